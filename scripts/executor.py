@@ -6,8 +6,8 @@ from pathlib import Path
 from accelopt.interruption import nothing_to_lose
 
 with nothing_to_lose():
-    from accelopt.agents.executor import ExecutorPrompts
     from accelopt.agents.prompts import PromptPair, read_names
+    from accelopt.agents.roles import Prompts
     from accelopt.evaluation import Scrutiny
     from accelopt.nodes import Job, Node, Result, Want
     from accelopt.published import NO_IMPLEMENTATION, PlannerResult, ServiceResult
@@ -15,7 +15,7 @@ with nothing_to_lose():
     from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out_all
     from accelopt.stages.plan import view_all
     from accelopt.stages.profile import nodes_of, with_profiles
-    from accelopt.stages.roles import executor_for
+    from accelopt.stages.proposers import proposer_for
     from accelopt.stages.tables import read_plans
     from accelopt.stages.toolbox import TOOLS, toolbox_for
     from accelopt.store import write_json
@@ -23,10 +23,13 @@ with nothing_to_lose():
 PROMPTS = Path(__file__).resolve().parent.parent / "prompts"
 
 
-def prompts(args: Namespace) -> ExecutorPrompts:
-    return ExecutorPrompts(
-        PromptPair.read(args.base_prompt_path, args.user_template_path),
-        PromptPair.read(args.fixer_base_prompt_path, args.fixer_user_template_path),
+def prompts(args: Namespace) -> Prompts:
+    pairs = {
+        "executor": PromptPair.read(args.base_prompt_path, args.user_template_path),
+        "fixer": PromptPair.read(args.fixer_base_prompt_path, args.fixer_user_template_path),
+    }
+    return Prompts(
+        pairs,
         tuple(read_names(args.save_fields_path)) if args.save_fields_path else (),
     )
 
@@ -46,8 +49,8 @@ def mind_strangers(plans: list[PlannerResult], services: set[str]) -> None:
 
 async def main(args: Namespace) -> None:
     started = command_line.timestamp()
-    executor_config = command_line.model_config(args, "executor")
-    fixer_config, texts = command_line.model_config(args, "fixer"), prompts(args)
+    configs = {role: command_line.model_config(args, role) for role in ("executor", "fixer")}
+    texts = prompts(args)
     plans = read_plans(args.extractor_output_path)
     args.exp_dir.mkdir(parents=True, exist_ok=True)
     folder = args.exp_dir / ".accelopt" / "executor"
@@ -59,15 +62,8 @@ async def main(args: Namespace) -> None:
             {p.service_name for p in plans},
         )
         mind_strangers(plans, {candidate.case.service_name for candidate in candidates})
-        executor = executor_for(
-            executor_config,
-            fixer_config,
-            workshop.calls,
-            texts,
-            workshop.offline,
-            toolbox_for(workshop.evaluations, workshop.offline, args.tools),
-            workshop.language,
-        )
+        toolbox = toolbox_for(workshop.evaluations, workshop.offline, args.tools)
+        executor = proposer_for(configs, texts, workshop, toolbox).executor
         nodes = nodes_of(candidates, workshop.language)
         rules = None if executor is workshop.offline else workshop.offline
         views = await view_all(nodes, workshop.language, rules=rules)

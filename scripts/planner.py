@@ -6,21 +6,22 @@ from pathlib import Path
 from accelopt.interruption import nothing_to_lose
 
 with nothing_to_lose():
-    from accelopt.agents.planner import PlannerPrompts
     from accelopt.agents.prompts import PromptPair, read_names
+    from accelopt.agents.roles import Prompts, read_aspects
     from accelopt.stages import command_line
     from accelopt.stages.history import history_beside
     from accelopt.stages.plan import draw_plans, view_all
     from accelopt.stages.profile import nodes_of
-    from accelopt.stages.roles import planner_for, read_aspects
+    from accelopt.stages.proposers import proposer_for
     from accelopt.stages.tables import read_candidates, write_records
     from accelopt.stages.toolbox import TOOLS, toolbox_for
 
 
-def prompts(args: Namespace) -> PlannerPrompts:
+def prompts(args: Namespace) -> Prompts:
     pair = PromptPair.read(args.base_prompt_path, args.user_template_path)
     shown = read_names(args.displayed_profiles_path) if args.displayed_profiles_path else []
-    return PlannerPrompts(pair, tuple(shown), read_aspects(args.user_template_path.parent))
+    aspects = read_aspects(args.user_template_path.parent)
+    return Prompts({"planner": pair}, tuple(shown), aspects)
 
 
 async def main(args: Namespace) -> None:
@@ -30,7 +31,7 @@ async def main(args: Namespace) -> None:
     history = history_beside(args.profile_result_path)
     async with command_line.workshop(args, args.exp_dir / ".accelopt" / "planner") as workshop:
         toolbox = toolbox_for(workshop.evaluations, workshop.offline, args.tools)
-        planner = planner_for(config, workshop.calls, texts, workshop.offline, toolbox)
+        planner = proposer_for({"planner": config}, texts, workshop, toolbox).planner
         rules = None if config.offline else workshop.offline
         nodes = nodes_of(candidates, workshop.language)
         views = await view_all(nodes, workshop.language, history, rules)

@@ -7,10 +7,11 @@ from accelopt.interruption import nothing_to_lose
 
 with nothing_to_lose():
     from accelopt.agents.prompts import PromptPair
+    from accelopt.agents.roles import Prompts
     from accelopt.search.memory import Contrast, MemorySettings, select_contrasts
     from accelopt.stages import command_line
     from accelopt.stages.learn import summarize_contrasts
-    from accelopt.stages.roles import summarizer_for
+    from accelopt.stages.proposers import proposer_for
     from accelopt.stages.tables import read_results, write_records
     from accelopt.store import write_json
 
@@ -27,14 +28,15 @@ def write_choice(args: Namespace, contrasts: list[Contrast]) -> None:
 
 async def main(args: Namespace) -> None:
     config = command_line.model_config(args, "summarizer")
-    prompts = PromptPair.read(args.base_prompt_path, args.user_template_path)
+    pair = PromptPair.read(args.base_prompt_path, args.user_template_path)
     results = read_results(args.executor_results_path)
     settings = MemorySettings(args.max_threshold, args.min_threshold, args.topk)
     contrasts = select_contrasts(results, settings)
     write_choice(args, contrasts)
     folder = args.output_list_path.parent / ".accelopt" / "rewrites"
     async with command_line.workshop(args, folder) as workshop:
-        summarizer = summarizer_for(config, workshop.calls, prompts, workshop.offline)
+        prompts = Prompts({"summarizer": pair})
+        summarizer = proposer_for({"summarizer": config}, prompts, workshop).summarizer
         origin = str(args.executor_results_path)
         experiences = await summarize_contrasts(
             contrasts, summarizer, language=workshop.language, origin=origin

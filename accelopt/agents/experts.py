@@ -9,10 +9,10 @@ from accelopt.agents.calls import NO_ANSWER, Model, Question
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.prompts import PromptPair, bullet_list, quote_words, render, render_sections
 from accelopt.agents.proposer import Proposed
+from accelopt.agents.roles import ROLES
 from accelopt.nodes import Job
 from accelopt.space import Configuration, KnobSpec, Space, values_in
 
-TOKENS, TEMPERATURE = 1024, 0.7
 LONGEST_REPLY = 160  # characters of one that cannot be read, in its reason
 FIRST = "(nothing yet)"
 MOST_TOLD = 8  # configurations of which a closed form is told
@@ -63,8 +63,8 @@ class ExpertModel:
             system=render(self.prompt.system, {}),
             user=render_sections(self.prompt.user_template, slots),
             iteration=job.round,
-            temperature=TEMPERATURE,
-            max_tokens=TOKENS,
+            temperature=ROLES["expert"].temperature(0),
+            max_tokens=ROLES["expert"].tokens,
         )
 
 

@@ -32,7 +32,7 @@ from accelopt.search.experts import EXPERTS, TriedValues, best_of
 from accelopt.search.strategy import Settings
 from accelopt.search.tuning import Experts
 from accelopt.space import KnobSpec, Space, values_in
-from accelopt.stages.roles import Calls
+from accelopt.stages.proposers import Calls
 from accelopt.stages.run import Run
 from accelopt.stages.settle import measure
 from accelopt.stages.workshop import WorkshopOptions, open_workshop

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.agents.configuration import OFFLINE, ROLES, ModelConfig, Role, load_model_config
-from accelopt.agents.proposer import Proposer
+from accelopt.agents.configuration import OFFLINE, ModelConfig, load_model_config
+from accelopt.agents.roles import MODEL_ROLES, ModelRole
 from accelopt.cli.report import REPORT
 from accelopt.cli.watching import board_for, watcher_of
 from accelopt.errors import ConfigError
@@ -26,15 +26,7 @@ from accelopt.search.strategy import Settings, refuse_wrong_options
 from accelopt.shipped import shipped_folder
 from accelopt.stages.findings import read_findings
 from accelopt.stages.jobs import Knowledge
-from accelopt.stages.roles import (
-    PromptFolder,
-    developer_for,
-    executor_for,
-    expert_for,
-    lister_for,
-    planner_for,
-    summarizer_for,
-)
+from accelopt.stages.proposers import proposer_for, read_prompts
 from accelopt.stages.run import KernelFiles, Outcome, Run, at_other_shapes
 from accelopt.stages.story import story_of
 from accelopt.stages.tables import read_experiences
@@ -121,13 +113,14 @@ async def _session(
     cases: Sequence[Case], options: SessionOptions, files: KernelFiles | None
 ) -> list[Outcome]:
     refuse_wrong_options(cases[0], options.settings)
-    prompts = PromptFolder(_prompt_folder(options))
+    folder = _prompt_folder(options)
     known = _known(options)
-    configs = {role: _config(options, role) for role in ROLES}
+    configs = {role: _config(options, role) for role in MODEL_ROLES}
     saved = _saved(cases, options, configs)
     async with open_workshop(options.out, options.workshop, saved) as workshop:
-        _keep_prompts(prompts.path, options.out)
-        proposer = _proposer(configs, workshop, prompts, options)
+        _keep_prompts(folder, options.out)
+        toolbox = toolbox_for(workshop.evaluations, workshop.offline, options.tools)
+        proposer = proposer_for(configs, read_prompts(folder, configs), workshop, toolbox)
         with LiveBoard(board_for(cases, options.settings, workshop.ledger)) as board:
             watcher = watcher_of(board, options.settings)
             seed = options.workshop.seed
@@ -155,30 +148,7 @@ def _known(options: SessionOptions) -> Knowledge:
     return Knowledge(experiences=tuple(experiences), earlier=tuple(findings), learned=learned)
 
 
-def _proposer(
-    configs: dict[Role, ModelConfig],
-    workshop: Workshop,
-    prompts: PromptFolder,
-    options: SessionOptions,
-) -> Proposer:
-    calls, offline = workshop.calls, workshop.offline
-    toolbox = toolbox_for(workshop.evaluations, offline, options.tools)
-    executor, fixer = configs["executor"], configs["fixer"]
-    return Proposer(
-        planner_for(configs["planner"], calls, prompts.planner(), offline, toolbox),
-        executor_for(
-            executor, fixer, calls, prompts.executor(), offline, toolbox, workshop.language
-        ),
-        summarizer_for(configs["summarizer"], calls, prompts.pair("summarizer"), offline),
-        developer_for(
-            configs["judge"], executor, configs["reflector"], calls, prompts, workshop.language
-        ),
-        lister_for(configs["lister"], configs["relabeler"], calls, prompts, workshop.language),
-        expert_for(configs["expert"], calls, prompts),
-    )
-
-
-def _config(options: SessionOptions, role: Role) -> ModelConfig:
+def _config(options: SessionOptions, role: ModelRole) -> ModelConfig:
     if options.model_config is None:
         return ModelConfig(url=OFFLINE, model=OFFLINE)
     return load_model_config(options.model_config, role, os.environ)
@@ -201,7 +171,7 @@ def _keep_prompts(prompts: Path, out: Path) -> None:
 
 
 def _saved(
-    cases: Sequence[Case], options: SessionOptions, configs: dict[Role, ModelConfig]
+    cases: Sequence[Case], options: SessionOptions, configs: dict[ModelRole, ModelConfig]
 ) -> dict[str, object]:
     """The configuration that a continued run must share: without secrets, money or machine."""
     language = options.workshop.language

@@ -38,7 +38,7 @@ class TableState(State[Context]):
     async def execute(self, ctx: Context) -> str:
         """The next state: the one that the step names, or the first of those that follow where its
         answer is true or none, else the second."""
-        found = self.step(ctx)
+        found = type(self).step(ctx)
         answer = await found if inspect.isawaitable(found) else found
         if isinstance(answer, str):
             return answer

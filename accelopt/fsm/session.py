@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelopt.agents.configuration import OFFLINE, ModelConfig, Role, load_model_config
+from accelopt.agents.configuration import OFFLINE, ModelConfig, load_model_config
 from accelopt.agents.prompts import read_names
-from accelopt.agents.proposer import Proposer
+from accelopt.agents.roles import ModelRole
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Scrutiny
 from accelopt.fsm.constants import DIVERGENCE_PERCENT, MOST_REFINEMENTS
@@ -20,15 +20,9 @@ from accelopt.kernels.gpu.problems import case_of_problem, is_torch_problem
 from accelopt.kernels.language import LanguageOptions
 from accelopt.search.strategy import Settings
 from accelopt.shipped import shipped_folder
-from accelopt.stages.roles import (
-    PromptFolder,
-    developer_for,
-    executor_for,
-    planner_for,
-    summarizer_for,
-)
+from accelopt.stages.proposers import proposer_for, read_prompts
 from accelopt.stages.run import Run
-from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
+from accelopt.stages.workshop import WorkshopOptions, open_workshop
 from accelopt.store import JsonObject
 from accelopt.time_limits import WORKERS_SECONDS
 
@@ -36,6 +30,14 @@ OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
 
 
+FSM_ROLES: tuple[ModelRole, ...] = (
+    "planner",
+    "executor",
+    "fixer",
+    "summarizer",
+    "judge",
+    "reflector",
+)
 ON_GPU = ("flashinfer", "cuda")
 
 
@@ -92,7 +94,7 @@ class Thinking(NamedTuple):
     model: str = OFFLINE
     high_effort: bool = True
 
-    def config(self, options: WorkerOptions, role: Role) -> ModelConfig:
+    def config(self, options: WorkerOptions, role: ModelRole) -> ModelConfig:
         """The configuration of a role: the given one, else OpenAI's endpoint with the model's name."""
         given = options.model_config
         if isinstance(given, ModelConfig):
@@ -173,27 +175,8 @@ async def open_run(
         language_options, options.workers, seed=options.seed, screening=Scrutiny.QUICK
     )
     settings = Settings(fixer_steps=options.max_refine_attempts, strategy="fsm")
-    prompts = PromptFolder(base / "flb" if options.on_gpu else base)
+    configs = {role: thinking.config(options, role) for role in FSM_ROLES}
     async with open_workshop(folder, workshop_options, saved) as workshop:
-        proposer = _proposer(workshop, prompts, options, thinking)
+        prompts = read_prompts(base / "flb" if options.on_gpu else base, configs)
+        proposer = proposer_for(configs, prompts, workshop)
         yield Run(workshop, proposer, settings, folder, seed=options.seed)
-
-
-def _proposer(
-    workshop: Workshop, prompts: PromptFolder, options: WorkerOptions, thinking: Thinking
-) -> Proposer:
-    def config(role: Role) -> ModelConfig:
-        return thinking.config(options, role)
-
-    calls, offline = workshop.calls, workshop.offline
-    executor, fixer = config("executor"), config("fixer")
-    return Proposer(
-        planner_for(config("planner"), calls, prompts.planner(), offline),
-        executor_for(
-            executor, fixer, calls, prompts.executor(), offline, language=workshop.language
-        ),
-        summarizer_for(config("summarizer"), calls, prompts.pair("summarizer"), offline),
-        developer_for(
-            config("judge"), executor, config("reflector"), calls, prompts, workshop.language
-        ),
-    )

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from accelopt.agents.budget import Budget
-from accelopt.agents.configuration import ModelConfig, Role, load_model_config
+from accelopt.agents.configuration import ModelConfig, load_model_config
 from accelopt.agents.prompts import read_names
+from accelopt.agents.roles import ModelRole
 from accelopt.errors import AcceloptError, sentence
 from accelopt.evaluation import Scrutiny
 from accelopt.hardware import TARGETS
@@ -141,7 +142,7 @@ def _is_run(path: Path, own: Path) -> bool:
     return path != own and (path / "journal.jsonl").is_file()
 
 
-def model_config(args: Namespace, role: Role) -> ModelConfig:
+def model_config(args: Namespace, role: ModelRole) -> ModelConfig:
     """The configuration of `role`, its key taken from the environment where the file says so."""
     return load_model_config(args.model_config_path, role, environment())
 

@@ -20,7 +20,7 @@ from accelopt.sandbox.workers import WorkerPool
 from accelopt.stages.archive import Archive
 from accelopt.stages.evaluations import Deadline, Evaluations
 from accelopt.stages.exchanges import JournalledExchanges, read_recording
-from accelopt.stages.roles import Calls
+from accelopt.stages.proposers import Calls
 from accelopt.store import Journal, JsonObject, RunFolder
 
 

@@ -14,7 +14,7 @@ from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.llm import Endpoint
 from accelopt.agents.scripted_server import ScriptedFault, ScriptedServer
 from accelopt.errors import ConfigError
-from accelopt.stages.roles import Calls
+from accelopt.stages.proposers import Calls
 from accelopt.stages.together import attended
 
 KEY = "sk-very-secret"
