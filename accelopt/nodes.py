@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter
 
 from accelopt.evaluation import Case, Diagnosis, Evaluation, Profile, Row, Status
 from accelopt.findings import Development
-from accelopt.kernel_source import fingerprint
+from accelopt.kernel_source import fenced_blocks, fingerprint
 from accelopt.space import Configuration, Parameter, Space
 
 THEN = " Then: "
@@ -106,6 +106,12 @@ class Plan(Row):
     def full_text(self) -> str:
         """All that its author says."""
         return self.text or self.sentence
+
+    @property
+    def kernel(self) -> str | None:
+        """The kernel in the text, of a plan whose author wrote one; None of any other."""
+        blocks = fenced_blocks(self.text)
+        return blocks[-1].text if blocks else None
 
     @classmethod
     def read(cls, text: str) -> Plan:

@@ -7,12 +7,15 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from accelopt.agents.budget import Purse
+from accelopt.agents.prompts import quote
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
 from accelopt.findings import Attempt, Finding, Reflexion
 from accelopt.kernel_source import SourceEdit, edit_of
-from accelopt.nodes import Action, Change, Job, Node
+from accelopt.nodes import Action, Change, Job, Node, Plan
 from accelopt.published import Experience
 from accelopt.space import Configuration, Space
+
+LONGEST_DETAIL = 512  # characters on what a written kernel does
 
 Scheduled = Callable[[Node, str], Awaitable[Action | str | None]]
 """What a reply says of a kernel's schedules: an action, why there is none in a sentence, or nothing."""
@@ -253,6 +256,12 @@ class WrittenKernel(NamedTuple):
     method: str
     detail: str
     code: str
+
+    def plan(self, method: str) -> Plan:
+        """The kernel as a change, by its method's name in the catalog; `Plan.kernel` reads it."""
+        detail = " ".join(self.detail.split())[:LONGEST_DETAIL]
+        text = f"{method}: {detail}\n\n{quote(self.code, 'python')}\n"
+        return Plan(sentence=f"{method}: {detail}", text=text, method=method)
 
 
 class Listed(NamedTuple):

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from accelopt.agents.calls import Tool
 from accelopt.agents.proposer import KernelView
 
+KEPT = 1  # of a job's evaluations: for the answer itself, whatever tools try out
+
 
 class CheckedKernel(NamedTuple):
     """A kernel that a model had checked; `latency` in ms, None where it is not correct."""

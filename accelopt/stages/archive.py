@@ -16,12 +16,14 @@ from accelopt.caches import package_key
 from accelopt.database.replay import EXPERIENCE, START, Start
 from accelopt.evaluation import Case
 from accelopt.findings import Finding, Transition
-from accelopt.kernels.language import Language
 from accelopt.nodes import Known, Node
 from accelopt.published import Experience
 from accelopt.search.catalog import Learned, ReGraph
 from accelopt.stages.evaluations import Evaluations
 from accelopt.store import Journal, content_key
+
+if TYPE_CHECKING:
+    from accelopt.kernels.language import Language
 
 if TYPE_CHECKING:
     from accelopt.database.opening import Database

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelopt.agents.proposer import KernelView, PlanDraft
+from accelopt.agents.toolbox import KEPT
 from accelopt.nodes import Job, Node, Plan, Result
 from accelopt.published import plan_id
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out, judge, make_sample
-from accelopt.stages.run import Run
 from accelopt.stages.together import together
-from accelopt.stages.toolbox import KEPT
+
+if TYPE_CHECKING:
+    from accelopt.stages.run import Run
 
 
 def most_of_plans(run: Run) -> int:

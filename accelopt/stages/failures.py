@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from accelopt.evaluation import Evaluation, Status
-from accelopt.kernels.language import Language
 from accelopt.nodes import Node
+
+if TYPE_CHECKING:
+    from accelopt.kernels.language import Language
 
 KERNEL_FILE = "kernel.py"  # what a language calls the kernel's file in its messages
 FRAME = re.compile(r'^  File "([^"]+)", line \d+')

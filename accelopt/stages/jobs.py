@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from accelopt.agents.budget import Purse
 from accelopt.agents.executor import UNANSWERED
-from accelopt.agents.lister import code_of
 from accelopt.agents.proposer import Configures, KernelView
+from accelopt.agents.toolbox import KEPT
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Diagnosis
 from accelopt.findings import Finding
@@ -42,7 +42,6 @@ from accelopt.stages.execute import judge, make_sample
 from accelopt.stages.listing import list_candidates
 from accelopt.stages.plan import view_kernel
 from accelopt.stages.run import Run
-from accelopt.stages.toolbox import KEPT
 from accelopt.store import content_key
 
 KIND = "result"
@@ -274,7 +273,7 @@ async def _source_of(action: Action, node: Node, run: Run) -> Configured:
     if isinstance(action.change, KnobSetting):
         return await run.workshop.language.configure(node, action.change.values)
     if isinstance(action.change, Plan):
-        return Configured(code_of(action.change), "the plan has no kernel")
+        return Configured(action.change.kernel, "the plan has no kernel")
     source = action.source or await run.workshop.offline.source_of(node, action)
     return Configured(source, "the rules do not offer this change any more")
 

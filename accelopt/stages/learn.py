@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from accelopt.agents.proposer import SlowFastPair, Summarizes
 from accelopt.kernel_source import fingerprint
-from accelopt.kernels.language import Language
 from accelopt.nodes import Change, Node, Plan, Result
 from accelopt.published import Experience
 from accelopt.search.memory import Contrast, remember, select_contrasts
-from accelopt.stages.run import Run
 from accelopt.stages.together import together
+
+if TYPE_CHECKING:
+    from accelopt.kernels.language import Language
+    from accelopt.stages.run import Run
 
 
 async def summarize_contrasts(

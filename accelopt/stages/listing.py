@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from accelopt.agents.lister import plan_of
 from accelopt.agents.proposer import KernelView
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.moves import methods_of
 from accelopt.nodes import Action, Job, Result
 from accelopt.search.catalog import LabelledStep
-from accelopt.stages.run import Run
 from accelopt.stages.transitions import catalog_of
+
+if TYPE_CHECKING:
+    from accelopt.stages.run import Run
 
 
 async def list_candidates(
@@ -32,7 +34,7 @@ async def list_candidates(
     complete = run.workshop.language.complete
     written = [
         Action(
-            change=plan_of(one, method),
+            change=one.plan(method),
             method=method,
             touches=kinds[method].touches if method in kinds else (),
             key=fingerprint(complete(one.code)),

@@ -9,7 +9,7 @@ from accelopt.agents.calls import Tool
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.planner import suggestion_list
 from accelopt.agents.proposer import KernelView
-from accelopt.agents.toolbox import Bench, CheckedKernel, Toolbox, ToolNote
+from accelopt.agents.toolbox import KEPT, Bench, CheckedKernel, Toolbox, ToolNote
 from accelopt.evaluation import Status
 from accelopt.kernels.gpu.material import Compiles
 from accelopt.kernels.language import Language
@@ -18,7 +18,6 @@ from accelopt.stages.evaluations import Evaluations, TimeIsOver
 from accelopt.stages.failures import error_text
 
 TOOLS = 6  # calls for one answer, unless the command line says otherwise
-KEPT = 1  # of a job's evaluations: for the answer itself
 NONE_LEFT = "No evaluation is left for trying kernels out: answer with the one that you trust most."
 LONGEST = 4000  # characters of a tool's answer
 MOST_RULES = 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import log
+from typing import TYPE_CHECKING
 
 from accelopt.evaluation import NO_VERDICTS, Case
 from accelopt.findings import START, Transition
@@ -11,9 +12,11 @@ from accelopt.kernels.moves import methods_of
 from accelopt.nodes import Node, Plan, Result, method_of
 from accelopt.search.catalog import DATASET, GRAPH, Catalog, ReGraphDataset
 from accelopt.search.graph_report import Report, Spent, report_of
-from accelopt.stages.run import Run
-from accelopt.stages.workshop import Workshop
 from accelopt.store import write_atomically, write_json
+
+if TYPE_CHECKING:
+    from accelopt.stages.run import Run
+    from accelopt.stages.workshop import Workshop
 
 METRICS = "regraph_metrics.json"
 

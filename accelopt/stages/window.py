@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from accelopt.nodes import Job, Node, Result
 from accelopt.stages.evaluations import Allowance, TimeIsOver
 from accelopt.stages.jobs import Knowledge, most_of, perform
-from accelopt.stages.run import Run
+
+if TYPE_CHECKING:
+    from accelopt.stages.run import Run
 
 FRUITLESS = 200  # jobs in a row that spend nothing and so end a search
 
