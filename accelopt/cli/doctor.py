@@ -19,9 +19,8 @@ from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.calls import NO_ANSWER, InMemory, Question
 from accelopt.agents.configuration import ModelConfig, load_model_config
 from accelopt.agents.proposer import Proposer
-from accelopt.cli.kernel_file import TargetOption, default_target
-from accelopt.cli.optimize import own_kernel
-from accelopt.cli.session import base_folder
+from accelopt.api import base_folder, default_target, own_kernel
+from accelopt.cli.kernel_file import TargetOption
 from accelopt.errors import AcceloptError, ConfigError, sentence
 from accelopt.evaluation import Scrutiny
 from accelopt.kernel_wrapper import NKIKernel

@@ -9,12 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from accelopt.api import default_target
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
-from accelopt.kernels.nki.calibration.machine import read_machine
 from accelopt.report.simulation import as_given, simulate
 from accelopt.sim import timing
-from accelopt.sim.dialects import DEFAULT_TARGETS, dialect_of_source
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
 ReferenceOption = Annotated[
@@ -49,27 +48,11 @@ def existing(path: Path) -> Path:
     return path
 
 
-def default_target(kernel: Path) -> str:
-    """The generation that kernels of this file's dialect are written for."""
-    try:
-        return DEFAULT_TARGETS[dialect_of_source(kernel.read_text(encoding="utf-8"))]
-    except (OSError, UnicodeDecodeError):
-        return DEFAULT_TARGETS["neuronxcc"]
-
-
 def known(target: str) -> str:
     """`target`. Raises ConfigError when there is no such generation."""
     if target not in TARGETS:
         raise ConfigError(f"no target {target!r}; there are {', '.join(TARGETS)}")
     return target
-
-
-def target_of(machine: Path, target: str | None) -> str:
-    """The generation of a calibrated machine. Raises ConfigError where `target` is another."""
-    found = read_machine(existing(machine)).target
-    if target not in (None, found):
-        raise ConfigError(f"--machine: {machine} is of {found}, not of {target}.")
-    return found
 
 
 def order(

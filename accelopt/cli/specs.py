@@ -8,26 +8,26 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelopt.agents.prompts import read_names
-from accelopt.cli.optimize import mind_earlier_run
+from accelopt.api import base_folder, refuse_earlier_run, run_search
 from accelopt.cli.run import baselines, chosen
-from accelopt.cli.session import SessionOptions, base_folder, hold_session
 from accelopt.contract.spec import read_specs
-from accelopt.evaluation import Case, Scrutiny
+from accelopt.evaluation import Case
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET
-from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.specs.solutions import case_of_spec
 from accelopt.search.catalog import DATASET, GRAPH, ReGraphDataset
 from accelopt.search.strategy import UNBOUNDED, Settings
 from accelopt.stages.artifacts import KernelFolder
-from accelopt.stages.evaluations import Deadline
+from accelopt.stages.config import Config, Options
 from accelopt.stages.project import write_tactics
 from accelopt.stages.run import Outcome
-from accelopt.stages.workshop import WorkshopOptions
 from accelopt.store import write_atomically
 
 NKI = "nki"
 BACKENDS = {"triton": "flashinfer", "cuda": "cuda", NKI: NKI}
+SPEC_WIDTHS = {
+    name: Settings._field_defaults[name] for name in ("beam", "plans", "samples", "fixer_steps")
+}
+"""The widths of a search of spec files: those of `Settings`."""
 
 
 class SpecRun(NamedTuple):
@@ -80,7 +80,7 @@ def optimize_specs(run: SpecRun) -> list[SearchedKernel]:
     """
     subjects = list(_subjects(run))
     for subject in subjects:
-        mind_earlier_run(subject.folder / "run", run.resume and _begun(subject))
+        refuse_earlier_run(subject.folder / "run", run.resume and _begun(subject))
     begun = time.monotonic()
     found: list[SearchedKernel] = []
     for number, subject in enumerate(subjects):
@@ -98,7 +98,7 @@ def _search(subject: Subject, run: SpecRun) -> SearchedKernel:
     learned = _learned(subject, run)
     name, folder = subject.name, subject.folder
     files = KernelFolder(folder, name, subject.kind, subject.spec, run.profile_every > 0)
-    [outcome] = hold_session([subject.case], _session(subject, run, learned), "--resume", files)
+    [outcome] = run_search([subject.case], _session(subject, run, learned), "--resume", files)
     files.close(outcome, _state(subject))
     gather_transitions(run.out)
     return SearchedKernel(name, folder, outcome)
@@ -152,41 +152,29 @@ def _begun(subject: Subject) -> bool:
     return (subject.folder / "run" / "journal.jsonl").exists()
 
 
-def _session(subject: Subject, run: SpecRun, learned: Path | None) -> SessionOptions:
+def _session(subject: Subject, run: SpecRun, learned: Path | None) -> Config:
     on_gpu = subject.kind != NKI
-    out = subject.folder / "run"
-    language = LanguageOptions(
-        folder=out / "kernels",
-        name=BACKENDS[subject.kind],
-        save_fields=()
-        if on_gpu
-        else tuple(read_names(base_folder() / "prompts/profile_list.json")),
-        target=run.target or (DEFAULT_TARGET if on_gpu else "trn1"),
-        profile_every=run.profile_every,
-        gpus=run.gpus,
-    )
-    settings = Settings(
+    options = Options(
         iterations=UNBOUNDED,
         strategy=run.strategy,
-        options=run.options,
+        strategy_option=[f"{name}={value}" for name, value in run.options.items()],
         evaluations=run.budget,
         least_gain=run.least_gain,
         window=run.window or (len(run.gpus) if on_gpu else 4),
-    )
-    return SessionOptions(
-        out=out,
-        settings=settings,
-        workshop=WorkshopOptions(
-            language,
-            workers=len(run.gpus) if on_gpu else 0,
-            seed=run.seed,
-            screening=Scrutiny.QUICK,
-            deadline=None if run.seconds is None else Deadline(run.seconds),
-        ),
-        model_config=run.model_config,
+        **SPEC_WIDTHS,
+        target=run.target or (DEFAULT_TARGET if on_gpu else "trn1"),
+        workers=len(run.gpus) if on_gpu else 0,
         regraph=learned,
-        prompts=base_folder() / "prompts" / "flb" if on_gpu else None,
+        model_config=run.model_config,
+        backend=BACKENDS[subject.kind],
+        seed=run.seed,
+        profile_every=run.profile_every,
+        gpus=run.gpus,
+        seconds=run.seconds,
+        save_fields=() if on_gpu else None,
     )
+    config = options.config(subject.folder / "run", base_folder())
+    return config._replace(prompts=config.prompts / "flb") if on_gpu else config
 
 
 def _state(subject: Subject) -> dict[str, Any]:

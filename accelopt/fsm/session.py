@@ -10,19 +10,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accelopt.agents.configuration import OFFLINE, ModelConfig, load_model_config
-from accelopt.agents.prompts import read_names
 from accelopt.agents.roles import ModelRole
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Case, Scrutiny
+from accelopt.evaluation import Case
 from accelopt.fsm.constants import DIVERGENCE_PERCENT, MOST_REFINEMENTS
 from accelopt.kernels.gpu.cases import language_of
 from accelopt.kernels.gpu.problems import case_of_problem, is_torch_problem
-from accelopt.kernels.language import LanguageOptions
-from accelopt.search.strategy import Settings
 from accelopt.shipped import shipped_folder
-from accelopt.stages.proposers import proposer_for, read_prompts
+from accelopt.stages.config import Options
 from accelopt.stages.run import Run
-from accelopt.stages.workshop import WorkshopOptions, open_workshop
+from accelopt.stages.run_setup import open_run as open_configured
 from accelopt.store import JsonObject
 from accelopt.time_limits import WORKERS_SECONDS
 
@@ -162,21 +159,19 @@ async def open_run(
     folder: Path, options: WorkerOptions, thinking: Thinking, saved: JsonObject | None = None
 ) -> AsyncIterator[Run]:
     """A run in `folder`, continued where there is one already with the same `saved` configuration."""
-    base = shipped_folder() / "prompts"
-    language_options = LanguageOptions(
-        folder=folder / "kernels",
-        name=options.backend,
-        save_fields=tuple(read_names(base / "profile_list.json")),
+    config = Options(
+        fixer_steps=options.max_refine_attempts,
+        strategy="fsm",
         target=options.language_target,
         rel_tol=options.rel_tol,
+        workers=options.workers,
+        tools=0,
+        backend=options.backend,
+        seed=options.seed,
         profile_every=int(options.profile),
-    )
-    workshop_options = WorkshopOptions(
-        language_options, options.workers, seed=options.seed, screening=Scrutiny.QUICK
-    )
-    settings = Settings(fixer_steps=options.max_refine_attempts, strategy="fsm")
-    configs = {role: thinking.config(options, role) for role in FSM_ROLES}
-    async with open_workshop(folder, workshop_options, saved) as workshop:
-        prompts = read_prompts(base / "flb" if options.on_gpu else base, configs)
-        proposer = proposer_for(configs, prompts, workshop)
-        yield Run(workshop, proposer, settings, folder, seed=options.seed)
+    ).config(folder, shipped_folder())
+    if options.on_gpu:
+        config = config._replace(prompts=config.prompts / "flb")
+    models = {role: thinking.config(options, role) for role in FSM_ROLES}
+    async with open_configured(config, models, saved) as run:
+        yield run

@@ -7,10 +7,10 @@ import toy
 from rich.console import Console
 
 from accelopt.agents.budget import Ledger, Spending
-from accelopt.cli.watching import board_for
 from accelopt.report.progress import Board
 from accelopt.report.tables import ProblemResult, ResultsTable, plain
 from accelopt.search.strategy import UNBOUNDED, Settings
+from accelopt.stages.live_board import board_for
 
 
 def shown(thing, width=160):
