@@ -27,9 +27,9 @@ from accelopt.report.story import write_story
 from accelopt.search.catalog import Learned, read_learned
 from accelopt.search.strategy import refuse_wrong_options
 from accelopt.shipped import shipped_folder
-from accelopt.sim.dialects import DEFAULT_TARGETS, dialect_of_source
+from accelopt.sim.dialects import default_target
 from accelopt.stages.config import Config, Options
-from accelopt.stages.findings import read_findings
+from accelopt.stages.experience import read_findings
 from accelopt.stages.jobs import Knowledge
 from accelopt.stages.live_board import board_for, watcher_of
 from accelopt.stages.run import KernelFiles, Outcome
@@ -124,14 +124,6 @@ def config_of(options: Options, out: Path) -> Config:
 def for_solution(config: Config, kernel: Path) -> Config:
     """The same for a solution of FlashInfer-Bench, with the prompts for those."""
     return config.in_language(language_of(kernel))._replace(prompts=config.prompts / "flb")
-
-
-def default_target(kernel: Path) -> str:
-    """The generation that kernels of this file's dialect are written for."""
-    try:
-        return DEFAULT_TARGETS[dialect_of_source(kernel.read_text(encoding="utf-8"))]
-    except (OSError, UnicodeDecodeError):
-        return DEFAULT_TARGETS["neuronxcc"]
 
 
 def starting_case(

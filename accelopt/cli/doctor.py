@@ -19,7 +19,7 @@ from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.calls import NO_ANSWER, InMemory, Question
 from accelopt.agents.configuration import ModelConfig, load_model_config
 from accelopt.agents.proposer import Proposer
-from accelopt.api import base_folder, default_target, own_kernel
+from accelopt.api import base_folder, own_kernel
 from accelopt.cli.kernel_file import TargetOption
 from accelopt.errors import AcceloptError, ConfigError, sentence
 from accelopt.evaluation import Scrutiny
@@ -30,6 +30,7 @@ from accelopt.nodes import Node
 from accelopt.search.experts import EXPERTS, TriedValues, best_of
 from accelopt.search.strategy import Settings
 from accelopt.search.tuning import Experts
+from accelopt.sim.dialects import default_target
 from accelopt.space import KnobSpec, Space, values_in
 from accelopt.stages.proposers import Calls
 from accelopt.stages.run import Run

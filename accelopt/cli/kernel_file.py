@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from accelopt.api import default_target
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.report.simulation import as_given, simulate
 from accelopt.sim import timing
+from accelopt.sim.dialects import default_target
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
 ReferenceOption = Annotated[

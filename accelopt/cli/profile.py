@@ -19,12 +19,11 @@ from accelopt.cli.kernel_file import (
     simulated,
 )
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.calibration.machine import core_of
+from accelopt.kernels.nki.calibration.machine import core_of, target_of
 from accelopt.report.profile import profile_text
 from accelopt.report.timeline import timeline_json
 from accelopt.sim.timing import Compiler, interval
 from accelopt.sim.timing.bounds import COMPILERS
-from accelopt.stages.config import target_of
 from accelopt.store import write_atomically
 from accelopt.time_limits import TRACE_SECONDS
 

@@ -11,7 +11,6 @@ import typer
 
 from accelopt.api import (
     config_of,
-    default_target,
     for_solution,
     refuse_earlier_run,
     run_search,
@@ -32,6 +31,7 @@ from accelopt.report.page import REPORT
 from accelopt.search.experts import EXPERTS
 from accelopt.search.samplers import SAMPLERS
 from accelopt.search.strategy import UNBOUNDED
+from accelopt.sim.dialects import default_target
 from accelopt.space import sentence
 from accelopt.stages.config import Options
 from accelopt.stages.run import Outcome

@@ -13,7 +13,7 @@ from accelopt.agents.roles import ModelRole
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Scrutiny
 from accelopt.kernels.language import LanguageOptions
-from accelopt.kernels.nki.calibration.machine import read_machine
+from accelopt.kernels.nki.calibration.machine import read_machine, target_of
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.search.selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES, UNBOUNDED, Settings
@@ -204,16 +204,6 @@ class Options(NamedTuple):
 
 
 PATHS = frozenset("model_config machine experience_list_path findings regraph replay".split())
-
-
-def target_of(machine: Path, target: str | None) -> str:
-    """The generation of a calibrated machine. Raises ConfigError where `target` is another."""
-    if not machine.is_file():
-        raise ConfigError(f"{machine} is not a file")
-    found = read_machine(machine).target
-    if target not in (None, found):
-        raise ConfigError(f"--machine: {machine} is of {found}, not of {target}.")
-    return found
 
 
 def key_values(texts: list[str]) -> dict[str, str]:
