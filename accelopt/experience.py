@@ -1,12 +1,14 @@
-"""What one optimisation step taught: what was tried against which bottleneck, and what came of it.
+"""Experience: what a step of a search taught, as rows that outlive their run, and finding them again.
 
-Rows that outlive their run: `search/recall.py` finds them again by problem, bottleneck and method.
+`Finding` is an attempt against a bottleneck with what was made of it, `Transition` the same step as a
+method after the one before; slow and fast pairs are `published.Experience`. `stages/experience.py` makes
+rows of a run's results, `agents/experience_text.py` text for prompts, `search/method_catalog.py` sums.
 Percentages are 0 to 100, times milliseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from pydantic import Field
 
@@ -14,6 +16,8 @@ from accelopt.evaluation import Row
 
 START = "START"
 """The method that a baseline is said to come from."""
+MOST_RECALLED = 25
+SAME_PROBLEM, SAME_BOTTLENECK, SAME_METHOD = 4, 2, 1
 
 
 class Attempt(Row):
@@ -118,3 +122,44 @@ def avoided(findings: Iterable[Finding], resource: str) -> frozenset[str]:
             found.update(finding.reflexion.avoid_patterns)
             found.difference_update(finding.reflexion.try_patterns)
     return frozenset(found)
+
+
+def recall(
+    findings: Sequence[Finding],
+    problem: str,
+    resource: str = "",
+    methods: Collection[str] = (),
+    limit: int = MOST_RECALLED,
+) -> tuple[Finding, ...]:
+    """Those of `findings` (oldest first) that say most about `problem`, whose bottleneck is
+    `resource`, and to which `methods` apply: the best match first, the newest of equals. What matches
+    in nothing is left out, and of several that say the same the newest stands for all."""
+
+    def match(finding: Finding) -> int:
+        return (
+            SAME_PROBLEM * (finding.problem == problem)
+            + SAME_BOTTLENECK * (bool(resource) and finding.resource == resource)
+            + SAME_METHOD * (finding.method in methods)
+        )
+
+    newest = list(distinct(reversed(findings)))
+    matching = [finding for finding in newest if match(finding)]
+    return tuple(sorted(matching, key=match, reverse=True)[:limit])
+
+
+def distinct(findings: Iterable[Finding]) -> Iterable[Finding]:
+    """The first of those that tried the same for the same reason with the same end."""
+    seen = set()
+    for finding in findings:
+        attempt = finding.attempt
+        says = (
+            finding.problem,
+            finding.resource,
+            finding.method,
+            finding.change,
+            attempt.is_improvement,
+            attempt.error_message,
+        )
+        if says not in seen:
+            seen.add(says)
+            yield finding

@@ -18,13 +18,12 @@ from accelopt.evaluation import Case
 from accelopt.nodes import Node, Result
 from accelopt.search.strategy import Learns, Strategy, open_strategy
 from accelopt.stages import project
-from accelopt.stages.findings import write_findings
+from accelopt.stages.experience import metrics_of, write_experience
 from accelopt.stages.jobs import NOTHING_KNOWN, Knowledge, keep, refuse_silence
 from accelopt.stages.learn import learn
 from accelopt.stages.run import Iteration, Outcome, Run
 from accelopt.stages.settle import measure, settle, try_elsewhere
 from accelopt.stages.together import together
-from accelopt.stages.transitions import metrics_of, write_transitions
 from accelopt.stages.window import JobWindow
 
 
@@ -116,8 +115,7 @@ async def _close_round(
     await run.workshop.archive.keep()
     results = (*known.results, *told)
     start = [*told[0].job.node.lineage()][-1]
-    write_findings(run.folder, start.case, results)
-    write_transitions(start, results, run)
+    write_experience(start, results, run)
     return known._replace(results=results, experiences=tuple(experiences))
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, TypeAdapter
 
 from accelopt.evaluation import Case, Diagnosis, Evaluation, Profile, Row, Status
-from accelopt.findings import Development
+from accelopt.experience import Development
 from accelopt.kernel_source import fenced_blocks, fingerprint
 from accelopt.space import Configuration, Parameter, Space
 

@@ -1,7 +1,6 @@
 """What attempts taught is found again by problem, bottleneck and method."""
 
-from accelopt.findings import Attempt, Finding, Reflexion, avoided
-from accelopt.search.recall import recall
+from accelopt.experience import Attempt, Finding, Reflexion, avoided, recall
 
 
 def finding(problem="silu", resource="dma", method="hoist", change="c", won=True, error=""):

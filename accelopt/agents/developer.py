@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
 from accelopt.agents.executor import UNANSWERED, Sheet, no_sheet, shorten
-from accelopt.agents.lessons import lessons_text, outcome_text
+from accelopt.agents.experience_text import lessons_text, outcome_text
 from accelopt.agents.planner import system_text
 from accelopt.agents.prompts import (
     bullet_list,
@@ -25,7 +25,7 @@ from accelopt.agents.prompts import (
 from accelopt.agents.proposer import Brief, KernelView, Written
 from accelopt.agents.roles import ROLES, Prompts
 from accelopt.evaluation import Bottleneck
-from accelopt.findings import Attempt, Reflexion
+from accelopt.experience import Attempt, Reflexion
 from accelopt.kernel_source import KERNEL_NAMES, fenced_blocks, kernel_source
 from accelopt.nodes import Plan
 

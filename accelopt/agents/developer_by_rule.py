@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelopt.agents.lessons import outcome_text
+from accelopt.agents.experience_text import outcome_text
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.proposer import Brief, KernelView, Written
 from accelopt.evaluation import Bottleneck
-from accelopt.findings import Attempt, Reflexion, avoided
+from accelopt.experience import Attempt, Reflexion, avoided
 from accelopt.nodes import Action, Change
 
 UNKNOWN = Bottleneck(

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from accelopt.agents.calls import NO_ANSWER, Model, Question
-from accelopt.agents.experiences import experiences_text
+from accelopt.agents.experience_text import experiences_text
 from accelopt.agents.planner import NOTHING_MEASURED, system_text, tools_text, with_lessons
 from accelopt.agents.prompts import (
     PromptPair,

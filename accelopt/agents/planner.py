@@ -7,8 +7,7 @@ import re
 from collections.abc import Sequence
 
 from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
-from accelopt.agents.experiences import with_experiences
-from accelopt.agents.lessons import lessons_text
+from accelopt.agents.experience_text import lessons_text, with_experiences
 from accelopt.agents.prompts import (
     PromptPair,
     bullet_list,

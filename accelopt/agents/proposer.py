@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from accelopt.agents.budget import Purse
 from accelopt.agents.prompts import quote
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
-from accelopt.findings import Attempt, Finding, Reflexion
+from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.kernel_source import SourceEdit, edit_of
 from accelopt.nodes import Action, Change, Job, Node, Plan
 from accelopt.published import Experience

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Diagnosis, Evaluation, Row
-from accelopt.findings import Development, Finding
+from accelopt.experience import Development, Finding
 from accelopt.nodes import Node
 from accelopt.published import Experience
 from accelopt.store import Entry, content_key, read_entries

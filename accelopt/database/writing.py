@@ -15,7 +15,7 @@ from accelopt.database.opening import Database, Rows
 from accelopt.database.replay import Replay, replays
 from accelopt.database.schema import EXPERIENCES, FINDINGS, KERNELS, PROBLEMS, STEPS, VERDICTS
 from accelopt.evaluation import NO_VERDICTS
-from accelopt.findings import Finding
+from accelopt.experience import Finding
 from accelopt.kernel_source import fingerprint
 from accelopt.nodes import Node, method_of
 from accelopt.published import Experience

@@ -18,7 +18,7 @@ from accelopt.fsm.worker.user_test import refusal
 from accelopt.nodes import Job, Node, Plan, Result
 from accelopt.published import plan_id
 from accelopt.search.bottlenecks import job_of
-from accelopt.stages.findings import write_findings
+from accelopt.stages.experience import write_findings
 from accelopt.stages.jobs import keep, perform, refuse_silence
 from accelopt.store import write_atomically, write_json
 

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Row, faults
-from accelopt.findings import START, Transition
+from accelopt.experience import START, Transition
 from accelopt.store import read_text
 
 SHRINKAGE = 3.0  # transitions that a method's own mean is worth, for the value of one of its edges

@@ -9,7 +9,7 @@ from math import inf
 from typing import NamedTuple
 
 from accelopt.evaluation import Diagnosis
-from accelopt.findings import START
+from accelopt.experience import START
 from accelopt.nodes import Action, Job, Node
 
 # The share of the time that a method is expected to save where it relieves what limits a kernel;

@@ -15,7 +15,7 @@ from accelopt import __version__
 from accelopt.caches import package_key
 from accelopt.database.replay import EXPERIENCE, START, Start
 from accelopt.evaluation import Case
-from accelopt.findings import Finding, Transition
+from accelopt.experience import Finding, Transition
 from accelopt.nodes import Known, Node
 from accelopt.published import Experience
 from accelopt.search.catalog import Learned, ReGraph

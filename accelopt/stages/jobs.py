@@ -12,7 +12,7 @@ from accelopt.agents.proposer import Configures, KernelView
 from accelopt.agents.toolbox import KEPT
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Diagnosis
-from accelopt.findings import Finding
+from accelopt.experience import Finding
 from accelopt.kernels.language import Configured
 from accelopt.kernels.moves import methods_of, what_it_does
 from accelopt.nodes import (

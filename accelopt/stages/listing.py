@@ -10,7 +10,7 @@ from accelopt.kernel_source import fingerprint
 from accelopt.kernels.moves import methods_of
 from accelopt.nodes import Action, Job, Result
 from accelopt.search.catalog import LabelledStep
-from accelopt.stages.transitions import catalog_of
+from accelopt.stages.experience import catalog_of
 
 if TYPE_CHECKING:
     from accelopt.stages.run import Run

@@ -9,12 +9,11 @@ from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.prompts import quote_words
 from accelopt.agents.proposer import KernelView, PlanDraft, Plans, Relative, TriedChange
 from accelopt.evaluation import NO_VERDICTS
-from accelopt.findings import Finding
+from accelopt.experience import Finding, recall
 from accelopt.kernel_source import SourceEdit, edit_of
 from accelopt.kernels.language import Explanation, Language
 from accelopt.nodes import Node, Plan, Result
 from accelopt.published import Experience, PlannerResult, plan_text
-from accelopt.search.recall import recall
 from accelopt.stages.together import together
 
 MOST_SUGGESTED = 5  # changes by rule that a planner is told of

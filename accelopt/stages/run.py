@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from accelopt.agents.proposer import PlanDraft, Proposer
 from accelopt.evaluation import Case, Confirmation, Evaluation, Profile, Status
-from accelopt.findings import Development
+from accelopt.experience import Development
 from accelopt.hardware import TARGETS
 from accelopt.kernels.language import Explanation, Language
 from accelopt.nodes import Job, Node, Result

@@ -8,10 +8,10 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from accelopt.agents.lessons import outcome_text
+from accelopt.agents.experience_text import outcome_text
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Row
-from accelopt.findings import Development
+from accelopt.experience import Development
 from accelopt.nodes import Job, Node
 from accelopt.report.page import versions
 from accelopt.report.portrait import portrait

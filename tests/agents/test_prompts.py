@@ -7,7 +7,7 @@ import pytest
 
 from accelopt.agents.calls import Answer, CallFailed
 from accelopt.agents.executor import Executor, shorten
-from accelopt.agents.experiences import with_experiences
+from accelopt.agents.experience_text import with_experiences
 from accelopt.agents.planner import Planner
 from accelopt.agents.prompts import quote, quote_words, render, render_sections
 from accelopt.agents.proposer import (

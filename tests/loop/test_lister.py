@@ -9,10 +9,10 @@ from drive import SETTINGS, run_toy
 from accelopt.agents.lister import read_candidates
 from accelopt.agents.proposer import WrittenKernel
 from accelopt.agents.scripted_server import ScriptedServer
-from accelopt.findings import Transition
+from accelopt.experience import Transition
 from accelopt.nodes import Plan
 from accelopt.search.catalog import DATASET
-from accelopt.stages.transitions import METRICS
+from accelopt.stages.experience import METRICS
 
 REGRAPH = SETTINGS._replace(strategy="regraph", evaluations=10)
 

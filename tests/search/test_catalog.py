@@ -5,7 +5,7 @@ from math import log
 import pytest
 
 from accelopt.errors import ConfigError
-from accelopt.findings import Transition
+from accelopt.experience import Transition
 from accelopt.search.catalog import (
     DATASET,
     LOST,

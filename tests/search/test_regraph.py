@@ -17,7 +17,7 @@ from accelopt.search.catalog import ReGraph, Tally, build_regraph
 from accelopt.search.graph import Edge
 from accelopt.search.regraph import ROLLOUT_MAX_STEPS, TRUST, upper_bound
 from accelopt.search.strategy import Settings, open_strategy
-from accelopt.stages.transitions import transitions_of
+from accelopt.stages.experience import transitions_of
 
 SEEN = 64  # evaluations on the first kernel
 

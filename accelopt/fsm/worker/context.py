@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from accelopt.agents.proposer import Brief, Develops, KernelView, Written
 from accelopt.evaluation import Bottleneck, Diagnosis
-from accelopt.findings import Attempt, Finding, Reflexion
+from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.fsm.constants import DIVERGENCE_PERCENT
 from accelopt.nodes import Job, Node
 from accelopt.published import plan_id

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from accelopt.agents.developer_by_rule import DeveloperByRule
 from accelopt.agents.proposer import KernelView
 from accelopt.evaluation import Evaluation, Status
-from accelopt.findings import Development
+from accelopt.experience import Development
 from accelopt.fsm.engine import FSMEngine
 from accelopt.fsm.worker.context import UNKNOWN, Gear, WorkerContext
 from accelopt.fsm.worker.states import INITIAL, STATES, TRANSITIONS

@@ -9,7 +9,7 @@ from accelopt.agents.developer_by_rule import reflexion_by_rule
 from accelopt.agents.proposer import Failure
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import NO_VERDICTS, Diagnosis, Evaluation, Status
-from accelopt.findings import Attempt
+from accelopt.experience import Attempt
 from accelopt.fsm.constants import LEAST_CHARACTERS, LONGEST_ERROR, MOST_BOTTLENECKS
 from accelopt.fsm.worker.artifacts import write_artifacts
 from accelopt.fsm.worker.context import Efficiency, WorkerContext

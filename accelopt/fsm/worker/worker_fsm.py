@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from accelopt.agents.proposer import KernelView
 from accelopt.evaluation import Case, Evaluation
-from accelopt.findings import Attempt, Finding, Reflexion
+from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.fsm.logs import log_to
 from accelopt.fsm.session import Thinking, WorkerOptions, case_of, open_run, with_backend
 from accelopt.fsm.worker.context import Gear, Turn
