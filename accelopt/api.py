@@ -24,7 +24,7 @@ from accelopt.loop import optimize_all
 from accelopt.report.page import REPORT, page
 from accelopt.report.progress import LiveBoard
 from accelopt.report.story import write_story
-from accelopt.search.catalog import Learned, read_learned
+from accelopt.search.method_catalog import Learned, read_learned
 from accelopt.search.strategy import refuse_wrong_options
 from accelopt.shipped import shipped_folder
 from accelopt.sim.dialects import default_target

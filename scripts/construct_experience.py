@@ -7,7 +7,7 @@ from accelopt.interruption import nothing_to_lose
 
 with nothing_to_lose():
     from accelopt.errors import ConfigError
-    from accelopt.search.memory import draw
+    from accelopt.search.experience_list import draw
     from accelopt.stages import command_line
     from accelopt.stages.learn import accumulate
     from accelopt.stages.tables import read_experiences, write_records

@@ -11,8 +11,8 @@ with nothing_to_lose():
     from accelopt.cli.specs import SpecRun, gather_transitions, optimize_specs
     from accelopt.errors import AcceloptError, ConfigError, sentence
     from accelopt.kernels.specs.control import evaluate_control
-    from accelopt.search.catalog import GRAPH
     from accelopt.search.mcgs import REWARDS
+    from accelopt.search.method_catalog import GRAPH
     from accelopt.search.strategy import STRATEGIES
     from accelopt.stages import command_line
     from accelopt.store import write_json

@@ -8,7 +8,7 @@ from accelopt.interruption import nothing_to_lose
 with nothing_to_lose():
     from accelopt.agents.prompts import PromptPair
     from accelopt.agents.roles import Prompts
-    from accelopt.search.memory import Contrast, MemorySettings, select_contrasts
+    from accelopt.search.experience_list import Contrast, MemorySettings, select_contrasts
     from accelopt.stages import command_line
     from accelopt.stages.learn import summarize_contrasts
     from accelopt.stages.proposers import proposer_for

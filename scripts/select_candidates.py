@@ -7,7 +7,7 @@ from accelopt.interruption import nothing_to_lose
 
 with nothing_to_lose():
     from accelopt.nodes import Node
-    from accelopt.search.selection import SELECTIONS
+    from accelopt.search.candidate_selection import SELECTIONS
     from accelopt.stages import command_line
     from accelopt.stages.select import CANDIDATE_COLUMNS, select, write_candidate
     from accelopt.stages.tables import read_executor_results, write_table

@@ -28,8 +28,8 @@ from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import search
 from accelopt.nodes import Node
 from accelopt.search.experts import EXPERTS, TriedValues, best_of
+from accelopt.search.knob_search import Experts
 from accelopt.search.strategy import Settings
-from accelopt.search.tuning import Experts
 from accelopt.sim.dialects import default_target
 from accelopt.space import KnobSpec, Space, values_in
 from accelopt.stages.proposers import Calls

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from accelopt.cli.kernel_file import MachineOption, RelTol
-from accelopt.search.selection import SELECTIONS
+from accelopt.search.candidate_selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES
 from accelopt.stages.command_line import MOST_WORKERS
 from accelopt.stages.config import FEW_ROUNDS, Options

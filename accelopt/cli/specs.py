@@ -14,7 +14,7 @@ from accelopt.contract.spec import read_specs
 from accelopt.evaluation import Case
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET
 from accelopt.kernels.specs.solutions import case_of_spec
-from accelopt.search.catalog import DATASET, GRAPH, ReGraphDataset
+from accelopt.search.method_catalog import DATASET, GRAPH, ReGraphDataset
 from accelopt.search.strategy import UNBOUNDED, Settings
 from accelopt.stages.artifacts import KernelFolder
 from accelopt.stages.config import Config, Options

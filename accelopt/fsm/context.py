@@ -11,7 +11,7 @@ from pathlib import Path
 from accelopt.evaluation import Case
 from accelopt.fsm.worker.context import Gear
 from accelopt.nodes import Node, Result
-from accelopt.search.bottlenecks import Assignment, BeamSearch
+from accelopt.search.bottleneck_search import Assignment, BeamSearch
 from accelopt.stages.jobs import Knowledge, Work
 from accelopt.stages.run import Run
 

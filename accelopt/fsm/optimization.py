@@ -15,7 +15,7 @@ from accelopt.fsm.logs import log_to
 from accelopt.fsm.processes import Processes
 from accelopt.fsm.session import Thinking, WorkerOptions, case_of, open_run, with_backend
 from accelopt.fsm.worker.context import Gear
-from accelopt.search.bottlenecks import open_variant
+from accelopt.search.bottleneck_search import open_variant
 from accelopt.stages.experience import read_findings
 from accelopt.stages.jobs import Knowledge, Work
 from accelopt.store import content_key, read_text, write_atomically

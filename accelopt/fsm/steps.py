@@ -17,7 +17,7 @@ from accelopt.fsm.database import program_id, write_database
 from accelopt.fsm.worker.user_test import refusal
 from accelopt.nodes import Job, Node, Plan, Result
 from accelopt.published import plan_id
-from accelopt.search.bottlenecks import job_of
+from accelopt.search.bottleneck_search import job_of
 from accelopt.stages.experience import write_findings
 from accelopt.stages.jobs import keep, perform, refuse_silence
 from accelopt.store import write_atomically, write_json

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from accelopt.evaluation import Status
 from accelopt.experience import Transition
-from accelopt.search.catalog import SUCCESS, ReGraph
+from accelopt.search.method_catalog import SUCCESS, ReGraph
 
 AT = (5, 10, 20)  # evaluations at which the speedup is told
 BEST_EDGES = 10

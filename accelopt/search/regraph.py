@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from math import inf, log, sqrt
 
 from accelopt.nodes import CANDIDATES, Action, Job, KnobSetting, Node, Result, Want
-from accelopt.search.catalog import FAMILIAR, ReGraph
 from accelopt.search.experts import EXPERTS, TriedValues
-from accelopt.search.graph import Edge, KernelState, Way
 from accelopt.search.mcgs import FAILED, MCGS, Reward
+from accelopt.search.method_catalog import FAMILIAR, ReGraph
+from accelopt.search.search_graph import Edge, KernelState, Way
 from accelopt.search.strategy import Settings
 from accelopt.space import Space, sentence
 

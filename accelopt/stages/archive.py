@@ -18,7 +18,7 @@ from accelopt.evaluation import Case
 from accelopt.experience import Finding, Transition
 from accelopt.nodes import Known, Node
 from accelopt.published import Experience
-from accelopt.search.catalog import Learned, ReGraph
+from accelopt.search.method_catalog import Learned, ReGraph
 from accelopt.stages.evaluations import Evaluations
 from accelopt.store import Journal, content_key
 

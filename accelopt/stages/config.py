@@ -15,7 +15,7 @@ from accelopt.evaluation import Case, Scrutiny
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.calibration.machine import read_machine, target_of
 from accelopt.kernels.nki.referee.precision import formats_of
-from accelopt.search.selection import SELECTIONS
+from accelopt.search.candidate_selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES, UNBOUNDED, Settings
 from accelopt.sim.dialects import DEFAULT_TARGETS
 from accelopt.stages.evaluations import Deadline

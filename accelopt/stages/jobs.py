@@ -27,8 +27,8 @@ from accelopt.nodes import (
     Want,
 )
 from accelopt.published import Experience, plan_id
-from accelopt.search.catalog import Learned
-from accelopt.search.graph import EXPECTED, LITTLE
+from accelopt.search.method_catalog import Learned
+from accelopt.search.search_graph import EXPECTED, LITTLE
 from accelopt.space import sentence
 from accelopt.stages.develop import (
     develop,

@@ -9,7 +9,7 @@ from accelopt.agents.proposer import SlowFastPair, Summarizes
 from accelopt.kernel_source import fingerprint
 from accelopt.nodes import Change, Node, Plan, Result
 from accelopt.published import Experience
-from accelopt.search.memory import Contrast, remember, select_contrasts
+from accelopt.search.experience_list import Contrast, remember, select_contrasts
 from accelopt.stages.together import together
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from accelopt.agents.proposer import KernelView
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.moves import methods_of
 from accelopt.nodes import Action, Job, Result
-from accelopt.search.catalog import LabelledStep
+from accelopt.search.method_catalog import LabelledStep
 from accelopt.stages.experience import catalog_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accelopt.nodes import Node, Result
 from accelopt.published import CandidateRow
-from accelopt.search.selection import Selection
+from accelopt.search.candidate_selection import Selection
 from accelopt.store import write_atomically
 
 CANDIDATE_COLUMNS = tuple("service_name task kernel problem values plan_id case_name".split())

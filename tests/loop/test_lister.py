@@ -11,7 +11,7 @@ from accelopt.agents.proposer import WrittenKernel
 from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.experience import Transition
 from accelopt.nodes import Plan
-from accelopt.search.catalog import DATASET
+from accelopt.search.method_catalog import DATASET
 from accelopt.stages.experience import METRICS
 
 REGRAPH = SETTINGS._replace(strategy="regraph", evaluations=10)

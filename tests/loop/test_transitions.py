@@ -8,7 +8,7 @@ import toy
 from drive import SETTINGS, run_toy
 
 from accelopt.experience import Transition
-from accelopt.search.catalog import DATASET, GRAPH, ReGraph, read_learned
+from accelopt.search.method_catalog import DATASET, GRAPH, ReGraph, read_learned
 from accelopt.stages.archive import REGRAPH
 from accelopt.stages.experience import METRICS
 from accelopt.stages.jobs import Knowledge

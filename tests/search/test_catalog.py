@@ -6,7 +6,7 @@ import pytest
 
 from accelopt.errors import ConfigError
 from accelopt.experience import Transition
-from accelopt.search.catalog import (
+from accelopt.search.method_catalog import (
     DATASET,
     LOST,
     Catalog,

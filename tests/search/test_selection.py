@@ -7,7 +7,7 @@ import pytest
 from accelopt.nodes import Result
 from accelopt.published import ServiceResult
 from accelopt.search.beam import Beam
-from accelopt.search.selection import alike, select_elitist, select_published
+from accelopt.search.candidate_selection import alike, select_elitist, select_published
 from accelopt.search.strategy import Settings
 from accelopt.stages.select import PARENT, origin, select
 

@@ -5,7 +5,7 @@ from test_selection import MISSING, sample, service
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.nodes import Node, Plan
 from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
-from accelopt.search.memory import MemorySettings, draw, remember, select_contrasts
+from accelopt.search.experience_list import MemorySettings, draw, remember, select_contrasts
 from accelopt.stages.learn import _change
 
 CASE = Case(problem="p", values={}, task="t", kernel="k")

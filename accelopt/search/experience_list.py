@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from accelopt.nodes import Node, Result
 from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
-from accelopt.search.selection import by_plan
+from accelopt.search.candidate_selection import by_plan
 
 
 class MemorySettings(NamedTuple):
