@@ -22,7 +22,7 @@ from accelopt.agents.prompts import (
     quote,
     render_sections,
 )
-from accelopt.agents.proposer import Brief, KernelView, Written
+from accelopt.agents.proposer import Brief, GeneratedKernel, KernelView
 from accelopt.agents.roles import ROLES, Prompts
 from accelopt.evaluation import Bottleneck
 from accelopt.experience import Attempt, Reflexion
@@ -67,7 +67,7 @@ class Developer:
         known = view.diagnosis.bottlenecks if view.diagnosis else ()
         return (read_bottlenecks(found.text) if isinstance(found, Answer) else ())[:most] or known
 
-    async def generate(self, brief: Brief) -> Written:
+    async def generate(self, brief: Brief) -> GeneratedKernel:
         """One reply: a method, the change in a sentence, and the kernel."""
         view, bottleneck = brief.view, brief.bottleneck
         slots = {
@@ -83,11 +83,11 @@ class Developer:
         found = await self._ask("generator", label, slots, view, brief.rank)
         asked = render_sections(self.prompts["generator"].user_template, slots)
         if not isinstance(found, Answer):
-            return Written(
+            return GeneratedKernel(
                 None, Plan(sentence=bottleneck.reason), "", found, failed=True, prompt=asked
             )
         source = kernel_source(found.text, NAMES)
-        return Written(
+        return GeneratedKernel(
             source,
             Plan(
                 sentence=_sentence(found.text) or f"Relieve {bottleneck.resource}.",
@@ -99,7 +99,9 @@ class Developer:
             reply=found.text,
         )
 
-    async def reflect(self, brief: Brief, attempt: Attempt, written: Written) -> Reflexion | None:
+    async def reflect(
+        self, brief: Brief, attempt: Attempt, written: GeneratedKernel
+    ) -> Reflexion | None:
         """A JSON object with the fields of a Reflexion."""
         slots = {
             "bottleneck": bottleneck_text(brief.bottleneck),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from accelopt.agents.calls import NO_ANSWER, Model, Question
 from accelopt.agents.experience_text import experiences_text
+from accelopt.agents.model_tools import Bench, Toolbox
 from accelopt.agents.planner import NOTHING_MEASURED, system_text, tools_text, with_lessons
 from accelopt.agents.prompts import (
     PromptPair,
@@ -18,7 +19,6 @@ from accelopt.agents.prompts import (
 )
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.agents.roles import ROLES, Prompts
-from accelopt.agents.toolbox import Bench, Toolbox
 from accelopt.kernel_source import kernel_source
 from accelopt.nodes import Change, Plan
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
 from accelopt.agents.experience_text import lessons_text, with_experiences
+from accelopt.agents.model_tools import Bench, Toolbox
 from accelopt.agents.prompts import (
     PromptPair,
     bullet_list,
@@ -28,7 +29,6 @@ from accelopt.agents.proposer import (
     no_schedule,
 )
 from accelopt.agents.roles import ROLES, Prompts
-from accelopt.agents.toolbox import Bench, Toolbox
 from accelopt.nodes import Plan
 
 NOTHING_MEASURED = "(no analysis of this kernel)"

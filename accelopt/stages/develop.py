@@ -7,8 +7,8 @@ from collections.abc import Coroutine, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from accelopt.agents.model_tools import KEPT
 from accelopt.agents.proposer import KernelView, PlanDraft
-from accelopt.agents.toolbox import KEPT
 from accelopt.nodes import Job, Node, Plan, Result
 from accelopt.published import plan_id
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out, judge, make_sample
@@ -72,10 +72,10 @@ def _rules_pass(
 async def _within_limit(
     view: KernelView, drafts: Sequence[PlanDraft], workplace: Workplace, run: Run
 ) -> list[Node]:
-    """The samples of lowest rank until the purse is empty: at a time as many as it surely pays for,
+    """The samples of lowest rank until the budget is spent: at a time as many as it surely pays for,
     else one, so that none takes from another and the order of their ends decides nothing."""
-    purse, nodes = view.purse, list[Node]()
-    assert purse is not None
+    budget, nodes = view.evaluation_budget, list[Node]()
+    assert budget is not None
     for draw, draft in enumerate(drafts):
         nodes += await _tried_out(view, draft, draw, workplace)
     ranks = deque(
@@ -84,8 +84,8 @@ async def _within_limit(
         for sample in range(run.settings.samples)
         if draft.change is not None
     )
-    while ranks and purse.left >= 1:
-        many = _at_once(purse.left, most_of_sample(run), len(ranks))
+    while ranks and budget.left >= 1:
+        many = _at_once(budget.left, most_of_sample(run), len(ranks))
         batch = [ranks.popleft() for _ in range(many)]
         nodes += await together(make_sample(view, *rank, workplace) for rank in batch)
     return nodes
@@ -97,10 +97,10 @@ def _at_once(left: float, each: int, most: int) -> int:
 
 
 async def drafts_of(view: KernelView, run: Run) -> list[PlanDraft]:
-    """The answers of the planner, at a time as many as the purse surely pays for."""
+    """The answers of the planner, at a time as many as the budget surely pays for."""
     drafts: list[PlanDraft] = []
     while len(drafts) < run.settings.plans:
-        left = view.purse.left - KEPT if view.purse else inf
+        left = view.evaluation_budget.left - KEPT if view.evaluation_budget else inf
         open_ = run.settings.plans - len(drafts)
         many = _at_once(left, run.proposer.planner.tries, open_)
         begun = len(drafts)
@@ -146,5 +146,5 @@ def workplace_of(view: KernelView, run: Run) -> Workplace:
         run.workshop.evaluations,
         ExecutorSettings(run.settings.samples, run.settings.fixer_steps),
         lambda node: run.watcher.sampled(case, round_, node),
-        view.purse,
+        view.evaluation_budget,
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
-from accelopt.agents.budget import Purse
+from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.evaluation import Evaluation, Status
 from accelopt.nodes import Change, Node, Plan
@@ -40,14 +40,14 @@ class ExecutorSettings(NamedTuple):
 
 
 class Workplace(NamedTuple):
-    """What making a change needs. `told` hears of every finished sample; `purse` pays, where evaluations
+    """What making a change needs. `told` hears of every finished sample; `evaluation_budget` pays, where evaluations
     are counted."""
 
     executor: Implements
     evaluations: Evaluations
     settings: ExecutorSettings
     told: Callable[[Node], None] = lambda _: None
-    purse: Purse | None = None
+    evaluation_budget: EvaluationBudget | None = None
 
 
 async def carry_out(
@@ -72,7 +72,7 @@ async def make_sample(
     if draft.best is not None:
         node = await _faster(node, draft.best, workplace)
     for number in range(1, workplace.settings.fixer_steps + 1):
-        spent = workplace.purse is not None and workplace.purse.left < 1
+        spent = workplace.evaluation_budget is not None and workplace.evaluation_budget.left < 1
         if node.evaluation.status not in REPAIRABLE or spent:
             break
         error = await error_text(node, workplace.evaluations.language)
@@ -105,7 +105,9 @@ async def judge(
         return Node(parent.case, "", evaluation, parent, change, label)
     language = workplace.evaluations.language
     source = language.complete(source, parent.source)
-    if workplace.purse and not workplace.purse.pay(language.evaluation_key(parent.case, source)):
+    if workplace.evaluation_budget and not workplace.evaluation_budget.pay(
+        language.evaluation_key(parent.case, source)
+    ):
         evaluation = Evaluation(status=Status.MISSING, message=NONE_LEFT)
         return Node(parent.case, "", evaluation, parent, change, label)
     evaluation = await workplace.evaluations.evaluate(parent.case, source)

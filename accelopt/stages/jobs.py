@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from accelopt.agents.budget import Purse
+from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.executor import UNANSWERED
+from accelopt.agents.model_tools import KEPT
 from accelopt.agents.proposer import Configures, KernelView
-from accelopt.agents.toolbox import KEPT
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Diagnosis
 from accelopt.experience import Finding
@@ -86,10 +86,10 @@ async def perform(
         for node in result.nodes:
             run.watcher.sampled(node.case.case_name, job.round, node)
         return result
-    purse = Purse(job.limit, judged)
-    view = (await _view(job, run, knowledge))._replace(purse=purse)
+    budget = EvaluationBudget(job.limit, judged)
+    view = (await _view(job, run, knowledge))._replace(evaluation_budget=budget)
     result = await (work or _work_on(job))(job, view, run)
-    told = dict.fromkeys([*_judged(result.nodes, run), *sorted(purse.bought)])
+    told = dict.fromkeys([*_judged(result.nodes, run), *sorted(budget.bought)])
     return result._replace(judged=tuple(told))
 
 

@@ -14,14 +14,14 @@ from accelopt.agents.calls import Exchanges, Provider, Tool
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.developer import Developer
 from accelopt.agents.executor import Executor
-from accelopt.agents.experts import ExpertModel
+from accelopt.agents.expert_model import ExpertModel
 from accelopt.agents.lister import Lister, LLMCandidateGenerator, LLMRelabeler
+from accelopt.agents.model_tools import Toolbox
 from accelopt.agents.planner import Planner
 from accelopt.agents.proposer import KernelView, Proposer
 from accelopt.agents.providers import PROVIDERS
 from accelopt.agents.roles import ROLES, ModelRole, Prompts
 from accelopt.agents.summarizer import Summarizer
-from accelopt.agents.toolbox import Toolbox
 from accelopt.kernels.language import Language
 from accelopt.stages.together import together
 from accelopt.stages.toolbox import analysis_tools

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from accelopt.agents.analysis import Contexts, tools_for
 from accelopt.agents.calls import Tool
+from accelopt.agents.model_tools import KEPT, Bench, CheckedKernel, Toolbox, ToolNote
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.planner import suggestion_list
 from accelopt.agents.proposer import KernelView
-from accelopt.agents.toolbox import KEPT, Bench, CheckedKernel, Toolbox, ToolNote
 from accelopt.evaluation import Status
 from accelopt.kernels.gpu.material import Compiles
 from accelopt.kernels.language import Language
@@ -121,8 +121,8 @@ class _Desk:
     async def _judged(self, source: str) -> Node | None:
         """The kernel with its verdict; None where no evaluation is left for it, or no time."""
         case, completed = self.view.node.case, self._complete(source)
-        purse = self.view.purse
-        if purse and not purse.pay(self.language.evaluation_key(case, completed), KEPT):
+        budget = self.view.evaluation_budget
+        if budget and not budget.pay(self.language.evaluation_key(case, completed), KEPT):
             return None
         try:
             evaluation = await self.evaluations.evaluate(case, completed)

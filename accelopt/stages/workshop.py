@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.agents.budget import Budget, Ledger
+from accelopt.agents.call_tracing import start_tracing
 from accelopt.agents.calls import Exchange
 from accelopt.agents.offline import OfflineProposer
-from accelopt.agents.tracing import start_tracing
 from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import Language, LanguageOptions, open_language
 from accelopt.kernels.nki.devices import trainium

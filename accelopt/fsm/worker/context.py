@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelopt.agents.proposer import Brief, Develops, KernelView, Written
+from accelopt.agents.proposer import Brief, Develops, GeneratedKernel, KernelView
 from accelopt.evaluation import Bottleneck, Diagnosis
 from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.fsm.constants import DIVERGENCE_PERCENT
@@ -87,7 +87,7 @@ class WorkerContext:
     diagnosis: Diagnosis | None = None  # of the parent
     bottlenecks: tuple[Bottleneck, ...] = ()
     bottleneck: Bottleneck | None = None
-    written: Written | None = None
+    written: GeneratedKernel | None = None
     source: str | None = None  # what is to be tested next
     node: Node | None = None  # what was tested last
     failed: list[Node] = field(default_factory=list)  # what was tested before it

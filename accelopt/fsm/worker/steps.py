@@ -97,7 +97,7 @@ async def passes_tests(ctx: WorkerContext) -> bool:
         run.proposer.executor,
         run.workshop.evaluations,
         ExecutorSettings(1, 0),
-        purse=ctx.view.purse,
+        evaluation_budget=ctx.view.evaluation_budget,
     )
     ctx.node = await judge(ctx.parent, ctx.written.change, ctx.label, ctx.source, place)
     if ctx.node.latency is not None and ctx.gear.test_code:
@@ -116,7 +116,7 @@ def may_refine(ctx: WorkerContext) -> bool:
         return False
     if ctx.node is not None and ctx.node.evaluation.status not in REPAIRABLE:
         return False
-    return ctx.view.purse is None or ctx.view.purse.left >= 1
+    return ctx.view.evaluation_budget is None or ctx.view.evaluation_budget.left >= 1
 
 
 async def refine(ctx: WorkerContext) -> None:
