@@ -28,15 +28,15 @@ from accelopt.search.method_catalog import Learned, read_learned
 from accelopt.search.strategy import refuse_wrong_options
 from accelopt.shipped import shipped_folder
 from accelopt.sim.dialects import default_target
+from accelopt.stages.concurrency import attended
 from accelopt.stages.config import Config, Options
 from accelopt.stages.experience import read_findings
 from accelopt.stages.jobs import Knowledge
 from accelopt.stages.live_board import board_for, watcher_of
+from accelopt.stages.record_files import read_experiences
 from accelopt.stages.run import KernelFiles, Outcome
 from accelopt.stages.run_setup import open_run
-from accelopt.stages.story import story_of
-from accelopt.stages.tables import read_experiences
-from accelopt.stages.together import attended
+from accelopt.stages.run_story import story_of
 from accelopt.stages.workshop import Workshop
 from accelopt.store import came_to_something, read_text, write_atomically
 

@@ -25,8 +25,8 @@ from accelopt.evaluation import Case, Evaluation, Profile, Status
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.benchmark import read_benchmark, summary_path
 from accelopt.nodes import Node, Plan
-from accelopt.stages.plan import view_kernel
-from accelopt.stages.toolbox import TOOLS, toolbox_for
+from accelopt.stages.checking_tools import TOOLS, toolbox_for
+from accelopt.stages.planning import view_kernel
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 
 ROOT = Path(__file__).resolve().parents[1]

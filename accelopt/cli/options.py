@@ -11,8 +11,8 @@ import typer
 from accelopt.cli.kernel_file import MachineOption, RelTol
 from accelopt.search.candidate_selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES
-from accelopt.stages.command_line import MOST_WORKERS
 from accelopt.stages.config import FEW_ROUNDS, Options
+from accelopt.stages.script_options import MOST_WORKERS
 
 HELP: Mapping[str, Any] = {
     "model_config": typer.Option(help="model configuration; without it no model is used"),

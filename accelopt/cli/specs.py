@@ -16,10 +16,10 @@ from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET
 from accelopt.kernels.specs.solutions import case_of_spec
 from accelopt.search.method_catalog import DATASET, GRAPH, ReGraphDataset
 from accelopt.search.strategy import UNBOUNDED, Settings
-from accelopt.stages.artifacts import KernelFolder
 from accelopt.stages.config import Config, Options
-from accelopt.stages.project import write_tactics
 from accelopt.stages.run import Outcome
+from accelopt.stages.run_files import write_tactics
+from accelopt.stages.spec_kernel_folder import KernelFolder
 from accelopt.store import write_atomically
 
 NKI = "nki"

@@ -30,7 +30,9 @@ from accelopt.published import Experience, plan_id
 from accelopt.search.method_catalog import Learned
 from accelopt.search.search_graph import EXPECTED, LITTLE
 from accelopt.space import sentence
-from accelopt.stages.develop import (
+from accelopt.stages.model_written_kernels import list_candidates
+from accelopt.stages.planning import view_kernel
+from accelopt.stages.plans_and_samples import (
     develop,
     drafts_of,
     most_of_plans,
@@ -38,10 +40,8 @@ from accelopt.stages.develop import (
     with_remarks,
     workplace_of,
 )
-from accelopt.stages.execute import judge, make_sample
-from accelopt.stages.listing import list_candidates
-from accelopt.stages.plan import view_kernel
 from accelopt.stages.run import Run
+from accelopt.stages.samples import judge, make_sample
 from accelopt.store import content_key
 
 KIND = "result"
@@ -129,7 +129,7 @@ def most_of(job: Job, run: Run) -> int:
     return most_of_plans(run)
 
 
-def refuse_silence(results: Sequence[Result]) -> None:
+def raise_unless_answered(results: Sequence[Result]) -> None:
     """An endpoint that answered nothing at all is a sentence for the user, not a result."""
     asked = sum(result.asked for result in results)
     failed = [reason for result in results for reason in result.unanswered]

@@ -23,8 +23,8 @@ from accelopt.agents.providers import PROVIDERS
 from accelopt.agents.roles import ROLES, ModelRole, Prompts
 from accelopt.agents.summarizer import Summarizer
 from accelopt.kernels.language import Language
-from accelopt.stages.together import together
-from accelopt.stages.toolbox import analysis_tools
+from accelopt.stages.checking_tools import analysis_tools
+from accelopt.stages.concurrency import run_together
 
 if TYPE_CHECKING:
     from accelopt.stages.workshop import Workshop
@@ -67,7 +67,7 @@ class Calls:
             if said := await endpoint.greet():
                 say(said)
 
-        await together(map(greet, self._endpoints.values()))
+        await run_together(map(greet, self._endpoints.values()))
 
     async def close(self) -> None:
         """Close all connections."""

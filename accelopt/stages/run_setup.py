@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from accelopt.stages.checking_tools import toolbox_for
 from accelopt.stages.config import Config
 from accelopt.stages.proposers import Configs, proposer_for, read_prompts
 from accelopt.stages.run import KernelFiles, Run
-from accelopt.stages.toolbox import toolbox_for
 from accelopt.stages.workshop import open_workshop
 from accelopt.store import JsonObject
 

@@ -14,8 +14,8 @@ from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.llm import Endpoint
 from accelopt.agents.scripted_server import ScriptedFault, ScriptedServer
 from accelopt.errors import ConfigError
+from accelopt.stages.concurrency import attended
 from accelopt.stages.proposers import Calls
-from accelopt.stages.together import attended
 
 KEY = "sk-very-secret"
 

@@ -19,8 +19,8 @@ from accelopt.kernels.specs.solutions import case_of_spec
 from accelopt.nodes import Node
 from accelopt.sandbox.workers import WorkerPool
 from accelopt.search.strategy import UNBOUNDED, Settings
-from accelopt.stages.artifacts import KernelFolder
 from accelopt.stages.config import Config
+from accelopt.stages.spec_kernel_folder import KernelFolder
 from accelopt.stages.workshop import WorkshopOptions
 
 RECORDED = Path(__file__).parents[1] / "kernels" / "gpu" / "profiling" / "add_on_h200.csv"

@@ -87,7 +87,7 @@ async def of_a_broken_parent(folder):
     from accelopt.fsm.worker.context import Gear
     from accelopt.fsm.worker.machine import context_of, walk
     from accelopt.nodes import Job, Node, Want
-    from accelopt.stages.plan import view_kernel
+    from accelopt.stages.planning import view_kernel
 
     case = planted_fsm.start(folder, extra="BROKEN = 1")
     options = WorkerOptions(backend="planted_fsm:Resources", workers=1)

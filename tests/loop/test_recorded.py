@@ -19,9 +19,9 @@ from accelopt.loop import optimize
 from accelopt.nodes import Plan
 from accelopt.search.strategy import Settings
 from accelopt.sim.dialects import dialect_of_source
+from accelopt.stages.checking_tools import toolbox_for
 from accelopt.stages.proposers import proposer_for
 from accelopt.stages.run import Run
-from accelopt.stages.toolbox import toolbox_for
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 
 RECORDED = Path(__file__).parent / "recorded"

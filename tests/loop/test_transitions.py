@@ -9,10 +9,10 @@ from drive import SETTINGS, run_toy
 
 from accelopt.experience import Transition
 from accelopt.search.method_catalog import DATASET, GRAPH, ReGraph, read_learned
-from accelopt.stages.archive import REGRAPH
 from accelopt.stages.experience import METRICS
 from accelopt.stages.jobs import Knowledge
 from accelopt.stages.run import Watcher
+from accelopt.stages.run_archive import REGRAPH
 from accelopt.store import read_entries
 
 REGRAPHS = SETTINGS._replace(strategy="regraph", evaluations=8)

@@ -6,7 +6,7 @@ from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.nodes import Node, Plan
 from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
 from accelopt.search.experience_list import MemorySettings, draw, remember, select_contrasts
-from accelopt.stages.learn import _change
+from accelopt.stages.learning import _change
 
 CASE = Case(problem="p", values={}, task="t", kernel="k")
 NONE = Evaluation(status=Status.MISSING)

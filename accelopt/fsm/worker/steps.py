@@ -17,13 +17,13 @@ from accelopt.fsm.worker.patterns import violations
 from accelopt.fsm.worker.settings import setting_changes
 from accelopt.fsm.worker.user_test import refusal
 from accelopt.nodes import Node
-from accelopt.stages.execute import (
+from accelopt.stages.failure_text import error_text, verdict_text
+from accelopt.stages.samples import (
     REPAIRABLE,
     ExecutorSettings,
     Workplace,
     judge,
 )
-from accelopt.stages.failures import error_text, verdict_text
 from accelopt.store import content_key
 
 REMEASURED = "remeasured"

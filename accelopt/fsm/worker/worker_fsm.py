@@ -24,7 +24,7 @@ from accelopt.fsm.worker.machine import (
 )
 from accelopt.fsm.worker.states import INITIAL, PUBLISHED_NAMES, TRANSITIONS
 from accelopt.nodes import Job, Node, Result, Want
-from accelopt.stages.plan import view_kernel
+from accelopt.stages.planning import view_kernel
 from accelopt.stages.run import Run
 from accelopt.store import write_atomically
 

@@ -11,7 +11,7 @@ from accelopt import measured
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.roofline import LeastTime, Standing, bound, standing
 from accelopt.published import CandidateRow
-from accelopt.stages.tables import read_candidates, read_table, write_table
+from accelopt.stages.record_files import read_candidates, read_table, write_table
 
 SIZE = re.compile(r"_([A-Z]+)(\d+)(?=_|$)")  # in a case's name: matmul_K5120_M4096_N12288
 

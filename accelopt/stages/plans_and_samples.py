@@ -11,8 +11,8 @@ from accelopt.agents.model_tools import KEPT
 from accelopt.agents.proposer import KernelView, PlanDraft
 from accelopt.nodes import Job, Node, Plan, Result
 from accelopt.published import plan_id
-from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out, judge, make_sample
-from accelopt.stages.together import together
+from accelopt.stages.concurrency import run_together
+from accelopt.stages.samples import ExecutorSettings, Workplace, carry_out, judge, make_sample
 
 if TYPE_CHECKING:
     from accelopt.stages.run import Run
@@ -44,7 +44,7 @@ async def develop(job: Job, view: KernelView, run: Run) -> Result:
             return draft, tried
         return draft, [*await carry_out(view, draft.change, number, workplace), *tried]
 
-    drawn = await together([*map(draw, plans), *_rules_pass(job, view, workplace, run)])
+    drawn = await run_together([*map(draw, plans), *_rules_pass(job, view, workplace, run)])
     made = Result(job, nodes=tuple(node for _, nodes in drawn for node in nodes))
     return with_remarks(made, [draft for draft, _ in drawn][: len(plans)])
 
@@ -87,7 +87,7 @@ async def _within_limit(
     while ranks and budget.left >= 1:
         many = _at_once(budget.left, most_of_sample(run), len(ranks))
         batch = [ranks.popleft() for _ in range(many)]
-        nodes += await together(make_sample(view, *rank, workplace) for rank in batch)
+        nodes += await run_together(make_sample(view, *rank, workplace) for rank in batch)
     return nodes
 
 
@@ -104,7 +104,7 @@ async def drafts_of(view: KernelView, run: Run) -> list[PlanDraft]:
         open_ = run.settings.plans - len(drafts)
         many = _at_once(left, run.proposer.planner.tries, open_)
         begun = len(drafts)
-        drafts += await together(_draft(begun + number, view, run) for number in range(many))
+        drafts += await run_together(_draft(begun + number, view, run) for number in range(many))
     return drafts
 
 

@@ -12,9 +12,9 @@ from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.evaluation import Evaluation, Status
 from accelopt.nodes import Change, Node, Plan
 from accelopt.published import plan_id
+from accelopt.stages.concurrency import run_together
 from accelopt.stages.evaluations import Evaluations
-from accelopt.stages.failures import error_text
-from accelopt.stages.together import together
+from accelopt.stages.failure_text import error_text
 
 NONE_LEFT = "no evaluation is left for this kernel"
 REPAIRABLE = frozenset(
@@ -55,7 +55,9 @@ async def carry_out(
 ) -> list[Node]:
     """All samples of one change, made and evaluated concurrently."""
     samples = range(workplace.settings.num_samples)
-    return await together(make_sample(view, change, draw, sample, workplace) for sample in samples)
+    return await run_together(
+        make_sample(view, change, draw, sample, workplace) for sample in samples
+    )
 
 
 async def make_sample(
@@ -146,13 +148,13 @@ async def carry_out_all(
 
     async def of_kernel(view: KernelView) -> list[Node]:
         changes = plans.get(view.service_name, [])
-        made = await together(
+        made = await run_together(
             carry_out(view, change, i, workplace) for i, change in enumerate(changes)
         )
         nodes = [node for samples in made for node in samples]
         return await verify_fastest(nodes or [_unplanned(view.node)], verifications)
 
-    return await together(of_kernel(view) for view in views)
+    return await run_together(of_kernel(view) for view in views)
 
 
 async def verify_fastest(nodes: Sequence[Node], verifications: Evaluations) -> list[Node]:

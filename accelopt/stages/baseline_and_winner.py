@@ -7,11 +7,11 @@ from math import inf
 
 from accelopt.evaluation import Case, Confirmation, Evaluation, Status
 from accelopt.nodes import Node
-from accelopt.stages import project
-from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out
-from accelopt.stages.plan import view_kernel
+from accelopt.stages import run_files
+from accelopt.stages.concurrency import run_together
+from accelopt.stages.planning import view_kernel
 from accelopt.stages.run import Elsewhere, Iteration, Outcome, Run
-from accelopt.stages.together import together
+from accelopt.stages.samples import ExecutorSettings, Workplace, carry_out
 from accelopt.store import content_key
 
 KIND = "confirmation"
@@ -41,7 +41,7 @@ async def settle(
     best, verdict = await _first_verified(finalists(start, first, history, polished), run)
     if best is None:
         return Outcome(start, failure=verdict.message, ended=ended)
-    project.write_kernels([best], (), len(history) + 1, run)
+    run_files.write_kernels([best], (), len(history) + 1, run)
     results = [result for round_ in history for result in round_.results]
     made = [] if begun is start else [begun]
     made += [*(node for result in results for node in result.nodes), *polished]
@@ -121,7 +121,7 @@ async def try_elsewhere(outcomes: Sequence[Outcome], run: Run) -> list[Outcome]:
         found = [Elsewhere(c, await verify(c, best.source)) for c in others if c.task != own.task]
         return outcome._replace(elsewhere=tuple(found))
 
-    return await together(map(tried, outcomes))
+    return await run_together(map(tried, outcomes))
 
 
 async def _confirm(start: Node, best: Node, run: Run) -> Confirmation | None:

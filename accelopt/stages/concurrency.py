@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def run_together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of `work` in its order. The first exception cancels the rest and is raised."""
     tasks = [asyncio.ensure_future(part) for part in work]
     try:

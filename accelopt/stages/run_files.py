@@ -15,9 +15,9 @@ from accelopt.published import CandidateRow, PlannerResult, ResultRow, SampleRes
 from accelopt.report.diffs import patch_of
 from accelopt.search.graph_report import events_text, trace_text
 from accelopt.search.strategy import Strategy
+from accelopt.stages.candidate_files import CANDIDATE_COLUMNS, origin, write_candidate
+from accelopt.stages.record_files import write_records, write_table
 from accelopt.stages.run import Iteration, Outcome, Run
-from accelopt.stages.select import CANDIDATE_COLUMNS, origin, write_candidate
-from accelopt.stages.tables import write_records, write_table
 from accelopt.store import content_key, write_atomically, write_json
 
 

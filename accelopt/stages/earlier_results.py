@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from accelopt.nodes import Result
-from accelopt.stages.tables import read_results
+from accelopt.stages.record_files import read_results
 
 LAST = "last_iteration_executor_results.json"
 RESULTS = "executor_results.json"

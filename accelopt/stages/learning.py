@@ -10,7 +10,7 @@ from accelopt.kernel_source import fingerprint
 from accelopt.nodes import Change, Node, Plan, Result
 from accelopt.published import Experience
 from accelopt.search.experience_list import Contrast, remember, select_contrasts
-from accelopt.stages.together import together
+from accelopt.stages.concurrency import run_together
 
 if TYPE_CHECKING:
     from accelopt.kernels.language import Language
@@ -60,7 +60,7 @@ async def summarize_contrasts(
             change=_change(node),
         )
 
-    return await together(one(contrast) for contrast in contrasts)
+    return await run_together(one(contrast) for contrast in contrasts)
 
 
 def _change(node: Node) -> str:

@@ -14,7 +14,7 @@ from accelopt.kernel_source import SourceEdit, edit_of
 from accelopt.kernels.language import Explanation, Language
 from accelopt.nodes import Node, Plan, Result
 from accelopt.published import Experience, PlannerResult, plan_text
-from accelopt.stages.together import together
+from accelopt.stages.concurrency import run_together
 
 MOST_SUGGESTED = 5  # changes by rule that a planner is told of
 MOST_OTHERS = 3  # kernels beside a line, from which something may be taken over
@@ -119,7 +119,7 @@ async def view_all(
     """What a proposer may know of the kernels of a table, which start from nowhere, in order."""
     fastest = {name: goal([n for n in nodes if n.case.case_name == name]) for name in
                {node.case.case_name for node in nodes}}  # fmt: skip
-    return await together(
+    return await run_together(
         view_kernel(
             node,
             language,
@@ -145,7 +145,7 @@ async def draw_plans(
     views: Sequence[KernelView], planner: Plans, breadth: int
 ) -> list[PlannerResult]:
     """`breadth` plans for each view, drawn concurrently; draws without a plan are left out."""
-    drafts = await together(
+    drafts = await run_together(
         planner.plan(view, draw, breadth) for view in views for draw in range(breadth)
     )
     return [

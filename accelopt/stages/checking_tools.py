@@ -15,7 +15,7 @@ from accelopt.kernels.gpu.material import Compiles
 from accelopt.kernels.language import Language
 from accelopt.nodes import Node
 from accelopt.stages.evaluations import Evaluations, TimeIsOver
-from accelopt.stages.failures import error_text
+from accelopt.stages.failure_text import error_text
 
 TOOLS = 6  # calls for one answer, unless the command line says otherwise
 NONE_LEFT = "No evaluation is left for trying kernels out: answer with the one that you trust most."

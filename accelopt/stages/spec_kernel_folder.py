@@ -29,8 +29,8 @@ from accelopt.kernels.language import Language
 from accelopt.kernels.specs.control import result_of
 from accelopt.nodes import Node, Result, method_of
 from accelopt.report.diffs import patch_of
-from accelopt.stages.project import graph_version, write_summary
 from accelopt.stages.run import Outcome
+from accelopt.stages.run_files import graph_version, write_summary
 from accelopt.store import JsonObject, write_atomically, write_json
 
 FILES = {"cuda": "kernel.cu", "triton": "kernel_module.py", "nki": "kernel_module.py"}

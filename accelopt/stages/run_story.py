@@ -24,7 +24,7 @@ from accelopt.stages.run import Outcome, Run, at_other_shapes
 from accelopt.store import write_atomically
 from accelopt.time_limits import PORTRAIT_SECONDS, RETRACE_SECONDS
 
-PORTRAIT = "accelopt.stages.story:portrait_job"
+PORTRAIT = "accelopt.stages.run_story:portrait_job"
 PORTRAIT_BYTES = 8 << 30
 MOST_TRACED = 20_000  # instructions whose execution is worth a trace file beside the report
 

@@ -10,9 +10,9 @@ from accelopt.evaluation import Evaluation, Profile, to_json
 from accelopt.kernels.language import Language
 from accelopt.nodes import Node
 from accelopt.published import CandidateRow
+from accelopt.stages.concurrency import run_together
 from accelopt.stages.evaluations import Evaluations
-from accelopt.stages.tables import read_candidates
-from accelopt.stages.together import together
+from accelopt.stages.record_files import read_candidates
 
 
 class Profiled(NamedTuple):
@@ -41,7 +41,7 @@ async def profile_candidates(
         told(done)
         return done
 
-    return await together(one(candidate) for candidate in candidates)
+    return await run_together(one(candidate) for candidate in candidates)
 
 
 async def with_profiles(
