@@ -5,9 +5,9 @@ from __future__ import annotations
 from accelopt.agents.proposer import KernelView
 from accelopt.fsm.context import OptimizationContext
 from accelopt.fsm.engine import FSMEngine
-from accelopt.fsm.optimization import Optimization
+from accelopt.fsm.manager_base import Optimization
 from accelopt.fsm.states import INITIAL, STATES, TRANSITIONS
-from accelopt.fsm.worker.context import Gear
+from accelopt.fsm.worker.context import WorkerSetup
 from accelopt.fsm.worker.machine import context_of, walk
 from accelopt.nodes import Job, Result
 from accelopt.stages.jobs import Work
@@ -27,8 +27,8 @@ class FSMOptimizationManager(Optimization):
             engine.add_state(state())
         await engine.run_async(INITIAL, ctx)
 
-    def _step(self, gear: Gear) -> Work:
+    def _step(self, setup: WorkerSetup) -> Work:
         async def work(job: Job, view: KernelView, run: Run) -> Result:
-            return (await walk(context_of(job, view, run, gear))).result
+            return (await walk(context_of(job, view, run, setup))).result
 
         return work

@@ -83,20 +83,20 @@ def test_every_edge_is_walked_and_both_managers_return_the_same(tmp_path):
 
 
 async def of_a_broken_parent(folder):
-    from accelopt.fsm.session import Thinking, WorkerOptions, open_run
-    from accelopt.fsm.worker.context import Gear
+    from accelopt.fsm.worker.context import WorkerSetup
     from accelopt.fsm.worker.machine import context_of, walk
+    from accelopt.fsm.worker_options import ModelChoice, WorkerOptions, open_run
     from accelopt.nodes import Job, Node, Want
     from accelopt.stages.planning import view_kernel
 
     case = planted_fsm.start(folder, extra="BROKEN = 1")
     options = WorkerOptions(backend="planted_fsm:Resources", workers=1)
-    async with open_run(folder / "run", options, Thinking()) as run:
+    async with open_run(folder / "run", options, ModelChoice()) as run:
         source = run.workshop.language.source(case)
         node = Node(case, source, toy.verdict(source))
         view = await view_kernel(node, run.workshop.language)
         job = Job(0, 1, Want.DEVELOP, node, focus="1")
-        walked = await walk(context_of(job, view, run, Gear()))
+        walked = await walk(context_of(job, view, run, WorkerSetup()))
         assert walked.result.nodes == ()
         return walked.result.development.path
 

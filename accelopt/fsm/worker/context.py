@@ -24,7 +24,7 @@ CONFIRMED = 0.9  # of the algorithmic bound, where it is known, that must be rea
 Turn = Callable[[], AbstractAsyncContextManager[Any]]
 
 
-class Gear(NamedTuple):
+class WorkerSetup(NamedTuple):
     """What a manager gives a worker beyond its job; the common driver gives none of it.
 
     `folder` takes its files. `test_code` may refuse what the referee accepts. `eager` is PyTorch's
@@ -81,7 +81,7 @@ class WorkerContext:
     view: KernelView
     run: Run
     developer: Develops
-    gear: Gear = field(default_factory=Gear)
+    setup: WorkerSetup = field(default_factory=WorkerSetup)
     # ---
     parent: Node = field(init=False)
     diagnosis: Diagnosis | None = None  # of the parent
@@ -109,7 +109,7 @@ class WorkerContext:
     @property
     def worker_id(self) -> int:
         """The worker's number within the round, or the job's where nobody numbers workers."""
-        return self.job.number if self.gear.worker_id is None else self.gear.worker_id
+        return self.job.number if self.setup.worker_id is None else self.setup.worker_id
 
     @property
     def rank(self) -> int:
@@ -133,7 +133,7 @@ class WorkerContext:
             bottlenecks=self.bottlenecks,
             rank=self.rank,
             best=best,
-            eager=self.gear.eager,
+            eager=self.setup.eager,
             methods=self._methods(self.bottleneck),
         )
 

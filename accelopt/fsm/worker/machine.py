@@ -11,7 +11,7 @@ from accelopt.agents.proposer import KernelView
 from accelopt.evaluation import Evaluation, Status
 from accelopt.experience import Development
 from accelopt.fsm.engine import FSMEngine
-from accelopt.fsm.worker.context import UNKNOWN, Gear, WorkerContext
+from accelopt.fsm.worker.context import UNKNOWN, WorkerContext, WorkerSetup
 from accelopt.fsm.worker.states import INITIAL, STATES, TRANSITIONS
 from accelopt.nodes import Job, Node, Result
 from accelopt.stages.run import Run
@@ -25,24 +25,24 @@ def build_worker_fsm(logger: logging.Logger | None = None) -> FSMEngine:
     return engine
 
 
-class Walked(NamedTuple):
+class WorkerRun(NamedTuple):
     """A worker's end: its result for the strategy, and its context for whoever reports."""
 
     result: Result
     ctx: WorkerContext
 
 
-def context_of(job: Job, view: KernelView, run: Run, gear: Gear) -> WorkerContext:
+def context_of(job: Job, view: KernelView, run: Run, setup: WorkerSetup) -> WorkerContext:
     """What a worker starts with; the rules develop where no model does."""
     developer = run.proposer.developer or DeveloperByRule(run.workshop.offline)
-    return WorkerContext(job, view, run, developer, gear)
+    return WorkerContext(job, view, run, developer, setup)
 
 
-async def walk(ctx: WorkerContext) -> Walked:
+async def walk(ctx: WorkerContext) -> WorkerRun:
     """From the first state to the last."""
-    engine = build_worker_fsm(ctx.gear.logger)
+    engine = build_worker_fsm(ctx.setup.logger)
     await engine.run_async(INITIAL, ctx)
-    return Walked(result_of(ctx, engine.path), ctx)
+    return WorkerRun(result_of(ctx, engine.path), ctx)
 
 
 def result_of(ctx: WorkerContext, path: list[str]) -> Result:

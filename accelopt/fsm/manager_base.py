@@ -13,8 +13,8 @@ from accelopt.agents.configuration import OFFLINE
 from accelopt.fsm.context import OptimizationContext
 from accelopt.fsm.logs import log_to
 from accelopt.fsm.processes import Processes
-from accelopt.fsm.session import Thinking, WorkerOptions, case_of, open_run, with_backend
-from accelopt.fsm.worker.context import Gear
+from accelopt.fsm.worker.context import WorkerSetup
+from accelopt.fsm.worker_options import ModelChoice, WorkerOptions, case_of, open_run, with_backend
 from accelopt.search.bottleneck_search import open_variant
 from accelopt.stages.experience import read_findings
 from accelopt.stages.jobs import Knowledge, Work
@@ -56,7 +56,7 @@ class Optimization(ABC):
         self.log_dir = Path(log_dir) if log_dir else Path(tempfile.mkdtemp(prefix="accelopt-fsm-"))
         self.database_path = Path(database_path or self.log_dir / "program_database.json")
         self.bottleneck_override = bottleneck_override or ""
-        self.thinking = Thinking(openai_model, high_reasoning_effort)
+        self.thinking = ModelChoice(openai_model, high_reasoning_effort)
         self.options = WorkerOptions.of(worker_kwargs)
 
     def run_optimization(
@@ -84,8 +84,8 @@ class Optimization(ABC):
         """From the verification of the kernel to the result."""
 
     @abstractmethod
-    def _step(self, gear: Gear) -> Work:
-        """One worker's work with this gear."""
+    def _step(self, setup: WorkerSetup) -> Work:
+        """One worker's work with this setup."""
 
     async def _optimize(
         self, kernel: Path, problem: Path, test_code: str, rounds: int, options: WorkerOptions
@@ -107,7 +107,7 @@ class Optimization(ABC):
                     step=Processes(options, self.thinking, problem, self.num_workers)
                     if options.isolation == "process"
                     else self._step,
-                    gear=Gear(
+                    setup=WorkerSetup(
                         test_code=test_code,
                         override=self.bottleneck_override,
                         divergence=options.divergence_threshold,

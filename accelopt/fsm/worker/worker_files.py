@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def write_artifacts(ctx: WorkerContext) -> None:
     """Kernels, prompt, reply, strategy and reflexion of one step; the best kernel in `output/`."""
-    folder, number = ctx.gear.folder, ctx.job.round
+    folder, number = ctx.setup.folder, ctx.job.round
     if folder is None:
         return
     step = f"round{number:03d}"

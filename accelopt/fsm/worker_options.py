@@ -85,7 +85,7 @@ class WorkerOptions(NamedTuple):
         return self.backend in ON_GPU
 
 
-class Thinking(NamedTuple):
+class ModelChoice(NamedTuple):
     """Which model thinks, and how hard."""
 
     model: str = OFFLINE
@@ -156,7 +156,7 @@ def with_backend(options: WorkerOptions, problem_file: Path, kernel: Path) -> Wo
 
 @asynccontextmanager
 async def open_run(
-    folder: Path, options: WorkerOptions, thinking: Thinking, saved: JsonObject | None = None
+    folder: Path, options: WorkerOptions, thinking: ModelChoice, saved: JsonObject | None = None
 ) -> AsyncIterator[Run]:
     """A run in `folder`, continued where there is one already with the same `saved` configuration."""
     config = Options(
