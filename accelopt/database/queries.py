@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from accelopt.database.opening import Database
+from accelopt.database.connection import Database
 from accelopt.database.schema import EXPERIENCES, FINDINGS, KERNELS, PROBLEMS, STEPS, VERDICTS
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Status

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelopt import __version__
 from accelopt.caches import package_key
-from accelopt.database.replay import EXPERIENCE, START, Start
+from accelopt.database.journal_kernels import EXPERIENCE, START, Start
 from accelopt.evaluation import Case
 from accelopt.experience import Finding, Transition
 from accelopt.nodes import Known, Node
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from accelopt.kernels.language import Language
 
 if TYPE_CHECKING:
-    from accelopt.database.opening import Database
+    from accelopt.database.connection import Database
 
 KIND, REGRAPH = "warm_start", "regraph"
 MOST_EXPERIENCES, MOST_FINDINGS, MOST_TRANSITIONS = 8, 64, 100_000
@@ -81,8 +81,8 @@ class Archive:
         """Bring the database up to date with the journal; says once, and goes on, when it cannot."""
         if self._database is None:
             return
-        from accelopt.database.opening import Lost
-        from accelopt.database.writing import keep_run
+        from accelopt.database.connection import Lost
+        from accelopt.database.run_rows import keep_run
 
         async with self._turn:
             try:
@@ -151,14 +151,14 @@ class Archive:
 
 
 def _open(url: str) -> Database:
-    from accelopt.database.opening import Database
+    from accelopt.database.connection import Database
 
     return Database(url)
 
 
 def _known(database: Database, start: Start) -> dict[str, object]:
     """The fastest kernel of exactly this problem, and experiences of this and of similar ones."""
-    from accelopt.database.opening import Lost
+    from accelopt.database.connection import Lost
     from accelopt.database.queries import best_for, experiences_for, findings_for
 
     try:
@@ -184,7 +184,7 @@ def _known(database: Database, start: Start) -> dict[str, object]:
 
 
 def _transitions(database: Database, language: str) -> list[Transition]:
-    from accelopt.database.opening import Lost
+    from accelopt.database.connection import Lost
     from accelopt.database.queries import transitions
 
     try:

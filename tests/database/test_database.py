@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 from accelopt.agents.configuration import OFFLINE
 from accelopt.cli.db import app
 from accelopt.database import queries
+from accelopt.database.connection import Database, Lost
 from accelopt.database.export import export_to
-from accelopt.database.opening import Database, Lost
+from accelopt.database.run_rows import keep_run
 from accelopt.database.schema import KERNELS, METADATA, PROBLEMS, VERDICTS
-from accelopt.database.writing import keep_run
 from accelopt.errors import ConfigError
 from accelopt.nodes import Known
 from accelopt.search.strategy import Settings

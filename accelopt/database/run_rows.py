@@ -11,8 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from accelopt.database.opening import Database, Rows
-from accelopt.database.replay import Replay, replays
+from accelopt.database.connection import Database, Rows
+from accelopt.database.journal_kernels import Replay, replays
 from accelopt.database.schema import EXPERIENCES, FINDINGS, KERNELS, PROBLEMS, STEPS, VERDICTS
 from accelopt.evaluation import NO_VERDICTS
 from accelopt.experience import Finding
