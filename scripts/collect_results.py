@@ -8,8 +8,8 @@ from accelopt.interruption import nothing_to_lose
 with nothing_to_lose():
     from accelopt.report.console import output
     from accelopt.report.page import page
+    from accelopt.report.result_table import ProblemResult, ResultsTable
     from accelopt.report.story import write_story
-    from accelopt.report.tables import ProblemResult, ResultsTable
     from accelopt.stages import script_options
     from accelopt.stages.shell_loops import loops_in, prepare_loops, tell_loops
     from accelopt.store import write_atomically

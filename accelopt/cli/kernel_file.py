@@ -11,7 +11,7 @@ import typer
 
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
-from accelopt.report.simulation import as_given, simulate
+from accelopt.report.kernel_simulation import as_given, simulate
 from accelopt.sim import timing
 from accelopt.sim.dialects import default_target
 

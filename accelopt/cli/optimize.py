@@ -22,7 +22,7 @@ from accelopt.kernels.language import LANGUAGES
 from accelopt.kernels.nki.placeless import KERNEL_FILE
 from accelopt.report.console import output
 from accelopt.report.page import REPORT
-from accelopt.report.tables import ResultsTable
+from accelopt.report.result_table import ResultsTable
 from accelopt.stages.config import Options
 from accelopt.stages.run import Outcome
 from accelopt.store import write_atomically

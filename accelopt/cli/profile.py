@@ -20,7 +20,7 @@ from accelopt.cli.kernel_file import (
 )
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.calibration.machine import core_of, target_of
-from accelopt.report.profile import profile_text
+from accelopt.report.profile_text import profile_text
 from accelopt.report.timeline import timeline_json
 from accelopt.sim.timing import Compiler, interval
 from accelopt.sim.timing.bounds import COMPILERS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from accelopt.report.tables import ProblemResult, names_of
+from accelopt.report.result_table import ProblemResult, names_of
 from accelopt.stages.run import Outcome, at_other_shapes
 
 SHAPES = {"any": "any shapes that were tried", "these shapes": "these shapes"}

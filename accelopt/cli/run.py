@@ -15,7 +15,7 @@ from accelopt.evaluation import Case
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.report.console import output
 from accelopt.report.page import REPORT
-from accelopt.report.tables import ResultsTable
+from accelopt.report.result_table import ResultsTable
 from accelopt.sim.dialects import DEFAULT_TARGETS, Dialect
 from accelopt.stages.config import Options
 

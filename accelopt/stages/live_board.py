@@ -11,7 +11,7 @@ from accelopt.nodes import KnobSetting, Node
 from accelopt.published import NO_IMPLEMENTATION
 from accelopt.report.console import console
 from accelopt.report.progress import Board
-from accelopt.report.tables import plain
+from accelopt.report.result_table import plain
 from accelopt.search.strategy import UNBOUNDED, Settings
 from accelopt.stages.run import Outcome, Watcher
 

@@ -13,9 +13,9 @@ from accelopt.errors import AcceloptError
 from accelopt.evaluation import Row
 from accelopt.experience import Development
 from accelopt.nodes import Job, Node
+from accelopt.report.kernel_simulation import simulate
+from accelopt.report.kernel_summary import portrait
 from accelopt.report.page import versions
-from accelopt.report.portrait import portrait
-from accelopt.report.simulation import simulate
 from accelopt.report.story import Portrait, ProblemStory, Story, StoryStep, WorkerStory
 from accelopt.report.timeline import timeline_json
 from accelopt.sandbox.workers import Call, Fault, perform

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from accelopt.agents.budget import Ledger, Spending
 from accelopt.report.progress import Board
-from accelopt.report.tables import ProblemResult, ResultsTable, plain
+from accelopt.report.result_table import ProblemResult, ResultsTable, plain
 from accelopt.search.strategy import UNBOUNDED, Settings
 from accelopt.stages.live_board import board_for
 

@@ -10,7 +10,7 @@ from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.report.check import endless, stopped
+from accelopt.report.rule_check import endless, stopped
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError
 

@@ -22,7 +22,7 @@ from accelopt.kernels.nki.devices.simulated import (
 )
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.report.memory import memory_text
+from accelopt.report.memory_bars import memory_text
 from accelopt.sandbox.progress import note
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.independence import Dependence, dependences
