@@ -8,7 +8,7 @@ from pathlib import Path
 from accelopt.interruption import nothing_to_lose
 
 with nothing_to_lose():
-    from accelopt.cli.specs import SpecRun, gather_transitions, optimize_specs
+    from accelopt.cli.spec_files import SpecRun, gather_transitions, optimize_specs
     from accelopt.errors import AcceloptError, ConfigError, sentence
     from accelopt.kernels.specs.control import evaluate_control
     from accelopt.search.mcgs import REWARDS

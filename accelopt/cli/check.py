@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelopt.cli.apart import Said, ask, said_by
+from accelopt.cli.child_process import Said, ask, said_by
 from accelopt.cli.kernel_file import (
     KernelFile,
     ReferenceOption,
