@@ -19,7 +19,7 @@ from pydantic import Field, TypeAdapter
 from accelopt.evaluation import Case, Diagnosis, Evaluation, Profile, Row, Status
 from accelopt.experience import Development
 from accelopt.kernel_source import fenced_blocks, fingerprint
-from accelopt.space import Configuration, Parameter, Space
+from accelopt.knob_space import Configuration, Parameter, Space
 
 THEN = " Then: "
 METHODS_ALONE = "methods"
@@ -70,7 +70,7 @@ class KnobSetting(Row):
         return "set " + ", ".join(f"{name}={self.values[name]}" for name in sorted(self.values))
 
 
-class Known(Row):
+class EarlierKernel(Row):
     """A kernel that an earlier run found, by its key in the database."""
 
     kind: Literal["known"] = "known"
@@ -154,7 +154,7 @@ class Chain(Row):
 
 
 Change = Annotated[
-    Rewrite | Reschedule | KnobSetting | Plan | Known | Chain, Field(discriminator="kind")
+    Rewrite | Reschedule | KnobSetting | Plan | EarlierKernel | Chain, Field(discriminator="kind")
 ]
 _CHANGE: TypeAdapter[Change | None] = TypeAdapter(Change | None)
 

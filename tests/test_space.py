@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from accelopt.space import KnobSpec, Space, name_of, sentence
+from accelopt.knob_space import KnobSpec, Space, name_of, sentence
 
 
 def knob(name, allowed, **more):

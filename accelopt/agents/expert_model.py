@@ -10,8 +10,8 @@ from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.prompts import PromptPair, bullet_list, quote_words, render, render_sections
 from accelopt.agents.proposer import Proposed
 from accelopt.agents.roles import ROLES
+from accelopt.knob_space import Configuration, KnobSpec, Space, values_in
 from accelopt.nodes import Job
-from accelopt.space import Configuration, KnobSpec, Space, values_in
 
 LONGEST_REPLY = 160  # characters of one that cannot be read, in its reason
 FIRST = "(nothing yet)"

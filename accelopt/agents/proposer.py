@@ -11,9 +11,9 @@ from accelopt.agents.prompts import quote
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
 from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.kernel_source import SourceEdit, edit_of
+from accelopt.knob_space import Configuration, Space
 from accelopt.nodes import Action, Change, Job, Node, Plan
 from accelopt.published import Experience
-from accelopt.space import Configuration, Space
 
 LONGEST_DETAIL = 512  # characters on what a written kernel does
 

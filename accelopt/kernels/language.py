@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation, Scrutiny
+from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Node
-from accelopt.space import Parameter, Space
 from accelopt.store import read_text
 
 if TYPE_CHECKING:

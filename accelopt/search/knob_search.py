@@ -9,11 +9,11 @@ from math import inf
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Diagnosis
+from accelopt.knob_space import Configuration, Space, name_of, sentence
 from accelopt.nodes import Action, Job, KnobSetting, Node, Result, Trials, Want
 from accelopt.search.experts import EXPERTS, Choose, TriedValues, best_of
 from accelopt.search.samplers import SAMPLERS
 from accelopt.search.strategy import Settings
-from accelopt.space import Configuration, Space, name_of, sentence
 
 METHOD = "set_knobs"
 OPTIONS = ("experts", "search", "iterations", "patience")

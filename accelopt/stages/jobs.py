@@ -15,6 +15,7 @@ from accelopt.evaluation import Diagnosis
 from accelopt.experience import Finding
 from accelopt.kernels.language import Configured
 from accelopt.kernels.moves import methods_of, what_it_does
+from accelopt.knob_space import sentence
 from accelopt.nodes import (
     CANDIDATES,
     METHODS_ALONE,
@@ -29,7 +30,6 @@ from accelopt.nodes import (
 from accelopt.published import Experience, plan_id
 from accelopt.search.method_catalog import Learned
 from accelopt.search.search_graph import EXPECTED, LITTLE
-from accelopt.space import sentence
 from accelopt.stages.model_written_kernels import list_candidates
 from accelopt.stages.planning import view_kernel
 from accelopt.stages.plans_and_samples import (

@@ -16,7 +16,7 @@ from accelopt.caches import package_key
 from accelopt.database.journal_kernels import EXPERIENCE, START, Start
 from accelopt.evaluation import Case
 from accelopt.experience import Finding, Transition
-from accelopt.nodes import Known, Node
+from accelopt.nodes import EarlierKernel, Node
 from accelopt.published import Experience
 from accelopt.search.method_catalog import Learned, ReGraph
 from accelopt.stages.evaluations import Evaluations
@@ -106,7 +106,7 @@ class Archive:
         if kernel is None:
             return WarmStart(start, experiences, findings)
         verdict = await evaluations.evaluate(start.case, kernel["source"])
-        change = Known(key=kernel["key"], sentence=kernel["sentence"])
+        change = EarlierKernel(key=kernel["key"], sentence=kernel["sentence"])
         node = Node(start.case, kernel["source"], verdict, start, change, "warm_start")
         faster = node.latency is not None and node.latency < (start.latency or 0.0)
         return WarmStart(node if faster else start, experiences, findings)
