@@ -1,63 +1,289 @@
-"""`accelopt.optimize`: what the command of the same name does, as a function."""
+"""The doors for programs, which the command line and the scripts use too: `optimize` does what the
+command of that name does, `run_search` searches any cases with any configuration.
+
+What the process's environment says (the folder of prompts, cores, keys of models) is read here, and
+nowhere below.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from accelopt.cli.optimize import aimed, elsewhere, mind_earlier_run, own_kernel
-from accelopt.cli.options import Shared
-from accelopt.cli.session import hold_session
-from accelopt.stages.run import Outcome
+from accelopt.agents.configuration import OFFLINE, ModelConfig, load_model_config
+from accelopt.agents.roles import MODEL_ROLES, ModelRole
+from accelopt.errors import ConfigError
+from accelopt.evaluation import Case
+from accelopt.interruption import stop
+from accelopt.kernels.gpu.cases import case_of, language_of
+from accelopt.kernels.nki.sizes import at_sizes, sizes_in
+from accelopt.loop import optimize_all
+from accelopt.report.page import REPORT, page
+from accelopt.report.progress import LiveBoard
+from accelopt.report.story import write_story
+from accelopt.search.method_catalog import Learned, read_learned
+from accelopt.search.strategy import refuse_wrong_options
+from accelopt.shipped import shipped_folder
+from accelopt.sim.dialects import default_target
+from accelopt.stages.concurrency import attended
+from accelopt.stages.config import Config, Options
+from accelopt.stages.experience import read_findings
+from accelopt.stages.jobs import Knowledge
+from accelopt.stages.live_board import board_for, watcher_of
+from accelopt.stages.record_files import read_experiences
+from accelopt.stages.run import KernelFiles, Outcome
+from accelopt.stages.run_setup import open_run
+from accelopt.stages.run_story import story_of
+from accelopt.stages.workshop import Workshop
+from accelopt.store import came_to_something, read_text, write_atomically
+
+ROUNDS = 4
+DEFAULTS = Options(beam=3, plans=4, samples=2)
+"""What `optimize` does where nothing is said of it."""
 
 
 def optimize(
     kernel: str | Path,
-    reference: str | Path,
+    reference: str | Path | None = None,
     *,
+    definition: str | Path | None = None,
+    workload: str | Path | None = None,
     out: str | Path | None = None,
     also: Sequence[str] = (),
+    backend: str | None = None,
     resume: bool = False,
-    target: str | None = None,
-    strategy: str = "beam",
-    evaluations: int | None = None,
-    iterations: int = 4,
-    beam: int = 3,
-    plans: int = 4,
-    samples: int = 2,
-    model_config: str | Path | None = None,
-    workers: int = 0,
+    iterations: int | None = ROUNDS,
+    **options: Any,
 ) -> Outcome:
-    """Make the NKI kernel in the file `kernel` faster while it computes what `reference` says.
+    """Make the kernel in the file `kernel` faster while it computes what `reference` says (a NumPy
+    module, for NKI), or what `definition` does (of FlashInfer-Bench, for Triton and CUDA, judged on
+    `workload`).
 
     `out` is the run's folder (by default `runs/` and the kernel's name), which `resume` continues.
     `also` are other sizes of the reference's (`"N=8192"`) or paths of other references: the kernel is
     made faster there too, each winner is tried at all of them, and the outcome's `elsewhere` says how
-    this one did. `target` is an entry of `accelopt.hardware.TARGETS` (without it
-    trn2 for kernels of `nki.*`, trn1 for others), `strategy` one of
-    `accelopt.search.strategy.STRATEGIES`; `evaluations` bounds the distinct kernels that are judged.
-    The other options are those of the command. Without `model_config`, the path of a model's
-    configuration, no model is called.
+    this one did. `backend` is the kernel's language, without it by its file. `iterations` None is
+    as many as `evaluations` allow. `options` are those of the
+    command by their names (`accelopt.stages.config.Options`): `target` (without it trn2 for kernels of
+    `nki.*`, trn1 for others), `strategy`, `evaluations` (distinct kernels that are judged, at most),
+    `beam`, `plans`, `samples`, `workers`, `rel_tol`, `database` and so on. Without `model_config`, the
+    path of a model's configuration, no model is called.
 
     Returns the outcome: `best` (a node with `source` and `latency` in ms; None where the baseline
     fails, and `failure` says why), `speedup`, `changes` in sentences. Everything that the command
     writes is in `out`. Call it outside of a running event loop.
 
-    Raises ConfigError for input that cannot be used, in one sentence.
+    Raises ConfigError for input that cannot be used, in one sentence, TypeError for an option that
+    there is not.
     """
-    start = own_kernel(Path(kernel), Path(reference))
-    folder = Path(out) if out is not None else Path("runs") / Path(kernel).stem
-    mind_earlier_run(folder, resume)
-    shared = Shared(
-        model_config=Path(model_config) if model_config is not None else None,
-        iterations=iterations,
-        beam=beam,
-        plans=plans,
-        samples=samples,
-        target=target,
-        workers=workers,
-        strategy=strategy,
-        evaluations=evaluations,
+    given = DEFAULTS.replaced(iterations=iterations, **options).with_rounds(ROUNDS)
+    kernel = Path(kernel)
+    return optimize_kernel(
+        kernel,
+        starting_case(
+            kernel, *(None if p is None else Path(p) for p in (reference, definition, workload))
+        ),
+        given,
+        Path(out) if out is not None else Path("runs") / kernel.stem,
+        also=also,
+        backend=backend,
+        resume=resume,
+    )[0]
+
+
+def optimize_kernel(
+    kernel: Path,
+    start: Case,
+    options: Options,
+    folder: Path,
+    *,
+    also: Sequence[str] = (),
+    backend: str | None = None,
+    resume: bool = False,
+    again: str = "the same command",
+) -> list[Outcome]:
+    """The outcomes of one kernel, in its case and at the other shapes. Raises ConfigError."""
+    if also and "definition" in start.values:
+        raise ConfigError("--also is for an NKI kernel with its --reference")
+    refuse_earlier_run(folder, resume)
+    cases = [start, *other_shapes(start, also, folder)]
+    config = config_of(options.at(default_target(kernel)), folder)
+    if "definition" in start.values:
+        config = for_solution(config, kernel)
+    return run_search(cases, config if backend is None else config.in_language(backend), again)
+
+
+def config_of(options: Options, out: Path) -> Config:
+    """The configuration of a run on this machine, with what its environment says."""
+    return options.config(out, base_folder(), neuron_cores())
+
+
+def for_solution(config: Config, kernel: Path) -> Config:
+    """The same for a solution of FlashInfer-Bench, with the prompts for those."""
+    return config.in_language(language_of(kernel))._replace(prompts=config.prompts / "flb")
+
+
+def starting_case(
+    kernel: Path, reference: Path | None, definition: Path | None, workload: Path | None
+) -> Case:
+    """An NKI kernel with its NumPy reference, or a Triton solution with its definition."""
+    if definition is None and workload is None:
+        if reference is None:
+            raise ConfigError("--reference is needed: the NumPy module that says what to compute")
+        return own_kernel(kernel, reference)
+    if definition is None or workload is None or reference is not None:
+        raise ConfigError("a Triton solution needs --definition and --workload, no --reference")
+    for path in (kernel, definition, workload):
+        if not path.is_file():
+            raise ConfigError(f"{path} is not a file")
+    return case_of(definition.resolve(), kernel.resolve(), workload.resolve())
+
+
+def own_kernel(kernel: Path, reference: Path) -> Case:
+    """A case of two files of one's own. Raises ConfigError when one is not there."""
+    for path in (kernel, reference):
+        if not path.is_file():
+            raise ConfigError(f"{path} is not a file")
+    return Case(
+        service_name=f"{kernel.stem}_ID0",
+        case_name=kernel.stem,
+        problem=kernel.stem,
+        values={},
+        task=str(reference.resolve()),
+        kernel=str(kernel.resolve()),
     )
-    aim = aimed(shared, Path(kernel))
-    return hold_session([start, *elsewhere(start, also, folder)], aim.session(folder))[0]
+
+
+def other_shapes(start: Case, also: Sequence[str], folder: Path) -> list[Case]:
+    """The same kernel at other shapes: by other references, or by other sizes in its own, of which
+    copies are written into `folder`. Raises ConfigError."""
+    cases: list[Case] = []
+    for said in also:
+        if Path(said).is_file():
+            label, task = Path(said).stem, Path(said)
+        else:
+            sizes = sizes_in(said)
+            label = "_".join(f"{name}{number}" for name, number in sizes.items())
+            text = at_sizes(read_text(start.task), sizes, start.task)
+            task = folder / "references" / f"{Path(start.task).stem}_{label}.py"
+            write_atomically(task, text)
+        name = f"{start.case_name}_{label}"
+        update = {"case_name": name, "service_name": f"{name}_ID0", "task": str(task.resolve())}
+        cases.append(start.model_copy(update=update))
+    names = [case.case_name for case in cases]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"--also says {twice[0].removeprefix(start.case_name + '_')} twice")
+    return cases
+
+
+def refuse_earlier_run(folder: Path, resume: bool) -> None:
+    """Raises ConfigError when `folder` holds a run that is not to be continued, or none that is."""
+    journal = folder / "journal.jsonl"
+    there = journal.exists()
+    if there and came_to_something(journal) and not resume:
+        raise ConfigError(f"{folder} holds an earlier run; add --resume, or choose another --out")
+    if resume and not there:
+        raise ConfigError(f"there is no run to resume in {folder}")
+
+
+def base_folder() -> Path:
+    """The folder with prompts and NKIBench: `ACCELOPT_BASE_DIR`, else what came with the package."""
+    named = os.environ.get("ACCELOPT_BASE_DIR")
+    return Path(named) if named else shipped_folder()
+
+
+def neuron_cores() -> tuple[int, ...]:
+    """The cores in `NEURON_RT_VISIBLE_CORES` (`0,2` or `0-3`), core 0 by default."""
+    named = os.environ.get("NEURON_RT_VISIBLE_CORES", "0")
+    cores: list[int] = []
+    try:
+        for part in named.split(","):
+            first, _, last = part.partition("-")
+            cores += range(int(first), int(last or first) + 1)
+    except ValueError:
+        raise ConfigError(f"NEURON_RT_VISIBLE_CORES={named!r} names no cores") from None
+    return tuple(cores)
+
+
+def run_search(
+    cases: Sequence[Case],
+    config: Config,
+    again: str = "the same command",
+    files: KernelFiles | None = None,
+) -> list[Outcome]:
+    """Run the loop on `cases`. Ctrl-C stops it cleanly and exits with status 130; `again` is what
+    then continues it. `files` are written beside the run's own."""
+    try:
+        return asyncio.run(_search(cases, config, files))
+    except KeyboardInterrupt:
+        stop(f"Stopped{_left(cases, config.out)}; {again} continues where this one stopped.")
+
+
+def _left(cases: Sequence[Case], out: Path) -> str:
+    """Where the best kernels so far lie, if anywhere."""
+    places = [out / case.case_name / "best.py" for case in cases]
+    there = [str(place) for place in places if place.is_file()]
+    if len(there) > 1:
+        return f" with the fastest kernels so far in {out}/*/best.py"
+    return f" with the fastest kernel so far in {there[0]}" if there else ""
+
+
+async def _search(
+    cases: Sequence[Case], config: Config, files: KernelFiles | None
+) -> list[Outcome]:
+    refuse_wrong_options(cases[0], config.settings)
+    if not config.prompts.is_dir():
+        raise ConfigError(f"no prompts in {config.prompts}; set ACCELOPT_BASE_DIR to the checkout")
+    known = _known(config)
+    models = {role: _model(config, role) for role in MODEL_ROLES}
+    saved = config.saved(cases, models)
+    async with open_run(config, models, saved, files) as run:
+        _keep_prompts(config.prompts, config.out)
+        workshop = run.workshop
+        with LiveBoard(board_for(cases, config.settings, workshop.ledger)) as board:
+            run = run._replace(watcher=watcher_of(board, config.settings))
+            outcomes = await attended(
+                optimize_all(cases, run, known), _greeting(workshop, board.remark)
+            )
+        story = story_of(outcomes, run, device_of(outcomes), saved, board.moments)
+        write_story(story, config.out)
+        write_atomically(config.out / REPORT, page([story]))
+        return outcomes
+
+
+async def _greeting(workshop: Workshop, say: Callable[[str], None]) -> None:
+    """Asks endpoints that have answered nothing so far whether they are there."""
+    if not workshop.ledger.total.calls:
+        await workshop.calls.greet(say)
+
+
+def _known(config: Config) -> Knowledge:
+    """What earlier runs left for this one."""
+    experiences = read_experiences(config.experiences) if config.experiences else []
+    findings = read_findings(config.findings) if config.findings else []
+    learned = read_learned(config.regraph) if config.regraph else Learned()
+    return Knowledge(experiences=tuple(experiences), earlier=tuple(findings), learned=learned)
+
+
+def _model(config: Config, role: ModelRole) -> ModelConfig:
+    if config.model_config is None:
+        return ModelConfig(url=OFFLINE, model=OFFLINE)
+    return load_model_config(config.model_config, role, os.environ)
+
+
+def _keep_prompts(prompts: Path, out: Path) -> None:
+    """The prompts as they were used, beside what came of them. What a kill or a full disk has kept
+    from being copied is copied when the run continues."""
+    for path in sorted(prompts.rglob("*")):
+        copy = out / "prompts" / path.relative_to(prompts)
+        if path.is_file() and path.suffix not in (".py", ".pyc") and not copy.exists():
+            write_atomically(copy, path.read_bytes())
+
+
+def device_of(outcomes: Sequence[Outcome]) -> str:
+    """On what the latencies were taken, in words."""
+    profiles = (outcome.start.profile for outcome in outcomes)
+    return next((profile.device for profile in profiles if profile), "no device")

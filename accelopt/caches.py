@@ -104,7 +104,7 @@ def package_key() -> str:
     return content_key(sys.version, *map(version, _COMPUTES_WITH), *texts)
 
 
-class Shelf:
+class VerdictCache:
     """Results that hold for every run of this user, by kind and key: a database in a cache folder.
 
     What cannot be read or written is not there: no run depends on it. Beyond `most` results those

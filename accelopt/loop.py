@@ -17,15 +17,14 @@ from typing import NamedTuple
 from accelopt.evaluation import Case
 from accelopt.nodes import Node, Result
 from accelopt.search.strategy import Learns, Strategy, open_strategy
-from accelopt.stages import project
-from accelopt.stages.findings import write_findings
-from accelopt.stages.jobs import NOTHING_KNOWN, Knowledge, keep, refuse_silence
-from accelopt.stages.learn import learn
+from accelopt.stages import run_files
+from accelopt.stages.baseline_and_winner import measure, settle, try_elsewhere
+from accelopt.stages.concurrency import run_together
+from accelopt.stages.experience import metrics_of, write_experience
+from accelopt.stages.job_window import JobWindow
+from accelopt.stages.jobs import NOTHING_KNOWN, Knowledge, keep, raise_unless_answered
+from accelopt.stages.learning import learn
 from accelopt.stages.run import Iteration, Outcome, Run
-from accelopt.stages.settle import measure, settle, try_elsewhere
-from accelopt.stages.together import together
-from accelopt.stages.transitions import metrics_of, write_transitions
-from accelopt.stages.window import JobWindow
 
 
 class Search(NamedTuple):
@@ -41,7 +40,7 @@ async def optimize(case: Case, run: Run, known: Knowledge = NOTHING_KNOWN) -> Ou
     if start.profile is None:
         return Outcome(start, failure=start.evaluation.message)
     warm = await run.workshop.archive.warm_start(start, run.workshop.evaluations)
-    project.write_best(warm.node, run)
+    run_files.write_best(warm.node, run)
     strategy = open_strategy(warm.node, run.settings, run.seed)
     if isinstance(strategy, Learns):
         strategy.learn(await run.workshop.archive.learned(start, known.learned))
@@ -53,9 +52,9 @@ async def optimize_all(
     cases: Sequence[Case], run: Run, known: Knowledge = NOTHING_KNOWN
 ) -> list[Outcome]:
     """Several problems side by side, sharing workers and endpoints."""
-    found = await together(optimize(case, run, known) for case in cases)
+    found = await run_together(optimize(case, run, known) for case in cases)
     outcomes = await try_elsewhere(found, run)
-    project.write_outcomes(outcomes, run)
+    run_files.write_outcomes(outcomes, run)
     await run.workshop.archive.keep()
     return outcomes
 
@@ -81,7 +80,7 @@ async def search(
             if run.files is not None:
                 run.files.tell(result)
             if strategy.best is not best:
-                project.write_best(strategy.best, run)
+                run_files.write_best(strategy.best, run)
             if strategy.round > number:
                 known = await _close_round(number, told, history, known, strategy, run)
                 told = []
@@ -92,7 +91,7 @@ async def search(
         await _close_round(strategy.round, told, history, known, strategy, run)
     if fault := run.workshop.offline.fault:
         ended += f"; by rule nothing was tried for {fault}"
-    project.write_state(start.case, strategy, ended, run)
+    run_files.write_state(start.case, strategy, ended, run)
     if run.settings.strategy == "regraph" and history:
         results = [result for round_ in history for result in round_.results]
         run.watcher.reported(start.case.case_name, str(metrics_of(start, results, run)))
@@ -109,17 +108,16 @@ async def _close_round(
 ) -> Knowledge:
     """Learn from a round and write its files; what the next one may know."""
     if not run.workshop.ledger.exhausted:
-        refuse_silence(told)
+        raise_unless_answered(told)
         keep(told, run)
     experiences = await learn(told, known.experiences, number, run)
     history.append(Iteration(number, told, experiences))
-    project.write_iteration(history, strategy.kept, run)
-    project.write_state(told[0].job.node.case, strategy, "", run)
+    run_files.write_iteration(history, strategy.kept, run)
+    run_files.write_state(told[0].job.node.case, strategy, "", run)
     await run.workshop.archive.keep()
     results = (*known.results, *told)
     start = [*told[0].job.node.lineage()][-1]
-    write_findings(run.folder, start.case, results)
-    write_transitions(start, results, run)
+    write_experience(start, results, run)
     return known._replace(results=results, experiences=tuple(experiences))
 
 

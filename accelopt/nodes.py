@@ -17,9 +17,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, TypeAdapter
 
 from accelopt.evaluation import Case, Diagnosis, Evaluation, Profile, Row, Status
-from accelopt.findings import Development
-from accelopt.kernel_source import fingerprint
-from accelopt.space import Configuration, Parameter, Space
+from accelopt.experience import Development
+from accelopt.kernel_source import fenced_blocks, fingerprint
+from accelopt.knob_space import Configuration, Parameter, Space
 
 THEN = " Then: "
 METHODS_ALONE = "methods"
@@ -70,7 +70,7 @@ class KnobSetting(Row):
         return "set " + ", ".join(f"{name}={self.values[name]}" for name in sorted(self.values))
 
 
-class Known(Row):
+class EarlierKernel(Row):
     """A kernel that an earlier run found, by its key in the database."""
 
     kind: Literal["known"] = "known"
@@ -106,6 +106,12 @@ class Plan(Row):
     def full_text(self) -> str:
         """All that its author says."""
         return self.text or self.sentence
+
+    @property
+    def kernel(self) -> str | None:
+        """The kernel in the text, of a plan whose author wrote one; None of any other."""
+        blocks = fenced_blocks(self.text)
+        return blocks[-1].text if blocks else None
 
     @classmethod
     def read(cls, text: str) -> Plan:
@@ -148,7 +154,7 @@ class Chain(Row):
 
 
 Change = Annotated[
-    Rewrite | Reschedule | KnobSetting | Plan | Known | Chain, Field(discriminator="kind")
+    Rewrite | Reschedule | KnobSetting | Plan | EarlierKernel | Chain, Field(discriminator="kind")
 ]
 _CHANGE: TypeAdapter[Change | None] = TypeAdapter(Change | None)
 

@@ -31,13 +31,8 @@ from accelopt.kernels.language import LanguageOptions  # noqa: E402
 from accelopt.nodes import Job, Node, Want  # noqa: E402
 from accelopt.search.strategy import Settings  # noqa: E402
 from accelopt.stages.jobs import Knowledge, perform  # noqa: E402
-from accelopt.stages.plan import draw_plans, view_kernel  # noqa: E402
-from accelopt.stages.roles import (  # noqa: E402
-    PromptFolder,
-    executor_for,
-    planner_for,
-    summarizer_for,
-)
+from accelopt.stages.planning import draw_plans, view_kernel  # noqa: E402
+from accelopt.stages.proposers import proposer_for, read_prompts  # noqa: E402
 from accelopt.stages.run import Run  # noqa: E402
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop  # noqa: E402
 
@@ -112,12 +107,8 @@ async def staged(views: list[KernelView], run: Run) -> int:
 
 def proposer(config: ModelConfig, shop: Workshop) -> Proposer:
     """All roles on the scripted model."""
-    prompts = PromptFolder(ROOT / "prompts")
-    return Proposer(
-        planner_for(config, shop.calls, prompts.planner(), shop.offline),
-        executor_for(config, config, shop.calls, prompts.executor(), shop.offline),
-        summarizer_for(config, shop.calls, prompts.pair("summarizer"), shop.offline),
-    )
+    configs = dict.fromkeys(("planner", "executor", "fixer", "summarizer"), config)
+    return proposer_for(configs, read_prompts(ROOT / "prompts", configs), shop)
 
 
 async def timed(schedule, args: Namespace, url: str, folder: Path) -> tuple[float, float, int]:

@@ -20,13 +20,13 @@ from accelopt.agents.completion import CHARACTERS_PER_TOKEN
 from accelopt.agents.executor import Executor
 from accelopt.agents.planner import Planner
 from accelopt.agents.proposer import KernelView
+from accelopt.agents.roles import Prompts
 from accelopt.evaluation import Case, Evaluation, Profile, Status
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.benchmark import read_benchmark, summary_path
 from accelopt.nodes import Node, Plan
-from accelopt.stages.plan import view_kernel
-from accelopt.stages.roles import PromptFolder
-from accelopt.stages.toolbox import TOOLS, toolbox_for
+from accelopt.stages.checking_tools import TOOLS, toolbox_for
+from accelopt.stages.planning import view_kernel
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,13 +92,13 @@ async def main(args: Namespace) -> None:
     """Print the parts of the prompts of the chosen problems."""
     cases = read_benchmark(summary_path(ROOT)).cases
     chosen = [case for case in cases if not args.problems or case.problem in args.problems]
-    prompts = PromptFolder(ROOT / "prompts")
+    prompts = Prompts.read(ROOT / "prompts")
     with tempfile.TemporaryDirectory() as folder:
         options = WorkshopOptions(LanguageOptions(Path(folder) / "kernels"), workers=1)
         async with open_workshop(Path(folder) / "run", options) as shop:
             toolbox = toolbox_for(shop.evaluations, shop.offline, TOOLS)
-            model, texts = Silent(), prompts.executor()
-            planner = Planner(model, prompts.planner(), toolbox=toolbox)
+            model, texts = Silent(), prompts
+            planner = Planner(model, prompts, toolbox=toolbox)
             executor = Executor(model, model, texts, toolbox, sheet=shop.language.sheet)
             rows: dict[str, list[str]] = {"planner": [], "executor": []}
             for case in chosen:

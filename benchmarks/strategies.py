@@ -38,8 +38,8 @@ from accelopt.kernels.nki.language import NKI
 from accelopt.loop import search
 from accelopt.nodes import Node, Result
 from accelopt.search.strategy import STRATEGIES, UNBOUNDED, Settings, open_strategy
+from accelopt.stages.baseline_and_winner import measure
 from accelopt.stages.run import Run
-from accelopt.stages.settle import measure
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 from accelopt.store import content_key
 

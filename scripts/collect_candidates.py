@@ -11,23 +11,23 @@ with nothing_to_lose():
     from accelopt.errors import ConfigError
     from accelopt.evaluation import Case
     from accelopt.kernels.nki.benchmark import read_benchmark
-    from accelopt.stages import command_line
-    from accelopt.stages.collect import COLLECTED_COLUMNS, collected_rows
-    from accelopt.stages.peak import peak_words
-    from accelopt.stages.profile import Profiled, profile_candidates
-    from accelopt.stages.tables import candidate, read_candidate_table, write_table
+    from accelopt.stages import script_options
+    from accelopt.stages.benchmark_candidates import COLLECTED_COLUMNS, collected_rows
+    from accelopt.stages.candidate_profiles import Profiled, profile_candidates
+    from accelopt.stages.record_files import candidate, read_candidate_table, write_table
+    from accelopt.stages.roofline_standings import peak_words
 
 
 def collect(args: Namespace) -> None:
     base = args.summary_path or os.environ.get("ACCELOPT_BASE_DIR") or "."
     benchmark = read_benchmark(base)
     for sentence in benchmark.broken:
-        command_line.say(f"left out: {sentence}")
+        script_options.say(f"left out: {sentence}")
     if not benchmark.cases:
         raise ConfigError(f"{base} holds no problem that can be used")
     rows = collected_rows(named(benchmark.cases, args.problems))
     write_table(args.output_candidates_path, rows, COLLECTED_COLUMNS)
-    command_line.say(f"{len(rows)} candidates in {args.output_candidates_path}")
+    script_options.say(f"{len(rows)} candidates in {args.output_candidates_path}")
 
 
 def named(cases: Sequence[Case], problems: str) -> list[Case]:
@@ -51,14 +51,14 @@ async def profile(args: Namespace) -> None:
         verdict = done.evaluation.message
         if profile:
             verdict = f"{profile.latency:.4f} ms  {peak_words(done.candidate)}"
-        command_line.say(f"{done.candidate.case.service_name}: {verdict}")
+        script_options.say(f"{done.candidate.case.service_name}: {verdict}")
 
     folder = args.output_profile_path.parent / ".accelopt" / "collect"
-    async with command_line.workshop(args, folder) as workshop:
+    async with script_options.workshop(args, folder) as workshop:
         profiled = await profile_candidates(candidates, workshop.evaluations, told)
     rows = [{**row, "profile": done.column} for row, done in zip(rows, profiled, strict=True)]
     write_table(args.output_profile_path, rows, [*COLLECTED_COLUMNS, "profile"])
-    command_line.say(f"profiles in {args.output_profile_path}")
+    script_options.say(f"profiles in {args.output_profile_path}")
 
 
 async def main(args: Namespace) -> None:
@@ -75,7 +75,7 @@ if __name__ == "__main__":
     parser.add_argument("--output_candidates_path", type=Path, required=True)
     parser.add_argument("--output_profile_path", type=Path, required=True)
     parser.add_argument("--save_fields_path", default="")
-    parser.add_argument("--nc_id", type=command_line.whole, default=0)
+    parser.add_argument("--nc_id", type=script_options.whole, default=0)
     parser.add_argument("--mode", default="construct", choices=["construct", "collect", "profile"])
-    command_line.add_backend_options(parser)
-    command_line.run(main(parser.parse_args()))
+    script_options.add_backend_options(parser)
+    script_options.run(main(parser.parse_args()))

@@ -8,9 +8,9 @@ from accelopt.interruption import nothing_to_lose
 with nothing_to_lose():
     from accelopt.report.console import output
     from accelopt.report.page import page
+    from accelopt.report.result_table import ProblemResult, ResultsTable
     from accelopt.report.story import write_story
-    from accelopt.report.tables import ProblemResult, ResultsTable
-    from accelopt.stages import command_line
+    from accelopt.stages import script_options
     from accelopt.stages.shell_loops import loops_in, prepare_loops, tell_loops
     from accelopt.store import write_atomically
 
@@ -18,7 +18,7 @@ with nothing_to_lose():
 async def main(args: Namespace) -> None:
     if args.prepare is not None:
         loops = prepare_loops(args.loops_path, args.prepare)
-        command_line.say(f"{len(loops)} loops in {args.loops_path}")
+        script_options.say(f"{len(loops)} loops in {args.loops_path}")
         return
     story = tell_loops(args.loops_path)
     write_story(story, args.loops_path)
@@ -32,7 +32,7 @@ async def main(args: Namespace) -> None:
         for problem, loop in zip(story.problems, loops_in(args.loops_path), strict=True)
     ]  # fmt: skip
     output().print(ResultsTable(rows, story.device))
-    command_line.say(f"report: {args.loops_path / 'report.html'}")
+    script_options.say(f"report: {args.loops_path / 'report.html'}")
 
 
 if __name__ == "__main__":
@@ -40,4 +40,4 @@ if __name__ == "__main__":
     parser.add_argument("--loops_path", type=Path, required=True, help="a folder with a loop each")
     ready = "make the loops' folders, with this model configuration"
     parser.add_argument("--prepare", type=Path, default=None, metavar="MODEL_CONFIG", help=ready)
-    command_line.run(main(parser.parse_args()))
+    script_options.run(main(parser.parse_args()))

@@ -7,10 +7,10 @@ from accelopt.interruption import nothing_to_lose
 
 with nothing_to_lose():
     from accelopt.errors import ConfigError
-    from accelopt.search.memory import draw
-    from accelopt.stages import command_line
-    from accelopt.stages.learn import accumulate
-    from accelopt.stages.tables import read_experiences, write_records
+    from accelopt.search.experience_list import draw
+    from accelopt.stages import script_options
+    from accelopt.stages.learning import accumulate
+    from accelopt.stages.record_files import read_experiences, write_records
 
 
 async def main(args: Namespace) -> None:
@@ -23,7 +23,7 @@ async def main(args: Namespace) -> None:
         new = read_experiences(Path(args.original_rewrite_list_path))
         experiences = accumulate(new, earlier, args.n)
     write_records(args.output_path, experiences)
-    command_line.say(f"{len(experiences)} experiences in {args.output_path}")
+    script_options.say(f"{len(experiences)} experiences in {args.output_path}")
 
 
 if __name__ == "__main__":
@@ -31,6 +31,6 @@ if __name__ == "__main__":
     parser.add_argument("--is_first", action="store_true", help="draw from the list alone")
     parser.add_argument("--original_rewrite_list_path", default="")
     parser.add_argument("--experience_list_path", type=Path, required=True)
-    parser.add_argument("--output_path", type=command_line.output_file, required=True)
-    parser.add_argument("--n", type=command_line.whole, required=True)
-    command_line.run(main(parser.parse_args()))
+    parser.add_argument("--output_path", type=script_options.output_file, required=True)
+    parser.add_argument("--n", type=script_options.whole, required=True)
+    script_options.run(main(parser.parse_args()))

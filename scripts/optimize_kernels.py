@@ -8,13 +8,13 @@ from pathlib import Path
 from accelopt.interruption import nothing_to_lose
 
 with nothing_to_lose():
-    from accelopt.cli.specs import SpecRun, gather_transitions, optimize_specs
+    from accelopt.cli.spec_files import SpecRun, gather_transitions, optimize_specs
     from accelopt.errors import AcceloptError, ConfigError, sentence
     from accelopt.kernels.specs.control import evaluate_control
-    from accelopt.search.catalog import GRAPH
     from accelopt.search.mcgs import REWARDS
+    from accelopt.search.method_catalog import GRAPH
     from accelopt.search.strategy import STRATEGIES
-    from accelopt.stages import command_line
+    from accelopt.stages import script_options
     from accelopt.store import write_json
 
 KEY, URL, CACHE = "OPENAI_API_KEY", "OPENAI_BASE_URL", "COMPILE_CACHE_DIR"
@@ -91,7 +91,7 @@ def parser() -> ArgumentParser:
     made.add_argument("--outdir", type=Path, default=Path("out"))
     made.add_argument("--gpus", type=indices, default=(0,), help="indices with commas")
     made.add_argument(
-        "--budget-builds", type=command_line.count, default=20, help="evaluations a kernel"
+        "--budget-builds", type=script_options.count, default=20, help="evaluations a kernel"
     )
     made.add_argument("--time", type=float, metavar="SECONDS",
                       help="for the whole run: no build is begun that, with final checks and files, would "
@@ -99,7 +99,7 @@ def parser() -> ArgumentParser:
     made.add_argument("--min-pred-gain", type=float, default=0.02, help="prune weaker moves")
     made.add_argument("--llm-model", default="gpt-5-mini", help=f"of the endpoint in {URL}")
     made.add_argument("--no-llm", action="store_true", help="rules only")
-    made.add_argument("--ncu-every", type=command_line.whole, default=0,
+    made.add_argument("--ncu-every", type=script_options.whole, default=0,
                       help="profile every N-th kernel that is diagnosed; 0: none")  # fmt: skip
     made.add_argument("--resume", action="store_true", help="continue, also with a larger budget")
     made.add_argument(
@@ -109,9 +109,9 @@ def parser() -> ArgumentParser:
                       help="nki: --input names problems of NKIBench, or a folder like it")  # fmt: skip
     made.add_argument("--target", default="", help="h200, h100, a100, trn1, trn2")
     made.add_argument(
-        "--window", type=command_line.whole, default=0, help="jobs under way; 0: one a GPU"
+        "--window", type=script_options.whole, default=0, help="jobs under way; 0: one a GPU"
     )
-    made.add_argument("--seed", type=command_line.whole, default=0)
+    made.add_argument("--seed", type=script_options.whole, default=0)
     made.add_argument("--reward", default="log", choices=sorted(REWARDS))
     made.add_argument("--search", default="", choices=["", *sorted(STRATEGIES)],
                       help="by default regraph with a model, else mcgs")  # fmt: skip

@@ -6,51 +6,52 @@ from pathlib import Path
 from accelopt.interruption import nothing_to_lose
 
 with nothing_to_lose():
-    from accelopt.agents.planner import PlannerPrompts
     from accelopt.agents.prompts import PromptPair, read_names
-    from accelopt.stages import command_line
-    from accelopt.stages.history import history_beside
-    from accelopt.stages.plan import draw_plans, view_all
-    from accelopt.stages.profile import nodes_of
-    from accelopt.stages.roles import planner_for, read_aspects
-    from accelopt.stages.tables import read_candidates, write_records
-    from accelopt.stages.toolbox import TOOLS, toolbox_for
+    from accelopt.agents.roles import Prompts, read_aspects
+    from accelopt.stages import script_options
+    from accelopt.stages.candidate_profiles import nodes_of
+    from accelopt.stages.checking_tools import TOOLS, toolbox_for
+    from accelopt.stages.earlier_results import history_beside
+    from accelopt.stages.planning import draw_plans, view_all
+    from accelopt.stages.proposers import proposer_for
+    from accelopt.stages.record_files import read_candidates, write_records
 
 
-def prompts(args: Namespace) -> PlannerPrompts:
+def prompts(args: Namespace) -> Prompts:
     pair = PromptPair.read(args.base_prompt_path, args.user_template_path)
     shown = read_names(args.displayed_profiles_path) if args.displayed_profiles_path else []
-    return PlannerPrompts(pair, tuple(shown), read_aspects(args.user_template_path.parent))
+    aspects = read_aspects(args.user_template_path.parent)
+    return Prompts({"planner": pair}, tuple(shown), aspects)
 
 
 async def main(args: Namespace) -> None:
-    started = command_line.timestamp()
-    config, texts = command_line.model_config(args, "planner"), prompts(args)
+    started = script_options.timestamp()
+    config, texts = script_options.model_config(args, "planner"), prompts(args)
     candidates = read_candidates(args.profile_result_path)
     history = history_beside(args.profile_result_path)
-    async with command_line.workshop(args, args.exp_dir / ".accelopt" / "planner") as workshop:
+    async with script_options.workshop(args, args.exp_dir / ".accelopt" / "planner") as workshop:
         toolbox = toolbox_for(workshop.evaluations, workshop.offline, args.tools)
-        planner = planner_for(config, workshop.calls, texts, workshop.offline, toolbox)
+        planner = proposer_for({"planner": config}, texts, workshop, toolbox).planner
         rules = None if config.offline else workshop.offline
         nodes = nodes_of(candidates, workshop.language)
         views = await view_all(nodes, workshop.language, history, rules)
         results = await draw_plans(views, planner, args.breadth)
     write_records(args.output_path, results)
-    command_line.write_times(args.exp_dir, "planner", started, command_line.timestamp())
+    script_options.write_times(args.exp_dir, "planner", started, script_options.timestamp())
     drawn = sum(len(result.plans) for result in results)
-    command_line.say(f"{drawn} plans for {len(results)} candidates in {args.output_path}")
+    script_options.say(f"{drawn} plans for {len(results)} candidates in {args.output_path}")
 
 
 if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--output_path", type=command_line.output_file, required=True)
-    parser.add_argument("--breadth", type=command_line.count, required=True)
+    parser.add_argument("--output_path", type=script_options.output_file, required=True)
+    parser.add_argument("--breadth", type=script_options.count, required=True)
     parser.add_argument("--exp_dir", type=Path, required=True)
     parser.add_argument("--base_prompt_path", type=Path, required=True)
     parser.add_argument("--user_template_path", type=Path, required=True)
     parser.add_argument("--profile_result_path", type=Path, required=True)
     parser.add_argument("--displayed_profiles_path", type=Path, default=None)
-    parser.add_argument("--tools", type=command_line.whole, default=TOOLS, metavar="CALLS")
-    command_line.add_model_options(parser)
-    command_line.add_backend_options(parser)
-    command_line.run(main(parser.parse_args()))
+    parser.add_argument("--tools", type=script_options.whole, default=TOOLS, metavar="CALLS")
+    script_options.add_model_options(parser)
+    script_options.add_backend_options(parser)
+    script_options.run(main(parser.parse_args()))

@@ -7,11 +7,12 @@ from accelopt.interruption import nothing_to_lose
 
 with nothing_to_lose():
     from accelopt.agents.prompts import PromptPair
-    from accelopt.search.memory import Contrast, MemorySettings, select_contrasts
-    from accelopt.stages import command_line
-    from accelopt.stages.learn import summarize_contrasts
-    from accelopt.stages.roles import summarizer_for
-    from accelopt.stages.tables import read_results, write_records
+    from accelopt.agents.roles import Prompts
+    from accelopt.search.experience_list import Contrast, MemorySettings, select_contrasts
+    from accelopt.stages import script_options
+    from accelopt.stages.learning import summarize_contrasts
+    from accelopt.stages.proposers import proposer_for
+    from accelopt.stages.record_files import read_results, write_records
     from accelopt.store import write_json
 
 
@@ -26,21 +27,22 @@ def write_choice(args: Namespace, contrasts: list[Contrast]) -> None:
 
 
 async def main(args: Namespace) -> None:
-    config = command_line.model_config(args, "summarizer")
-    prompts = PromptPair.read(args.base_prompt_path, args.user_template_path)
+    config = script_options.model_config(args, "summarizer")
+    pair = PromptPair.read(args.base_prompt_path, args.user_template_path)
     results = read_results(args.executor_results_path)
     settings = MemorySettings(args.max_threshold, args.min_threshold, args.topk)
     contrasts = select_contrasts(results, settings)
     write_choice(args, contrasts)
     folder = args.output_list_path.parent / ".accelopt" / "rewrites"
-    async with command_line.workshop(args, folder) as workshop:
-        summarizer = summarizer_for(config, workshop.calls, prompts, workshop.offline)
+    async with script_options.workshop(args, folder) as workshop:
+        prompts = Prompts({"summarizer": pair})
+        summarizer = proposer_for({"summarizer": config}, prompts, workshop).summarizer
         origin = str(args.executor_results_path)
         experiences = await summarize_contrasts(
             contrasts, summarizer, language=workshop.language, origin=origin
         )
     write_records(args.output_list_path, experiences)
-    command_line.say(f"{len(experiences)} rewrites in {args.output_list_path}")
+    script_options.say(f"{len(experiences)} rewrites in {args.output_list_path}")
 
 
 if __name__ == "__main__":
@@ -49,11 +51,11 @@ if __name__ == "__main__":
     parser.add_argument("--base_prompt_path", type=Path, required=True)
     parser.add_argument("--user_template_path", type=Path, required=True)
     parser.add_argument("--output_list_path", type=Path, required=True)
-    parser.add_argument("--max_threshold", type=command_line.positive, required=True)
-    parser.add_argument("--min_threshold", type=command_line.positive, required=True)
-    parser.add_argument("--topk", type=command_line.whole, required=True)
+    parser.add_argument("--max_threshold", type=script_options.positive, required=True)
+    parser.add_argument("--min_threshold", type=script_options.positive, required=True)
+    parser.add_argument("--topk", type=script_options.whole, required=True)
     parser.add_argument("--output_plan_ids_path", type=Path, required=True)
     parser.add_argument("--output_speedups_path", type=Path, required=True)
-    command_line.add_model_options(parser)
-    command_line.add_backend_options(parser)
-    command_line.run(main(parser.parse_args()))
+    script_options.add_model_options(parser)
+    script_options.add_backend_options(parser)
+    script_options.run(main(parser.parse_args()))

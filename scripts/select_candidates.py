@@ -7,10 +7,10 @@ from accelopt.interruption import nothing_to_lose
 
 with nothing_to_lose():
     from accelopt.nodes import Node
-    from accelopt.search.selection import SELECTIONS
-    from accelopt.stages import command_line
-    from accelopt.stages.select import CANDIDATE_COLUMNS, select, write_candidate
-    from accelopt.stages.tables import read_executor_results, write_table
+    from accelopt.search.candidate_selection import SELECTIONS
+    from accelopt.stages import script_options
+    from accelopt.stages.candidate_files import CANDIDATE_COLUMNS, select, write_candidate
+    from accelopt.stages.record_files import read_executor_results, write_table
 
 
 def made_from(node: Node) -> Node:
@@ -29,13 +29,13 @@ async def main(args: Namespace) -> None:
         for node in selected
     ]
     write_table(args.output_base_path / "candidates.csv", rows, CANDIDATE_COLUMNS)
-    command_line.say(f"{len(rows)} candidates in {args.output_base_path / 'candidates.csv'}")
+    script_options.say(f"{len(rows)} candidates in {args.output_base_path / 'candidates.csv'}")
 
 
 if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--executor_results_path", type=Path, required=True)
     parser.add_argument("--output_base_path", type=Path, required=True)
-    parser.add_argument("--topk", type=command_line.count, default=1)
+    parser.add_argument("--topk", type=script_options.count, default=1)
     parser.add_argument("--selection", choices=sorted(SELECTIONS), default="elitist")
-    command_line.run(main(parser.parse_args()))
+    script_options.run(main(parser.parse_args()))

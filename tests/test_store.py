@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from accelopt.caches import Shelf, package_key
+from accelopt.caches import VerdictCache, package_key
 from accelopt.errors import ConfigError
 from accelopt.store import Journal, RunFolder, content_key, write_atomically, write_json
 
@@ -185,12 +185,12 @@ def test_a_run_of_an_older_version_is_continued_where_it_can_be(tmp_path):
 
 
 def test_a_shelf_keeps_what_was_put_there_and_lets_the_oldest_go(tmp_path):
-    shelf = Shelf(tmp_path / "new", most=3)
+    shelf = VerdictCache(tmp_path / "new", most=3)
     assert shelf.find("verdict", "a") is None
     for number in range(5):
         shelf.put("verdict", str(number), {"n": [number, 0.5]})
     shelf.put("verdict", "3", "again")
-    again = Shelf(tmp_path / "new", most=3)
+    again = VerdictCache(tmp_path / "new", most=3)
     found = [again.find("verdict", str(number)) for number in range(5)]
     assert found == [None, None, None, "again", {"n": [4, 0.5]}]
     assert again.find("prediction", "4") is None
@@ -199,7 +199,7 @@ def test_a_shelf_keeps_what_was_put_there_and_lets_the_oldest_go(tmp_path):
 def test_a_shelf_that_cannot_be_used_is_empty(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "shelf.sqlite").write_text("not a database, but long enough to be looked at" * 40)
-    for shelf in (Shelf(tmp_path / "file" / "below"), Shelf(tmp_path)):
+    for shelf in (VerdictCache(tmp_path / "file" / "below"), VerdictCache(tmp_path)):
         shelf.put("verdict", "a", 1)
         assert shelf.find("verdict", "a") is None
 

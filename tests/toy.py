@@ -10,8 +10,8 @@ from pathlib import Path
 from accelopt.evaluation import Case, Confirmation, Evaluation, Profile, Scrutiny, Status
 from accelopt.kernel_source import functions
 from accelopt.kernels.language import Configured, Explanation, Language
+from accelopt.knob_space import KnobSpec, Space
 from accelopt.nodes import Rewrite, made
-from accelopt.space import KnobSpec, Space
 from accelopt.store import content_key
 
 REFERENCE = "def forward():\n    return 0\n"

@@ -80,7 +80,7 @@ class Ledger:
         return False
 
 
-class Purse:
+class EvaluationBudget:
     """The evaluations that one job may spend, paid before a kernel is judged, whoever wants it judged:
     samples, repairs, and what models try out with their tools.
 

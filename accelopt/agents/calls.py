@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from accelopt.agents.completion import TRUNCATED
-from accelopt.agents.configuration import Role
+from accelopt.agents.roles import ModelRole
 from accelopt.errors import BudgetExhausted
 from accelopt.evaluation import Row
 
@@ -18,7 +18,7 @@ class Question(NamedTuple):
     """One call's input. `label` is unique in a run and equal in every repetition of that run.
     `max_tokens` bounds the answer where the configuration does not."""
 
-    role: Role
+    role: ModelRole
     label: str
     system: str
     user: str
@@ -45,7 +45,7 @@ class Exchange(Row):
     """One request to an endpoint and its answer, usable or not. `money` is in dollars."""
 
     key: str
-    role: Role
+    role: ModelRole
     label: str
     iteration: int
     turn: int

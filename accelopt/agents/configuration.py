@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from accelopt.agents.providers import PROVIDERS
+from accelopt.agents.roles import ROLES, ModelRole
 from accelopt.errors import ConfigError
 from accelopt.evaluation import faults
 from accelopt.store import read_text
@@ -18,19 +19,6 @@ from accelopt.time_limits import MODEL_SECONDS
 
 OFFLINE = "offline"
 NO_KEY = "none"  # what a server without authentication is sent
-
-Role = Literal[
-    "planner",
-    "executor",
-    "fixer",
-    "summarizer",
-    "judge",
-    "reflector",
-    "lister",
-    "relabeler",
-    "expert",
-]
-ROLES: tuple[Role, ...] = get_args(Role)
 
 
 class ModelConfig(BaseModel):
@@ -84,7 +72,7 @@ class ModelConfig(BaseModel):
 
 
 def load_model_config(
-    path: Path, role: Role, environment: Mapping[str, str] | None = None
+    path: Path, role: ModelRole, environment: Mapping[str, str] | None = None
 ) -> ModelConfig:
     """The configuration of `role` in the file at `path`.
 
@@ -123,19 +111,8 @@ def resolve_key(config: ModelConfig, environment: Mapping[str, str]) -> ModelCon
     return config.model_copy(update={"api_key": key})
 
 
-def _for_role(content: dict[str, object], role: Role, path: Path) -> object:
-    fallbacks: dict[Role, tuple[Role, ...]] = {
-        "planner": ("planner", "executor"),
-        "executor": ("executor", "planner"),
-        "fixer": ("fixer", "executor", "planner"),
-        "summarizer": ("summarizer", "planner", "executor"),
-        "judge": ("judge", "planner", "executor"),
-        "reflector": ("reflector", "planner", "executor"),
-        "lister": ("lister", "planner", "executor"),
-        "relabeler": ("relabeler", "planner", "executor"),
-        "expert": ("expert", "planner", "executor"),
-    }
-    for name in fallbacks[role]:
+def _for_role(content: dict[str, object], role: ModelRole, path: Path) -> object:
+    for name in (role, *ROLES[role].fallbacks):
         if name in content:
             return content[name]
     raise ConfigError(

@@ -8,43 +8,31 @@ import json
 import random
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
 from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
-from accelopt.agents.configuration import Role
 from accelopt.agents.executor import UNANSWERED, Sheet, no_sheet, shorten
-from accelopt.agents.lessons import lessons_text, outcome_text
+from accelopt.agents.experience_text import lessons_text, outcome_text
 from accelopt.agents.planner import system_text
 from accelopt.agents.prompts import (
-    PromptPair,
     bullet_list,
     profile_lines,
     quote,
     render_sections,
 )
-from accelopt.agents.proposer import Brief, KernelView, Written
+from accelopt.agents.proposer import Brief, GeneratedKernel, KernelView
+from accelopt.agents.roles import ROLES, Prompts
 from accelopt.evaluation import Bottleneck
-from accelopt.findings import Attempt, Reflexion
+from accelopt.experience import Attempt, Reflexion
 from accelopt.kernel_source import KERNEL_NAMES, fenced_blocks, kernel_source
 from accelopt.nodes import Plan
 
-GENERATE_TOKENS, JUDGE_TOKENS, REFLECT_TOKENS = 24_576, 16_384, 2_048
-TEMPERATURES = (0.7, 1.0, 0.9, 1.1)  # of workers on the same kernel
 NAMES = (*KERNEL_NAMES, "run", "kernel_function")
 CATEGORIES = ("memory", "compute", "latency")
 _METHOD = re.compile(r"^\W*method\W+(\w+)", re.IGNORECASE | re.MULTILINE)
 _CHANGE = re.compile(r"^\W*change\W+(.+)$", re.IGNORECASE | re.MULTILINE)
-
-
-class DeveloperPrompts(NamedTuple):
-    """The texts of the three questions, and the profile fields that are shown."""
-
-    judge: PromptPair
-    generate: PromptPair
-    reflect: PromptPair
-    displayed: tuple[str, ...]
 
 
 class Developer:
@@ -56,10 +44,10 @@ class Developer:
         judge: Model,
         writer: Model,
         reflector: Model,
-        prompts: DeveloperPrompts,
+        prompts: Prompts,
         sheet: Sheet = no_sheet,
     ) -> None:
-        self.models = {"judge": judge, "executor": writer, "reflector": reflector}
+        self.models = {"judge": judge, "generator": writer, "reflector": reflector}
         self.prompts = prompts
         self.sheet = sheet
         self._judged: dict[str, asyncio.Task[tuple[Bottleneck, ...]]] = {}
@@ -75,11 +63,11 @@ class Developer:
     async def _judge(self, view: KernelView, most: int) -> tuple[Bottleneck, ...]:
         slots = {**self._material(view), "most": str(most)}
         label = f"judge/{view.iteration}/{view.service_name}"
-        found = await self._ask("judge", label, self.prompts.judge, slots, view, JUDGE_TOKENS)
+        found = await self._ask("judge", label, slots, view)
         known = view.diagnosis.bottlenecks if view.diagnosis else ()
         return (read_bottlenecks(found.text) if isinstance(found, Answer) else ())[:most] or known
 
-    async def generate(self, brief: Brief) -> Written:
+    async def generate(self, brief: Brief) -> GeneratedKernel:
         """One reply: a method, the change in a sentence, and the kernel."""
         view, bottleneck = brief.view, brief.bottleneck
         slots = {
@@ -92,16 +80,14 @@ class Developer:
             "attempts": lessons_text(view.findings, view.recalled),
         }
         label = f"generator/{view.iteration}/{view.service_name}/{brief.worker}"
-        prompt = self.prompts.generate
-        warmth = TEMPERATURES[brief.rank % len(TEMPERATURES)]
-        found = await self._ask("executor", label, prompt, slots, view, GENERATE_TOKENS, warmth)
-        asked = render_sections(prompt.user_template, slots)
+        found = await self._ask("generator", label, slots, view, brief.rank)
+        asked = render_sections(self.prompts["generator"].user_template, slots)
         if not isinstance(found, Answer):
-            return Written(
+            return GeneratedKernel(
                 None, Plan(sentence=bottleneck.reason), "", found, failed=True, prompt=asked
             )
         source = kernel_source(found.text, NAMES)
-        return Written(
+        return GeneratedKernel(
             source,
             Plan(
                 sentence=_sentence(found.text) or f"Relieve {bottleneck.resource}.",
@@ -113,7 +99,9 @@ class Developer:
             reply=found.text,
         )
 
-    async def reflect(self, brief: Brief, attempt: Attempt, written: Written) -> Reflexion | None:
+    async def reflect(
+        self, brief: Brief, attempt: Attempt, written: GeneratedKernel
+    ) -> Reflexion | None:
         """A JSON object with the fields of a Reflexion."""
         slots = {
             "bottleneck": bottleneck_text(brief.bottleneck),
@@ -125,32 +113,25 @@ class Developer:
         }
         view = brief.view
         label = f"reflector/{view.iteration}/{view.service_name}/{brief.worker}"
-        prompt = self.prompts.reflect
-        found = await self._ask("reflector", label, prompt, slots, view, REFLECT_TOKENS)
+        found = await self._ask("reflector", label, slots, view)
         return read_reflexion(found.text, attempt) if isinstance(found, Answer) else None
 
     async def _ask(
-        self,
-        role: Role,
-        label: str,
-        prompt: PromptPair,
-        slots: dict[str, str],
-        view: KernelView,
-        tokens: int,
-        temperature: float | None = None,
+        self, name: str, label: str, slots: dict[str, str], view: KernelView, draw: int = 0
     ) -> Answer | str:
-        """The answer, or why there is none."""
+        """The answer, or why there is none. Workers on the same kernel are draws of one question."""
+        role, prompt = ROLES[name], self.prompts[name]
         question = Question(
-            role,
+            role.model,
             label,
             system_text(prompt, view),
             render_sections(prompt.user_template, slots),
             view.iteration,
-            temperature,
-            max_tokens=tokens,
+            role.temperature(draw),
+            max_tokens=role.tokens,
         )
         try:
-            return await self.models[role].ask(question)
+            return await self.models[name].ask(question)
         except NO_ANSWER as error:
             return f"{UNANSWERED}: {error}"
 

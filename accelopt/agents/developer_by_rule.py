@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelopt.agents.lessons import outcome_text
+from accelopt.agents.experience_text import outcome_text
 from accelopt.agents.offline import OfflineProposer
-from accelopt.agents.proposer import Brief, KernelView, Written
+from accelopt.agents.proposer import Brief, GeneratedKernel, KernelView
 from accelopt.evaluation import Bottleneck
-from accelopt.findings import Attempt, Reflexion, avoided
+from accelopt.experience import Attempt, Reflexion, avoided
 from accelopt.nodes import Action, Change
 
 UNKNOWN = Bottleneck(
@@ -27,16 +27,16 @@ class DeveloperByRule:
         """The profiler's own."""
         return (view.diagnosis.bottlenecks if view.diagnosis else ())[:most] or (UNKNOWN,)
 
-    async def generate(self, brief: Brief) -> Written:
+    async def generate(self, brief: Brief) -> GeneratedKernel:
         """The rewrite that this bottleneck's worker chooses after those of the ranks before it."""
         action = self._chosen(brief, await self.offline.offered(brief.view.node))
         if action is None:
-            return Written(None, reason="no rewrite that applies is left")
+            return GeneratedKernel(None, reason="no rewrite that applies is left")
         source = action.source or await self.offline.source_of(brief.view.node, action)
         reason = "" if source else "the rules do not offer this change any more"
-        return Written(source, action.change, action.method, reason)
+        return GeneratedKernel(source, action.change, action.method, reason)
 
-    async def reflect(self, brief: Brief, attempt: Attempt, written: Written) -> Reflexion:
+    async def reflect(self, brief: Brief, attempt: Attempt, written: GeneratedKernel) -> Reflexion:
         """Whether it paid, and what to do or to leave the next time."""
         return reflexion_by_rule(attempt, written.method, written.change)
 

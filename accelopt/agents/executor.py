@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from accelopt.agents.calls import NO_ANSWER, Model, Question
-from accelopt.agents.experiences import experiences_text
+from accelopt.agents.experience_text import experiences_text
+from accelopt.agents.model_tools import Bench, Toolbox
 from accelopt.agents.planner import NOTHING_MEASURED, system_text, tools_text, with_lessons
 from accelopt.agents.prompts import (
     PromptPair,
@@ -18,11 +18,10 @@ from accelopt.agents.prompts import (
     render_sections,
 )
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
-from accelopt.agents.toolbox import Bench, Toolbox
+from accelopt.agents.roles import ROLES, Prompts
 from accelopt.kernel_source import kernel_source
 from accelopt.nodes import Change, Plan
 
-TEMPERATURES = (0.7, 1.0, 0.4)
 UNANSWERED = "the model did not answer"
 LONGEST_ERROR = 6000  # characters of a tool's message; its end says most
 MOST_EXPERIENCES = 3
@@ -34,14 +33,6 @@ Sheet = Callable[[Sequence[str]], str]
 def no_sheet(texts: Sequence[str]) -> str:
     """Documentation of nothing."""
     return ""
-
-
-class ExecutorPrompts(NamedTuple):
-    """The texts of executor and fixer, and the profile fields they are shown."""
-
-    executor: PromptPair
-    fixer: PromptPair
-    displayed: tuple[str, ...]
 
 
 class Executor:
@@ -56,7 +47,7 @@ class Executor:
         self,
         model: Model,
         fixer: Model,
-        prompts: ExecutorPrompts,
+        prompts: Prompts,
         toolbox: Toolbox | None = None,
         *,
         by_rule: Implements | None = None,
@@ -82,10 +73,10 @@ class Executor:
         return Question(
             role="executor",
             label=f"executor/{view.iteration}/{view.service_name}/{draw}/{sample}",
-            system=_system(self.prompts.executor, view),
-            user=render_sections(self.prompts.executor.user_template, slots),
+            system=_system(self.prompts["executor"], view),
+            user=render_sections(self.prompts["executor"].user_template, slots),
             iteration=view.iteration,
-            temperature=TEMPERATURES[sample % len(TEMPERATURES)],
+            temperature=ROLES["executor"].temperature(sample),
         )
 
     async def repair(
@@ -102,8 +93,8 @@ class Executor:
         question = Question(
             role="fixer",
             label=(f"fixer/{view.iteration}/{view.service_name}/{draw}/{sample}/{failure.round}"),
-            system=_system(self.prompts.fixer, view),
-            user=render_sections(self.prompts.fixer.user_template, slots),
+            system=_system(self.prompts["fixer"], view),
+            user=render_sections(self.prompts["fixer"].user_template, slots),
             iteration=view.iteration,
         )
         return await self._draft(self.fixer, question, view)

@@ -12,26 +12,11 @@ from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question, Tool
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.planner import system_text, tried_list, with_lessons
 from accelopt.agents.prompts import PromptPair, bullet_list, quote, render, render_sections
-from accelopt.agents.proposer import KernelView, Listed, WrittenKernel
+from accelopt.agents.proposer import LONGEST_DETAIL, KernelView, Listed, WrittenKernel
+from accelopt.agents.roles import ROLES
 from accelopt.kernel_source import apply_patch, fenced_blocks, is_patch
-from accelopt.nodes import Plan
 
-LONGEST_DETAIL = 512
-LISTER_TOKENS, RELABELER_TOKENS = 32_768, 2_048
 REMINDER = "Your answer could not be read: {}. Answer again with the JSON alone."
-
-
-def plan_of(candidate: WrittenKernel, method: str) -> Plan:
-    """A candidate as a change, by its method's name in the catalog; `code_of` has its kernel."""
-    detail = " ".join(candidate.detail.split())[:LONGEST_DETAIL]
-    text = f"{method}: {detail}\n\n{quote(candidate.code, 'python')}\n"
-    return Plan(sentence=f"{method}: {detail}", text=text, method=method)
-
-
-def code_of(plan: Plan) -> str | None:
-    """The kernel that a candidate's plan carries."""
-    blocks = fenced_blocks(plan.text)
-    return blocks[-1].text if blocks else None
 
 
 class LLMCandidateGenerator:
@@ -88,7 +73,7 @@ class LLMCandidateGenerator:
             system=with_lessons(system_text(self.prompt, view), view),
             user=render_sections(self.prompt.user_template, slots),
             iteration=view.iteration,
-            max_tokens=LISTER_TOKENS,
+            max_tokens=ROLES["lister"].tokens,
         )
 
     def _told(self) -> str:
@@ -120,7 +105,7 @@ class LLMRelabeler:
             system=self.prompt.system,
             user=render(self.prompt.user_template, slots),
             iteration=view.iteration,
-            max_tokens=RELABELER_TOKENS,
+            max_tokens=ROLES["relabeler"].tokens,
         )
         try:
             return (await self.model.ask(question)).text

@@ -24,16 +24,17 @@ from accelopt.agents.calls import (
     exchange_key,
 )
 from accelopt.agents.completion import Unusable, clean, read_completion, token_counts
-from accelopt.agents.configuration import NO_KEY, ModelConfig, Role
-from accelopt.agents.conversation import ToolConversation, asked_again, most_turns
-from accelopt.agents.function_tools import function_tools
-from accelopt.agents.greeting import (
+from accelopt.agents.configuration import NO_KEY, ModelConfig
+from accelopt.agents.endpoint_check import (
     UNCONNECTED,
     UNREACHABLE_AFTER,
     greet,
     unreachable,
 )
-from accelopt.agents.slots import Slots
+from accelopt.agents.function_tools import function_tools
+from accelopt.agents.model_conversation import ToolConversation, asked_again, most_turns
+from accelopt.agents.request_queue import Slots
+from accelopt.agents.roles import ModelRole
 from accelopt.errors import ConfigError
 from accelopt.time_limits import CONNECT_SECONDS
 
@@ -42,7 +43,7 @@ LONGEST_PAUSE = 120.0  # seconds between attempts, unless Retry-After asks for m
 LONGEST_RETRY_AFTER = 900.0
 MOST_TRUNCATED = 3  # answers of one call that met the limit of their length
 # A repaired or written kernel keeps a device busy; another plan only lengthens the queue.
-PRIORITY: dict[Role, int] = {
+PRIORITY: dict[ModelRole, int] = {
     "fixer": 0,
     "executor": 1,
     "reflector": 2,

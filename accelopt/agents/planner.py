@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
-from accelopt.agents.experiences import with_experiences
-from accelopt.agents.lessons import lessons_text
+from accelopt.agents.experience_text import lessons_text, with_experiences
+from accelopt.agents.model_tools import Bench, Toolbox
 from accelopt.agents.prompts import (
     PromptPair,
     bullet_list,
@@ -29,10 +28,9 @@ from accelopt.agents.proposer import (
     TriedChange,
     no_schedule,
 )
-from accelopt.agents.toolbox import Bench, Toolbox
+from accelopt.agents.roles import ROLES, Prompts
 from accelopt.nodes import Plan
 
-TEMPERATURES = (0.7, 1.0, 0.9, 1.1)
 NOTHING_MEASURED = "(no analysis of this kernel)"
 FIRST_TRY = "Nothing yet."
 LESSONS_HEADING = "# Attempts on this kernel and others like it, and what they taught"
@@ -41,14 +39,6 @@ TITLE = re.compile(r"^[\s*#>-]*Title\b", re.MULTILINE | re.IGNORECASE)
 NOTHING = re.compile(r"^[\s*#>`-]*Nothing left\b\**\s*:\s*\**(.+)", re.MULTILINE | re.IGNORECASE)
 ASKED = 2  # times for one plan: a refused schedule may be corrected once
 REFUSED = "Your schedule was refused: {} Correct it, or answer with a plan."
-
-
-class PlannerPrompts(NamedTuple):
-    """The planner's texts, the profile fields it is shown, and the aspects its draws look at."""
-
-    pair: PromptPair
-    displayed: tuple[str, ...]
-    aspects: tuple[str, ...] = ()
 
 
 class Planner:
@@ -61,7 +51,7 @@ class Planner:
     def __init__(
         self,
         model: Model,
-        prompts: PlannerPrompts,
+        prompts: Prompts,
         seed: int = 0,
         *,
         scheduled: Scheduled = no_schedule,
@@ -132,14 +122,15 @@ class Planner:
             "gate": view.gate,
             "tools": tools_text(self.toolbox),
         }
-        system = system_text(self.prompts.pair, view)
+        prompt = self.prompts["planner"]
+        system = system_text(prompt, view)
         return Question(
             role="planner",
             label=f"planner/{view.iteration}/{view.service_name}/{draw}",
             system=with_lessons(with_experiences(system, view.experiences), view),
-            user=render_sections(self.prompts.pair.user_template, slots),
+            user=render_sections(prompt.user_template, slots),
             iteration=view.iteration,
-            temperature=TEMPERATURES[draw % len(TEMPERATURES)],
+            temperature=ROLES["planner"].temperature(draw),
         )
 
 

@@ -6,13 +6,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
-from accelopt.agents.budget import Purse
+from accelopt.agents.budget import EvaluationBudget
+from accelopt.agents.prompts import quote
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
-from accelopt.findings import Attempt, Finding, Reflexion
+from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.kernel_source import SourceEdit, edit_of
-from accelopt.nodes import Action, Change, Job, Node
+from accelopt.knob_space import Configuration, Space
+from accelopt.nodes import Action, Change, Job, Node, Plan
 from accelopt.published import Experience
-from accelopt.space import Configuration, Space
+
+LONGEST_DETAIL = 512  # characters on what a written kernel does
 
 Scheduled = Callable[[Node, str], Awaitable[Action | str | None]]
 """What a reply says of a kernel's schedules: an action, why there is none in a sentence, or nothing."""
@@ -58,7 +61,7 @@ class KernelView(NamedTuple):
     is the best latency so far in milliseconds, where predictions and measurements are the same, so
     that what is predicted to miss it will. `lineage` leads from the baseline to this kernel, `others`
     are good kernels beside that line. `turn` counts the views of a run,
-    `purse` has the evaluations of whoever views the kernel; None has no end of them.
+    `evaluation_budget` has the evaluations of whoever views the kernel; None has no end of them.
     `findings` are what this run's workers found out on whatever kernel, the oldest first, `recalled`
     what earlier runs did that bears on this one, the most relevant first. `known` are the keys of the
     kernels that finished rounds made, `methods` the names that kernels of a model went by there.
@@ -84,7 +87,7 @@ class KernelView(NamedTuple):
     others: tuple[Relative, ...] = ()
     turn: int = 0
     methods: tuple[str, ...] = ()
-    purse: Purse | None = None
+    evaluation_budget: EvaluationBudget | None = None
     failures: frozenset[SourceEdit] = frozenset()
 
     def fails_again(self, source: str | None) -> bool:
@@ -220,7 +223,7 @@ class Brief(NamedTuple):
     methods: tuple[str, ...] = ()
 
 
-class Written(NamedTuple):
+class GeneratedKernel(NamedTuple):
     """A kernel that claims to make `change`, or None and the reason; no change when nothing is left
     to try. `prompt` and `reply` are what passed between us and a model."""
 
@@ -240,10 +243,12 @@ class Develops(Protocol):
         """What limits the kernel, the worst first, at most `most` of distinct resources; none when
         nothing can be said."""
 
-    async def generate(self, brief: Brief) -> Written:
+    async def generate(self, brief: Brief) -> GeneratedKernel:
         """A kernel that relieves the bottleneck."""
 
-    async def reflect(self, brief: Brief, attempt: Attempt, written: Written) -> Reflexion | None:
+    async def reflect(
+        self, brief: Brief, attempt: Attempt, written: GeneratedKernel
+    ) -> Reflexion | None:
         """What the attempt taught; None when the answer could not be read."""
 
 
@@ -253,6 +258,12 @@ class WrittenKernel(NamedTuple):
     method: str
     detail: str
     code: str
+
+    def plan(self, method: str) -> Plan:
+        """The kernel as a change, by its method's name in the catalog; `Plan.kernel` reads it."""
+        detail = " ".join(self.detail.split())[:LONGEST_DETAIL]
+        text = f"{method}: {detail}\n\n{quote(self.code, 'python')}\n"
+        return Plan(sentence=f"{method}: {detail}", text=text, method=method)
 
 
 class Listed(NamedTuple):

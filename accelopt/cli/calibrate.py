@@ -10,8 +10,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.table import Table
 
+from accelopt.api import neuron_cores
 from accelopt.cli.kernel_file import known
-from accelopt.cli.session import neuron_cores
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, TRN1, Hardware
 from accelopt.interruption import stop

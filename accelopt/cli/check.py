@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelopt.cli.apart import Said, ask, said_by
+from accelopt.cli.child_process import Said, ask, said_by
 from accelopt.cli.kernel_file import (
     KernelFile,
     ReferenceOption,
@@ -20,8 +20,8 @@ from accelopt.cli.kernel_file import (
     order,
 )
 from accelopt.kernels.nki.referee.precision import formats_of
-from accelopt.report.check import check as examine
-from accelopt.report.check import check_text
+from accelopt.report.rule_check import check as examine
+from accelopt.report.rule_check import check_text
 from accelopt.time_limits import TRACE_SECONDS
 
 

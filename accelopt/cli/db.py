@@ -13,7 +13,7 @@ from accelopt.errors import ConfigError
 from accelopt.report.console import output
 
 if TYPE_CHECKING:
-    from accelopt.database.opening import Database
+    from accelopt.database.connection import Database
 
 DATABASE = Annotated[
     str, typer.Option("--database", metavar="URL", help="a SQLite file, or postgresql://...")
@@ -28,8 +28,8 @@ def import_(
     database: DATABASE = FILE,
 ) -> None:
     """Put into the database what RUNS found; what is there already is not put there twice."""
-    from accelopt.database.opening import Database
-    from accelopt.database.writing import keep_run
+    from accelopt.database.connection import Database
+    from accelopt.database.run_rows import keep_run
 
     journals = [run / "journal.jsonl" if run.is_dir() else run for run in runs]
     for journal in journals:
@@ -115,6 +115,6 @@ def export(
 def _existing(database: str) -> Database:
     """The database, opened before anything else of its room is imported: that says in a sentence what
     is not installed."""
-    from accelopt.database.opening import existing
+    from accelopt.database.connection import existing
 
     return existing(database)

@@ -19,22 +19,22 @@ from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.calls import NO_ANSWER, InMemory, Question
 from accelopt.agents.configuration import ModelConfig, load_model_config
 from accelopt.agents.proposer import Proposer
-from accelopt.cli.kernel_file import TargetOption, default_target
-from accelopt.cli.optimize import own_kernel
-from accelopt.cli.session import base_folder
+from accelopt.api import base_folder, own_kernel
+from accelopt.cli.kernel_file import TargetOption
 from accelopt.errors import AcceloptError, ConfigError, sentence
 from accelopt.evaluation import Scrutiny
 from accelopt.kernel_wrapper import NKIKernel
 from accelopt.kernels.language import LanguageOptions
+from accelopt.knob_space import KnobSpec, Space, values_in
 from accelopt.loop import search
 from accelopt.nodes import Node
 from accelopt.search.experts import EXPERTS, TriedValues, best_of
+from accelopt.search.knob_search import Experts
 from accelopt.search.strategy import Settings
-from accelopt.search.tuning import Experts
-from accelopt.space import KnobSpec, Space, values_in
-from accelopt.stages.roles import Calls
+from accelopt.sim.dialects import default_target
+from accelopt.stages.baseline_and_winner import measure
+from accelopt.stages.proposers import Calls
 from accelopt.stages.run import Run
-from accelopt.stages.settle import measure
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 from accelopt.time_limits import DOCTOR_SECONDS
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import typer
 
-from accelopt.cli.apart import Said, ask, said_by
+from accelopt.cli.child_process import Said, ask, said_by
 from accelopt.cli.kernel_file import KernelFile, Seconds, TargetOption, naming, order, simulated
 from accelopt.cli.profile import ReferenceFile
-from accelopt.report.problem import problem_text
+from accelopt.report.explain_text import problem_text
 from accelopt.time_limits import TRACE_SECONDS
 
 

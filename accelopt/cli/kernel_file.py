@@ -11,10 +11,9 @@ import typer
 
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
-from accelopt.kernels.nki.calibration.machine import read_machine
-from accelopt.report.simulation import as_given, simulate
+from accelopt.report.kernel_simulation import as_given, simulate
 from accelopt.sim import timing
-from accelopt.sim.dialects import default_target as default_target
+from accelopt.sim.dialects import default_target
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
 ReferenceOption = Annotated[
@@ -54,14 +53,6 @@ def known(target: str) -> str:
     if target not in TARGETS:
         raise ConfigError(f"no target {target!r}; there are {', '.join(TARGETS)}")
     return target
-
-
-def target_of(machine: Path, target: str | None) -> str:
-    """The generation of a calibrated machine. Raises ConfigError where `target` is another."""
-    found = read_machine(existing(machine)).target
-    if target not in (None, found):
-        raise ConfigError(f"--machine: {machine} is of {found}, not of {target}.")
-    return found
 
 
 def order(

@@ -12,7 +12,7 @@ from rich.table import Table
 from accelopt.errors import AcceloptError, ConfigError
 from accelopt.kernels.nki.roofline import Standing, geometric_mean
 from accelopt.report.console import output
-from accelopt.stages.peak import standings, write_standings
+from accelopt.stages.roofline_standings import standings, write_standings
 
 
 def peak(

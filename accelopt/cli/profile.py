@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelopt.cli.apart import Said, ask, said_by
+from accelopt.cli.child_process import Said, ask, said_by
 from accelopt.cli.kernel_file import (
     KernelFile,
     MachineOption,
@@ -17,11 +17,10 @@ from accelopt.cli.kernel_file import (
     naming,
     order,
     simulated,
-    target_of,
 )
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.calibration.machine import core_of
-from accelopt.report.profile import profile_text
+from accelopt.kernels.nki.calibration.machine import core_of, target_of
+from accelopt.report.profile_text import profile_text
 from accelopt.report.timeline import timeline_json
 from accelopt.sim.timing import Compiler, interval
 from accelopt.sim.timing.bounds import COMPILERS

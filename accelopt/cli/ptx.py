@@ -14,7 +14,7 @@ from accelopt.ptx import views
 from accelopt.ptx.module import Module, NotPtx
 from accelopt.ptx.regions import RegionDag, analyse_function
 from accelopt.ptx.statements import read
-from accelopt.report.ptx import line_text, ptx_text
+from accelopt.report.ptx_text import line_text, ptx_text
 
 EVERY = 1 << 20
 PtxFile = Annotated[

@@ -8,11 +8,9 @@ from typing import Annotated
 import typer
 
 from accelopt.errors import ConfigError
-from accelopt.report.page import page
+from accelopt.report.page import REPORT, page
 from accelopt.report.story import read_story
 from accelopt.store import write_atomically
-
-REPORT = "report.html"
 
 
 def report(

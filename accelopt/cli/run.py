@@ -7,15 +7,17 @@ from typing import Annotated
 
 import typer
 
-from accelopt.cli.options import Shared, with_shared_options
-from accelopt.cli.report import REPORT
-from accelopt.cli.session import base_folder, device_of, hold_session, result_rows
+from accelopt.api import base_folder, config_of, device_of, run_search
+from accelopt.cli.options import with_shared_options
+from accelopt.cli.results import result_rows
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.report.console import output
-from accelopt.report.tables import ResultsTable
+from accelopt.report.page import REPORT
+from accelopt.report.result_table import ResultsTable
 from accelopt.sim.dialects import DEFAULT_TARGETS, Dialect
+from accelopt.stages.config import Options
 
 MOST_SAID = 5  # faults of a benchmark
 FIRST_THREE = "silu,rmsnorm_matmul,matmul"
@@ -35,13 +37,13 @@ def run(
         typer.Option(help="the baselines' NKI: neuronxcc, or nki (for trn2 where no --target is)"),
     ] = "neuronxcc",
     *,
-    shared: Shared,
+    shared: Options,
 ) -> None:
     """Optimise problems of NKIBench; the same command continues an interrupted run."""
     written_in = known_dialect(dialect)
     cases = chosen(problems, benchmark or baselines(written_in))
     shared = shared.at(DEFAULT_TARGETS[written_in])
-    outcomes = hold_session(cases, shared.session(out))
+    outcomes = run_search(cases, config_of(shared, out))
     screen = output()
     screen.print(ResultsTable(result_rows(outcomes, out), device_of(outcomes)))
     screen.print(f"Kernels, diffs and the journal lie in {out}; {out / REPORT} shows all of it.")

@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from accelopt.report.traces import PACKAGE_TIMER, REFERENCE, as_csv, as_svg, as_text, compare
+from accelopt.report.trace_comparison import (
+    PACKAGE_TIMER,
+    REFERENCE,
+    as_csv,
+    as_svg,
+    as_text,
+    compare,
+)
 from accelopt.store import write_atomically
 
 app = typer.Typer(help="FlashInfer-Trace folders.", no_args_is_help=True)

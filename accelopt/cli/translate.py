@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelopt.cli.apart import Said, ask, said_by
+from accelopt.cli.child_process import Said, ask, said_by
 from accelopt.cli.kernel_file import KernelFile, Seconds, existing, naming
 from accelopt.cli.profile import ReferenceFile
 from accelopt.kernels.nki.referee.reference import Reference

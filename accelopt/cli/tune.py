@@ -9,26 +9,31 @@ from typing import Annotated, Any
 
 import typer
 
+from accelopt.api import (
+    config_of,
+    for_solution,
+    refuse_earlier_run,
+    run_search,
+    starting_case,
+)
 from accelopt.cli.kernel_file import (
     DefinitionOption,
     ReferenceOption,
     TargetOption,
     WorkloadOption,
-    default_target,
 )
-from accelopt.cli.optimize import mind_earlier_run, starting_case
-from accelopt.cli.options import Shared
-from accelopt.cli.report import REPORT
-from accelopt.cli.session import SessionOptions, hold_session
 from accelopt.errors import ConfigError, MissingExtra
 from accelopt.evaluation import Case
 from accelopt.kernels.nki.sizes import sizes_in
 from accelopt.kernels.triton.schemas import SCHEMAS, shipped_case
+from accelopt.knob_space import sentence
 from accelopt.report.console import output
+from accelopt.report.page import REPORT
 from accelopt.search.experts import EXPERTS
 from accelopt.search.samplers import SAMPLERS
 from accelopt.search.strategy import UNBOUNDED
-from accelopt.space import sentence
+from accelopt.sim.dialects import default_target
+from accelopt.stages.config import Options
 from accelopt.stages.run import Outcome
 from accelopt.store import read_text, write_json
 
@@ -75,7 +80,7 @@ def tune(
 ) -> None:
     """Find the fastest configuration of KERNEL's knobs: tiles, schedules, factors of moves."""
     folder = out or Path("runs") / f"{kernel.stem}_tuned"
-    mind_earlier_run(folder, resume)
+    refuse_earlier_run(folder, resume)
     case = _case(kernel, reference, definition, workload, shape, folder)
     given = {
         "search": search,
@@ -83,20 +88,21 @@ def tune(
         "patience": str(patience),
         "iterations": str(max_iterations),
     }
-    shared = Shared(
+    options = Options(
         iterations=UNBOUNDED,
         strategy="experts",
         strategy_option=[f"{name}={value}" for name, value in given.items() if value],
         evaluations=evaluations,
-        window=1 if sequential else Shared().window,
+        window=1 if sequential else Options().window,
         target=target or default_target(kernel),
         model_config=model_config,
         workers=workers,
+        seed=seed,
     )
-    options = _seeded(shared.session(folder), seed)
+    config = config_of(options, folder)
     if "definition" in case.values:
-        options = options.for_solution(Path(case.kernel))
-    [outcome] = hold_session([case], options, "the same command with --resume")
+        config = for_solution(config, Path(case.kernel))
+    [outcome] = run_search([case], config, "the same command with --resume")
     _show(case, outcome, folder)
 
 
@@ -118,10 +124,6 @@ def _case(
     if shape:
         raise ConfigError(f"--shape is for kernels that come with us: {', '.join(SCHEMAS)}")
     return starting_case(kernel, reference, definition, workload)
-
-
-def _seeded(options: SessionOptions, seed: int) -> SessionOptions:
-    return options._replace(workshop=options.workshop._replace(seed=seed))
 
 
 def _show(case: Case, outcome: Outcome, folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from accelopt.database.opening import Database
+from accelopt.database.connection import Database
 from accelopt.database.queries import everything
 from accelopt.database.schema import KERNELS, PROBLEMS, VERDICTS
 from accelopt.errors import ConfigError, MissingExtra

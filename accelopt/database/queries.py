@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from accelopt.database.opening import Database
+from accelopt.database.connection import Database
 from accelopt.database.schema import EXPERIENCES, FINDINGS, KERNELS, PROBLEMS, STEPS, VERDICTS
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
-from accelopt.findings import START, Finding, Transition
+from accelopt.experience import START, Finding, Transition
 from accelopt.published import Experience
 
 DEEPEST = 100  # steps of a lineage

@@ -9,9 +9,9 @@ from math import inf
 from pathlib import Path
 
 from accelopt.evaluation import Case
-from accelopt.fsm.worker.context import Gear
+from accelopt.fsm.worker.context import WorkerSetup
 from accelopt.nodes import Node, Result
-from accelopt.search.bottlenecks import Assignment, BeamSearch
+from accelopt.search.bottleneck_search import Assignment, BeamSearch
 from accelopt.stages.jobs import Knowledge, Work
 from accelopt.stages.run import Run
 
@@ -20,7 +20,7 @@ from accelopt.stages.run import Run
 class OptimizationContext:
     """One optimisation. What stands above the line is given, the rest the states fill in.
 
-    `step` makes the work of one worker of its gear, of which `gear` has what all workers share.
+    `step` makes the work of one worker of its setup, of which `setup` has what all workers share.
     `deadline` is the seconds that a round's workers have together.
     """
 
@@ -30,8 +30,8 @@ class OptimizationContext:
     max_rounds: int
     folder: Path
     database: Path
-    step: Callable[[Gear], Work]
-    gear: Gear
+    step: Callable[[WorkerSetup], Work]
+    setup: WorkerSetup
     deadline: float
     logger: logging.Logger
     # ---

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from accelopt.errors import ConfigError
-from accelopt.fsm import fsm_manager
+from accelopt.fsm import states as manager
 from accelopt.fsm.engine import TERMINAL, Transitions
-from accelopt.fsm.worker import machine
+from accelopt.fsm.worker import states as worker
 from accelopt.store import write_atomically
 from accelopt.time_limits import DIAGRAM_SECONDS
 
 MACHINES: Mapping[str, tuple[str, Transitions]] = {
-    "manager": (fsm_manager.INITIAL, fsm_manager.TRANSITIONS),
-    "worker": (machine.INITIAL, machine.TRANSITIONS),
+    "manager": (manager.INITIAL, manager.TRANSITIONS),
+    "worker": (worker.INITIAL, worker.TRANSITIONS),
 }
 GRAPHVIZ = "dot"
 

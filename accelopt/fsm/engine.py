@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 TERMINAL = "TERMINAL"
@@ -27,6 +27,41 @@ class State(ABC, Generic[Context]):
     @abstractmethod
     def execute(self, ctx: Context) -> str | Awaitable[str]:
         """Do the state's work on `ctx`; the name of the next state, or TERMINAL. May be async."""
+
+
+class TableState(State[Context]):
+    """A state that is a row of a table (`state`): `step` is its work, `following` where it leads."""
+
+    following: ClassVar[tuple[str, ...]]
+    step: ClassVar[Callable[[Any], object]]
+
+    async def execute(self, ctx: Context) -> str:
+        """The next state: the one that the step names, or the first of those that follow where its
+        answer is true or none, else the second."""
+        found = type(self).step(ctx)
+        answer = await found if inspect.isawaitable(found) else found
+        if isinstance(answer, str):
+            return answer
+        return self.following[1 if answer is False else 0]
+
+
+def state(
+    name: str, step: Callable[[Context], object], *following: str
+) -> type[TableState[Context]]:
+    """The state `name`, which does `step` to its context and leads to one of `following`."""
+
+    class Made(TableState[Context]):
+        pass
+
+    Made.name, Made.following, Made.step = name, following, staticmethod(step)
+    Made.__name__ = Made.__qualname__ = name
+    Made.__module__, Made.__doc__ = step.__module__, step.__doc__
+    return Made
+
+
+def declared(states: Sequence[type[TableState[Any]]]) -> Transitions:
+    """Every edge between `states`, in their order."""
+    return {state.name: state.following for state in states}
 
 
 class FSMEngine:

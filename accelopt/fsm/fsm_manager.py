@@ -4,40 +4,14 @@ from __future__ import annotations
 
 from accelopt.agents.proposer import KernelView
 from accelopt.fsm.context import OptimizationContext
-from accelopt.fsm.engine import TERMINAL, FSMEngine
-from accelopt.fsm.optimization import Optimization
-from accelopt.fsm.states.benchmark_baselines import BenchmarkBaselines
-from accelopt.fsm.states.check_termination import CheckTermination
-from accelopt.fsm.states.finalize import Finalize
-from accelopt.fsm.states.run_workers import RunWorkers
-from accelopt.fsm.states.select_candidates import SelectCandidates
-from accelopt.fsm.states.update_strategy import UpdateStrategy
-from accelopt.fsm.states.verify_initial import VerifyInitialKernel
-from accelopt.fsm.worker.context import Gear
+from accelopt.fsm.engine import FSMEngine
+from accelopt.fsm.manager_base import Optimization
+from accelopt.fsm.states import INITIAL, STATES, TRANSITIONS
+from accelopt.fsm.worker.context import WorkerSetup
 from accelopt.fsm.worker.machine import context_of, walk
 from accelopt.nodes import Job, Result
 from accelopt.stages.jobs import Work
 from accelopt.stages.run import Run
-
-STATES = (
-    VerifyInitialKernel,
-    BenchmarkBaselines,
-    SelectCandidates,
-    RunWorkers,
-    UpdateStrategy,
-    CheckTermination,
-    Finalize,
-)
-INITIAL = VerifyInitialKernel.name
-TRANSITIONS = {
-    "VerifyInitialKernel": ("BenchmarkBaselines", "Finalize"),
-    "BenchmarkBaselines": ("SelectCandidates",),
-    "SelectCandidates": ("RunWorkers", "Finalize"),
-    "RunWorkers": ("UpdateStrategy",),
-    "UpdateStrategy": ("CheckTermination",),
-    "CheckTermination": ("SelectCandidates", "Finalize"),
-    "Finalize": (TERMINAL,),
-}
 
 
 class FSMOptimizationManager(Optimization):
@@ -53,8 +27,8 @@ class FSMOptimizationManager(Optimization):
             engine.add_state(state())
         await engine.run_async(INITIAL, ctx)
 
-    def _step(self, gear: Gear) -> Work:
+    def _step(self, setup: WorkerSetup) -> Work:
         async def work(job: Job, view: KernelView, run: Run) -> Result:
-            return (await walk(context_of(job, view, run, gear))).result
+            return (await walk(context_of(job, view, run, setup))).result
 
         return work

@@ -5,9 +5,9 @@ from __future__ import annotations
 from accelopt.agents.proposer import KernelView
 from accelopt.fsm import steps
 from accelopt.fsm.context import OptimizationContext
-from accelopt.fsm.optimization import Optimization
+from accelopt.fsm.manager_base import Optimization
 from accelopt.fsm.worker import steps as worker
-from accelopt.fsm.worker.context import Gear, WorkerContext
+from accelopt.fsm.worker.context import WorkerContext, WorkerSetup
 from accelopt.fsm.worker.machine import context_of, result_of
 from accelopt.nodes import Job, Result
 from accelopt.stages.jobs import Work
@@ -27,9 +27,9 @@ class OptimizationManager(Optimization):
                     break
         await steps.finalize(ctx)
 
-    def _step(self, gear: Gear) -> Work:
+    def _step(self, setup: WorkerSetup) -> Work:
         async def work(job: Job, view: KernelView, run: Run) -> Result:
-            ctx = context_of(job, view, run, gear)
+            ctx = context_of(job, view, run, setup)
             await _develop(ctx)
             return result_of(ctx, [])
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from accelopt.agents.proposer import KernelView
 from accelopt.fsm.constants import MOST_SHARED
-from accelopt.fsm.database import program_id
-from accelopt.fsm.session import Thinking, WorkerOptions
-from accelopt.fsm.worker.context import Gear
+from accelopt.fsm.program_database import program_id
+from accelopt.fsm.worker.context import WorkerSetup
 from accelopt.fsm.worker.worker_fsm import worker_process_entry
+from accelopt.fsm.worker_options import ModelChoice, WorkerOptions
 from accelopt.nodes import Job, Result
 from accelopt.stages.jobs import Work
 from accelopt.stages.run import Run
@@ -36,7 +36,7 @@ class Processes:
     a round share a lock for benchmarks and a semaphore for profiling."""
 
     def __init__(
-        self, options: WorkerOptions, thinking: Thinking, problem: Path, count: int
+        self, options: WorkerOptions, thinking: ModelChoice, problem: Path, count: int
     ) -> None:
         self.options = options._replace(
             workers=options.workers or max(1, (os.cpu_count() or 1) // count), findings=None
@@ -46,13 +46,13 @@ class Processes:
         self._spawn = multiprocessing.get_context("spawn")
         self._turns: dict[int, tuple[Lock, Semaphore]] = {}  # by round: one may die with its holder
 
-    def __call__(self, gear: Gear) -> Work:
-        """The work of the worker with this gear."""
+    def __call__(self, setup: WorkerSetup) -> Work:
+        """The work of the worker with this setup."""
 
         async def work(job: Job, view: KernelView, run: Run) -> Result:
             results: Any = self._spawn.Queue()
             process = self._spawn.Process(
-                target=worker_process_entry, args=self._arguments(job, view, gear, results)
+                target=worker_process_entry, args=self._arguments(job, view, setup, results)
             )
             await asyncio.to_thread(process.start)
             try:
@@ -65,8 +65,10 @@ class Processes:
 
         return work
 
-    def _arguments(self, job: Job, view: KernelView, gear: Gear, results: Any) -> tuple[Any, ...]:
-        assert gear.folder is not None
+    def _arguments(
+        self, job: Job, view: KernelView, setup: WorkerSetup, results: Any
+    ) -> tuple[Any, ...]:
+        assert setup.folder is not None
         if job.round not in self._turns:
             self._turns[job.round] = self._spawn.Lock(), self._spawn.Semaphore(1)
         shared = view.findings[-MOST_SHARED:]
@@ -80,21 +82,21 @@ class Processes:
             "known": sorted(view.known),
         }
         return (
-            gear.worker_id,
+            setup.worker_id,
             job.node.source,
             job.node.latency,
             program_id(job.node),
             str(self.problem),
-            gear.test_code,
-            str(gear.folder),
-            str(gear.folder / "logs"),
+            setup.test_code,
+            str(setup.folder),
+            str(setup.folder / "logs"),
             results,
             *self._turns[job.round],
-            gear.eager,
+            setup.eager,
             int(job.focus),
             self.thinking.model,
             self.thinking.high_effort,
-            gear.override or None,
+            setup.override or None,
             {**self.options._asdict(), "step": step},
             [finding.attempt.model_dump(mode="json") for finding in shared],
             reflexions,

@@ -10,16 +10,16 @@ from pathlib import Path
 
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Evaluation, Status
-from accelopt.fsm.baselines import measure_pytorch
 from accelopt.fsm.constants import TOP_KERNELS
 from accelopt.fsm.context import OptimizationContext
-from accelopt.fsm.database import program_id, write_database
+from accelopt.fsm.program_database import program_id, write_database
+from accelopt.fsm.pytorch_baselines import measure_pytorch
 from accelopt.fsm.worker.user_test import refusal
 from accelopt.nodes import Job, Node, Plan, Result
 from accelopt.published import plan_id
-from accelopt.search.bottlenecks import job_of
-from accelopt.stages.findings import write_findings
-from accelopt.stages.jobs import keep, perform, refuse_silence
+from accelopt.search.bottleneck_search import job_of
+from accelopt.stages.experience import write_findings
+from accelopt.stages.jobs import keep, perform, raise_unless_answered
 from accelopt.store import write_atomically, write_json
 
 
@@ -30,8 +30,8 @@ async def verify_initial(ctx: OptimizationContext) -> bool:
     evaluation = await workshop.verifications.evaluate(case, source)
     node = Node(case, source, evaluation)
     error = "" if node.profile else f"{evaluation.status.value}: {evaluation.message}"
-    if not error and ctx.gear.test_code:
-        error = await refusal(ctx.gear.test_code, node, ctx.run)
+    if not error and ctx.setup.test_code:
+        error = await refusal(ctx.setup.test_code, node, ctx.run)
     place = ctx.folder / "initial_verify"
     write_atomically(place / "kernel.py", source)
     write_json(place / "verdict.json", {"passed": not error, "error": error})
@@ -47,7 +47,7 @@ async def verify_initial(ctx: OptimizationContext) -> bool:
 async def benchmark_baselines(ctx: OptimizationContext) -> None:
     """PyTorch's times in milliseconds where the language has such a reference, else infinite."""
     ctx.eager_ms, ctx.compiled_ms = await measure_pytorch(ctx.case, ctx.run)
-    ctx.gear = ctx.gear._replace(eager=ctx.eager_ms)
+    ctx.setup = ctx.setup._replace(eager=ctx.eager_ms)
     ctx.logger.info("baselines: eager %g ms, compiled %g ms", ctx.eager_ms, ctx.compiled_ms)
 
 
@@ -68,7 +68,7 @@ async def run_workers(ctx: OptimizationContext) -> None:
     ]
     ctx.numbers += len(jobs)
     ctx.told = await _side_by_side(ctx, jobs)
-    refuse_silence(ctx.told)
+    raise_unless_answered(ctx.told)
 
 
 async def _side_by_side(ctx: OptimizationContext, jobs: Sequence[Job]) -> list[Result]:
@@ -89,9 +89,9 @@ async def _side_by_side(ctx: OptimizationContext, jobs: Sequence[Job]) -> list[R
 
 
 async def _task(ctx: OptimizationContext, job: Job, place: int) -> Result:
-    gear = ctx.gear._replace(worker_id=place, folder=folder_of(ctx, place))
+    setup = ctx.setup._replace(worker_id=place, folder=folder_of(ctx, place))
     judged = frozenset(ctx.judged)
-    return await perform(job, ctx.run, ctx.knowledge, judged, ctx.step(gear))
+    return await perform(job, ctx.run, ctx.knowledge, judged, ctx.step(setup))
 
 
 def folder_of(ctx: OptimizationContext, place: int) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import (
@@ -16,10 +16,12 @@ from accelopt.evaluation import (
     Scrutiny,
     language_called,
 )
+from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Node
-from accelopt.sandbox.workers import Pool
-from accelopt.space import Parameter, Space
 from accelopt.store import read_text
+
+if TYPE_CHECKING:
+    from accelopt.sandbox.workers import Pool
 
 
 class Explanation(NamedTuple):

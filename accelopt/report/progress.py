@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accelopt.evaluation import Case, Profile
-from accelopt.report.tables import names_of
+from accelopt.report.result_table import names_of
 
 LONG = 5.0  # seconds without a word
 LEAST_SHARE = 0.05  # of a run, from which on the rest can be told

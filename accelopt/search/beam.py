@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accelopt.nodes import Job, Node, Result, Want
-from accelopt.search.selection import SELECTIONS
+from accelopt.search.candidate_selection import SELECTIONS
 from accelopt.search.strategy import Settings, no_options
 
 

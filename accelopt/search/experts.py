@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accelopt.space import Configuration, Parameter, Space, name_of
+from accelopt.knob_space import Configuration, Parameter, Space, name_of
 
 CLOSE_BY = 0.5  # how often a proposal lies beside the best configuration so far
 MOST_COMPARED = 4096  # points among which an expert chooses; of larger spaces, as many are drawn

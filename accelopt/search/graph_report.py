@@ -8,8 +8,8 @@ from math import sqrt
 from typing import Any, NamedTuple
 
 from accelopt.evaluation import Status
-from accelopt.findings import Transition
-from accelopt.search.catalog import SUCCESS, ReGraph
+from accelopt.experience import Transition
+from accelopt.search.method_catalog import SUCCESS, ReGraph
 
 AT = (5, 10, 20)  # evaluations at which the speedup is told
 BEST_EDGES = 10

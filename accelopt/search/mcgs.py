@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from accelopt.errors import ConfigError
 from accelopt.nodes import METHODS_ALONE, Action, Job, Node, Result, Want
-from accelopt.search.effects import Effects
-from accelopt.search.graph import LITTLE, NOTHING, Edge, Event, KernelState, Way, hopes
+from accelopt.search.effect_model import Effects
+from accelopt.search.search_graph import LITTLE, NOTHING, Edge, Event, KernelState, Way, hopes
 from accelopt.search.strategy import Settings
 
 EXPLORATION = 0.3  # published: 1; there nothing is learned across kernels

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, log, sqrt
 
+from accelopt.knob_space import Space, sentence
 from accelopt.nodes import CANDIDATES, Action, Job, KnobSetting, Node, Result, Want
-from accelopt.search.catalog import FAMILIAR, ReGraph
 from accelopt.search.experts import EXPERTS, TriedValues
-from accelopt.search.graph import Edge, KernelState, Way
 from accelopt.search.mcgs import FAILED, MCGS, Reward
+from accelopt.search.method_catalog import FAMILIAR, ReGraph
+from accelopt.search.search_graph import Edge, KernelState, Way
 from accelopt.search.strategy import Settings
-from accelopt.space import Space, sentence
 
 EPSILON_SELECT, EPSILON_ROLLOUT = 0.05, 0.10  # how often an edge is drawn blindly
 LAMBDA_REG = 0.50  # what a prior of 1 is worth, on an edge that nobody went along

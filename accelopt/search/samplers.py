@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 from accelopt.errors import ConfigError
+from accelopt.knob_space import Configuration, Space, name_of
 from accelopt.search.experts import (
     EXPERTS,
     MOST_COMPARED,
@@ -15,7 +16,6 @@ from accelopt.search.experts import (
     logarithms,
     untried,
 )
-from accelopt.space import Configuration, Space, name_of
 
 
 def choose_random(

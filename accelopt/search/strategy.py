@@ -14,16 +14,16 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.nodes import Job, Node, Result
-from accelopt.search.catalog import ReGraph
-from accelopt.search.memory import MemorySettings
+from accelopt.search.experience_list import MemorySettings
+from accelopt.search.method_catalog import ReGraph
 
 STRATEGIES = {
     "beam": "accelopt.search.beam:Beam",
     "random": "accelopt.search.random_walk:RandomWalk",
     "mcgs": "accelopt.search.mcgs:MCGS",
     "regraph": "accelopt.search.regraph:ReGraphSearch",
-    "fsm": "accelopt.search.bottlenecks:BottleneckSearch",
-    "experts": "accelopt.search.tuning:Experts",
+    "fsm": "accelopt.search.bottleneck_search:BottleneckSearch",
+    "experts": "accelopt.search.knob_search:Experts",
 }
 
 

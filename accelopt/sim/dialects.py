@@ -82,14 +82,6 @@ def dialect_of_source(source: str) -> Dialect:
     return imported_dialect(source) or "neuronxcc"
 
 
-def default_target(kernel: Path) -> str:
-    """The generation that kernels of this file's dialect are written for."""
-    try:
-        return DEFAULT_TARGETS[dialect_of_source(kernel.read_text(encoding="utf-8"))]
-    except (OSError, UnicodeDecodeError):
-        return DEFAULT_TARGETS["neuronxcc"]
-
-
 def imported_dialect(source: str) -> Dialect | None:
     """The dialect that a kernel's text imports, the older one where it imports both; None where it
     imports none, or is no Python."""
@@ -193,3 +185,11 @@ def _line_of(function: Any, name: str) -> int | None:
         or (isinstance(node, ast.ImportFrom) and node.module == name)
     ]
     return first + min(found) - 1 if found else None
+
+
+def default_target(kernel: Path) -> str:
+    """The generation that kernels of this file's dialect are written for."""
+    try:
+        return DEFAULT_TARGETS[dialect_of_source(kernel.read_text(encoding="utf-8"))]
+    except (OSError, UnicodeDecodeError):
+        return DEFAULT_TARGETS["neuronxcc"]

@@ -8,13 +8,16 @@ import time
 from collections.abc import Callable, Iterable
 from math import inf
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from accelopt.evaluation import NO_VERDICTS, Case, Evaluation
-from accelopt.kernels.language import Language
 from accelopt.nodes import Job, Result
 from accelopt.store import Journal
+
+if TYPE_CHECKING:
+    from accelopt.kernels.language import Language
 
 KIND = "evaluation"
 FINAL = 2.5

@@ -6,15 +6,16 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from accelopt.agents.budget import Purse
+from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.executor import UNANSWERED
-from accelopt.agents.lister import code_of
+from accelopt.agents.model_tools import KEPT
 from accelopt.agents.proposer import Configures, KernelView
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Diagnosis
-from accelopt.findings import Finding
+from accelopt.experience import Finding
 from accelopt.kernels.language import Configured
 from accelopt.kernels.moves import methods_of, what_it_does
+from accelopt.knob_space import sentence
 from accelopt.nodes import (
     CANDIDATES,
     METHODS_ALONE,
@@ -27,10 +28,11 @@ from accelopt.nodes import (
     Want,
 )
 from accelopt.published import Experience, plan_id
-from accelopt.search.catalog import Learned
-from accelopt.search.graph import EXPECTED, LITTLE
-from accelopt.space import sentence
-from accelopt.stages.develop import (
+from accelopt.search.method_catalog import Learned
+from accelopt.search.search_graph import EXPECTED, LITTLE
+from accelopt.stages.model_written_kernels import list_candidates
+from accelopt.stages.planning import view_kernel
+from accelopt.stages.plans_and_samples import (
     develop,
     drafts_of,
     most_of_plans,
@@ -38,11 +40,8 @@ from accelopt.stages.develop import (
     with_remarks,
     workplace_of,
 )
-from accelopt.stages.execute import judge, make_sample
-from accelopt.stages.listing import list_candidates
-from accelopt.stages.plan import view_kernel
 from accelopt.stages.run import Run
-from accelopt.stages.toolbox import KEPT
+from accelopt.stages.samples import judge, make_sample
 from accelopt.store import content_key
 
 KIND = "result"
@@ -87,10 +86,10 @@ async def perform(
         for node in result.nodes:
             run.watcher.sampled(node.case.case_name, job.round, node)
         return result
-    purse = Purse(job.limit, judged)
-    view = (await _view(job, run, knowledge))._replace(purse=purse)
+    budget = EvaluationBudget(job.limit, judged)
+    view = (await _view(job, run, knowledge))._replace(evaluation_budget=budget)
     result = await (work or _work_on(job))(job, view, run)
-    told = dict.fromkeys([*_judged(result.nodes, run), *sorted(purse.bought)])
+    told = dict.fromkeys([*_judged(result.nodes, run), *sorted(budget.bought)])
     return result._replace(judged=tuple(told))
 
 
@@ -130,7 +129,7 @@ def most_of(job: Job, run: Run) -> int:
     return most_of_plans(run)
 
 
-def refuse_silence(results: Sequence[Result]) -> None:
+def raise_unless_answered(results: Sequence[Result]) -> None:
     """An endpoint that answered nothing at all is a sentence for the user, not a result."""
     asked = sum(result.asked for result in results)
     failed = [reason for result in results for reason in result.unanswered]
@@ -274,7 +273,7 @@ async def _source_of(action: Action, node: Node, run: Run) -> Configured:
     if isinstance(action.change, KnobSetting):
         return await run.workshop.language.configure(node, action.change.values)
     if isinstance(action.change, Plan):
-        return Configured(code_of(action.change), "the plan has no kernel")
+        return Configured(action.change.kernel, "the plan has no kernel")
     source = action.source or await run.workshop.offline.source_of(node, action)
     return Configured(source, "the rules do not offer this change any more")
 

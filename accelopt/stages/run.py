@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from accelopt.agents.proposer import PlanDraft, Proposer
 from accelopt.evaluation import Case, Confirmation, Evaluation, Profile, Status
-from accelopt.findings import Development
+from accelopt.experience import Development
 from accelopt.hardware import TARGETS
 from accelopt.kernels.language import Explanation, Language
 from accelopt.nodes import Job, Node, Result
 from accelopt.published import Experience
 from accelopt.search.strategy import Settings
-from accelopt.sim.timing import UNRESOLVED
-from accelopt.stages.workshop import Workshop
+
+if TYPE_CHECKING:
+    from accelopt.stages.workshop import Workshop
 
 SAME = 1e-3  # counters that differ by less are the same
 
@@ -133,6 +134,8 @@ class Outcome(NamedTuple):
         """Whether the gain is one: measured on hardware, larger than what the simulated timing tells
         apart on a generation that was measured, or sure by its sign, because the winner does less of
         something and more of nothing."""
+        from accelopt.sim.timing import UNRESOLVED  # only here: it brings the whole time model
+
         before, after = self.start.profile, self.best.profile if self.best else None
         if before is None or after is None or not after.simulated:
             return True

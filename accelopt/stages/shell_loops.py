@@ -14,13 +14,13 @@ from accelopt.published import SampleResult
 from accelopt.report.diffs import patch_of
 from accelopt.report.page import versions
 from accelopt.report.story import ProblemStory, Story, StoryStep
-from accelopt.stages.peak import bound_of
-from accelopt.stages.tables import (
+from accelopt.stages.record_files import (
     read_candidate_table,
     read_candidates,
     read_executor_results,
     write_table,
 )
+from accelopt.stages.roofline_standings import bound_of
 from accelopt.store import read_text, write_atomically
 
 ROLES = ("planner", "executor", "summarizer")

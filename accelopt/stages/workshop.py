@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.agents.budget import Budget, Ledger
+from accelopt.agents.call_tracing import start_tracing
 from accelopt.agents.calls import Exchange
 from accelopt.agents.offline import OfflineProposer
-from accelopt.agents.tracing import start_tracing
 from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import Language, LanguageOptions, open_language
 from accelopt.kernels.nki.devices import trainium
 from accelopt.sandbox.cluster import ClusterPool
 from accelopt.sandbox.workers import WorkerPool
-from accelopt.stages.archive import Archive
 from accelopt.stages.evaluations import Deadline, Evaluations
-from accelopt.stages.exchanges import JournalledExchanges, read_recording
-from accelopt.stages.roles import Calls
+from accelopt.stages.exchange_journal import JournalledExchanges, read_recording
+from accelopt.stages.proposers import Calls
+from accelopt.stages.run_archive import Archive
 from accelopt.store import Journal, JsonObject, RunFolder
 
 

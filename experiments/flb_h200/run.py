@@ -44,7 +44,7 @@ from accelopt.kernels.gpu.cases import case_of
 from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize_all
 from accelopt.nodes import Node
-from accelopt.report.traces import as_csv, as_svg, as_text, compare
+from accelopt.report.trace_comparison import as_csv, as_svg, as_text, compare
 from accelopt.search.strategy import Settings
 from accelopt.stages.run import Run, Watcher
 from accelopt.stages.workshop import WorkshopOptions, open_workshop

@@ -14,8 +14,8 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     workload_stem,
     write_json,
 )
-from accelopt.stages import command_line
-from accelopt.stages.tables import write_table
+from accelopt.stages import script_options
+from accelopt.stages.record_files import write_table
 
 COLUMNS = ("definition_path", "solution_path", "workload_path")
 
@@ -49,4 +49,4 @@ if __name__ == "__main__":
     add_folder_option(parser)
     parser.add_argument("--selected", type=Path, default=SELECTED)
     parser.add_argument("--output", type=Path, default=HERE)
-    command_line.run(main(parser.parse_args()))
+    script_options.run(main(parser.parse_args()))

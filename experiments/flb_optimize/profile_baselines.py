@@ -20,8 +20,8 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     read_workload,
     trace_stem,
 )
-from accelopt.stages import command_line
-from accelopt.stages.tables import read_candidate_table, write_table
+from accelopt.stages import script_options
+from accelopt.stages.record_files import read_candidate_table, write_table
 from accelopt.store import write_atomically
 
 COLUMNS = ("definition_path", "solution_path", "workload_path", "trace_path", "profile")
@@ -65,4 +65,4 @@ if __name__ == "__main__":
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--timeout_seconds", type=int, default=300)
     parser.add_argument("--use_isolated_runner", action="store_true")
-    command_line.run(main(parser.parse_args()))
+    script_options.run(main(parser.parse_args()))

@@ -13,7 +13,7 @@ from accelopt.errors import ConfigError
 from accelopt.kernels.gpu.bench.files import blobs
 from accelopt.kernels.gpu.bench.files.selection import BOUND_MS, choose
 from accelopt.kernels.gpu.bench.files.tracefiles import Trace, TraceFolder, workload_stem
-from accelopt.stages import command_line
+from accelopt.stages import script_options
 from accelopt.store import write_atomically
 
 
@@ -50,4 +50,4 @@ if __name__ == "__main__":
     parser.add_argument("--problems", default="all", help="definitions with commas between, or all")
     parser.add_argument("--bound_ms", type=float, default=BOUND_MS)
     parser.add_argument("--output", type=Path, default=SELECTED)
-    command_line.run(main(parser.parse_args()))
+    script_options.run(main(parser.parse_args()))

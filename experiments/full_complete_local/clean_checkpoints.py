@@ -9,8 +9,8 @@ from pathlib import Path
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
-from accelopt.stages import command_line
-from accelopt.stages.tables import read_executor_results
+from accelopt.stages import script_options
+from accelopt.stages.record_files import read_executor_results
 from accelopt.store import write_atomically
 
 
@@ -39,7 +39,7 @@ async def main(args: Namespace) -> None:
                 (log.parent / exp_date).rename(log.parent / "discarded" / exp_date)
         write_atomically(log, "".join(f"{exp_date}\n" for exp_date in kept))
         last = kept[-1] if kept else "the start"
-        command_line.say(
+        script_options.say(
             f"{log.parent.name}: {len(kept)} of {len(named)} kept, continue from {last}"
         )
 
@@ -47,4 +47,4 @@ async def main(args: Namespace) -> None:
 if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--chkpt_path", type=Path, required=True)
-    command_line.run(main(parser.parse_args()))
+    script_options.run(main(parser.parse_args()))

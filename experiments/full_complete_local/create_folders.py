@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 from loop_script import SETTINGS, loop_script
 
 from accelopt.errors import ConfigError
-from accelopt.stages import command_line
-from accelopt.stages.tables import read_table, write_table
+from accelopt.stages import script_options
+from accelopt.stages.record_files import read_table, write_table
 
 PACIFIC = ZoneInfo("America/Los_Angeles")
 
@@ -35,7 +35,7 @@ async def main(args: Namespace) -> None:
         arguments = [folder, first, prefix, index % args.cores, args.project_name]
         script.write_text(loop_script("run_single_loop.sh", arguments, args.org_name, service))
         script.chmod(0o755)
-    command_line.say(f"folders and loop scripts in {base}")
+    script_options.say(f"folders and loop scripts in {base}")
 
 
 if __name__ == "__main__":
@@ -45,4 +45,4 @@ if __name__ == "__main__":
     parser.add_argument("--exp_date_base", required=True)
     parser.add_argument("--cores", type=int, default=32, help="NeuronCores of the machine")
     parser.epilog = f"settings of every loop: {SETTINGS}"
-    command_line.run(main(parser.parse_args()))
+    script_options.run(main(parser.parse_args()))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from loop_script import SETTINGS, loop_script
 
-from accelopt.stages import command_line
-from accelopt.stages.tables import read_table
+from accelopt.stages import script_options
+from accelopt.stages.record_files import read_table
 
 
 async def main(args: Namespace) -> None:
@@ -16,17 +16,17 @@ async def main(args: Namespace) -> None:
         log = base / service / "log.txt"
         finished = log.read_text().split() if log.exists() else []
         if not finished:
-            command_line.say(f"{service}: nothing finished yet; run run_single_loop_{service}.sh")
+            script_options.say(f"{service}: nothing finished yet; run run_single_loop_{service}.sh")
             continue
         if len(finished) > int(SETTINGS["ITERS"]):
-            command_line.say(f"{service}: finished")
+            script_options.say(f"{service}: finished")
             continue
         prefix = f"eval-{index}-{args.exp_date_base}"
         arguments = [base / service, finished[-1], prefix, index % args.cores, args.project_name]
         script = base / f"resume_single_loop_{service}.sh"
         script.write_text(loop_script("resume_single_loop.sh", arguments, args.org_name, service))
         script.chmod(0o755)
-        command_line.say(f"{service}: continue after {finished[-1]}")
+        script_options.say(f"{service}: continue after {finished[-1]}")
 
 
 if __name__ == "__main__":
@@ -35,4 +35,4 @@ if __name__ == "__main__":
     parser.add_argument("--org_name", required=True)
     parser.add_argument("--exp_date_base", required=True)
     parser.add_argument("--cores", type=int, default=32, help="NeuronCores of the machine")
-    command_line.run(main(parser.parse_args()))
+    script_options.run(main(parser.parse_args()))

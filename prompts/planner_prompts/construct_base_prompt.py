@@ -3,10 +3,10 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from accelopt.agents.experiences import with_experiences
+from accelopt.agents.experience_text import with_experiences
 from accelopt.agents.prompts import read_text
-from accelopt.stages import command_line
-from accelopt.stages.tables import read_experiences
+from accelopt.stages import script_options
+from accelopt.stages.record_files import read_experiences
 from accelopt.store import write_atomically
 
 
@@ -22,4 +22,4 @@ if __name__ == "__main__":
     parser.add_argument("--original_base_prompt_path", type=Path, required=True)
     parser.add_argument("--summarizer_output_list_path", type=Path, required=True)
     parser.add_argument("--new_base_prompt_path", type=Path, required=True)
-    command_line.run(main(parser.parse_args()))
+    script_options.run(main(parser.parse_args()))

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from accelopt.agents.developer import bottleneck_text, read_bottlenecks, read_reflexion
-from accelopt.agents.lessons import outcome_text
+from accelopt.agents.experience_text import outcome_text
 from accelopt.evaluation import Bottleneck
-from accelopt.findings import Attempt
+from accelopt.experience import Attempt
 
 ATTEMPT = Attempt(
     round_num=2, worker_id=1, time_before_ms=2.0, time_after_ms=1.5, improvement_pct=25.0,

@@ -16,7 +16,7 @@ from accelopt.agents.calls import CallFailed, Tool
 from accelopt.agents.llm import Endpoint
 from accelopt.agents.scripted_server import FAULTS, Scripted, ScriptedFault, ScriptedServer
 from accelopt.errors import AcceloptError
-from accelopt.stages.exchanges import JournalledExchanges, read_recording
+from accelopt.stages.exchange_journal import JournalledExchanges, read_recording
 from accelopt.store import Journal
 
 

@@ -15,7 +15,7 @@ from accelopt.agents.llm import Endpoint
 from accelopt.agents.scripted_server import FAULTS, Scripted, ScriptedFault, ScriptedServer
 from accelopt.errors import BudgetExhausted, ConfigError
 from accelopt.kernels.language import LanguageOptions
-from accelopt.stages.exchanges import JournalledExchanges, read_recording
+from accelopt.stages.exchange_journal import JournalledExchanges, read_recording
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 from accelopt.store import Journal
 

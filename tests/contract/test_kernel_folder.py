@@ -11,7 +11,7 @@ import kernels
 import pytest
 from judged import Judged
 
-from accelopt.cli.session import SessionOptions, base_folder, hold_session
+from accelopt.api import base_folder, run_search
 from accelopt.contract.spec import KernelSpec
 from accelopt.evaluation import Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
@@ -19,7 +19,8 @@ from accelopt.kernels.specs.solutions import case_of_spec
 from accelopt.nodes import Node
 from accelopt.sandbox.workers import WorkerPool
 from accelopt.search.strategy import UNBOUNDED, Settings
-from accelopt.stages.artifacts import KernelFolder
+from accelopt.stages.config import Config
+from accelopt.stages.spec_kernel_folder import KernelFolder
 from accelopt.stages.workshop import WorkshopOptions
 
 RECORDED = Path(__file__).parents[1] / "kernels" / "gpu" / "profiling" / "add_on_h200.csv"
@@ -50,13 +51,13 @@ def search(folder, profile_every, builds):
     settings = Settings(
         iterations=UNBOUNDED, strategy="mcgs", options={"reward": "log"}, evaluations=builds, window=1
     )  # fmt: skip
-    options = SessionOptions(
+    options = Config(
         folder / "run", settings, WorkshopOptions(language, workers=1),
         prompts=base_folder() / "prompts" / "flb",
     )  # fmt: skip
     place = folder / "kernel"
     files = KernelFolder(place, spec.name, "cuda", spec.model_dump(mode="json"), profile_every > 0)
-    [outcome] = hold_session([case], options, files=files)
+    [outcome] = run_search([case], options, files=files)
     state = folder / "run" / case.case_name / "search_state.json"
     files.close(outcome, json.loads(state.read_text()))
     events = map(json.loads, (place / "events.jsonl").read_text().splitlines())

@@ -19,12 +19,12 @@ from typer.testing import CliRunner
 from accelopt.agents.configuration import OFFLINE
 from accelopt.cli.db import app
 from accelopt.database import queries
+from accelopt.database.connection import Database, Lost
 from accelopt.database.export import export_to
-from accelopt.database.opening import Database, Lost
+from accelopt.database.run_rows import keep_run
 from accelopt.database.schema import KERNELS, METADATA, PROBLEMS, VERDICTS
-from accelopt.database.writing import keep_run
 from accelopt.errors import ConfigError
-from accelopt.nodes import Known
+from accelopt.nodes import EarlierKernel
 from accelopt.search.strategy import Settings
 from accelopt.store import Journal
 
@@ -103,7 +103,7 @@ def test_a_warm_start_begins_from_the_best_that_is_known_and_judges_it_again(tmp
     place = str(tmp_path / "k.sqlite")
     first = run(tmp_path / "run", database=place, settings=SETTINGS._replace(iterations=1))
     warm = run(tmp_path / "warm", database=place, warm_start=True)
-    known = next(node for node in warm.best.lineage() if isinstance(node.change, Known))
+    known = next(node for node in warm.best.lineage() if isinstance(node.change, EarlierKernel))
     assert known.latency == first.best.latency and known.parent.source == first.start.source
     assert warm.best.latency < first.best.latency
     assert warm.changes[0].startswith("Begin from kernel ")
@@ -128,7 +128,7 @@ def test_a_kernel_that_no_longer_passes_is_not_begun_from(tmp_path):
         broken = toy.kernel(1.0, "WRONG = True")
         connection.execute(sa.update(KERNELS).where(chosen).values(source=broken))
     warm = run(tmp_path / "warm", database=place, warm_start=True)
-    assert not any(isinstance(node.change, Known) for node in warm.best.lineage())
+    assert not any(isinstance(node.change, EarlierKernel) for node in warm.best.lineage())
 
 
 def test_another_reference_is_another_problem(tmp_path):
@@ -137,7 +137,7 @@ def test_another_reference_is_another_problem(tmp_path):
     other = toy.start(tmp_path / "other")
     Path(other.task).write_text("def forward():\n    return 1\n")
     warm = run(tmp_path / "warm", database=place, warm_start=True, starts=[other])
-    assert not any(isinstance(node.change, Known) for node in warm.best.lineage())
+    assert not any(isinstance(node.change, EarlierKernel) for node in warm.best.lineage())
     assert len(Database(place).rows(sa.select(PROBLEMS.c.key))) == 2
 
 
@@ -274,10 +274,9 @@ def test_migrations_make_exactly_the_tables_of_the_schema(tmp_path):
 
 def test_kernels_of_an_earlier_database_are_called_triton(tmp_path):
     """The language was called `flashinfer` in databases of the first version."""
+    from accelopt.database.opening import MIGRATIONS
     from alembic import command
     from alembic.config import Config
-
-    from accelopt.database.opening import MIGRATIONS
 
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'k.sqlite'}")
     config = Config()

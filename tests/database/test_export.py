@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from accelopt.database.connection import Database
 from accelopt.database.export import export_to
-from accelopt.database.opening import Database
-from accelopt.database.replay import Replay, Start
-from accelopt.database.writing import rows_of
+from accelopt.database.journal_kernels import Replay, Start
+from accelopt.database.run_rows import rows_of
 from accelopt.evaluation import Evaluation, Profile, Status
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder, write_json
 from accelopt.kernels.gpu.cases import case_of

@@ -12,10 +12,10 @@ import toy
 from models import respond
 from test_managers import manage
 
-from accelopt.agents.lessons import lessons_text
+from accelopt.agents.experience_text import lessons_text
 from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.errors import ConfigError
-from accelopt.stages.findings import read_findings
+from accelopt.stages.experience import read_findings
 from accelopt.stages.jobs import Knowledge
 
 METHODS = [f"{kind}_{number}" for kind in ("gain", "break") for number in range(8)]

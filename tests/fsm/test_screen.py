@@ -2,8 +2,8 @@
 
 import pytest
 
-from accelopt.fsm.worker.patterns import violations
-from accelopt.fsm.worker.settings import setting_changes
+from accelopt.fsm.worker.changed_settings import setting_changes
+from accelopt.fsm.worker.forbidden_names import violations
 
 FORBIDDEN = [
     "torch.nn.Linear(2, 2)", "F.relu(x)", "torch.matmul(a, b)", "torch.einsum('ij', a)",

@@ -7,7 +7,7 @@ from test_managers import manage
 from test_worker import developed
 
 from accelopt.fsm.worker.context import Efficiency
-from accelopt.search.bottlenecks import BeamSearch, Greedy, open_variant
+from accelopt.search.bottleneck_search import BeamSearch, Greedy, open_variant
 
 
 def test_a_kernel_at_the_roofline_ends_the_run(tmp_path):

@@ -13,7 +13,6 @@ from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.fsm import FSMOptimizationManager, OptimizationManager, fsm_manager
 from accelopt.fsm.engine import TERMINAL, FSMEngine, State
 from accelopt.fsm.worker import worker_fsm
-from accelopt.fsm.worker.machine import STATES
 
 FORBIDDEN = "x = torch.nn.functional.relu(1)"
 GOOD, BROKEN = scripted.written(50), scripted.written(50, "BROKEN = 1")
@@ -84,20 +83,20 @@ def test_every_edge_is_walked_and_both_managers_return_the_same(tmp_path):
 
 
 async def of_a_broken_parent(folder):
-    from accelopt.fsm.session import Thinking, WorkerOptions, open_run
-    from accelopt.fsm.worker.context import Gear
+    from accelopt.fsm.worker.context import WorkerSetup
     from accelopt.fsm.worker.machine import context_of, walk
+    from accelopt.fsm.worker_options import ModelChoice, WorkerOptions, open_run
     from accelopt.nodes import Job, Node, Want
-    from accelopt.stages.plan import view_kernel
+    from accelopt.stages.planning import view_kernel
 
     case = planted_fsm.start(folder, extra="BROKEN = 1")
     options = WorkerOptions(backend="planted_fsm:Resources", workers=1)
-    async with open_run(folder / "run", options, Thinking()) as run:
+    async with open_run(folder / "run", options, ModelChoice()) as run:
         source = run.workshop.language.source(case)
         node = Node(case, source, toy.verdict(source))
         view = await view_kernel(node, run.workshop.language)
         job = Job(0, 1, Want.DEVELOP, node, focus="1")
-        walked = await walk(context_of(job, view, run, Gear()))
+        walked = await walk(context_of(job, view, run, WorkerSetup()))
         assert walked.result.nodes == ()
         return walked.result.development.path
 
@@ -177,6 +176,13 @@ def test_the_engine_walks_declared_edges_and_refuses_others():
         lost.run("B", [])
 
 
-def test_the_published_names_are_those_of_states():
-    assert set(worker_fsm.PUBLISHED_NAMES.values()) == {state.name for state in STATES}
-    assert len(STATES) == 15
+def test_the_published_states_can_be_taken_one_by_one():
+    """The names of the published machines: `docs/fsm.md`."""
+    from accelopt.fsm.states import TRANSITIONS, Finalize, VerifyInitialKernel
+    from accelopt.fsm.worker.states import RefineKernel
+
+    assert set(worker_fsm.PUBLISHED_NAMES.values()) == set(worker_fsm.TRANSITIONS)
+    assert worker_fsm.PUBLISHED_NAMES["REFINE_WITH_LLM"] == RefineKernel.name
+    engine = FSMEngine(transitions=TRANSITIONS).add_state(VerifyInitialKernel())
+    with pytest.raises(ValueError, match="no state 'Finalize'; there are VerifyInitialKernel"):
+        engine.run(Finalize.name, None)

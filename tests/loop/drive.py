@@ -10,25 +10,18 @@ import toy
 
 from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import OFFLINE, ModelConfig
-from accelopt.agents.proposer import Proposer
 from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize_all
 from accelopt.search.strategy import Settings
+from accelopt.stages.config import Config
 from accelopt.stages.jobs import NOTHING_KNOWN
-from accelopt.stages.roles import (
-    PromptFolder,
-    executor_for,
-    expert_for,
-    lister_for,
-    planner_for,
-    summarizer_for,
-)
-from accelopt.stages.run import Run, Watcher
-from accelopt.stages.toolbox import toolbox_for
-from accelopt.stages.workshop import WorkshopOptions, open_workshop
+from accelopt.stages.run import Watcher
+from accelopt.stages.run_setup import open_run
+from accelopt.stages.workshop import WorkshopOptions
 
-PROMPTS = PromptFolder(Path(__file__).resolve().parents[2] / "prompts")
+PROMPTS = Path(__file__).resolve().parents[2] / "prompts"
+ROLES_ASKED = ("planner", "executor", "fixer", "summarizer", "lister", "relabeler", "expert")
 SETTINGS = Settings(iterations=3, beam=2, plans=3, samples=2)
 
 
@@ -64,17 +57,12 @@ async def run_toy(
         warm_start=warm_start,
         deadline=deadline,
     )
-    async with open_workshop(folder, options) as shop:
-        toolbox = toolbox_for(shop.evaluations, shop.offline, tools)
-        proposer = Proposer(
-            planner_for(config, shop.calls, PROMPTS.planner(), shop.offline, toolbox),
-            executor_for(config, config, shop.calls, PROMPTS.executor(), shop.offline, toolbox),
-            summarizer_for(config, shop.calls, PROMPTS.pair("summarizer"), shop.offline),
-            lists=lister_for(config, config, shop.calls, PROMPTS, shop.language),
-            expert=expert_for(config, shop.calls, PROMPTS),
-        )
-        run = Run(shop, proposer, settings, folder, watcher, files=files)
-        return await optimize_all(starts or [toy.start(folder / "start")], run, known), shop
+    models = dict.fromkeys(ROLES_ASKED, config)
+    config = Config(folder, settings, options, PROMPTS, tools=tools)
+    async with open_run(config, models, files=files) as run:
+        run = run._replace(watcher=watcher)
+        starts = starts or [toy.start(folder / "start")]
+        return await optimize_all(starts, run, known), run.workshop
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ import json
 import models
 from drive import SETTINGS, run_toy
 
-from accelopt.agents.lister import code_of, plan_of, read_candidates
+from accelopt.agents.lister import read_candidates
 from accelopt.agents.proposer import WrittenKernel
 from accelopt.agents.scripted_server import ScriptedServer
-from accelopt.findings import Transition
+from accelopt.experience import Transition
 from accelopt.nodes import Plan
-from accelopt.search.catalog import DATASET
-from accelopt.stages.transitions import METRICS
+from accelopt.search.method_catalog import DATASET
+from accelopt.stages.experience import METRICS
 
 REGRAPH = SETTINGS._replace(strategy="regraph", evaluations=10)
 
@@ -94,6 +94,6 @@ def test_a_reply_that_cannot_be_read_is_asked_for_once_more(tmp_path):
 
 def test_a_plan_carries_its_kernel_whatever_it_holds():
     code = 'def kernel():\n    """```python"""\n    return 1'
-    plan = plan_of(WrittenKernel("m", "a\n```\nb" * 300, code), "method")
-    assert code_of(plan) == code and plan.method == "method" and len(plan.sentence) < 600
-    assert code_of(Plan(sentence="words")) is None
+    plan = WrittenKernel("m", "a\n```\nb" * 300, code).plan("method")
+    assert plan.kernel == code and plan.method == "method" and len(plan.sentence) < 600
+    assert Plan(sentence="words").kernel is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from accelopt.agents.configuration import ModelConfig
-from accelopt.agents.proposer import Proposer
+from accelopt.agents.roles import Prompts
 from accelopt.agents.scripted_server import Scripted, ScriptedServer
 from accelopt.evaluation import Case, Scrutiny
 from accelopt.kernels.language import LanguageOptions
@@ -19,13 +19,13 @@ from accelopt.loop import optimize
 from accelopt.nodes import Plan
 from accelopt.search.strategy import Settings
 from accelopt.sim.dialects import dialect_of_source
-from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
+from accelopt.stages.checking_tools import toolbox_for
+from accelopt.stages.proposers import proposer_for
 from accelopt.stages.run import Run
-from accelopt.stages.toolbox import toolbox_for
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 
 RECORDED = Path(__file__).parent / "recorded"
-PROMPTS = PromptFolder(Path(__file__).resolve().parents[2] / "prompts")
+PROMPTS = Prompts.read(Path(__file__).resolve().parents[2] / "prompts")
 MARKS = {
     "performance engineer": "planner",
     "You write NKI": "executor",
@@ -75,13 +75,9 @@ async def played(name, folder, url, target="trn1", rounds=2):
     )
     settings = Settings(iterations=rounds, beam=1, plans=1, samples=1, fixer_steps=1)
     async with open_workshop(folder, options) as shop:
-        calls, offline = shop.calls, shop.offline
-        tools = toolbox_for(shop.evaluations, offline, 4)
-        proposer = Proposer(
-            planner_for(model, calls, PROMPTS.planner(), offline, tools),
-            executor_for(model, model, calls, PROMPTS.executor(), offline, tools, shop.language),
-            summarizer_for(model, calls, PROMPTS.pair("summarizer"), offline),
-        )
+        tools = toolbox_for(shop.evaluations, shop.offline, 4)
+        configs = dict.fromkeys(("planner", "executor", "fixer", "summarizer"), model)
+        proposer = proposer_for(configs, PROMPTS, shop, tools)
         return await optimize(case, Run(shop, proposer, settings, folder))
 
 

@@ -13,8 +13,8 @@ from accelopt.agents.scripted_server import Scripted, ScriptedServer
 from accelopt.kernels.language import LanguageOptions
 from accelopt.nodes import Node
 from accelopt.search.strategy import STRATEGIES, Settings
-from accelopt.stages.plan import view_kernel
-from accelopt.stages.toolbox import NONE_LEFT, toolbox_for
+from accelopt.stages.checking_tools import NONE_LEFT, toolbox_for
+from accelopt.stages.planning import view_kernel
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 
 

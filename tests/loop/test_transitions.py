@@ -7,12 +7,12 @@ import pytest
 import toy
 from drive import SETTINGS, run_toy
 
-from accelopt.findings import Transition
-from accelopt.search.catalog import DATASET, GRAPH, ReGraph, read_learned
-from accelopt.stages.archive import REGRAPH
+from accelopt.experience import Transition
+from accelopt.search.method_catalog import DATASET, GRAPH, ReGraph, read_learned
+from accelopt.stages.experience import METRICS
 from accelopt.stages.jobs import Knowledge
 from accelopt.stages.run import Watcher
-from accelopt.stages.transitions import METRICS
+from accelopt.stages.run_archive import REGRAPH
 from accelopt.store import read_entries
 
 REGRAPHS = SETTINGS._replace(strategy="regraph", evaluations=8)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from accelopt.ptx.changes import touched
 from accelopt.ptx.regions import RegionDag, analyse
 from accelopt.ptx.work import Work
-from accelopt.report.ptx import ptx_text
+from accelopt.report.ptx_text import ptx_text
 
 READ, WRITTEN = "global_read_bytes", "global_write_bytes"
 SHARED_READ, SHARED_WRITTEN = "shared_read_bytes", "shared_write_bytes"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from accelopt.errors import ConfigError
-from accelopt.report.check import check, check_text
+from accelopt.report.rule_check import check, check_text
 
 HEAD = """import numpy as np
 import neuronxcc.nki as nki

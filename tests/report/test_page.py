@@ -10,8 +10,8 @@ import pytest
 
 from accelopt.report.diffs import patch_of, side_by_side
 from accelopt.report.figures import drawn
+from accelopt.report.kernel_summary import SLICES, portrait
 from accelopt.report.page import page
-from accelopt.report.portrait import SLICES, portrait
 from accelopt.report.story import Portrait, ProblemStory, Story, StoryStep, read_story, write_story
 from accelopt.sim import timing
 from accelopt.sim.nki import language as nl

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from accelopt.report.problem import problem_text
+from accelopt.report.explain_text import problem_text
 from accelopt.sim.nki import isa as nisa
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel

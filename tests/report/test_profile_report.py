@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accelopt.report.profile import profile_text
+from accelopt.report.profile_text import profile_text
 from accelopt.report.timeline import DMA_QUEUES, ENGINES, PATH, timeline_json
 from accelopt.sim.nki import isa as nisa
 from accelopt.sim.nki import language as nl

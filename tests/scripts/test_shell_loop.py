@@ -14,8 +14,8 @@ import pytest
 from small_problem import KERNEL, benchmark
 
 from accelopt.agents.scripted_server import ScriptedServer
+from accelopt.stages.record_files import write_table
 from accelopt.stages.shell_loops import loops_in, prepare_loops, tell_loops
-from accelopt.stages.tables import write_table
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOP = ROOT / "templates" / "complete_local" / "run_single_loop.sh"

@@ -13,8 +13,8 @@ import re
 
 from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation, Profile, Status
 from accelopt.kernels.language import Configured, Language
+from accelopt.knob_space import KnobSpec, Space
 from accelopt.nodes import Rewrite, made
-from accelopt.space import KnobSpec, Space
 from accelopt.store import content_key
 
 KINDS = ("chain", "failing", "misled", "needle")

@@ -25,8 +25,8 @@ from accelopt.evaluation import (
     Status,
 )
 from accelopt.kernels.language import Configured, Explanation, Language
+from accelopt.knob_space import KnobSpec, Space
 from accelopt.nodes import Action, Reschedule, Rewrite, made
-from accelopt.space import KnobSpec, Space
 from accelopt.store import content_key
 
 MOVES = ("hoist", "block", "fuse", "widen", "transpose", "pack", "inline", "split")

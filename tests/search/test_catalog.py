@@ -5,8 +5,8 @@ from math import log
 import pytest
 
 from accelopt.errors import ConfigError
-from accelopt.findings import Transition
-from accelopt.search.catalog import (
+from accelopt.experience import Transition
+from accelopt.search.method_catalog import (
     DATASET,
     LOST,
     Catalog,

@@ -1,8 +1,8 @@
 """What is learned of changes: alone, beside each other, and where nothing is known."""
 
 from accelopt.nodes import Action, Rewrite
-from accelopt.search.effects import Effects
-from accelopt.search.graph import Edge
+from accelopt.search.effect_model import Effects
+from accelopt.search.search_graph import Edge
 
 
 def step(method, promise=0.0):

@@ -3,8 +3,8 @@
 import pytest
 from test_catalog import ROWS, row
 
-from accelopt.search.catalog import build_regraph
 from accelopt.search.graph_report import Share, Spent, report_of
+from accelopt.search.method_catalog import build_regraph
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from test_strategies import find
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Evaluation, Profile, Status
 from accelopt.nodes import Node, Result, Rewrite, Want, made
-from accelopt.search.catalog import ReGraph, Tally, build_regraph
-from accelopt.search.graph import Edge
+from accelopt.search.method_catalog import ReGraph, Tally, build_regraph
 from accelopt.search.regraph import ROLLOUT_MAX_STEPS, TRUST, upper_bound
+from accelopt.search.search_graph import Edge
 from accelopt.search.strategy import Settings, open_strategy
-from accelopt.stages.transitions import transitions_of
+from accelopt.stages.experience import transitions_of
 
 SEEN = 64  # evaluations on the first kernel
 

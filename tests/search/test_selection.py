@@ -7,9 +7,9 @@ import pytest
 from accelopt.nodes import Result
 from accelopt.published import ServiceResult
 from accelopt.search.beam import Beam
-from accelopt.search.selection import alike, select_elitist, select_published
+from accelopt.search.candidate_selection import alike, select_elitist, select_published
 from accelopt.search.strategy import Settings
-from accelopt.stages.select import PARENT, origin, select
+from accelopt.stages.candidate_files import PARENT, origin, select
 
 
 def sample(latency, baseline=10.0, body=None):

@@ -19,8 +19,8 @@ from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import search
 from accelopt.nodes import Want
 from accelopt.search.strategy import STRATEGIES, Settings, open_strategy
+from accelopt.stages.baseline_and_winner import measure
 from accelopt.stages.run import Run
-from accelopt.stages.settle import measure
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 
 EVERY = pytest.mark.parametrize("name", STRATEGIES)

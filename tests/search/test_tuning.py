@@ -13,12 +13,12 @@ from test_strategies import find
 
 from accelopt.agents.scripted_server import ScriptedFault, ScriptedServer
 from accelopt.errors import ConfigError
+from accelopt.knob_space import KnobSpec, Space, name_of
 from accelopt.nodes import Job, Want
 from accelopt.search.experts import EXPERTS, Expert, TriedValues, believing, best_of
+from accelopt.search.knob_search import Experts, proposers_of
 from accelopt.search.samplers import SAMPLERS
 from accelopt.search.strategy import Settings
-from accelopt.search.tuning import Experts, proposers_of
-from accelopt.space import KnobSpec, Space, name_of
 
 SEEDS = range(20)
 

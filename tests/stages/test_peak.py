@@ -7,7 +7,7 @@ import pytest
 
 from accelopt.evaluation import Case, Profile
 from accelopt.published import CandidateRow
-from accelopt.stages.peak import peak_words, standings, write_standings
+from accelopt.stages.roofline_standings import peak_words, standings, write_standings
 
 COLUMNS = "problem values case_id task kernel case_name service_name profile".split()
 

@@ -12,15 +12,15 @@ from accelopt.agents.configuration import load_model_config
 from accelopt.agents.prompts import read_names, read_text
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.benchmark import read_benchmark
-from accelopt.stages.exchanges import read_recording
-from accelopt.stages.peak import standings
-from accelopt.stages.tables import (
+from accelopt.stages.exchange_journal import read_recording
+from accelopt.stages.record_files import (
     read_candidates,
     read_executor_results,
     read_experiences,
     read_plans,
     write_table,
 )
+from accelopt.stages.roofline_standings import standings
 from accelopt.store import write_atomically
 
 HEADER = "service_name,task,kernel,problem,values,case_name,profile\n"

@@ -1,4 +1,4 @@
-"""What Alembic runs: the open connection comes from `accelopt.database.opening`."""
+"""What Alembic runs: the open connection comes from `accelopt.database.connection`."""
 
 from alembic import context
 

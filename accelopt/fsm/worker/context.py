@@ -10,9 +10,9 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelopt.agents.proposer import Brief, Develops, KernelView, Written
+from accelopt.agents.proposer import Brief, Develops, GeneratedKernel, KernelView
 from accelopt.evaluation import Bottleneck, Diagnosis
-from accelopt.findings import Attempt, Finding, Reflexion
+from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.fsm.constants import DIVERGENCE_PERCENT
 from accelopt.nodes import Job, Node
 from accelopt.published import plan_id
@@ -24,7 +24,7 @@ CONFIRMED = 0.9  # of the algorithmic bound, where it is known, that must be rea
 Turn = Callable[[], AbstractAsyncContextManager[Any]]
 
 
-class Gear(NamedTuple):
+class WorkerSetup(NamedTuple):
     """What a manager gives a worker beyond its job; the common driver gives none of it.
 
     `folder` takes its files. `test_code` may refuse what the referee accepts. `eager` is PyTorch's
@@ -81,13 +81,13 @@ class WorkerContext:
     view: KernelView
     run: Run
     developer: Develops
-    gear: Gear = field(default_factory=Gear)
+    setup: WorkerSetup = field(default_factory=WorkerSetup)
     # ---
     parent: Node = field(init=False)
     diagnosis: Diagnosis | None = None  # of the parent
     bottlenecks: tuple[Bottleneck, ...] = ()
     bottleneck: Bottleneck | None = None
-    written: Written | None = None
+    written: GeneratedKernel | None = None
     source: str | None = None  # what is to be tested next
     node: Node | None = None  # what was tested last
     failed: list[Node] = field(default_factory=list)  # what was tested before it
@@ -109,7 +109,7 @@ class WorkerContext:
     @property
     def worker_id(self) -> int:
         """The worker's number within the round, or the job's where nobody numbers workers."""
-        return self.job.number if self.gear.worker_id is None else self.gear.worker_id
+        return self.job.number if self.setup.worker_id is None else self.setup.worker_id
 
     @property
     def rank(self) -> int:
@@ -133,7 +133,7 @@ class WorkerContext:
             bottlenecks=self.bottlenecks,
             rank=self.rank,
             best=best,
-            eager=self.gear.eager,
+            eager=self.setup.eager,
             methods=self._methods(self.bottleneck),
         )
 

@@ -9,21 +9,21 @@ from accelopt.agents.developer_by_rule import reflexion_by_rule
 from accelopt.agents.proposer import Failure
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import NO_VERDICTS, Diagnosis, Evaluation, Status
-from accelopt.findings import Attempt
+from accelopt.experience import Attempt
 from accelopt.fsm.constants import LEAST_CHARACTERS, LONGEST_ERROR, MOST_BOTTLENECKS
-from accelopt.fsm.worker.artifacts import write_artifacts
+from accelopt.fsm.worker.changed_settings import setting_changes
 from accelopt.fsm.worker.context import Efficiency, WorkerContext
-from accelopt.fsm.worker.patterns import violations
-from accelopt.fsm.worker.settings import setting_changes
+from accelopt.fsm.worker.forbidden_names import violations
 from accelopt.fsm.worker.user_test import refusal
+from accelopt.fsm.worker.worker_files import write_artifacts
 from accelopt.nodes import Node
-from accelopt.stages.execute import (
+from accelopt.stages.failure_text import error_text, verdict_text
+from accelopt.stages.samples import (
     REPAIRABLE,
     ExecutorSettings,
     Workplace,
     judge,
 )
-from accelopt.stages.failures import error_text, verdict_text
 from accelopt.store import content_key
 
 REMEASURED = "remeasured"
@@ -32,7 +32,7 @@ REMEASURED = "remeasured"
 async def time_parent(ctx: WorkerContext) -> None:
     """The parent's known time, else measured; both bests are the parent."""
     if ctx.parent.profile is None:
-        async with ctx.gear.benchmark():
+        async with ctx.setup.benchmark():
             evaluations = ctx.run.workshop.evaluations
             evaluation = await evaluations.evaluate(ctx.parent.case, ctx.parent.source)
         ctx.parent = replace(ctx.parent, evaluation=evaluation)
@@ -56,8 +56,8 @@ async def choose_bottleneck(ctx: WorkerContext) -> bool:
     if not ctx.bottlenecks:
         return False
     chosen = ctx.bottlenecks[ctx.rank - 1 if ctx.rank <= len(ctx.bottlenecks) else 0]
-    if ctx.gear.override:
-        chosen = chosen.model_copy(update={"category": ctx.gear.override})
+    if ctx.setup.override:
+        chosen = chosen.model_copy(update={"category": ctx.setup.override})
     ctx.bottleneck = chosen
     return True
 
@@ -97,11 +97,11 @@ async def passes_tests(ctx: WorkerContext) -> bool:
         run.proposer.executor,
         run.workshop.evaluations,
         ExecutorSettings(1, 0),
-        purse=ctx.view.purse,
+        evaluation_budget=ctx.view.evaluation_budget,
     )
     ctx.node = await judge(ctx.parent, ctx.written.change, ctx.label, ctx.source, place)
-    if ctx.node.latency is not None and ctx.gear.test_code:
-        said = await refusal(ctx.gear.test_code, ctx.node, run)
+    if ctx.node.latency is not None and ctx.setup.test_code:
+        said = await refusal(ctx.setup.test_code, ctx.node, run)
         if said:
             evaluation = Evaluation(status=Status.REFUSED, message=said)
             ctx.node = replace(ctx.node, evaluation=evaluation)
@@ -116,7 +116,7 @@ def may_refine(ctx: WorkerContext) -> bool:
         return False
     if ctx.node is not None and ctx.node.evaluation.status not in REPAIRABLE:
         return False
-    return ctx.view.purse is None or ctx.view.purse.left >= 1
+    return ctx.view.evaluation_budget is None or ctx.view.evaluation_budget.left >= 1
 
 
 async def refine(ctx: WorkerContext) -> None:
@@ -142,7 +142,7 @@ async def time_kernel(ctx: WorkerContext) -> None:
     key = content_key(workshop.language.evaluation_key(node.case, node.source))
     kept = workshop.journal.find(REMEASURED, key)
     if kept is None:
-        async with ctx.gear.benchmark():
+        async with ctx.setup.benchmark():
             again = await workshop.language.evaluate(node.case, node.source)
         if again.status not in NO_VERDICTS:
             workshop.journal.append(REMEASURED, key, again.model_dump(mode="json"))
@@ -186,7 +186,7 @@ def update_kernels(ctx: WorkerContext) -> bool:
     ctx.current = ctx.node
     if after < before:
         ctx.best_runtime = ctx.node
-    elif 100 * (after - before) / before > ctx.gear.divergence:
+    elif 100 * (after - before) / before > ctx.setup.divergence:
         ctx.current = ctx.best_runtime
     return ctx.best_runtime is ctx.node and ctx.efficiency.at_roofline
 
@@ -226,10 +226,10 @@ async def _diagnosed(node: Node, ctx: WorkerContext) -> Diagnosis | None:
     if node.profile is None:
         return None
     try:
-        async with ctx.gear.profiling():
+        async with ctx.setup.profiling():
             return await ctx.run.workshop.language.diagnose(node)
     except (AcceloptError, OSError) as error:
-        ctx.gear.logger.warning("%s cannot be profiled: %s", node.name, error)
+        ctx.setup.logger.warning("%s cannot be profiled: %s", node.name, error)
         return None
 
 

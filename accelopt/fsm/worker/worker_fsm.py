@@ -12,21 +12,19 @@ from typing import Any, NamedTuple
 
 from accelopt.agents.proposer import KernelView
 from accelopt.evaluation import Case, Evaluation
-from accelopt.findings import Attempt, Finding, Reflexion
+from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.fsm.logs import log_to
-from accelopt.fsm.session import Thinking, WorkerOptions, case_of, open_run, with_backend
-from accelopt.fsm.worker.context import Gear, Turn
+from accelopt.fsm.worker.context import Turn, WorkerSetup
 from accelopt.fsm.worker.machine import (
-    INITIAL,
-    PUBLISHED_NAMES,
-    TRANSITIONS,
-    Walked,
+    WorkerRun,
     build_worker_fsm,
     context_of,
     walk,
 )
+from accelopt.fsm.worker.states import INITIAL, PUBLISHED_NAMES, TRANSITIONS
+from accelopt.fsm.worker_options import ModelChoice, WorkerOptions, case_of, open_run, with_backend
 from accelopt.nodes import Job, Node, Result, Want
-from accelopt.stages.plan import view_kernel
+from accelopt.stages.planning import view_kernel
 from accelopt.stages.run import Run
 from accelopt.store import write_atomically
 
@@ -43,7 +41,7 @@ __all__ = [
 async def develop(job: Job, view: KernelView, run: Run) -> Result:
     """One step for the common driver: the kernel with its verdict, the path that led to it, and what
     it taught."""
-    return (await walk(context_of(job, view, run, Gear()))).result
+    return (await walk(context_of(job, view, run, WorkerSetup()))).result
 
 
 def worker_process_entry(
@@ -72,7 +70,7 @@ def worker_process_entry(
     The message has success, worker_id, kernel_code, time_ms, parent_id, attempt, reflexion, sol_pct and
     early_stop_reason; or success=False, worker_id, error, traceback.
     """
-    gear = Gear(
+    setup = WorkerSetup(
         worker_id=worker_id,
         folder=Path(workdir),
         test_code=test_code,
@@ -83,11 +81,11 @@ def worker_process_entry(
     )
     history = zip_longest(prior_history, prior_reflexions)
     start = _Start(kernel_code, known_time, Path(problem_file), bottleneck_id, tuple(history))
-    thinking = Thinking(openai_model, high_reasoning_effort)
+    thinking = ModelChoice(openai_model, high_reasoning_effort)
     try:
         with log_to(Path(log_dir) / "worker.log") as logger:
-            gear = gear._replace(logger=logger)
-            walked = asyncio.run(_in_process(start, gear, thinking, worker_kwargs))
+            setup = setup._replace(logger=logger)
+            walked = asyncio.run(_in_process(start, setup, thinking, worker_kwargs))
         message = message_of(walked, parent_id)
     except Exception as error:
         message = {
@@ -111,17 +109,17 @@ class _Start(NamedTuple):
 
 
 async def _in_process(
-    start: _Start, gear: Gear, thinking: Thinking, worker_kwargs: Mapping[str, Any]
-) -> Walked:
+    start: _Start, setup: WorkerSetup, thinking: ModelChoice, worker_kwargs: Mapping[str, Any]
+) -> WorkerRun:
     step = worker_kwargs.get("step", {})
     given = {name: value for name, value in worker_kwargs.items() if name != "step"}
     options = with_backend(WorkerOptions.of(given), start.problem, Path("parent.py"))
-    gear = gear._replace(divergence=options.divergence_threshold)
-    assert gear.folder is not None
-    kernel = gear.folder / "parent.py"
+    setup = setup._replace(divergence=options.divergence_threshold)
+    assert setup.folder is not None
+    kernel = setup.folder / "parent.py"
     write_atomically(kernel, start.kernel_code)
-    case = case_of(kernel, start.problem, options, gear.folder)
-    async with open_run(gear.folder, options, thinking) as run:
+    case = case_of(kernel, start.problem, options, setup.folder)
+    async with open_run(setup.folder, options, thinking) as run:
         node = Node(case, start.kernel_code, await _evaluation(start, case, step, run))
         view = await view_kernel(node, run.workshop.language, iteration=step.get("round", 1))
         own = step.get("findings")
@@ -131,9 +129,9 @@ async def _in_process(
             recalled=_findings(step.get("recalled", ())),
             known=frozenset(step.get("known", ())),
         )
-        number = step.get("number", gear.worker_id or 0)
+        number = step.get("number", setup.worker_id or 0)
         job = Job(number, view.iteration, Want.DEVELOP, node, focus=str(start.rank))
-        return await walk(context_of(job, view, run, gear))
+        return await walk(context_of(job, view, run, setup))
 
 
 async def _evaluation(start: _Start, case: Case, step: Mapping[str, Any], run: Run) -> Evaluation:
@@ -165,7 +163,7 @@ def _foreign(start: _Start, case: Case) -> tuple[Finding, ...]:
     )
 
 
-def message_of(walked: Walked, parent_id: str) -> dict[str, Any]:
+def message_of(walked: WorkerRun, parent_id: str) -> dict[str, Any]:
     """A worker's message to its manager."""
     ctx, node = walked.ctx, walked.ctx.node
     passed = node is not None and node.latency is not None

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda.launching import launch_of, signature_of
 from accelopt.kernels.moves import METHODS
+from accelopt.knob_space import Parameter
 from accelopt.nodes import Action, Rewrite, made
-from accelopt.space import Parameter
 
 FACTORS = (4, 8, 2)
 MOST_LOOPS = 4

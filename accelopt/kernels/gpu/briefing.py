@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from accelopt.evaluation import Bottleneck, Diagnosis
 from accelopt.kernels.moves import what_it_does
-from accelopt.space import Space
+from accelopt.knob_space import Space
 
 RESOURCES = {
     "gmem": "memory",

@@ -36,10 +36,10 @@ from accelopt.kernels.gpu.profiling.ncu import NOT_ASKED, Profiled, collect
 from accelopt.kernels.gpu.structure import Structure, evidence, missed, structures
 from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
+from accelopt.knob_space import Parameter
 from accelopt.nodes import Node
 from accelopt.sandbox.drivers import NVIDIA
 from accelopt.sandbox.workers import Call, Fault, Pool, as_evaluation
-from accelopt.space import Parameter
 from accelopt.store import JsonObject, content_key
 from accelopt.time_limits import GPU_EVALUATION_SECONDS, GPU_START_SECONDS
 

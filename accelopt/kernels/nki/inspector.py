@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from accelopt.awaiting import in_thread
-from accelopt.caches import Shelf, package_key
+from accelopt.caches import VerdictCache, package_key
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.inspection import WHAT_IF, Briefing, brief_call, inspection_call
@@ -37,7 +37,7 @@ Plain = list[tuple[tuple[int, ...], str] | PlainValue]
 class Inspector:
     """Asks workers of `pool`; what they said is kept on the shelf, for every run of this user."""
 
-    def __init__(self, pool: Pool, options: LanguageOptions, shelf: Shelf) -> None:
+    def __init__(self, pool: Pool, options: LanguageOptions, shelf: VerdictCache) -> None:
         self.pool = pool
         self.options = options
         self.shelf = shelf

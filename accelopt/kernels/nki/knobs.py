@@ -21,7 +21,7 @@ from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
 from accelopt.kernels.nki.moves.opening import MOVES
 from accelopt.kernels.nki.moves.propose import apply, rewrites
 from accelopt.kernels.nki.moves.surgery.review import reviewed
-from accelopt.space import Configuration, KnobSpec, Parameter, Space
+from accelopt.knob_space import Configuration, KnobSpec, Parameter, Space
 
 MOST_KNOBS = 6
 MOST_FORETOLD = 256  # schedules whose price is told

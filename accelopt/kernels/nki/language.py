@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from accelopt.awaiting import in_thread
-from accelopt.caches import Shelf, package_key
+from accelopt.caches import VerdictCache, package_key
 from accelopt.errors import ConfigError
 from accelopt.evaluation import (
     NO_VERDICTS,
@@ -38,10 +38,10 @@ from accelopt.kernels.nki.requests import confirm, submit, submit_in_halves
 from accelopt.kernels.nki.rewriting import Rewrites, rewrites_call
 from accelopt.kernels.nki.scheduling import Scheduling, counters_of
 from accelopt.kernels.nki.tuning import Tuning
+from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.workers import Fault, Pool
 from accelopt.sim.dialects import dialect_of_source, imported_dialect, wrong_dialect
-from accelopt.space import Parameter, Space
 from accelopt.store import content_key, read_text
 
 BOUNDS = {
@@ -62,7 +62,7 @@ class NKI(Language):
         self.pool = pool
         self.options = options
         self.machine = repr(sorted(options.constants.items())) if options.constants else ""
-        self.shelf = Shelf(pool.cache, context=self.machine)
+        self.shelf = VerdictCache(pool.cache, context=self.machine)
         self.inspector = Inspector(pool, options, self.shelf)
         self._scheduling = Scheduling(self.inspector)
         self._failed: dict[str, str] = {}

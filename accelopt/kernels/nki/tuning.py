@@ -24,8 +24,8 @@ from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import rewrites
 from accelopt.kernels.nki.moves.reading.source import NotAKernel
 from accelopt.kernels.nki.moves.surgery.review import reviewed, told
+from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Node, Reschedule, Rewrite, made
-from accelopt.space import Parameter, Space
 
 MOST_WHOLE = 6  # schedules that are offered for a kernel that none wrote
 WHOLE, FIELD = "schedule", "set_{}"

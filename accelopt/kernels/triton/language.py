@@ -11,8 +11,8 @@ from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.space import tile_space, with_values
 from accelopt.kernels.triton.names import NOTES, sheet
 from accelopt.kernels.triton.schemas import SCHEMAS, schema_of, solution_text
+from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Node
-from accelopt.space import Parameter, Space
 
 MOST_PROPOSALS = 48
 

@@ -20,7 +20,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     Workload,
 )
 from accelopt.kernels.gpu.cases import one_file, written_case
-from accelopt.space import KnobSpec, Parameter, Space
+from accelopt.knob_space import KnobSpec, Parameter, Space
 
 MARK = "# Knobs: "
 """Begins the first line of a shipped solution; its name in `SCHEMAS` follows."""

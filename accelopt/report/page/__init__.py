@@ -14,6 +14,8 @@ from accelopt.report.diffs import DiffRow, side_by_side
 from accelopt.report.figures import drawn
 from accelopt.report.story import Portrait, ProblemStory, Story, StoryStep
 
+REPORT = "report.html"  # in the folder of a run
+
 
 class Branch(NamedTuple):
     """A kernel in the tree of a search: what it gave over its parent, and what came of it."""

@@ -5,7 +5,7 @@ from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.briefing import briefing
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline
 from accelopt.kernels.gpu.profiling.metrics import Metrics
-from accelopt.space import KnobSpec, Space
+from accelopt.knob_space import KnobSpec, Space
 
 BOUND = Bound(bytes=48_000_000, operations=2_000_000_000, memory_ms=0.02, compute_ms=0.005)
 SPACE = Space(kernel="k", shape={}, knobs=(KnobSpec(name="num_warps", type="int", allowed=(4, 8)),))

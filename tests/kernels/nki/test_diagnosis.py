@@ -11,7 +11,7 @@ from accelopt.kernels.nki.benchmark import read_benchmark, summary_path
 from accelopt.kernels.nki.diagnosis import diagnose, measured
 from accelopt.kernels.nki.inspection import _profiled
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
-from accelopt.report.profile import bottlenecks_text
+from accelopt.report.profile_text import bottlenecks_text
 from accelopt.sim.nki import isa as nisa
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel

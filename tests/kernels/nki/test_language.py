@@ -8,7 +8,7 @@ from small_problem import KERNEL, REFERENCE
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Evaluation, Profile, Scrutiny, Status
-from accelopt.findings import Transition
+from accelopt.experience import Transition
 from accelopt.hardware import TARGETS
 from accelopt.kernels.language import LanguageOptions, open_language
 from accelopt.kernels.nki.counters import explain_counters

@@ -49,3 +49,13 @@ def core_of(path: Path) -> Hardware:
     core = calibrated(machine.target, machine.constants)
     note = f"{core.calibration}; {len(machine.constants)} constants of {path.name}"
     return replace(core, calibration=note)
+
+
+def target_of(machine: Path, target: str | None) -> str:
+    """The generation of a calibrated machine. Raises ConfigError where `target` is another."""
+    if not machine.is_file():
+        raise ConfigError(f"{machine} is not a file")
+    found = read_machine(machine).target
+    if target not in (None, found):
+        raise ConfigError(f"--machine: {machine} is of {found}, not of {target}.")
+    return found

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelopt.caches import Shelf, package_key
+from accelopt.caches import VerdictCache, package_key
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.lift.describing import describe, saving
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
@@ -106,7 +106,7 @@ def offered(
     path: Path,
     given: Mapping[str, Given],
     target: str = "trn1",
-    shelf: Shelf | None = None,
+    shelf: VerdictCache | None = None,
     times: Times | None = None,
     author: str = "",
 ) -> Offers:

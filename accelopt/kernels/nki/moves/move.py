@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from accelopt.hardware import TRN1
 from accelopt.kernels.nki.moves.reading.source import IllegalMove, ParameterFacts, ParsedKernel
-from accelopt.space import Parameter
+from accelopt.knob_space import Parameter
 
 __all__ = ["Facts", "IllegalMove", "Move", "Option", "Parameter", "Site", "ready"]
 

@@ -41,9 +41,9 @@ from accelopt.kernels.triton.moves.steps import (
     on_kernel,
     routes_of,
 )
+from accelopt.knob_space import Parameter
 from accelopt.nodes import Action, Rewrite, made
 from accelopt.parsing import parse_python
-from accelopt.space import Parameter
 
 # A configuration this many places down its list is expected to be half as good a try.
 HALF_PLACE = 6.0

@@ -19,7 +19,7 @@ from accelopt.kernels.triton.moves.configurations import (
 )
 from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
 from accelopt.kernels.triton.moves.source import Launch, Source, is_range
-from accelopt.space import KnobSpec, Parameter, Space
+from accelopt.knob_space import KnobSpec, Parameter, Space
 
 WARPS, STAGES = "num_warps", "num_stages"
 MANY_WARPS, MANY_STAGES = (1, 2, 4, 8, 16), (1, 2, 3, 4)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from accelopt.cli.traces import app
 from accelopt.errors import ConfigError
-from accelopt.report.traces import as_csv, as_svg, as_text, compare
+from accelopt.report.trace_comparison import as_csv, as_svg, as_text, compare
 
 
 def test_over_the_reference(tmp_path):

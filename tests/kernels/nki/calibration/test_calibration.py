@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from accelopt.api import config_of
 from accelopt.cli.calibrate import measured_on, show_fit, unused
-from accelopt.cli.options import Shared
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.calibration import measuring
@@ -22,6 +22,7 @@ from accelopt.kernels.nki.calibration.fit import constants, fit, predicted
 from accelopt.kernels.nki.calibration.machine import core_of, read_machine
 from accelopt.kernels.nki.calibration.measuring import TimedMicrokernel
 from accelopt.kernels.nki.devices.trainium import TrainiumDevice
+from accelopt.stages.config import Options
 
 HERE = Path(__file__).parent
 FAKE_PROFILER = HERE.parent / "devices" / "fake_profiler.py"
@@ -169,10 +170,10 @@ def test_a_run_is_aimed_at_the_machine_that_it_is_given(tmp_path):
     """The machine says the generation; the run keeps its constants, and is continued with no others."""
     path = tmp_path / "machine.json"
     path.write_text(json.dumps({"target": "trn2", "constants": {"launch_ns": {"value": 5e3}}}))
-    language = Shared(machine=path).at("trn1").session(tmp_path / "run").workshop.language
+    language = config_of(Options(machine=path).at("trn1"), tmp_path / "run").workshop.language
     assert (language.target, language.constants) == ("trn2", {"launch_ns": 5e3})
     with pytest.raises(ConfigError, match="is of trn2, not of trn1"):
-        Shared(machine=path, target="trn1").session(tmp_path / "run")
+        config_of(Options(machine=path, target="trn1"), tmp_path / "run")
     path.write_text(json.dumps({"target": "trn2", "constants": {"launch_ns": {"value": -5e3}}}))
     with pytest.raises(ConfigError, match="a number above 0; not so launch_ns"):
         read_machine(path)

@@ -13,7 +13,7 @@ from accelopt.kernels.nki.referee.agreement import agreement_of
 from accelopt.kernels.nki.referee.comparison import Gate
 from accelopt.kernels.nki.referee.reference import Reference, load_module
 from accelopt.kernels.nki.referee.trials import HIDDEN, PUBLIC, STRESS, TrialStore
-from accelopt.report.check import check, check_text
+from accelopt.report.rule_check import check, check_text
 
 TOP = """import numpy as np
 

@@ -9,7 +9,7 @@ from accelopt.evaluation import EvaluationRequest, Scrutiny, Status
 from accelopt.kernels.nki.judging import evaluate
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared, formats_of
 from accelopt.kernels.nki.referee.trials import TrialStore
-from accelopt.report.check import check
+from accelopt.report.rule_check import check
 
 ROOT_MEAN_SQUARE = """
 import ml_dtypes

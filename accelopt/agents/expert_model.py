@@ -1,0 +1,73 @@
+"""Configurations of a kernel's knobs by a model: several experts, each with a belief of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from accelopt.agents.calls import NO_ANSWER, Model, Question
+from accelopt.agents.executor import UNANSWERED
+from accelopt.agents.prompts import PromptPair, bullet_list, quote_words, render, render_sections
+from accelopt.agents.proposer import Proposed
+from accelopt.agents.roles import ROLES
+from accelopt.knob_space import Configuration, KnobSpec, Space, values_in
+from accelopt.nodes import Job
+
+LONGEST_REPLY = 160  # characters of one that cannot be read, in its reason
+FIRST = "(nothing yet)"
+MOST_TOLD = 8  # configurations of which a closed form is told
+
+
+class ExpertModel:
+    """Asks a model for one configuration at a time."""
+
+    def __init__(self, model: Model, prompt: PromptPair) -> None:
+        self.model = model
+        self.prompt = prompt
+
+    async def propose(self, job: Job, space: Space) -> Proposed:
+        """A point of `space`, or in one sentence why there is none."""
+        try:
+            reply = (await self.model.ask(self.question(job, space))).text
+        except NO_ANSWER as error:
+            return Proposed(None, f"{UNANSWERED}: {error}", failed=True)
+        found = values_in(reply)
+        if found is None:
+            said = quote_words(reply, LONGEST_REPLY)
+            return Proposed(None, f"the reply of {job.focus} holds no JSON object: {said}")
+        values = cast(Configuration, found)
+        faults = space.faults(values)
+        if faults:
+            return Proposed(None, f"{job.focus} proposed what there is not: {'; '.join(faults)}")
+        return Proposed({knob.name: values[knob.name] for knob in space.knobs})
+
+    def question(self, job: Job, space: Space) -> Question:
+        """The prompt of the expert that a job names."""
+        trials = job.trials
+        sizes = ", ".join(f"{name} = {size}" for name, size in space.shape.items())
+        slots = {
+            "kernel": f"{space.kernel}{f', {sizes}' if sizes else ''}",
+            "knobs": bullet_list([_told(knob) for knob in space.knobs], ""),
+            "belief": trials.belief,
+            "foretold": "\n".join(
+                f"- {json.dumps(point)}: {ms:.4g} ms" for point, ms in space.foretold[:MOST_TOLD]
+            ),
+            "history": bullet_list(trials.latest, FIRST),
+            "refused": bullet_list(trials.refused, FIRST),
+            "symptoms": bullet_list(trials.symptoms, "(none)"),
+            "example": json.dumps(space.default),
+        }
+        return Question(
+            role="expert",
+            label=f"expert/{job.round}/{job.focus}/{job.node.case.service_name}/{job.number}",
+            system=render(self.prompt.system, {}),
+            user=render_sections(self.prompt.user_template, slots),
+            iteration=job.round,
+            temperature=ROLES["expert"].temperature(0),
+            max_tokens=ROLES["expert"].tokens,
+        )
+
+
+def _told(knob: KnobSpec) -> str:
+    values = ", ".join(json.dumps(value) for value in knob.values)
+    return f"{knob.name} ({knob.type}): one of {values}; {json.dumps(knob.start)} by default"

@@ -1,1 +1,0 @@
-"""The seven states of the manager, one a file."""

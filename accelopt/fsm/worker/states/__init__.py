@@ -1,1 +1,0 @@
-"""The fifteen states of a worker, one a file."""

@@ -1,0 +1,46 @@
+"""A kernel's file simulated with the arguments that its reference makes; traced in a confined child."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accelopt.errors import ConfigError
+from accelopt.hardware import TARGETS, Hardware
+from accelopt.kernels.nki.arguments import argument_of
+from accelopt.kernels.nki.devices import KernelFailure
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.report.rule_check import stopped
+from accelopt.sim import timing
+from accelopt.sim.errors import KernelError
+
+
+def simulate(
+    kernel: Path,
+    reference: Path,
+    target: str,
+    seconds: float,
+    compiler: timing.Compiler | None = None,
+    core: Hardware | None = None,
+) -> timing.KernelProfile:
+    """The simulated profile of a kernel on a target of the table of hardware, or a `core` of that
+    generation, built by the target's compiler where no other is given.
+
+    Raises ConfigError where there can be none.
+    """
+    device = SimulatedDevice(target)
+    problem = Reference(reference)
+    inputs = problem.kernel_inputs(problem.inputs(0))
+    try:
+        arguments = [argument_of(value) for value in inputs]
+        program = device.compile(str(kernel), arguments, seconds=seconds).program
+        return timing.profile(program, core or TARGETS[target], compiler)
+    except KernelFailure as failure:
+        raise ConfigError(as_given(f"{kernel}: {stopped(failure)}", kernel)) from failure
+    except KernelError as error:
+        raise ConfigError(as_given(f"{kernel}: {error}", kernel)) from error
+
+
+def as_given(text: str, kernel: Path) -> str:
+    """`text` with the kernel's file named as the command line names it."""
+    return text.replace(str(kernel.resolve()), str(kernel))

@@ -1,0 +1,186 @@
+"""`accelopt check KERNEL`: every rule that a kernel breaks, where and how to mend it; the memory it
+uses over time; and, with a reference, whether it computes the right thing.
+
+The kernel's Python runs in a confined child process, as in a search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from accelopt.errors import ConfigError
+from accelopt.evaluation import Check, Evaluation, EvaluationRequest, Status
+from accelopt.kernels.nki.arguments import argument_of
+from accelopt.kernels.nki.benchmark import relative_tolerance
+from accelopt.kernels.nki.devices import KernelFailure
+from accelopt.kernels.nki.devices.simulated import (
+    SimulatedDevice,
+    Survey,
+)
+from accelopt.kernels.nki.judging import evaluate, trial_store
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.report.memory_bars import memory_text
+from accelopt.sandbox.progress import note
+from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
+from accelopt.sim.independence import Dependence, dependences
+from accelopt.sim.timing.occupancy import MemoryUse, memory_use
+from accelopt.time_limits import TRACE_SECONDS
+
+
+class BrokenRule(NamedTuple):
+    """One broken rule."""
+
+    identifier: str
+    message: str
+    mend: str
+    source: SourceLine
+
+
+class CheckReport(NamedTuple):
+    """What there is to say about one kernel. `verdict` is the referee's, None where the kernel did not
+    come to it; `printed` is what the kernel's Python wrote while it was traced."""
+
+    kernel: str
+    target: str
+    violations: tuple[BrokenRule, ...]
+    memory: tuple[MemoryUse, ...] = ()
+    verdict: Evaluation | None = None
+    problem: str = ""
+    printed: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """True when no rule is broken and the referee finds nothing wrong."""
+        refused = self.verdict is not None and self.verdict.status is not Status.CORRECT
+        return not (self.violations or self.problem or refused)
+
+
+def check(
+    kernel: Path,
+    reference: Path | None = None,
+    target: str = "trn1",
+    *,
+    rel_tol: float | None = None,
+    precision: Sequence[str] = (),
+    seconds: float = TRACE_SECONDS,
+    cache: Path | None = None,
+) -> CheckReport:
+    """Traces and verifies the kernel in a file, for the arguments that the reference makes (or, with
+    no reference, that the kernel's own annotations tell), and asks the referee everything that it asks
+    of a winner.
+
+    `seconds` is the limit of a trace, `cache` the folder of the referee's inputs, the user's own by
+    default. Raises ConfigError for what is wrong with the reference.
+    """
+    note("reading the reference" if reference else "tracing the kernel")
+    problem = None if reference is None else Reference(reference)
+    given = None if problem is None else problem.kernel_inputs(problem.inputs(0))
+    report = CheckReport(kernel.name, target, ())
+    try:
+        arguments = None if given is None else [argument_of(value) for value in given]
+        note("tracing the kernel")
+        survey = SimulatedDevice(target).survey(str(kernel), arguments, seconds=seconds)
+        report = _violations(report, survey)
+        if survey.program is None or report.violations or report.problem or reference is None:
+            return report
+    except KernelFailure as failure:
+        printed = report.printed or failure.traceback
+        return report._replace(problem=stopped(failure), printed=printed)
+    except KernelError as error:  # of the timing
+        return report._replace(problem=str(error))
+    request = EvaluationRequest(
+        kernel=str(kernel.resolve()),
+        task=str(reference.resolve()),
+        target=target,
+        rel_tol=relative_tolerance(kernel.name) if rel_tol is None else rel_tol,
+        precision=tuple(precision),
+        compile_seconds=seconds,
+    )
+    verdict = evaluate(request, SimulatedDevice(target), trial_store(cache))
+    if verdict.status is Status.BASELINE_FAILED:
+        raise ConfigError(verdict.message)
+    return report._replace(verdict=verdict)
+
+
+def stopped(failure: KernelFailure) -> str:
+    """Why a kernel got no further, and the option that helps where one does."""
+    longer = "; --timeout gives it longer" if failure.status is Status.TIMEOUT else ""
+    return failure.message + longer
+
+
+def _violations(report: CheckReport, survey: Survey) -> CheckReport:
+    """What tracing found, and, in a Program that it finds nothing in, what the whole of it tells."""
+    distinct = {(e.identifier, e.source): e for e in reversed(survey.violations)}
+    violations = sorted(map(_violation, distinct.values()), key=lambda found: found.source)
+    report = report._replace(
+        violations=tuple(violations), problem=survey.failure, printed=survey.output
+    )
+    if survey.program is None or violations:
+        return report
+    found = [_needing(dependence) for dependence in dependences(survey.program)]
+    report = report._replace(violations=tuple(found))
+    try:
+        return report._replace(memory=memory_use(survey.program))
+    except KernelError as error:
+        if error.source == NOWHERE:  # of the prediction, not of a line of the kernel
+            raise
+        return report._replace(violations=(*found, _violation(error)))
+
+
+def _violation(error: KernelError) -> BrokenRule:
+    return BrokenRule(error.identifier, error.message, error.mend, error.source)
+
+
+def _needing(found: Dependence) -> BrokenRule:
+    """Iterations that need each other where any order is allowed."""
+    what = "the programs of a launch" if found.between_programs else "iterations of nl.affine_range"
+    mend = (
+        "Give every program all that it needs."
+        if found.between_programs
+        else "Use nl.sequential_range there."
+    )
+    message = f"{what} may run in any order, and {found}."
+    return BrokenRule("parallel_dependence", message, mend, found.read.instruction.source)
+
+
+def check_text(report: CheckReport) -> str:
+    """The report for people."""
+    lines = [f"{report.kernel} for {report.target}: {'passes' if report.passed else 'refused'}"]
+    for violation in report.violations:
+        lines += ["", f"{violation.source}: {violation.identifier}", f"  {violation.message}"]
+        lines += [f"  {violation.mend}"] if violation.mend else []
+    if report.problem:
+        lines += ["", f"stopped: {report.problem}"]
+    if report.printed:
+        lines += ["", "the kernel's Python wrote:", report.printed.rstrip()]
+    for use in report.memory:
+        lines += ["", memory_text(use)]
+    if report.verdict is not None:
+        lines += ["", *_verdict_text(report.verdict)]
+    return "\n".join(lines) + "\n"
+
+
+def _verdict_text(verdict: Evaluation) -> Iterator[str]:
+    """What the referee found: each kind of check where it came nearest to its limit."""
+    passed = [check for check in verdict.checks if check.passed]
+    if verdict.status is Status.CORRECT:
+        yield "correct; what the referee asked:"
+    else:
+        yield f"{verdict.status.value.replace('_', ' ')}: {verdict.message}"
+        if passed:
+            yield "what passed before that:"
+    nearest: dict[str, Check] = {}
+    for check in passed:
+        known = nearest.get(check.name)
+        if known is None or check.amount > known.amount:
+            nearest[check.name] = check
+    for name, check in nearest.items():
+        times = sum(other.name == name for other in passed)
+        if not check.limit:  # shapes and formats are right or not
+            yield f"  {name}: {'once' if times == 1 else f'{times} times'}"
+        else:
+            where = f" ({check.where})" if check.where else ""
+            yield f"  {name}: at most {check.amount:.3g}, limit {check.limit:.3g}{where}"
+    yield from (f"note: {note}" for note in verdict.notes)

@@ -1,0 +1,43 @@
+"""Selection: from kernels to the files and rows that the next iteration starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from accelopt.nodes import Node, Result
+from accelopt.published import CandidateRow
+from accelopt.search.candidate_selection import Selection
+from accelopt.store import write_atomically
+
+CANDIDATE_COLUMNS = tuple("service_name task kernel problem values plan_id case_name".split())
+PARENT = "parent"  # plan_id of a kernel that stays as it is
+
+
+def select(results: Sequence[Result], selection: Selection, topk: int) -> list[Node]:
+    """Per case, the kernels that `selection` keeps, of those that have a measured latency."""
+    cases: dict[str, list[Result]] = {}
+    for result in results:
+        cases.setdefault(result.job.node.case.case_name, []).append(result)
+    chosen = [node for of_case in cases.values() for node in selection(of_case, topk)]
+    return [node for node in chosen if node.latency is not None and node.source]
+
+
+def origin(node: Node, staying: Collection[Node]) -> tuple[str, str]:
+    """The name of the kernel that `node` was made of, and its plan_id; its own where it stays."""
+    if node.parent is None or node in staying:
+        return node.name, PARENT
+    return node.parent.name, node.label
+
+
+def write_candidate(
+    node: Node, staying: Collection[Node], reference: str, folder: Path
+) -> CandidateRow:
+    """The two files of a kernel in `folder`, and its row; `reference` says what it computes."""
+    parent, plan_id = origin(node, staying)
+    stem = folder / f"{node.name}_{parent}_{plan_id}"
+    kernel, task = Path(f"{stem}_body.py"), Path(f"{stem}_numpy.py")
+    write_atomically(kernel, node.source)
+    write_atomically(task, reference)
+    places = {"service_name": node.name, "task": str(task), "kernel": str(kernel)}
+    return CandidateRow(node.case.model_copy(update=places), plan_id, node.profile)

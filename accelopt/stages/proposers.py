@@ -1,0 +1,137 @@
+"""Who answers for the roles of a run: models behind their endpoints, or the offline rules."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from accelopt.agents.budget import Ledger
+from accelopt.agents.calls import Exchanges, Provider, Tool
+from accelopt.agents.configuration import ModelConfig
+from accelopt.agents.developer import Developer
+from accelopt.agents.executor import Executor
+from accelopt.agents.expert_model import ExpertModel
+from accelopt.agents.lister import Lister, LLMCandidateGenerator, LLMRelabeler
+from accelopt.agents.model_tools import Toolbox
+from accelopt.agents.planner import Planner
+from accelopt.agents.proposer import KernelView, Proposer
+from accelopt.agents.providers import PROVIDERS
+from accelopt.agents.roles import ROLES, ModelRole, Prompts
+from accelopt.agents.summarizer import Summarizer
+from accelopt.kernels.language import Language
+from accelopt.stages.checking_tools import analysis_tools
+from accelopt.stages.concurrency import run_together
+
+if TYPE_CHECKING:
+    from accelopt.stages.workshop import Workshop
+
+Configs = Mapping[ModelRole, ModelConfig]
+"""The model configuration of each role; the rules answer for one that has none."""
+
+
+@dataclass
+class Calls:
+    """The endpoints of one run: one for each configuration, all with the same journal and ledger."""
+
+    exchanges: Exchanges
+    ledger: Ledger
+    replay: bool = False
+    traced: bool = False
+    seed: int = 0
+    _endpoints: dict[str, Provider] = field(default_factory=dict)
+
+    def model(self, config: ModelConfig) -> Provider:
+        """The endpoint of `config`, by the scheme of its URL."""
+        name = config.model_dump_json()
+        if name not in self._endpoints:
+            module, _, provider = PROVIDERS[urlsplit(config.url).scheme].partition(":")
+            self._endpoints[name] = getattr(import_module(module), provider)(
+                config,
+                self.exchanges,
+                self.ledger,
+                replay=self.replay,
+                traced=self.traced,
+                seed=self.seed,
+            )
+        return self._endpoints[name]
+
+    async def greet(self, say: Callable[[str], None]) -> None:
+        """Say what speaks against the endpoints' answering later. Raises ConfigError where nobody can
+        be reached."""
+
+        async def greet(endpoint: Provider) -> None:
+            if said := await endpoint.greet():
+                say(said)
+
+        await run_together(map(greet, self._endpoints.values()))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for endpoint in self._endpoints.values():
+            await endpoint.close()
+
+
+def read_prompts(folder: Path, configs: Configs) -> Prompts:
+    """The prompts of those who may answer: of roles that languages share, where a model does."""
+    return Prompts.read(
+        folder,
+        [name for name, role in ROLES.items() if not role.shared or _has_models(configs, name)],
+    )
+
+
+def proposer_for(
+    configs: Configs, prompts: Prompts, workshop: Workshop, toolbox: Toolbox | None = None
+) -> Proposer:
+    """The roles of one run. Planner, executor and summarizer are models where `configs` has one for
+    them, else the rules; the others are there where all of their questions have a model."""
+    calls, rules, language = workshop.calls, workshop.offline, workshop.language
+
+    def model(role: str) -> Provider:
+        return calls.model(configs[ROLES[role].model])
+
+    def has(*roles: str) -> bool:
+        return _has_models(configs, *roles)
+
+    return Proposer(
+        Planner(model("planner"), prompts, calls.seed, scheduled=rules.scheduled, toolbox=toolbox)
+        if has("planner")
+        else rules,
+        Executor(
+            model("executor"),
+            model("fixer"),
+            prompts,
+            toolbox,
+            by_rule=rules,
+            sheet=language.sheet,
+        )
+        if has("executor")
+        else rules,
+        Summarizer(model("summarizer"), prompts["summarizer"]) if has("summarizer") else rules,
+        Developer(model("judge"), model("generator"), model("reflector"), prompts, language.sheet)
+        if has("judge", "generator", "reflector")
+        else None,
+        Lister(
+            LLMCandidateGenerator(model("lister"), prompts["lister"], _analysis(language)),
+            LLMRelabeler(model("relabeler"), prompts["relabeler"]),
+        )
+        if has("lister", "relabeler")
+        else None,
+        ExpertModel(model("expert"), prompts["expert"]) if has("expert") else None,
+    )
+
+
+def _has_models(configs: Configs, *roles: str) -> bool:
+    """Whether each of `roles` is answered by a model."""
+    found = [configs.get(ROLES[role].model) for role in roles]
+    return all(config is not None and not config.offline for config in found)
+
+
+def _analysis(language: Language) -> Callable[[KernelView], Awaitable[tuple[Tool, ...]]]:
+    async def tools(view: KernelView) -> tuple[Tool, ...]:
+        return await analysis_tools(view, language)
+
+    return tools
