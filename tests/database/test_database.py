@@ -274,7 +274,7 @@ def test_migrations_make_exactly_the_tables_of_the_schema(tmp_path):
 
 def test_kernels_of_an_earlier_database_are_called_triton(tmp_path):
     """The language was called `flashinfer` in databases of the first version."""
-    from accelopt.database.opening import MIGRATIONS
+    from accelopt.database.connection import MIGRATIONS
     from alembic import command
     from alembic.config import Config
 

@@ -265,5 +265,6 @@ def test_a_program_without_end_is_not_executed(files):
             "    for i", "    for n in nl.sequential_range(10**9):\n        nl.load(a)\n    for i"
         )
     )
-    report = check(kernel, reference)
-    assert f"1,000,000,000 of them at {kernel}:11; the simulated core takes" in report.problem
+    [broken] = check(kernel, reference).violations
+    assert (broken.identifier, broken.source.line) == ("too_many_instructions", 11)
+    assert "1,000,000,000 of them here; the simulated core takes" in broken.message
