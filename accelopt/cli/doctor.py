@@ -33,7 +33,7 @@ from accelopt.search.knob_search import Experts
 from accelopt.search.strategy import Settings
 from accelopt.sim.dialects import default_target
 from accelopt.stages.baseline_and_winner import measure
-from accelopt.stages.proposers import Calls
+from accelopt.stages.endpoints import Calls
 from accelopt.stages.run import Run
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 from accelopt.time_limits import DOCTOR_SECONDS

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from accelopt.agents.budget import Ledger
-from accelopt.agents.calls import Exchanges, Provider, Tool
+from accelopt.agents.calls import Provider, Tool
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.developer import Developer
 from accelopt.agents.executor import Executor
@@ -19,60 +14,14 @@ from accelopt.agents.lister import Lister, LLMCandidateGenerator, LLMRelabeler
 from accelopt.agents.model_tools import Toolbox
 from accelopt.agents.planner import Planner
 from accelopt.agents.proposer import KernelView, Proposer
-from accelopt.agents.providers import PROVIDERS
 from accelopt.agents.roles import ROLES, ModelRole, Prompts
 from accelopt.agents.summarizer import Summarizer
 from accelopt.kernels.language import Language
 from accelopt.stages.checking_tools import analysis_tools
-from accelopt.stages.concurrency import run_together
-
-if TYPE_CHECKING:
-    from accelopt.stages.workshop import Workshop
+from accelopt.stages.workshop import Workshop
 
 Configs = Mapping[ModelRole, ModelConfig]
 """The model configuration of each role; the rules answer for one that has none."""
-
-
-@dataclass
-class Calls:
-    """The endpoints of one run: one for each configuration, all with the same journal and ledger."""
-
-    exchanges: Exchanges
-    ledger: Ledger
-    replay: bool = False
-    traced: bool = False
-    seed: int = 0
-    _endpoints: dict[str, Provider] = field(default_factory=dict)
-
-    def model(self, config: ModelConfig) -> Provider:
-        """The endpoint of `config`, by the scheme of its URL."""
-        name = config.model_dump_json()
-        if name not in self._endpoints:
-            module, _, provider = PROVIDERS[urlsplit(config.url).scheme].partition(":")
-            self._endpoints[name] = getattr(import_module(module), provider)(
-                config,
-                self.exchanges,
-                self.ledger,
-                replay=self.replay,
-                traced=self.traced,
-                seed=self.seed,
-            )
-        return self._endpoints[name]
-
-    async def greet(self, say: Callable[[str], None]) -> None:
-        """Say what speaks against the endpoints' answering later. Raises ConfigError where nobody can
-        be reached."""
-
-        async def greet(endpoint: Provider) -> None:
-            if said := await endpoint.greet():
-                say(said)
-
-        await run_together(map(greet, self._endpoints.values()))
-
-    async def close(self) -> None:
-        """Close all connections."""
-        for endpoint in self._endpoints.values():
-            await endpoint.close()
 
 
 def read_prompts(folder: Path, configs: Configs) -> Prompts:

@@ -15,7 +15,7 @@ from accelopt.agents.llm import Endpoint
 from accelopt.agents.scripted_server import ScriptedFault, ScriptedServer
 from accelopt.errors import ConfigError
 from accelopt.stages.concurrency import attended
-from accelopt.stages.proposers import Calls
+from accelopt.stages.endpoints import Calls
 
 KEY = "sk-very-secret"
 

@@ -8,7 +8,7 @@ from statistics import median
 
 import drive
 import pytest
-from test_space import MATMUL
+from test_knob_space import MATMUL
 from test_strategies import find
 
 from accelopt.agents.scripted_server import ScriptedFault, ScriptedServer
