@@ -42,6 +42,8 @@ def is_line(value: Any) -> bool:
 
 def one_line(text: str) -> str:
     """The text as a line that a Program may hold: what is not printable becomes a space."""
+    if is_line(text):
+        return text
     return "".join(c if c.isprintable() else " " for c in text[:MAX_TEXT])
 
 
@@ -71,7 +73,7 @@ def _one_of(what: str, names: Iterable[str]) -> Kind:
     return Kind(what, lambda value: isinstance(value, str) and value in known)
 
 
-TRUTH = Kind("True or False", lambda value: isinstance(value, bool))
+TRUTH = Kind("True or False", lambda value: value is True or value is False)
 NUMBER = Kind("a number", is_number)
 INTEGER = Kind("a whole number", _is_integer)
 COUNT = Kind("a whole number of 0 or more", _is_count)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from accelopt.sim import attribute_kinds as kinds
 from accelopt.sim.attribute_kinds import Kind
@@ -182,12 +184,6 @@ OPCODES: dict[str, Opcode] = {
     )
 }  # fmt: skip
 
-_KINDS = {name: row.kinds for name, row in OPCODES.items()}
-_REQUIRED = {name: row.required for name, row in OPCODES.items()}
-_INPUTS = {name: frozenset(row.inputs) for name, row in OPCODES.items()}
-_OUTPUTS = {name: frozenset(row.outputs) for name, row in OPCODES.items()}
-_OPERANDS_OF_OPERATORS = (("op0", "operand0"), ("op1", "operand1"))
-
 
 def fault(
     opcode: str,
@@ -197,23 +193,52 @@ def fault(
 ) -> str:
     """In words, the operand or attribute that this opcode does not have, lacks, or has of another
     kind; empty where there is none."""
-    if opcode not in OPCODES:
-        return f"there is no instruction {opcode}"
-    given = {*inputs, *outputs}
-    if not _OUTPUTS[opcode].issuperset(outputs) or not _INPUTS[opcode].issuperset(inputs):
-        return f"{opcode} does not have the operands {', '.join(sorted(given))}"
-    kinds_of = _KINDS[opcode]
-    for name, value in attributes.items():
-        kind = kinds_of.get(name)
-        if kind is None:
-            return f"{opcode} has no attribute {name!r}"
-        if name in given or not kind.accepts(value):
+    found = _form(opcode, tuple(outputs), tuple(inputs), tuple(attributes))
+    if found.fault:
+        return found.fault
+    for name, kind in found.kinds:
+        value = attributes[name]
+        if not kind.accepts(value):
             return f"{opcode} cannot have {name}={str(value)[:40]!r}"
-    lacking = _REQUIRED[opcode] - given - attributes.keys()
-    for op, operand in _OPERANDS_OF_OPERATORS:  # tensor_scalar's may be of one argument
-        if attributes.get(op) in BINARY and operand in _INPUTS[opcode]:
-            lacking |= {operand} - given - attributes.keys()
-    return f"{opcode} lacks {min(lacking)}" if lacking else ""
+    for op, operand in found.without_operand:
+        if attributes.get(op) in BINARY:
+            return f"{opcode} lacks {operand}"
+    return ""
+
+
+class _Form(NamedTuple):
+    """What the names in an instruction tell: a fault, the kinds of its attributes, and the operators
+    that must be of one argument since there is no operand."""
+
+    fault: str
+    kinds: tuple[tuple[str, Kind], ...] = ()
+    without_operand: tuple[tuple[str, str], ...] = ()
+
+
+@lru_cache(maxsize=4096)
+def _form(
+    opcode: str, outputs: tuple[str, ...], inputs: tuple[str, ...], attributes: tuple[str, ...]
+) -> _Form:
+    row = OPCODES.get(opcode)
+    if row is None:
+        return _Form(f"there is no instruction {opcode}")
+    unknown = {*outputs, *inputs} - {*row.outputs, *row.inputs}
+    if unknown or not {*outputs} <= {*row.outputs}:
+        return _Form(
+            f"{opcode} does not have the operands {', '.join(sorted((*outputs, *inputs)))}"
+        )
+    given, known = (*outputs, *inputs, *attributes), row.kinds
+    for name in given:
+        if given.count(name) > 1:
+            return _Form(f"{opcode} has {name} twice")
+    for name in attributes:
+        if name not in known:
+            return _Form(f"{opcode} has no attribute {name!r}")
+    if lacking := row.required - {*given}:
+        return _Form(f"{opcode} lacks {min(lacking)}")
+    operators = (("op0", "operand0"), ("op1", "operand1"))
+    bare = tuple(pair for pair in operators if pair[1] in row.inputs and pair[1] not in given)
+    return _Form("", tuple((name, known[name]) for name in attributes), bare)
 
 
 _MASKED_BY_DATA = frozenset(

@@ -10,7 +10,7 @@ from accelopt.sim import attribute_kinds as kinds
 from accelopt.sim import dtypes, operators, serial
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable, TileAxis, variable
-from accelopt.sim.errors import InternalError
+from accelopt.sim.errors import InternalError, KernelError
 from accelopt.sim.instruction_set import OPCODES, fault
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, Engine, Instruction, Loop, LoopKind, Program, Tensor
@@ -158,3 +158,41 @@ def test_an_attribute_that_the_table_does_not_know_is_not_emitted(kernel_text):
         InternalError, match=rf"copy has no attribute 'unheard_of' .*{text.file}:{line}"
     ):
         text.trace(np.zeros(SHAPE, np.float32))
+
+
+KERNEL = """
+        def kernel(a):
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm, name="two\\nlines")
+            t = nl.load(a)
+            nl.device_print("first\\n\\x1bsecond =", t)
+            nl.store(out, LINE)
+            return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "factor"), [("nl.multiply(t, 1 << 60)", 2.0**60), ("nl.add(t, -(1 << 50))", None)]
+)
+def test_texts_and_numbers_of_kernels_are_made_fit_for_a_program(kernel_text, line, factor):
+    """A control character would reach the terminal of the judge; float32 holds what no int48 does."""
+    text, a = kernel_text(KERNEL.replace("LINE", line)), np.ones(SHAPE, np.float32)
+    program = text.trace(a)
+    [prefix] = [i.attributes["prefix"] for _, i in program.walk() if i.opcode == "print"]
+    assert prefix == "first  second ="
+    assert any(one.name == "two lines" for one in program.all_tensors())
+    expected = a * np.float32(factor) if factor else a - np.float32(1 << 50)
+    assert np.array_equal(text.run(a), expected)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("nl.multiply(t, 10 ** 400)", "no number of an operand"),
+        ('nl.copy(nisa.nc_matmul(t, t, perf_mode="fast"))', "perf_mode 'fast' is not simulated"),
+        ("nisa.activation(nl.exp, t, reduce_op=np.mean)", "operation 'mean' is not supported"),
+    ],
+)
+def test_what_no_program_holds_is_the_kernels_error(kernel_text, line, words):
+    text = kernel_text(KERNEL.replace("LINE", line))
+    with pytest.raises(KernelError, match=words):
+        text.trace(np.ones(SHAPE, np.float32), target="trn2")

@@ -352,9 +352,8 @@ class _Reader:
         opcode, engine, outputs, inputs, written, mask, source = item
         names = (tuple(map(text_of, outputs)), tuple(map(text_of, inputs)))
         attributes = {text_of(name): self.attribute(value) for name, value in written.items()}
-        wrong = fault(text_of(opcode), *names, attributes)
-        if wrong or any(len(set(listed)) < len(listed) for listed in names):
-            raise MalformedProgram(wrong or f"{opcode} names an operand twice")
+        if wrong := fault(text_of(opcode), *names, attributes):
+            raise MalformedProgram(wrong)
         return _InstructionForm(
             opcode, Engine(engine), *names, attributes, self.mask(mask), self.source(source)
         )
