@@ -267,8 +267,8 @@ class Plugin:
             metafunc.parametrize(*coverage.extract_parametrize_args(given, made)[:2])
 
     def execute(self, arguments: Any) -> None:
-        """Trace, execute, compare with the reference."""
-        from accelopt.sim import compute, rules
+        """Trace, send through the bytes in which Programs travel, execute, compare with the reference."""
+        from accelopt.sim import compute, rules, serial
         from accelopt.sim.standalone.kernel import Kernel, trace_kernel
         from accelopt.sim.standalone.kernel import _leaves as leaves
 
@@ -276,7 +276,7 @@ class Plugin:
         cores = int(arguments.compiler_input.logical_nc_config)
         kernel = Kernel(arguments.kernel_func, (cores,))
         target, _, _ = str(arguments.compiler_input.platform_target).partition("_")  # trn3_a0
-        program = trace_kernel(kernel, (), given, target=target)
+        program = serial.transferred(trace_kernel(kernel, (), given, target=target))
         for _, node in program.walk():
             path = Path(node.source.file)
             if self.checkout in path.parents:

@@ -90,11 +90,11 @@ def peak_bytes() -> int:
 
 
 def trace_and_check(kernel: Any, arguments: list[Any]) -> Any:
-    """The kernel's Program, verified."""
-    from accelopt.sim import rules
+    """The kernel's Program, as another process has it, verified."""
+    from accelopt.sim import rules, serial
     from accelopt.sim.nki.kernel import trace_kernel
 
-    program = trace_kernel(kernel, arguments)
+    program = serial.transferred(trace_kernel(kernel, arguments))
     rules.check(program)
     return program
 
@@ -181,8 +181,7 @@ def measure_unrolled(instructions: int) -> None:
     program = step("trace", trace_kernel, unrolled_kernel, [argument, rounds])
     step("verify", rules.check, program)
     data = step("write", serial.dumps, program)
-    step("read", serial.loads, data)
-    step("compile", compile_program, program)
+    step("compile", compile_program, step("read", serial.loads, data))
 
 
 def show(row: Measurement) -> str:

@@ -13,12 +13,9 @@ from typing import TypedDict
 
 from accelopt.sim.access import Access
 from accelopt.sim.dtypes import name_of
+from accelopt.sim.instruction_set import ASSIGN
 from accelopt.sim.last_uses import LastUses, indices_of
 from accelopt.sim.program import Buffer, Engine, Instruction, Loop, Program, ProgramNode, Tensor
-
-ASSIGN = "assign"
-"""Attribute of a `copy` that stands for `dst[...] = value`, and of the `tensor_tensor` that stands
-for `dst[...] += value`; gone from finished Programs."""
 
 
 class Folded(TypedDict):

@@ -24,4 +24,6 @@ REDUCTIONS = frozenset(
     "add subtract multiply maximum minimum bitwise_and bitwise_or bitwise_xor logical_and "
     "logical_or mean variance".split()
 )
+COMBINATIONS = REDUCTIONS & BINARY
+"""Reductions that go on from what was reduced before."""
 COMPARISONS = frozenset("equal not_equal less less_equal greater greater_equal".split())

@@ -12,11 +12,12 @@ import numpy as np
 
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
+from accelopt.sim.attribute_kinds import one_line
 from accelopt.sim.bodies import Body, LoopIteration
 from accelopt.sim.call_sites import LoopKey, running_line
 from accelopt.sim.conditions import GuardedBody, branches
-from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
-from accelopt.sim.instruction_set import OPCODES
+from accelopt.sim.errors import NOWHERE, InternalError, KernelError, SourceLine
+from accelopt.sim.instruction_set import OPCODES, fault
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import (
     AttributeValue,
@@ -199,7 +200,7 @@ class Tracer:
         number = self.fresh_id()
         tensor = Tensor(
             number,
-            name or f"t{number}",
+            one_line(name) or f"t{number}",
             shape,
             dtype,
             buffer,
@@ -236,7 +237,9 @@ class Tracer:
         mask: Mask = EVERYTHING,
         engine: Engine | None = None,
     ) -> Instruction | None:
-        """Appends one instruction, which keeps the dictionaries; None when the mask never holds."""
+        """Appends one instruction, which keeps the dictionaries; None when the mask never holds, or a
+        rule that the kernel broke left something in it that no instruction has. Raises InternalError
+        for an operand or attribute that the instruction set does not give to the opcode."""
         if self.demanded:
             raise NeedsConcrete(frozenset(self.demanded), frozenset(self.conditions))
         self._emitted += 1
@@ -247,6 +250,12 @@ class Tracer:
                 "Use nl.affine_range or nl.sequential_range and keep Python out of the loop.",
                 running_line(),
             )
+        wrong = fault(opcode, outputs, inputs, attributes)
+        if wrong:
+            if not self.collecting or self.failure is None:
+                raise InternalError(f"{wrong} (emitted at {running_line()})")
+            self.broken = True
+            return None
         moving: list[Access] = []
         home = self.home
         for accesses in (outputs.values(), inputs.values()):

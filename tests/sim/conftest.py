@@ -6,7 +6,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from accelopt.sim import compute, rules
+from accelopt.sim import compute, rules, serial
 from accelopt.sim.kernel_text import load, specs_of
 from accelopt.sim.nki.kernel import trace_kernel
 
@@ -40,8 +40,8 @@ class KernelText:
         return next(n for n, line in enumerate(lines, 1) if text in line)
 
     def trace(self, *arguments, **options):
-        """The verified Program."""
-        program = trace_kernel(self.kernel, specs_of(arguments), **options)
+        """The verified Program, as another process has it."""
+        program = serial.transferred(trace_kernel(self.kernel, specs_of(arguments), **options))
         rules.check(program)
         return program
 

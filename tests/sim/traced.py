@@ -1,9 +1,10 @@
 """Programs of kernels given as text."""
 
+from accelopt.sim import serial
 from accelopt.sim.dialects import trace_kernel
 from accelopt.sim.kernel_text import load, specs_of
 
 
 def program_of(text, arguments):
-    """The Program of the text's `kernel`."""
-    return trace_kernel(load(text).kernel, specs_of(arguments), target="trn1")
+    """The Program of the text's `kernel`, as another process has it."""
+    return serial.transferred(trace_kernel(load(text).kernel, specs_of(arguments), target="trn1"))

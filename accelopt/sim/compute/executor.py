@@ -316,7 +316,7 @@ class Executable:
         for tensor, storage in self._lane.storages.items():
             if tensor.data is not None:
                 held = np.ascontiguousarray(tensor.data, dtype=dtypes.stored(tensor.dtype))
-                storage.adopt(held)
+                storage.adopt(held.copy() if tensor in self._written else held)
 
     def _lifetimes(self) -> tuple[dict[int, list[Storage]], dict[int, list[Storage]]]:
         """Storages to allocate before and to release after each top-level step."""
@@ -334,7 +334,7 @@ class Executable:
 
     def _result(self, tensor: Tensor) -> np.ndarray:
         storage = self._lane.storages[tensor]
-        if storage.buffer is None:
+        if not storage.is_held:  # no instruction uses it
             storage.allocate()
         array = storage.array()
         return array.copy() if tensor in self.arguments else array

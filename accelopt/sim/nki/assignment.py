@@ -6,7 +6,7 @@ from typing import Any
 
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelValueError, Unsupported
-from accelopt.sim.folding import ASSIGN
+from accelopt.sim.instruction_set import ASSIGN
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import fail, refuse
 from accelopt.sim.nki.tensor import TensorView

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from accelopt.sim import attribute_kinds as kinds
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, Term, TileAxis, variable
@@ -249,10 +250,14 @@ def number(value: Any) -> int | float | bool:
     constant of its own: its loop is unrolled."""
     if isinstance(value, TileIndex):
         return number_of(value)
-    plain: int | float | bool = (
-        value.item() if isinstance(value, (np.generic, np.ndarray)) else value
-    )
-    return plain
+    plain = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+    if kinds.is_number(plain):
+        return plain  # type: ignore[no-any-return]
+    try:
+        return float(plain)  # whole numbers that no integer format holds, long doubles
+    except (OverflowError, TypeError, ValueError):
+        mend = "Pass a number that float32 or int32 can hold."
+        fail(KernelTypeError("operand_number", f"{plain!r:.40} is no number of an operand.", mend))
 
 
 def parse_dtype(value: Any) -> np.dtype:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.sim import compute, dtypes
+from accelopt.sim import compute, dtypes, serial
 from accelopt.sim.program import Program
 from accelopt.sim.trace import AbstractTensor
 
@@ -17,9 +17,11 @@ Outputs = Sequence[np.ndarray | None]
 def execute(
     program: Program, arguments: Sequence[Any], *, wide_floats: bool, writes_parameters: bool
 ) -> Any:
-    """The kernel's results for these arguments. Kernels of the older kind write into their arguments
+    """The kernel's results for these arguments: what is executed has gone through the bytes in which
+    Programs travel, as everywhere. Kernels of the older kind write into their arguments
     instead. Specifications without data (nt.tensor[[shape], dtype]) become zeros, as the real tool
     feeds dummy data."""
+    program = serial.transferred(program)
     given = tensors_of(arguments)
     arrays = [
         np.zeros(value.shape, dtype=value.dtype) if isinstance(value, AbstractTensor) else value

@@ -23,15 +23,15 @@ number stands for it: forms of each kind count from 0 in the order in which they
 
 from __future__ import annotations
 
+from accelopt.sim.attribute_kinds import MAX_INTEGER as MAX_INTEGER
+from accelopt.sim.attribute_kinds import MAX_TEXT as MAX_TEXT
+
 VERSION = 3
 DOCUMENT = "program.json"
-MAX_INTEGER = 1 << 48
-"""No address, size or constant of an index is larger, so sums of their products fit 64 bits twice."""
 MAX_TERMS = 64
 MAX_DEPTH = 64
 """Of quotients in quotients, run-time indices and loops: what walks a Program recurses."""
 MAX_RANK = 16
-MAX_TEXT = 4096
 MAX_BYTES = 1 << 31
 """Archives that unpack to more are refused."""
 MAX_DOCUMENT_BYTES = 128 << 20
@@ -42,3 +42,7 @@ six hundred thousand unrolled instructions fit."""
 
 class MalformedProgram(ValueError):
     """Bytes that are not a Program."""
+
+
+class ProgramTooLarge(MalformedProgram):
+    """Bytes that would take more memory than a Program may."""

@@ -15,8 +15,10 @@ import numpy as np
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access, Indirect
 from accelopt.sim.affine import Affine, LoopVariable, Quotient, Remainder, Term, TileAxis
+from accelopt.sim.attribute_kinds import is_number
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import NOWHERE, SourceLine
+from accelopt.sim.instruction_set import fault
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import (
     AttributeValue,
@@ -30,7 +32,6 @@ from accelopt.sim.program import (
     ProgramNode,
     Tensor,
 )
-from accelopt.sim.serial.attributes import check_operands, is_number
 from accelopt.sim.serial.layout import (
     DOCUMENT,
     MAX_BYTES,
@@ -40,6 +41,7 @@ from accelopt.sim.serial.layout import (
     MAX_VALUES,
     VERSION,
     MalformedProgram,
+    ProgramTooLarge,
 )
 from accelopt.sim.serial.values import (
     format_of,
@@ -65,7 +67,7 @@ def loads(data: bytes, file: str | None = None) -> Program:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive, collector_paused():
             if sum(item.file_size for item in archive.infolist()) > MAX_BYTES:
-                raise MalformedProgram("the archive unpacks to more than 2 GiB")
+                raise ProgramTooLarge("the archive unpacks to more than 2 GiB")
             return _Reader(archive, file).program()
     except MalformedProgram:
         raise
@@ -165,11 +167,11 @@ class _Reader:
     def document(self) -> Any:
         """The JSON document, of a bounded number of values: each takes far more memory than text."""
         if self.archive.getinfo(DOCUMENT).file_size > MAX_DOCUMENT_BYTES:
-            raise MalformedProgram(f"its document is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
+            raise ProgramTooLarge(f"its document is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
         text = self.archive.read(DOCUMENT)
         values = sum(map(text.count, (b",", b"[", b"{")))
         if values > MAX_VALUES:
-            raise MalformedProgram(f"its document has {values} values, more than {MAX_VALUES}")
+            raise ProgramTooLarge(f"its document has {values} values, more than {MAX_VALUES}")
         return json.loads(text)
 
     def source(self, item: Any) -> SourceLine:
@@ -350,7 +352,8 @@ class _Reader:
         opcode, engine, outputs, inputs, written, mask, source = item
         names = (tuple(map(text_of, outputs)), tuple(map(text_of, inputs)))
         attributes = {text_of(name): self.attribute(value) for name, value in written.items()}
-        check_operands(text_of(opcode), *names, attributes)
+        if wrong := fault(text_of(opcode), *names, attributes):
+            raise MalformedProgram(wrong)
         return _InstructionForm(
             opcode, Engine(engine), *names, attributes, self.mask(mask), self.source(source)
         )

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim import dtypes
+from accelopt.sim.attribute_kinds import is_line, is_number
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Placement
-from accelopt.sim.serial.attributes import is_number
-from accelopt.sim.serial.layout import MAX_INTEGER, MAX_RANK, MAX_TEXT, MalformedProgram
+from accelopt.sim.serial.layout import MAX_INTEGER, MAX_RANK, MalformedProgram
 
 
 def integer(value: Any) -> int:
@@ -46,9 +46,9 @@ def shape_of(values: Any) -> tuple[int, ...]:
 
 def text_of(value: Any) -> str:
     """One line of printable text, of a bounded length."""
-    if not isinstance(value, str) or len(value) > MAX_TEXT or not value.isprintable():
+    if not is_line(value):
         raise MalformedProgram(f"{str(value)[:40]!r} is not printable text of a line")
-    return value
+    return str(value)
 
 
 def format_of(value: Any) -> np.dtype:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.sim import compute, rules, source_text
+from accelopt.sim import compute, rules, serial, source_text
 from accelopt.sim.errors import (
     KernelError,
     KernelTypeError,
@@ -87,7 +87,7 @@ class Kernel:
         """The kernel's results for NumPy arrays; inside of another kernel, its Python inlined."""
         if active() is not None:
             return self.function(*args, **kwargs)
-        program = trace_kernel(self, args, kwargs)
+        program = serial.transferred(trace_kernel(self, args, kwargs))
         rules.check(program)
         given = [leaf for leaf in _leaves([*args, *kwargs.values()]) if _is_array(leaf)]
         arrays = [np.ascontiguousarray(array) for array in given]

@@ -25,6 +25,9 @@ class Oracle:
             self.memory[tensor] = array.reshape(-1).copy()
 
     def fresh(self, tensor: Tensor) -> None:
+        if tensor.data is not None:
+            self.memory[tensor] = tensor.data.reshape(-1).copy()
+            return
         value = np.nan if tensor.fill is None else tensor.fill
         self.memory[tensor] = np.full(int(np.prod(tensor.shape)), value, np.float32)
 

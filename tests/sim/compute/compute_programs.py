@@ -7,11 +7,11 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+from one_road import execute
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access, Indirect
 from accelopt.sim.affine import Affine, LoopVariable, TileAxis, variable
-from accelopt.sim.compute import execute
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import (

@@ -406,8 +406,7 @@ def test_matmul_with_several_free_axes_and_double_rows() -> None:
 
 def test_print_shows_prefix_and_values(capsys: pytest.CaptureFixture[str]) -> None:
     from compute_programs import copy_in, hbm, instruction, program, tensor, tile
-
-    from accelopt.sim.compute import execute
+    from one_road import execute
 
     source, on_chip, out = hbm((1, 2)), tensor((1, 2)), hbm((1, 2))
     body = [copy_in(tile(on_chip), tile(source)),

@@ -16,10 +16,10 @@ from compute_programs import (
     tensor,
     tile,
 )
+from one_road import execute
 
 from accelopt.sim.access import Indirect
 from accelopt.sim.affine import Affine
-from accelopt.sim.compute import execute
 from accelopt.sim.errors import KernelIndexError
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer

@@ -21,9 +21,9 @@ from compute_programs import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_road import executable
 
 from accelopt.sim.affine import Affine, LoopVariable
-from accelopt.sim.compute.executor import Executable
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import LoopKind, ProgramNode, Tensor
 
@@ -32,10 +32,12 @@ TILES = [((0, 4), (0, 6)), ((0, 2), (0, 6)), ((2, 2), (0, 6)), ((0, 4), (0, 3)),
 
 
 class Writer:
-    """Draws a program: a nest of loops over tiles that are loaded, added, copied and stored."""
+    """Draws a program: a nest of loops over tiles that are loaded (also from constants that a loop
+    declares), added, copied and stored. In a `grid` each program has planes of the sink of its own."""
 
-    def __init__(self, data: st.DataObject) -> None:
-        self.draw = data.draw
+    def __init__(self, data: st.DataObject, grid: LoopVariable | None = None) -> None:
+        self.draw, self.grid = data.draw, grid
+        self.constants = 0
         self.source, self.sink = hbm((8, ROWS, COLUMNS)), hbm((64, ROWS, COLUMNS))
         self.outer: list[Tensor] = []
 
@@ -45,6 +47,17 @@ class Writer:
         if not fitting or not self.draw(st.booleans()):
             return Affine(self.draw(st.integers(0, size - 1)))
         return affine(self.draw(st.sampled_from(fitting)))
+
+    def sunk(self, variables: list[LoopVariable], shape: Any) -> Any:
+        """Where a tile is stored."""
+        index = self.index(variables, 8)
+        return self.plane(self.sink, index + affine(self.grid) * 8 if self.grid else index, shape)
+
+    def constant(self) -> Tensor:
+        """A tensor in HBM whose contents the program has from the start."""
+        self.constants += 1
+        data = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
+        return hbm((ROWS, COLUMNS), data=data + 1000 * self.constants)
 
     def part(self, of: Tensor, variables: list[LoopVariable], shape: Any) -> Any:
         blocks = [self.index(variables, n) for n in of.block_shape]
@@ -75,6 +88,11 @@ class Writer:
         own = [self.tensor() for _ in range(self.draw(st.integers(0 if known else 1, 2)))]
         known = known + own
         nodes: list[ProgramNode] = []
+        if self.draw(st.booleans()):
+            own.append(self.constant())
+            shape = self.draw(st.sampled_from(TILES))
+            target = self.part(self.draw(st.sampled_from(known)), variables, shape)
+            nodes.append(copy_in(target, tile(own[-1], *shape)))
         for _ in range(self.draw(st.integers(1, 5))):
             kind = self.draw(st.integers(0, 5))
             if depth < 2 and kind == 0:
@@ -105,8 +123,7 @@ class Writer:
             made = instruction(opcode, middle, {"data": places[0]}, mask=masks[0], **more)
         between = [self.instruction(variables, known)] if self.draw(st.booleans()) else []
         if self.draw(st.booleans()):
-            sink = self.plane(self.sink, self.index(variables, 8), shape)
-            moved = copy_in(sink, middle, mask=masks[1])
+            moved = copy_in(self.sunk(variables, shape), middle, mask=masks[1])
         else:
             pair = {"data1": places[1], "data2": middle}
             moved = instruction("tensor_tensor", places[2], pair, mask=masks[1], op="add")
@@ -135,9 +152,7 @@ class Writer:
                 target, self.plane(self.source, self.index(variables, 8), shape), mask=mask
             )
         if kind == "store":
-            return copy_in(
-                self.plane(self.sink, self.index(variables, 8), shape), target, mask=mask
-            )
+            return copy_in(self.sunk(variables, shape), target, mask=mask)
         if kind == "copy":
             return instruction("copy", target, {"data": other}, mask=mask)
         if kind == "add":
@@ -150,6 +165,9 @@ class Writer:
         return instruction("memset", target, mask=mask, value=2.0)
 
 
+VALUES = np.arange(8 * ROWS * COLUMNS, dtype=np.float32).reshape(8, ROWS, COLUMNS)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
@@ -158,8 +176,31 @@ def test_random_programs_agree_with_the_plain_executor(threads: int, data: st.Da
     nodes, own = writer.body([], [], 0)
     every = tensor((ROWS, COLUMNS))
     kernel = program([writer.source], [writer.sink], nodes, [*own, every, writer.sink])
-    values = np.arange(8 * ROWS * COLUMNS, dtype=np.float32).reshape(8, ROWS, COLUMNS)
-    (expected,) = Oracle(kernel, [values]).run()
-    executable = Executable(kernel, threads=threads, least_work=0)
-    (found,) = executable.run([values])
+    (expected,) = Oracle(kernel, [VALUES]).run()
+    (found,) = executable(kernel, threads=threads, least_work=0).run([VALUES])
     np.testing.assert_array_equal(found, expected)
+
+
+def test_programs_of_a_grid_give_the_same_by_one_thread_and_by_several() -> None:
+    """Each program has tiles and constants of its own; all read the argument, and constants that are
+    declared around the grid."""
+    split: list[bool] = []
+
+    @settings(max_examples=150, deadline=None)
+    @given(data=st.data())
+    def compare(data: st.DataObject) -> None:
+        grid = loop_variable(data.draw(st.integers(2, 6)))
+        writer = Writer(data, grid)
+        shared = writer.constant()
+        nodes, own = writer.body([grid], [], 1)
+        nodes.insert(0, copy_in(tile(own[0], *[0] * own[0].block_rank), tile(shared)))
+        every = loop(grid, nodes, own, LoopKind.PROGRAM)
+        kernel = program([writer.source], [writer.sink], [every], [shared, writer.sink])
+        (expected,) = Oracle(kernel, [VALUES]).run()
+        for threads in (1, 2, 3):
+            compiled = executable(kernel, threads=threads, least_work=0)
+            np.testing.assert_array_equal(compiled.run([VALUES])[0], expected)
+        split.append(bool(compiled._split))
+
+    compare()
+    assert split.count(True) > len(split) / 2

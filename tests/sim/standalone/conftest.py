@@ -6,7 +6,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from accelopt.sim import compute, rules
+from accelopt.sim import compute, rules, serial
 from accelopt.sim.dialects import trace_kernel
 from accelopt.sim.kernel_text import load, specs_of
 
@@ -27,8 +27,8 @@ class NkiText:
         self.kernel = load(HEAD + textwrap.dedent(text), self.file).kernel
 
     def trace(self, *arguments, **options):
-        """The verified Program."""
-        program = trace_kernel(self.kernel, specs_of(arguments), **options)
+        """The verified Program, as another process has it."""
+        program = serial.transferred(trace_kernel(self.kernel, specs_of(arguments), **options))
         rules.check(program)
         return program
 

@@ -31,7 +31,13 @@ from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
 from accelopt.sandbox import ChildOutcome, Ending, Limits, Policy, Start, run, spawn
 from accelopt.sim import compute, coverage, dtypes, rules, serial, timing
 from accelopt.sim.compute.executor import Order
-from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
+from accelopt.sim.errors import (
+    NOWHERE,
+    InternalError,
+    KernelError,
+    SourceLine,
+    internal_fault,
+)
 from accelopt.sim.independence import dependences
 from accelopt.sim.program import Instruction, Program
 from accelopt.time_limits import START_SECONDS, TRACE_SECONDS
@@ -138,6 +144,7 @@ class SimulatedDevice:
         if message.get("unknown_shapes"):
             raise ConfigError(str(message["failed"]))
         try:
+            _refuse_fault(message)
             told = message["violations"]
             violations = [_violation(kernel, *row) for row in told]  # type: ignore[attr-defined]
         except (KeyError, TypeError, ValueError) as error:
@@ -209,7 +216,16 @@ def _answer(outcome: ChildOutcome, kernel: str, seconds: float) -> tuple[dict[st
     return message, data
 
 
+def _refuse_fault(message: dict[str, object]) -> None:
+    """Our own fault, which says nothing of the kernel."""
+    if "internal" in message:
+        raise KernelFailure(
+            Status.FAULT, str(message["internal"]), str(message.get("traceback", ""))
+        )
+
+
 def _refuse(message: dict[str, object]) -> None:
+    _refuse_fault(message)
     for key in ("refused", "failed"):
         if key in message:
             raise KernelFailure(
@@ -362,6 +378,9 @@ class SimulatedExecutable:
                 results = compute.execute(self.program, tensors, order=order, seed=shuffle or 0)
         except (KernelError, IndexError) as error:  # a run-time index ends a kernel as in Python
             raise KernelFailure(Status.RUN_ERROR, str(error.__cause__ or error)) from error
+        except InternalError as error:
+            said = internal_fault(error)
+            raise KernelFailure(Status.FAULT, said, traceback.format_exc()) from error
         except MemoryError as error:
             raise KernelFailure(
                 Status.RUN_ERROR, "executing the kernel needs more memory than the limit"

@@ -78,7 +78,7 @@ def survey_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
     """The same, going on where a rule is broken: the message has every violation that was found,
     and the Program lacks the instructions that broke a rule."""
     found: list[KernelError] = []
-    message, data = _traced(payload, channel, found.append)
+    message, data = _traced(payload, channel, found)
     violations = [(e.identifier, e.message, e.mend, e.source.file, e.source.line) for e in found]
     _write(channel, {**message, "violations": violations}, data)
 
@@ -96,26 +96,23 @@ def _write(channel: BinaryIO, message: dict[str, object], data: bytes) -> None:
 def _traced(
     payload: Mapping[str, Any],
     channel: BinaryIO,
-    report: Callable[[KernelError], None] | None,
+    found: list[KernelError] | None,
 ) -> tuple[dict[str, object], bytes]:
-    """How tracing went, and the Program's bytes where there is one."""
-    from accelopt.sim import serial
-    from accelopt.sim.errors import UNDERSTOOD, KernelError
+    """How tracing went, and the Program's bytes where there is one. Violations are added to `found`
+    where there is such a list."""
+    from accelopt.sim.errors import UNDERSTOOD, InternalError, KernelError, internal_fault
 
     kernel = str(payload["kernel"])
     faulthandler.dump_traceback_later(payload["seconds"], exit=True, file=channel)
     try:
-        program = _trace(payload, report)
-        try:
-            return {"traced": True}, serial.dumps(program)
-        except TypeError:  # what a broken rule left in an instruction is no data
-            if report is None:
-                raise
-            return {"traced": False}, b""
+        program = _trace(payload, None if found is None else found.append)
+        return _written(program, kernel, bool(found))
     except KernelError as error:
-        if report is not None:
-            report(error)
+        if found is not None:
+            found.append(error)
         return {"refused": str(error), "traceback": traceback.format_exc()}, b""
+    except InternalError as error:
+        return {"internal": internal_fault(error), "traceback": traceback.format_exc()}, b""
     except (NoKernel, UnknownShapes) as error:
         return {"failed": str(error), "unknown_shapes": isinstance(error, UnknownShapes)}, b""
     except MemoryError as error:
@@ -132,6 +129,27 @@ def _traced(
         return {"failed": said, "traceback": traceback.format_exc()}, b""
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def _written(program: Program, kernel: str, broken: bool) -> tuple[dict[str, object], bytes]:
+    """The Program's bytes, read back: what cannot be written or read here is a fault of our own, so
+    that bytes which another process cannot read were changed on the way. Of a kernel that has broken
+    a rule (`broken`) an instruction may hold what no Program does: it leaves none."""
+    from accelopt.sim import serial
+    from accelopt.sim.errors import internal_fault
+
+    try:
+        data = serial.dumps(program)
+        serial.loads(data, kernel)
+    except MemoryError:
+        raise
+    except serial.ProgramTooLarge as error:
+        return {"failed": f"the kernel unrolls to a program that is too large: {error}"}, b""
+    except Exception as error:
+        if broken:
+            return {"traced": False}, b""
+        return {"internal": internal_fault(error), "traceback": traceback.format_exc()}, b""
+    return {"traced": True}, data
 
 
 def _place(error: BaseException, kernel: str) -> str:

@@ -34,7 +34,7 @@ from accelopt.kernels.nki.translation.to_nki import to_nki
 from accelopt.sandbox import Limits, Policy, run
 from accelopt.sim import compute, rules, serial
 from accelopt.sim.dialects import DEFAULT_TARGETS, DIALECTS, Dialect, dialect_of, trace_kernel
-from accelopt.sim.errors import KernelError
+from accelopt.sim.errors import InternalError, KernelError, internal_fault
 from accelopt.sim.kernel_text import load, specs_of
 from accelopt.sim.program import Buffer, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.trace import AbstractTensor
@@ -147,8 +147,12 @@ def translate_file(kernel: Path, to: str, arguments: Sequence[Any], seconds: flo
     if "error" in message:
         raise ConfigError(f"{kernel}: {message['error']}")
     size = int(str(message["size"]))
-    program, rest = serial.loads(data[:size], str(kernel)), data[size:]
-    twin = serial.loads(rest, "translation") if rest else None
+    try:
+        program, rest = serial.loads(data[:size], str(kernel)), data[size:]
+        twin = serial.loads(rest, "translation") if rest else None
+    except serial.MalformedProgram as error:
+        said = f"{kernel}: the kernel's process left a damaged program: {error}"
+        raise ConfigError(said) from error
     problems = tuple((int(line), str(said)) for line, said in message["problems"])  # type: ignore[attr-defined]
     found = Rewriting(str(message["source"]), problems, program, twin, str(message["failure"]))
     return _proven(found, arguments)
@@ -195,6 +199,11 @@ def translate_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
     """In the child: the translation and the bytes of both Programs, or what is wrong."""
     try:
         found = rewritten(str(payload["source"]), payload["to"], _specs(payload["arguments"]))
+        first = serial.dumps(found.program)
+        second = b"" if found.twin is None else serial.dumps(found.twin)
+    except InternalError as error:
+        channel.write(json.dumps({"error": internal_fault(error)}).encode() + b"\n")
+        return
     except (ConfigError, KernelError) as error:
         channel.write(json.dumps({"error": str(error)}).encode() + b"\n")
         return
@@ -202,12 +211,9 @@ def translate_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
         said = f"{type(error).__name__}: {error}"
         channel.write(json.dumps({"error": said}).encode() + b"\n")
         return
-    first = serial.dumps(found.program)
     message = {"source": found.source, "problems": found.problems, "failure": found.failure,
                "size": len(first)}  # fmt: skip
-    channel.write(json.dumps(message).encode() + b"\n" + first)
-    if found.twin is not None:
-        channel.write(serial.dumps(found.twin))
+    channel.write(json.dumps(message).encode() + b"\n" + first + second)
 
 
 def _proven(found: Rewriting, arguments: Sequence[Any]) -> Translation:

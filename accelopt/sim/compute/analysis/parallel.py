@@ -17,7 +17,7 @@ from accelopt.sim.compute.analysis.storage import Layout
 from accelopt.sim.compute.analysis.uses import Use, mask_is_aligned
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.mask import Mask
-from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
+from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor
 
 WORTHWHILE = 2_000_000
 """Elements a loop must touch before splitting it pays for waking a thread."""
@@ -27,6 +27,8 @@ BALANCE = 0.8
 
 _ORDERED = frozenset(("random", "dropout", "print", "while"))
 """Instructions whose order across iterations can be observed."""
+_CONTINUES = "reduce"
+"""The reduce_cmd that goes on with what an engine's registers hold."""
 
 
 def loops_to_split(
@@ -39,7 +41,16 @@ def loops_to_split(
     """The outermost loops that may be split over threads and touch enough elements."""
     if threads < 2:
         return frozenset()
-    return frozenset(_choose(program.body, (), uses, layouts, threads, least_work))
+    instructions = [instruction for _, instruction in program.walk()]
+    continued = any(i.attributes.get("reduce_cmd") == _CONTINUES for i in instructions)
+    ordered = {i for i in instructions if i.opcode in _ORDERED or (continued and _accumulates(i))}
+    return frozenset(_choose(program.body, (), uses, layouts, threads, least_work, ordered))
+
+
+def _accumulates(instruction: Instruction) -> bool:
+    """True for an instruction that writes its engine's registers."""
+    command = instruction.attributes.get("reduce_cmd", "idle")
+    return command != "idle" or "reduce_result" in instruction.outputs
 
 
 def _choose(
@@ -49,13 +60,15 @@ def _choose(
     layouts: dict[Tensor, Layout],
     threads: int,
     least_work: int,
+    ordered: set[Instruction],
 ) -> Iterator[Loop]:
     for node in nodes:
         if not isinstance(node, Loop) or _work(node) < least_work:
             continue
-        inner = list(_choose(node.body, (*around, node), uses, layouts, threads, least_work))
+        inside = (*around, node)
+        inner = list(_choose(node.body, inside, uses, layouts, threads, least_work, ordered))
         balanced = _balance(node.variable.trips, threads) >= BALANCE
-        wanted = node.variable.trips > 1 and (balanced or not inner) and not _ordered(node)
+        wanted = node.variable.trips > 1 and (balanced or not inner) and not _has(node, ordered)
         if wanted and independent(node, around, uses, layouts):
             yield node
         else:
@@ -74,15 +87,11 @@ def _work(node: ProgramNode) -> int:
     return work * 16 if node.opcode == "matmul" else work
 
 
-def _ordered(loop: Loop) -> bool:
+def _has(loop: Loop, ordered: set[Instruction]) -> bool:
     """True when some instruction under a loop must run in order."""
-    for node in loop.body:
-        if isinstance(node, Loop):
-            if _ordered(node):
-                return True
-        elif node.opcode in _ORDERED or node.attributes.get("reduce_cmd") in ("reduce", 2):
-            return True
-    return False
+    return any(
+        _has(node, ordered) if isinstance(node, Loop) else node in ordered for node in loop.body
+    )
 
 
 def independent(

@@ -9,7 +9,7 @@ that stay in the cache.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.compute.analysis.history import History
 from accelopt.sim.compute.analysis.regions import normal
 from accelopt.sim.compute.analysis.uses import Use, carried_loops
+from accelopt.sim.errors import InternalError
 from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 
 ALIGNMENT = 64  # bytes of a cache line and of the widest vector register
@@ -28,7 +29,8 @@ class Layout:
     """How one tensor is stored.
 
     `block_strides` are the bytes between blocks along each block dimension, 0 where all share one;
-    `private` are the loops, from the outermost, each iteration of which starts with fresh contents;
+    `private` are the loops, from the outermost, each iteration of which starts with fresh contents:
+    none for a tensor with data or an argument, which the whole program shares;
     `fill` is what fresh contents are, None when nothing can see them; `first` and `last` number the
     top-level nodes that use the tensor.
     """
@@ -52,9 +54,9 @@ def plan(program: Program, uses: dict[Tensor, list[Use]]) -> dict[Tensor, Layout
         result = any(tensor is other for other in program.results)
         if own or result or tensor in program.arguments:
             nodes = [position[use.order] for use in own] or [0]
-            layout = _layout(tensor, own, scopes.get(tensor, ()), result, min(nodes), max(nodes))
             given = tensor in program.arguments or tensor.data is not None
-            layouts[tensor] = replace(layout, fill=None) if given else layout
+            scope = () if given else scopes.get(tensor, ())
+            layouts[tensor] = _layout(tensor, own, scope, given, result, min(nodes), max(nodes))
     return layouts
 
 
@@ -85,13 +87,14 @@ def _layout(
     tensor: Tensor,
     uses: list[Use],
     scope: tuple[Loop, ...],
+    given: bool,
     result: bool,
     first: int,
     last: int,
 ) -> Layout:
     history = History(tensor, uses)
     private, contracted = scope, frozenset[int]()
-    if tensor.buffer.on_chip and uses and not result:
+    if tensor.buffer.on_chip and uses and not given and not result:
         private, contracted = _private(history, scope)
     item = dtypes.stored(tensor.dtype).itemsize
     size = math.prod(tensor.tile_shape) * item
@@ -100,7 +103,7 @@ def _layout(
         kept = dimension not in contracted
         strides.insert(0, size if kept else 0)
         size *= tensor.block_shape[dimension] if kept else 1
-    fill = _fill(history, private, result)
+    fill = None if given else _fill(history, private, result)
     return Layout(tensor, tuple(strides), size, private, fill, first, last)
 
 
@@ -191,46 +194,71 @@ def _fill(history: History, private: tuple[Loop, ...], result: bool) -> float | 
 @dataclass(eq=False)
 class Storage:
     """The memory of one tensor while its program runs. `views` are the memories of accesses that
-    must forget their views when the memory goes."""
+    must forget their views when the memory goes. Whoever asks for memory that is not there meets
+    InternalError: NumPy would make memory of its own, and a pointer would lead anywhere."""
 
     layout: Layout
-    buffer: np.ndarray | None = None
-    pointer: int = 0
     views: list[dict[object, np.ndarray]] = field(default_factory=list)
+    _buffer: np.ndarray | None = None
+    _pointer: int = 0
 
     @property
     def dtype(self) -> np.dtype:
         """The dtype of the arrays that hold the tensor."""
         return dtypes.stored(self.layout.tensor.dtype)
 
+    @property
+    def is_held(self) -> bool:
+        """True while there is memory."""
+        return self._buffer is not None
+
+    @property
+    def buffer(self) -> np.ndarray:
+        """The memory's bytes."""
+        return self._held(self._buffer)
+
+    @property
+    def pointer(self) -> int:
+        """The address of the first byte."""
+        self._held(self._buffer)
+        return self._pointer
+
+    def _held(self, buffer: np.ndarray | None) -> np.ndarray:
+        if buffer is None:
+            tensor = self.layout.tensor
+            raise InternalError(
+                f"'{tensor.name}', declared at {tensor.source}, has no memory where it is used"
+            )
+        return buffer
+
     def allocate(self) -> None:
         """Takes memory, untouched unless fresh contents can be seen."""
-        self.buffer = aligned_bytes(self.layout.size)
-        self.pointer = self.buffer.ctypes.data
+        self._take(aligned_bytes(self.layout.size))
         self.refresh()
 
     def adopt(self, array: np.ndarray) -> None:
         """Uses a C-contiguous array's memory, which must have the tensor's size."""
         if array.nbytes != self.layout.size:
-            raise ValueError(f"{array.nbytes} bytes cannot hold '{self.layout.tensor.name}'")
-        self.buffer = array.reshape(-1).view(np.uint8)
-        self.pointer = self.buffer.ctypes.data
+            raise InternalError(f"{array.nbytes} bytes cannot hold '{self.layout.tensor.name}'")
+        self._take(array.reshape(-1).view(np.uint8))
+
+    def _take(self, buffer: np.ndarray) -> None:
+        self._buffer, self._pointer = buffer, buffer.ctypes.data
 
     def refresh(self) -> None:
         """Starts a new life: the contents become those of fresh memory."""
-        if self.layout.fill is not None and self.buffer is not None:
+        if self.layout.fill is not None:
             held = np.dtype(np.uint8) if dtypes.is_packed(self.dtype) else self.dtype
             self.buffer.view(held).fill(self.layout.fill)
 
     def release(self) -> None:
         """Gives the memory back."""
-        self.buffer = None
+        self._buffer = None
         for memory in self.views:
             memory.clear()
 
     def array(self) -> np.ndarray:
         """All elements, in the tensor's shape."""
-        assert self.buffer is not None
         return self.buffer.view(self.dtype).reshape(self.layout.tensor.shape)
 
 

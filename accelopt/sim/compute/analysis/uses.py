@@ -45,7 +45,7 @@ def _reads_result(instruction: Instruction) -> bool:
     if instruction.opcode in ("copy_predicated", "stream_shuffle"):
         return True
     if instruction.opcode == "dma_copy":
-        return bool(attributes.get("accumulate")) or attributes.get("oob_mode") in (1, "skip")
+        return bool(attributes.get("accumulate")) or attributes.get("oob_mode") == "skip"
     return instruction.opcode == "matmul" and bool(attributes.get("accumulate"))
 
 
@@ -54,7 +54,8 @@ def carried_loops(instruction: Instruction) -> frozenset[int]:
     if instruction.opcode != "loop_reduce":
         return frozenset()
     loops = instruction.attributes["loops"]
-    return frozenset(loops if isinstance(loops, tuple) else (loops,))  # type: ignore[arg-type]
+    assert isinstance(loops, tuple)
+    return frozenset(loops)  # type: ignore[arg-type]
 
 
 def _index_reads(access: Access) -> Iterator[Access]:

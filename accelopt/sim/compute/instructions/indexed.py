@@ -65,9 +65,9 @@ def iota(site: LaneSite) -> Closure:
 def affine_select(site: LaneSite) -> Closure:
     """result = data where the predicate over the tile's axes holds, else a number."""
     predicate = site.attribute("predicate")
-    constraints = list(predicate.constraints) if isinstance(predicate, Mask) else [predicate]
+    assert isinstance(predicate, Mask)
     shape = site.result.shape
-    pattern = Pattern(constraints, shape, site.compile)  # type: ignore[arg-type]
+    pattern = Pattern(list(predicate.constraints), shape, site.compile)
     negate = bool(site.attribute("negate"))
     other = site.operand("on_false", len(shape))
     data = site.values(site.instruction.inputs["data"])

@@ -77,7 +77,7 @@ def memset(site: LaneSite) -> Closure:
 def dma_copy(site: LaneSite) -> Closure:
     """result = source (or result += source), with run-time indices on either side."""
     source, result = site.instruction.inputs["source"], site.result
-    skip = site.attribute("oob_mode") in (1, "skip")
+    skip = site.attribute("oob_mode") == "skip"
     accumulate = site.attribute("accumulate")
     if skip and (source.indirect or result.indirect):
         return _skipping_copy(site, source, result)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from accelopt.sim import dtypes
+from accelopt.sim.compute.analysis.uses import carried_loops
 from accelopt.sim.compute.instructions import arithmetic
 from accelopt.sim.compute.tiles.operands import Closure, Destination, LaneSite, ReadClosure, column
 from accelopt.sim.operators import BITWISE
 
-_COMMANDS = ("idle", "reset", "reduce", "reset_reduce")  # nisa.reduce_cmd 0..3
 PARTITIONS = 128
 
 
@@ -42,13 +42,11 @@ def register_reduction(site: LaneSite, engine: str) -> Callable[[np.ndarray], No
     """Reduces an instruction's result over its free axes into the engine's 128 registers as
     `reduce_cmd` says, and reads them out to `reduce_result`; None when nothing asks for it."""
     output = site.instruction.outputs.get("reduce_result")
-    command = site.attribute("reduce_cmd")
-    if isinstance(command, int) and not isinstance(command, bool):
-        command = _COMMANDS[command]
-    if command in (None, "", "idle"):
-        command = "idle" if output is None else "reset_reduce"
+    command = site.attribute("reduce_cmd", "idle")
     if command == "idle":
-        return None
+        if output is None:
+            return None
+        command = "reset_reduce"
     op = site.text("reduce_op") or "add"
     function = arithmetic.binary(op)
     held = site.lane.accumulators
@@ -115,7 +113,8 @@ def tensor_reduce(site: LaneSite) -> Closure:
 
 def _axes(site: LaneSite) -> tuple[int, ...]:
     axes = site.attribute("axes")
-    return tuple(int(a) for a in axes) if isinstance(axes, tuple) else (int(axes),)  # type: ignore[arg-type]
+    assert isinstance(axes, tuple)
+    return axes  # type: ignore[return-value]
 
 
 def _kept_keys(rank: int, axes: tuple[int, ...], result_rank: int) -> list[int | None]:
@@ -149,8 +148,7 @@ def loop_reduce(site: LaneSite) -> Closure:
     """result = op(result, data); the first iteration of the named loops assigns (S14)."""
     op = site.text("op")
     function = arithmetic.binary(op)
-    loops = site.attribute("loops")
-    ids = loops if isinstance(loops, tuple) else (loops,)
+    ids = carried_loops(site.instruction)
     positions = site.lane.positions
     slots = [slot for variable, slot in site.lane.slots.items() if variable.id in ids]
     read = site.values(column(site.instruction.inputs["data"], len(site.result.shape)))

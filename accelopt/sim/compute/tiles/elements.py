@@ -127,9 +127,7 @@ class Elements:
         )
 
     def _flat(self) -> np.ndarray:
-        buffer = self.site.storage(self.access).buffer
-        assert buffer is not None
-        return buffer.view(dtypes.stored(self.access.dtype))
+        return self.site.storage(self.access).buffer.view(dtypes.stored(self.access.dtype))
 
     def read(self, numbers: np.ndarray) -> np.ndarray:
         """The elements, a new array; anything where the number is -1."""

@@ -161,8 +161,8 @@ def gathered_indices(
         problem = f"{source.tile_shape[0]} partitions are not a multiple of 16"
     elif elements not in (1, 2, 4, 8, 16, 32):
         problem = f"num_elem_per_idx {elements} is not 1, 2, 4, 8, 16 or 32"
-    elif valid > min(slots, 4096):
-        problem = f"{valid} indices a core exceed {min(slots, 4096)}"
+    elif not 0 <= valid <= min(slots, 4096):
+        problem = f"{valid} indices a core are not 0 to {min(slots, 4096)}"
     elif result is not None and math.prod(result.tile_shape[1:]) != valid * elements:
         problem = f"dst {result.shape} does not have {valid * elements} elements a partition"
     elif result is not None and result.dtype != source.dtype:

@@ -15,7 +15,7 @@ from accelopt.sim.nki.isa.checks import ALU_UNARY
 from accelopt.sim.nki.isa.enums import reduce_cmd as commands
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import ACTIVATIONS, op_name
-from accelopt.sim.operators import ARITHMETIC, BINARY, REDUCTIONS
+from accelopt.sim.operators import ARITHMETIC, BINARY, COMBINATIONS
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current
@@ -45,7 +45,7 @@ def activation(
     check("activation", data=source, bias=bias, scale=scale, reduce_res=reduce_res)
     attributes: dict[str, Any] = {"op": name}
     if reduce_op is not None or reduce_res is not None:
-        attributes["reduce_op"] = op_name(reduce_op or "add", REDUCTIONS)
+        attributes["reduce_op"] = op_name(reduce_op or "add", COMBINATIONS)
         attributes["reduce_cmd"] = commands(reduce_cmd).name
         _check_add_on_trn1(attributes["reduce_op"])
     elif commands(reduce_cmd) is not commands.idle:

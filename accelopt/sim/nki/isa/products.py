@@ -45,6 +45,9 @@ def nc_matmul(
         rows, columns = _double_row(rows, columns)
     else:
         check("nc_matmul", stationary=left, moving=right)
+        if mode is not None:
+            mend = f'Leave perf_mode out, or pass "{DOUBLE_ROW}".'
+            fail(KernelValueError("perf_mode", f"perf_mode {mode!r:.40} is not simulated.", mend))
     check_tiling(tuple(tile_position), tuple(tile_size), left, _tiling_problem)
     attributes: dict[str, Any] = {
         "is_stationary_onezero": bool(is_stationary_onezero),
@@ -52,7 +55,7 @@ def nc_matmul(
         "is_transpose": bool(is_transpose),
     }
     if mode is not None:
-        attributes["perf_mode"] = str(mode)
+        attributes["perf_mode"] = DOUBLE_ROW
     return emit(
         "matmul",
         result=new_tile((math.prod(rows), *columns), dtypes.FLOAT32, Buffer.PSUM),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim import dtypes
+from accelopt.sim.attribute_kinds import one_line
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, emit, fail, in_hbm, mask_of, new_tile, refuse, tile
@@ -158,7 +159,10 @@ def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
     if not isinstance(x, TensorView):
         fail(operands.operand_type("x", type(x).__name__))
     current().emit(
-        "print", outputs={}, inputs={"data": x.access()}, attributes={"prefix": str(prefix)}
+        "print",
+        outputs={},
+        inputs={"data": x.access()},
+        attributes={"prefix": one_line(str(prefix))},
     )
 
 

@@ -19,7 +19,7 @@ from accelopt.sim.nki.isa.products import matmul as product
 from accelopt.sim.nki.language import elementwise, movement
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.nki.tokens import op_name
-from accelopt.sim.operators import REDUCTIONS
+from accelopt.sim.operators import COMBINATIONS, REDUCTIONS
 from accelopt.sim.program import Buffer
 from accelopt.sim.tracer import Reduction, current
 
@@ -75,7 +75,7 @@ def loop_reduce(
 ) -> TensorView:
     """The running reduction of x over the named loops; the first iteration assigns (S14)."""
     source = tile(x, "x")
-    name = op_name(op, REDUCTIONS)
+    name = op_name(op, COMBINATIONS)
     indices = loop_indices if isinstance(loop_indices, (list, tuple)) else [loop_indices]
     variables: set[LoopVariable] = set()
     unrolled: set[int] = set()

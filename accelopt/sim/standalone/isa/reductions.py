@@ -195,6 +195,10 @@ def nonzero_with_count(dst: Any, src: Any, index_offset: Any = 0, padding_val: A
         said = f"src has {found} elements a partition and dst {places}, not one more."
         fail(KernelValueError("destination_shape", said))
     attributes: dict[str, Any] = {"offset": int(index_offset), "padding": int(padding_val)}
+    for name, number in attributes.items():
+        if not -(1 << 31) <= number < 1 << 31:
+            said = f"{name} {number} of nonzero_with_count does not fit int32."
+            fail(KernelValueError("nonzero_format", said))
     for first in range(0, source.tile_shape[0], CORE_PARTITIONS):
         core = slice(first, first + 1)
         one = {"data": subscript(source, core)}

@@ -1,6 +1,7 @@
 """The simulated core as a device: what comes back from the child that traces, and what does not."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -149,3 +150,65 @@ def test_a_module_that_is_not_there_is_named_with_what_is_understood(tmp_path):
     kernel.write_text("import triton\n\n\n@triton.jit\ndef kernel(a):\n    return a\n")
     with pytest.raises(KernelFailure, match=r"no module 'triton' .*kernel[.]py:1.*neuronxcc[.]nki"):
         SimulatedDevice("trn1").compile(str(kernel), [TensorArgument((128, 64), "float32")])
+
+
+EMITTING = """
+    import neuronxcc.nki as nki
+    import neuronxcc.nki.language as nl
+    from accelopt.sim.affine import TileAxis, variable
+    from accelopt.sim.mask import Mask
+    from accelopt.sim.tracer import current
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x).access()
+        current().emit("copy", outputs={"result": tile}, inputs={"data": tile}, MORE)
+        nl.store(out, nl.load(x))
+        return out
+"""
+OURS = {
+    "emitting": (
+        'attributes={"unheard_of": 1}',
+        r"accelopt/sim/tracer[.]py:\d+, .*copy has no attribute 'unheard_of' .*kernel[.]py:12",
+    ),
+    "writing": (
+        'attributes={"dtype": "float32"}, engine="a pigeon"',
+        r"accelopt/sim/serial/writing[.]py:\d+, .*no attribute 'value'",
+    ),
+    "reading": (
+        "attributes={}, mask=Mask((variable(TileAxis(-2, 4096)) - 5,))",
+        r"accelopt/sim/serial/reading[.]py:\d+, .*no tile has an axis -2 of 4096",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OURS)
+def test_our_own_faults_are_told_with_their_place_and_blamed_on_nobody_else(
+    compiled, tmp_path, what
+):
+    """Stand-ins for bugs of ours: a kernel that hands the tracer what no front end does."""
+    more, words = OURS[what]
+    with pytest.raises(KernelFailure) as failure:
+        compiled(EMITTING.replace("MORE", more), SHAPE)
+    assert failure.value.status is Status.FAULT
+    said = rf"internal error of AccelOpt at {words}"
+    assert re.match(said, failure.value.message, re.DOTALL), failure.value.message
+    with pytest.raises(KernelFailure, match=said):
+        SimulatedDevice("trn1").survey(str(tmp_path / "kernel.py"), [SHAPE])
+
+
+@pytest.mark.parametrize("program", [b"", b"PK", b"PK\x03\x04 not a program", b"\x80\x04K\x01."])
+def test_bytes_of_a_kernel_that_writes_its_own_are_the_damage_of_its_process(compiled, program):
+    text = f"""
+        import os
+        for descriptor in range(3, 64):
+            try:
+                os.write(descriptor, {b'{"traced": true}' + bytes([10]) + program!r})
+            except OSError:
+                pass
+        os._exit(0)
+    """
+    with pytest.raises(KernelFailure, match="kernel's process left a damaged program") as failure:
+        compiled(text, SHAPE)
+    assert failure.value.status is Status.CRASH

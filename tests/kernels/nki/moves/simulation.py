@@ -4,10 +4,11 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from one_road import execute
 
 from accelopt.kernels.nki.devices.kernel_file import load_kernel
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parse
-from accelopt.sim import compute, rules, timing
+from accelopt.sim import rules, timing
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.trace import AbstractTensor
 
@@ -87,7 +88,7 @@ def program(source, values):
 def run(source, values):
     """The kernel's outputs."""
     tensors = [value for value in values if isinstance(value, np.ndarray)]
-    return compute.execute(program(source, values), tensors)
+    return execute(program(source, values), tensors)
 
 
 def latency_ms(source, shapes):

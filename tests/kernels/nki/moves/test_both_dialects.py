@@ -3,11 +3,11 @@
 import re
 
 import numpy as np
+from one_road import execute
 
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.rewriting import rewrites_in_dialect
-from accelopt.sim import compute
 from accelopt.sim.dialects import dialect_of_source, trace_kernel
 from accelopt.sim.kernel_text import load, specs_of
 
@@ -38,7 +38,7 @@ def test_moves_write_in_the_dialect_they_were_given():
     for action in actions:
         assert dialect_of_source(action.source) == "nki"
         program = trace_kernel(load(action.source, "moved").kernel, [*specs_of([x]), 0.5])
-        [found] = compute.execute(program, [x.copy()])
+        [found] = execute(program, [x.copy()])
         np.testing.assert_allclose(found, x * 0.5 + 1, rtol=1e-6)
 
 

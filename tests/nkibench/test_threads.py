@@ -1,0 +1,35 @@
+"""The machine's processors change no number: every kernel of NKIBench by one thread and by two."""
+
+import numpy as np
+import pytest
+from nkibench_problems import FOLDER, SHAPES, SMALL, files, load, reference
+from one_road import assert_threads_change_nothing
+
+from accelopt.sim.dialects import trace_kernel
+from accelopt.sim.kernel_text import specs_of
+
+DIALECTS = {"neuronxcc": FOLDER, "nki": FOLDER / "nki"}
+
+
+def splits(problem, dialect, sizes=None):
+    """How many loops of the baseline two threads share, for its reference's inputs."""
+    task = reference(problem, sizes)
+    kernel = load(DIALECTS[dialect] / files(problem)[1].relative_to(FOLDER)).kernel
+    np.random.seed(3)
+    given = task.transform_to_nki_inputs(task.get_inputs())
+    program = trace_kernel(kernel, specs_of(given))
+    arrays = [value for value in given if isinstance(value, np.ndarray) and value.ndim]
+    return assert_threads_change_nothing(program, arrays)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("problem", sorted(SHAPES))
+def test_small_sizes(problem, dialect):
+    assert splits(problem, dialect, SMALL[problem]) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("problem", sorted(SHAPES))
+def test_full_sizes(problem, dialect):
+    assert splits(problem, dialect) > 0
