@@ -34,6 +34,13 @@ MENDS = {
 """What stands in the place of keywords that other dialects and releases have."""
 
 
+REPEATED = (
+    "Give them as many elements in each partition: .broadcast repeats an axis of length 1, and "
+    "nisa.tensor_scalar takes one value a partition."
+)
+"""Nothing is repeated by itself (SDK 2.33, nisa.tensor_tensor)."""
+
+
 class Issued:
     """What an instruction returns: something to order others after."""
 
@@ -122,7 +129,7 @@ def alike(name: str, dst: TensorView, **given: TensorView) -> tuple[TensorView, 
     counts = {math.prod(view.tile_shape[1:]) for view in views}
     if len(counts) > 1:
         shapes = {"dst": dst.tile_shape} | {n: view.tile_shape for n, view in given.items()}
-        fail(operands.different_shapes(name, shapes))
+        fail(operands.different_shapes(name, shapes, REPEATED))
     return _in_one_shape(name, views, keep=1)
 
 
