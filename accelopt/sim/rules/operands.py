@@ -129,6 +129,4 @@ def different_shapes(
 ) -> KernelValueError:
     """Operands that must have one shape do not."""
     listed = ", ".join(f"{name}: {shape}" for name, shape in shapes.items())
-    return KernelValueError(
-        "operand_shape", f"operands of {api} differ in shape ({listed}).", mend
-    )
+    return KernelValueError("operand_shape", f"operands of {api} differ in shape ({listed}).", mend)

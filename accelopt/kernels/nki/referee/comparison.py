@@ -258,7 +258,9 @@ def _finite(output: np.ndarray, reference: np.ndarray, where: str) -> Check:
     count = int(wrong.sum())
     if count:
         place = _place(int(np.argmax(wrong)), output.shape)
-        where += f": NaN or infinity, first at {place}: {output[place]:.6g} for {reference[place]:.6g}"
+        where += (
+            f": NaN or infinity, first at {place}: {output[place]:.6g} for {reference[place]:.6g}"
+        )
     return _check("finite values", count == 0, count, 0, where)
 
 
