@@ -63,8 +63,25 @@ MOST_OVER = 1.5
 
 NO_ROWS = "no axis is left that rows could lie along: everything is combined over all of them"
 
+
+class Refused(float):
+    """An infinite time, and the rule that the kernel breaks."""
+
+    reason: str
+
+    def __new__(cls, reason: str) -> Refused:
+        """An infinite number that knows its reason."""
+        made = super().__new__(cls, math.inf)
+        made.reason = reason
+        return made
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Refused, (self.reason,)
+
+
 Times = Callable[[Sequence[str]], Sequence[float]]
-"""The predicted milliseconds of kernels, in order; infinitely many for one that breaks a rule."""
+"""The predicted milliseconds of kernels, in order; infinitely many for one that breaks a rule, as
+`Refused` where it is known which."""
 
 
 class AbstractArgument(NamedTuple):
@@ -77,11 +94,13 @@ class AbstractArgument(NamedTuple):
 
 @dataclass(frozen=True)
 class TimedSchedule:
-    """A schedule with its kernel and its simulated time; infinite where the core refuses it."""
+    """A schedule with its kernel and its simulated time; infinite where the core refuses it, for the
+    reason `refusal`, empty where it is not known."""
 
     schedule: Schedule
     lowered: Lowered
     latency_ms: float
+    refusal: str = ""
 
 
 @dataclass
@@ -94,9 +113,11 @@ class Found:
     refused: dict[str, int] = field(default_factory=dict)
 
 
-def schedules(graph: Graph) -> Iterator[Schedule]:
+def schedules(graph: Graph, refused: dict[str, int] | None = None) -> Iterator[Schedule]:
     """Schedules from which all others are reached by single changes, whether or not the hardware
-    can hold them: each axis that can be rows, with each way to move operands for all of them."""
+    can hold them: each axis that can be rows, with each way to move operands for all of them. Why an
+    axis cannot be rows is counted in `refused`."""
+    refused = {} if refused is None else refused
     if flat_elements(graph):
         for columns in _flat_columns(flat_offsets(graph)):
             for width in sorted({columns, *(min(columns, most) for most in COLUMNS)}):
@@ -105,7 +126,9 @@ def schedules(graph: Graph) -> Iterator[Schedule]:
     for axis in row_axes(graph):
         try:
             plan = Phases(roles_of(graph, axis.name), Schedule(rows=axis.name))
-        except NotLowered:
+        except NotLowered as refusal:
+            reason = f"with rows along {axis.name}: {refusal}"
+            refused[reason] = refused.get(reason, 0) + 1
             continue
         streams = STREAMING if plan.products else STREAMING[:1]
         ways = itertools.product(ROW_TILES, streams, WAYS_ROUND)
@@ -176,11 +199,11 @@ def search(
     graph = graph_of(algorithm)
     found = Found()
     pricing = Pricing(graph, interface, target, found)
-    for schedule in schedules(graph):
+    for schedule in schedules(graph, found.refused):
         pricing.add(schedule)
     if not pricing.priced:
-        reason = max(found.refused, key=lambda text: found.refused[text], default=NO_ROWS)
-        raise NotLowered(reason)
+        raise NotLowered("; ".join(sorted(found.refused, key=found.refused.__getitem__)[::-1][:3])
+                         or NO_ROWS)  # fmt: skip
     pricing.descend()
     if times is not None:
         _look(pricing, times, first, further)
@@ -287,14 +310,14 @@ def varied(pairs: list[tuple[Schedule, Lowered]], most: int) -> list[tuple[Sched
 def _time(times: Times, pairs: list[tuple[Schedule, Lowered]], found: Found) -> None:
     taken = times([lowered.source for _, lowered in pairs])
     found.timed += [
-        TimedSchedule(schedule, lowered, ms)
+        TimedSchedule(schedule, lowered, ms, ms.reason if isinstance(ms, Refused) else "")
         for (schedule, lowered), ms in zip(pairs, taken, strict=True)
     ]
     found.timed.sort(key=lambda timed: timed.latency_ms)
 
 
 def simulated_ms(source: str, arguments: tuple[AbstractArgument, ...], target: str) -> float:
-    """The predicted latency of a kernel that we wrote ourselves; infinite where it breaks a rule.
+    """The predicted latency of a kernel that we wrote ourselves; `Refused` where it breaks a rule.
     Runs in a process of its own: it makes `neuronxcc` the simulated one."""
     from accelopt.hardware import TARGETS
     from accelopt.kernels.nki.devices.kernel_file import load_kernel
@@ -310,8 +333,8 @@ def simulated_ms(source: str, arguments: tuple[AbstractArgument, ...], target: s
             path = Path(folder, "kernel.py")
             path.write_text(source, encoding="utf-8")
             program = trace_kernel(load_kernel(str(path)), given, {}, target=target)
-        if rules.verify(program):
-            return float("inf")
+        if broken := rules.verify(program):
+            return Refused(str(broken[0]))
         return timing.profile(program, TARGETS[target]).latency_ms
-    except KernelError:
-        return float("inf")
+    except KernelError as error:
+        return Refused(str(error))
