@@ -12,7 +12,7 @@ import math
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -60,6 +60,8 @@ NEAR_ENOUGH = 1.02
 MOST_OVER = 1.5
 """Times the best simulated time, beyond which the price of a neighbour is not looked into."""
 
+
+MOST_REASONS = 3
 
 NO_ROWS = "no axis is left that rows could lie along: everything is combined over all of them"
 
@@ -111,6 +113,14 @@ class Found:
     timed: list[TimedSchedule] = field(default_factory=list)
     priced: int = 0
     refused: dict[str, int] = field(default_factory=dict)
+    shortages: dict[str, str] = field(default_factory=dict)
+    """For a resource that schedules were refused for, what the first of them asks of it."""
+
+
+def commonest(refused: Mapping[str, int], shortages: Mapping[str, str] | None = None) -> str:
+    """The reasons that most schedules were refused for, in words; with none, no axis was tried."""
+    most = sorted(refused, key=refused.__getitem__, reverse=True)[:MOST_REASONS]
+    return "; ".join((shortages or {}).get(reason, reason) for reason in most) or NO_ROWS
 
 
 def schedules(graph: Graph, refused: dict[str, int] | None = None) -> Iterator[Schedule]:
@@ -202,8 +212,7 @@ def search(
     for schedule in schedules(graph, found.refused):
         pricing.add(schedule)
     if not pricing.priced:
-        raise NotLowered("; ".join(sorted(found.refused, key=found.refused.__getitem__)[::-1][:3])
-                         or NO_ROWS)  # fmt: skip
+        raise NotLowered(commonest(found.refused, found.shortages))
     pricing.descend()
     if times is not None:
         _look(pricing, times, first, further)
@@ -267,7 +276,10 @@ class Pricing:
         try:
             lowered = lower(self.graph, schedule, self.interface, self.target)
         except (NotLowered, ResourceShort) as refusal:
-            reason = refusal.resource if isinstance(refusal, ResourceShort) else str(refusal)
+            reason = str(refusal)
+            if isinstance(refusal, ResourceShort):
+                self.found.shortages.setdefault(refusal.resource, reason)
+                reason = refusal.resource
             self.found.refused[reason] = self.found.refused.get(reason, 0) + 1
             return None
         except (LookupError, ArithmeticError, AssertionError) as error:  # a bug of ours ends no run
