@@ -17,9 +17,9 @@ import numpy as np
 from accelopt.sim.call_sites import LoopKey
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.conditions import GuardedBody
-from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
+from accelopt.sim.errors import NOWHERE, KernelError, KernelValueError, SourceLine
 from accelopt.sim.folding import fold_assignments
-from accelopt.sim.program import Program
+from accelopt.sim.program import Buffer, Program, Tensor
 from accelopt.sim.rules import control_flow
 from accelopt.sim.tracer import Conventions, NeedsConcrete, Returned, Tracer, recording
 
@@ -29,6 +29,18 @@ class AbstractTensor(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: np.dtype
+
+
+def declare_argument(tracer: Tracer, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+    """The tensor in HBM that an argument is. Raises KernelValueError for one without elements: there
+    is nothing that an instruction could read or write of it."""
+    if 0 in shape:
+        said = f"the argument '{name}' of shape {shape} has no elements."
+        mend = "Give it one element at least in every dimension."
+        raise tracer.blamed(KernelValueError("shape", said, mend))
+    tensor = tracer.declare(shape, dtype, Buffer.HBM, name=name)
+    tracer.arguments.append(tensor)
+    return tensor
 
 
 Record = Callable[[Tracer], Returned]

@@ -274,9 +274,10 @@ def test_migrations_make_exactly_the_tables_of_the_schema(tmp_path):
 
 def test_kernels_of_an_earlier_database_are_called_triton(tmp_path):
     """The language was called `flashinfer` in databases of the first version."""
-    from accelopt.database.connection import MIGRATIONS
     from alembic import command
     from alembic.config import Config
+
+    from accelopt.database.connection import MIGRATIONS
 
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'k.sqlite'}")
     config = Config()

@@ -45,7 +45,8 @@ from accelopt.kernels.nki.referee import leftovers
 from accelopt.kernels.nki.referee.comparison import Gate
 from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.referee.text import allowed, check_text
+from accelopt.kernels.nki.referee.source import PUBLISHED_PRECISION_MESSAGE
+from accelopt.kernels.nki.referee.text import check_text, remedy
 from accelopt.kernels.nki.referee.trials import (
     END,
     EVERY,
@@ -259,7 +260,8 @@ class _Run:
     def _read_source(self) -> None:
         """The rules that need nothing but the text."""
         published = self.request.scrutiny is Scrutiny.PUBLISHED
-        check_text(Path(self.request.kernel), self.precision, published=published)
+        precision = None if self.device.simulated else self.precision
+        check_text(Path(self.request.kernel), precision, published=published)
 
     @functools.cached_property
     def precision(self) -> Precision:
@@ -275,10 +277,13 @@ class _Run:
         words = "low precision in the data path: " + "; ".join(
             f"{use.dtype} ({use.where})" for use in uses
         )
-        if self.request.scrutiny is Scrutiny.PUBLISHED:
+        published = self.request.scrutiny is Scrutiny.PUBLISHED
+        names = [use.dtype for use in uses]
+        if published and (self.precision.formats or not any("float16" in n for n in names)):
             self.notes.append(words)
-        else:
-            raise KernelFailure(Status.REFUSED, words + allowed(self.precision))
+            return
+        said = f"{PUBLISHED_PRECISION_MESSAGE} " if published else ""
+        raise KernelFailure(Status.REFUSED, said + words + remedy(self.precision, names))
 
     def _check_independence(self, executable: CompiledKernel) -> None:
         """What iterations that may run in any order need of each other."""
@@ -387,6 +392,7 @@ class _Run:
         judge = Gate(request.rel_tol, request.scrutiny, rounding, self.precision, agreement)
         verdict = judge.judge(trial, outputs, transformed)
         self.checks += verdict.checks
+        self.notes += [said for said in verdict.undefined if said not in self.notes]
         if verdict.status is not Status.CORRECT:
             raise KernelFailure(verdict.status, verdict.message)
 

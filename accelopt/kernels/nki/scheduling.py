@@ -24,6 +24,7 @@ from accelopt.kernels.nki.lift.planning import (
     computed,
     has_schedule,
 )
+from accelopt.kernels.nki.lift.search import Refused
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.nodes import Action, Node
 from accelopt.store import content_key, write_atomically
@@ -129,8 +130,8 @@ class Scheduling:
             asyncio.run_coroutine_threadsafe(self.inspector.inspect_given(arguments, source), loop)
             for source in sources
         ]
-        found = [inspected.result(THREAD_SECONDS).profile for inspected in asked]
-        return [profile.latency if profile else math.inf for profile in found]
+        found = [inspected.result(THREAD_SECONDS) for inspected in asked]
+        return [f.profile.latency if f.profile else Refused(f.message) for f in found]
 
 
 def _author(node: Node) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelValueError, Unsupported
 from accelopt.sim.instruction_set import ASSIGN
+from accelopt.sim.mask import Mask
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import fail, refuse
+from accelopt.sim.nki.index import broadcast_shapes
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import Instruction, Tensor
 from accelopt.sim.rules import indexing, kernels, operands
@@ -19,7 +22,7 @@ def assign(target: TensorView, value: Any) -> None:
     """Copies a tile or number into a view. HBM is written by nl.store only. Where an instruction's
     mask left its result undefined, the target keeps its elements (S21)."""
     if not target.on_chip:
-        mend = "Use nl.store(dst, value)."
+        mend = "Bring a tile to HBM with nl.store(dst, tile)."
         fail(operands.wrong_memory("destination", repr(target), "SBUF or PSUM", mend))
     check_writable(target)
     if builder.is_number(value):
@@ -112,18 +115,48 @@ def accumulate(target: TensorView, value: Any, op: str) -> TensorView:
 
 
 def fit(value: TensorView, shape: tuple[int, ...]) -> TensorView:
-    """The value with the target's shape: axes of length 1 repeat; the same elements may fall into
-    other free axes."""
-    if value.tile_shape == shape:
+    """The value with the target's shape: axes of length 1 repeat, free axes that it lacks on the right
+    too; the same elements may fall into other free axes."""
+    own = value.tile_shape
+    if own == shape:
         return value
-    if _without_ones(value.tile_shape) == _without_ones(shape):
+    if _without_ones(own) == _without_ones(shape):
         return _moved_axes(value, shape)
+    lacking = len(shape) - len(own)
+    repeats = all(mine in (1, wanted) for mine, wanted in zip(own, shape, strict=False))
+    if lacking > 0 and repeats and value.on_chip:
+        shaped = (*own, *(1,) * lacking), (*value.strides, *(0,) * lacking)
+        padded = value.replaced(shape=shaped[0], strides=shaped[1])
+    else:
+        padded = value
     try:
-        fitted = value.broadcast_to(shape)
+        fitted = padded.broadcast_to(shape)
     except KernelValueError:
         fail(operands.destination_too_small(value.tile_shape, shape))
     fitted.written_mask = value.written_mask
     return fitted
+
+
+def stored(target: TensorView, value: TensorView, mask: Mask) -> tuple[TensorView, TensorView]:
+    """Both sides of a store with one shape. Axes of length 1 may stand elsewhere in HBM, which has no
+    partitions: the target takes the tile's, unless the mask counts along its own."""
+    alike = _without_ones(value.tile_shape) == _without_ones(target.shape)
+    if alike and not target.indirect and not mask.constraints:
+        target = _moved_axes(target, value.tile_shape)
+    return target, fit(value, target.shape)
+
+
+def common_shape(*views: TensorView) -> tuple[int, ...]:
+    """The shape to which tiles of an elementwise operation are repeated. The first axis of each is
+    its partitions, so that free axes are missing on the right (aws-neuron-sdk issue 1138: a tile
+    (P, A) times one of (P, A, B)); where that does not fit, NumPy's rule holds. Raises
+    KernelSyntaxError where neither does."""
+    shapes = [view.tile_shape for view in views]
+    rank = max(map(len, shapes))
+    axes = [set(sizes) - {1} for sizes in itertools.zip_longest(*shapes, fillvalue=1)]
+    if all(len(sizes) <= 1 for sizes in axes) and any(len(s) < rank for s in shapes):
+        return tuple(next(iter(sizes), 1) for sizes in axes)
+    return broadcast_shapes(*shapes, what="tiles")
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -93,6 +93,29 @@ def api(
     return call  # type: ignore[return-value]
 
 
+def named(
+    name: str,
+    function: Callable[..., Any],
+    tolerated: frozenset[str] = TOLERATED,
+    mends: Mapping[str, str] | None = None,
+) -> Callable[..., Any]:
+    """A call that emits nothing, under its public name: refuses unknown and missing arguments."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        known = {k: v for k, v in kwargs.items() if k in signature.parameters or k not in tolerated}
+        try:
+            signature.bind(*args, **known)
+        except TypeError as error:
+            wrong = next((k for k in known if k not in signature.parameters), "")
+            fail(_bad_arguments(call, str(error), (mends or {}).get(wrong, "")))
+        return function(*args, **known)
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
 def _misfit(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Why the arguments do not fit the signature."""
     try:

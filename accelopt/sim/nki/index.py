@@ -307,8 +307,8 @@ def _at_line(error: KernelError) -> KernelError:
     return current().blamed(error)
 
 
-def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """NumPy's rule; KernelSyntaxError when the shapes do not fit."""
+def broadcast_shapes(*shapes: tuple[int, ...], what: str = "indices") -> tuple[int, ...]:
+    """NumPy's rule for `what` has these shapes; KernelSyntaxError when the shapes do not fit."""
     if len(shapes) == 2:
         if not shapes[0] or shapes[0] == shapes[1]:
             return shapes[1]
@@ -318,7 +318,10 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(np.broadcast_shapes(*shapes))
     except ValueError:
         raise _at_line(
-            KernelSyntaxError("index_shapes", f"indices of shapes {shapes} do not broadcast.")
+            KernelSyntaxError(
+                "index_shapes" if what == "indices" else "operand_shape",
+                f"{what} of shapes {' and '.join(map(str, shapes))} do not broadcast.",
+            )
         ) from None
 
 

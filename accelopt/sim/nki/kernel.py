@@ -26,9 +26,9 @@ from accelopt.sim.nki.extremum import kernel_max, kernel_min
 from accelopt.sim.nki.index import TileIndex, number_of
 from accelopt.sim.nki.neuronxcc_tensor import NeuronxccTensor
 from accelopt.sim.nki.tensor import TensorView, whole
-from accelopt.sim.program import Buffer, LoopKind, Program
+from accelopt.sim.program import LoopKind, Program
 from accelopt.sim.rules import kernels
-from accelopt.sim.trace import AbstractTensor, trace
+from accelopt.sim.trace import AbstractTensor, declare_argument, trace
 from accelopt.sim.tracer import Conventions, Returned, Tracer, active
 
 HOST_MODES = frozenset({"baremetal", "benchmark", "profile", "simulation"})
@@ -117,6 +117,10 @@ class Kernel:
         return self.mode in HOST_MODES and not results.returns_something(self.function)
 
 
+TARGETS = ("trn1", "trn2")
+"""Generations that the package neuronxcc.nki compiles for (SDK 2.21 to 2.29)."""
+
+
 def trace_kernel(
     kernel: Kernel | Callable[..., Any],
     args: Sequence[Any],
@@ -131,10 +135,11 @@ def trace_kernel(
     wrapped = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
     function = wrapped.function
     dimensions = tuple(_size(n) for n in (wrapped.grid if grid is None else grid))
-
-    options = wrapped.options
+    options, chosen = wrapped.options, target or wrapped.target
 
     def record(tracer: Tracer) -> Returned:
+        if chosen not in TARGETS:
+            tracer.refuse(kernels.target_without_package(chosen))
         if options.get("enable_stack_allocator") and not options.get(
             "skip_middle_end_transformations"
         ):
@@ -162,7 +167,7 @@ def trace_kernel(
         record,
         name=function.__name__,
         conventions=CONVENTIONS,
-        target=target or wrapped.target,
+        target=chosen,
         source=SourceLine(code.co_filename, code.co_firstlineno),
         report=report,
     )
@@ -274,9 +279,7 @@ def _argument(tracer: Tracer, name: str, value: Any) -> Any:
         if isinstance(value, np.ndarray) and value.ndim == 0:
             return value[()]
         element = parse_dtype(value.dtype)
-        tensor = tracer.declare(tuple(value.shape), element, Buffer.HBM, name=name)
-        tracer.arguments.append(tensor)
-        return whole(tensor)
+        return whole(declare_argument(tracer, name, tuple(value.shape), element))
     if isinstance(value, (list, tuple)):
         items = [_argument(tracer, f"{name}{n}", item) for n, item in enumerate(value)]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)

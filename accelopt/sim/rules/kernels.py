@@ -76,3 +76,12 @@ def no_output() -> KernelError:
         "the kernel has no output.",
         "Return a tensor made with buffer=nl.shared_hbm.",
     )
+
+
+def target_without_package(target: str) -> KernelError:
+    """A kernel of neuronxcc.nki for a generation that came after that package."""
+    return KernelValueError(
+        "target",
+        f"the package neuronxcc.nki does not compile for {target}.",
+        "Trace it for trn1 or trn2, or write it with the package nki (accelopt translate --to nki).",
+    )

@@ -124,9 +124,9 @@ def both_in_psum(api: str, first: str, second: str) -> KernelTypeError:
     )
 
 
-def different_shapes(api: str, shapes: Mapping[str, tuple[int, ...]]) -> KernelValueError:
+def different_shapes(
+    api: str, shapes: Mapping[str, tuple[int, ...]], mend: str = "Make them equal."
+) -> KernelValueError:
     """Operands that must have one shape do not."""
     listed = ", ".join(f"{name}: {shape}" for name, shape in shapes.items())
-    return KernelValueError(
-        "operand_shape", f"operands of {api} differ in shape ({listed}).", "Make them equal."
-    )
+    return KernelValueError("operand_shape", f"operands of {api} differ in shape ({listed}).", mend)

@@ -29,9 +29,17 @@ MENDS = {
     "dst_rmw_op": "Use nisa.dma_compute(dst, srcs, reduce_op) (NKI 0.3).",
     "unique_indices": "Use nisa.dma_compute (NKI 0.3).",
     "use_gpsimd_dma": "Pass dma_engine=nisa.dma_engine.gpsimd_dma (NKI 0.3).",
+    "precise_schedule": "The option is gone: leave it out (NKI 0.3).",
     "lazy_initialization": "Write the tensor with nisa.memset.",
 }
 """What stands in the place of keywords that other dialects and releases have."""
+
+
+REPEATED = (
+    "Give them as many elements in each partition: .broadcast repeats an axis of length 1, and "
+    "nisa.tensor_scalar takes one value a partition."
+)
+"""Nothing is repeated by itself (SDK 2.33, nisa.tensor_tensor)."""
 
 
 class Issued:
@@ -122,7 +130,7 @@ def alike(name: str, dst: TensorView, **given: TensorView) -> tuple[TensorView, 
     counts = {math.prod(view.tile_shape[1:]) for view in views}
     if len(counts) > 1:
         shapes = {"dst": dst.tile_shape} | {n: view.tile_shape for n, view in given.items()}
-        fail(operands.different_shapes(name, shapes))
+        fail(operands.different_shapes(name, shapes, REPEATED))
     return _in_one_shape(name, views, keep=1)
 
 

@@ -12,22 +12,24 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelValueError, Unsupported
 from accelopt.sim.nki.builder import emit, fail
 from accelopt.sim.nki.tensor import TensorView
-from accelopt.sim.program import ProgramNode
+from accelopt.sim.program import ProgramNode, Tensor
 from accelopt.sim.standalone.calls import generation, transferred
+from accelopt.sim.standalone.races import Values, races
 from accelopt.sim.tracer import Tracer, current
 
 
 class Pair:
     """Two cores under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
         self.turn = 0
         self.changed = threading.Condition()
         self.done = [False, False]
@@ -35,7 +37,8 @@ class Pair:
         self.offers: dict[int, tuple[TensorView, TensorView, object]] = {}
         self.begin = 0  # of what both have recorded since they last met, in the outermost body
         self.middle: int | None = None  # where the part of the second core begins
-        self.state: list[tuple[tuple[object, ...], int, int]] = [((0,), 0, 0), ((1,), 0, 0)]
+        self.first = 0  # the core whose part that is
+        self.values = [Values(_Common(tracer)) for _ in range(2)]
 
     def wait_for(self, core: int) -> None:
         """Sleeps until it is this core's turn. Raises _Ended when the other one failed."""
@@ -51,13 +54,32 @@ class Pair:
             self.turn = to
             self.changed.notify_all()
 
-    def arrived(self, nodes: list[ProgramNode]) -> None:
+    def arrived(self, core: int) -> None:
         """One core has come to where both meet, or to its end."""
+        nodes = self.tracer.bodies[0].nodes
         if self.middle is None:
-            self.middle = len(nodes)
+            self.middle, self.first = len(nodes), core
             return
-        nodes[self.begin :] = _side_by_side(nodes[self.begin : self.middle], nodes[self.middle :])
+        parts = nodes[self.begin : self.middle], nodes[self.middle :]
+        uses = [self.values[n].uses(parts[n != self.first]) for n in range(2)]
+        for error in races(uses):
+            self.tracer.refuse(error)
+        for tensor in {**uses[0], **uses[1]}:  # from here on both see what both have written
+            both = hash(tuple(values.held[tensor] for values in self.values))
+            for values in self.values:
+                values.held[tensor] = both
+        nodes[self.begin :] = _side_by_side(*parts)
         self.begin, self.middle = len(nodes), None
+
+
+class _Common(Container[Tensor]):
+    """The tensors that both cores have: the kernel's arguments and those in shared HBM."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+
+    def __contains__(self, tensor: object) -> bool:
+        return tensor in self.tracer.arguments or tensor in self.tracer.shared
 
 
 def _side_by_side(one: list[ProgramNode], other: list[ProgramNode]) -> list[ProgramNode]:
@@ -75,7 +97,7 @@ def run(tracer: Tracer, program: Callable[[int], Any], count: int) -> Any:
     """What core 0 returns, after both (or the only one) have run."""
     if count == 1:
         return program(0)
-    pair = Pair()
+    pair = Pair(tracer)
     tracer.pair = pair
     answers: list[Any] = [None, None]
 
@@ -83,13 +105,13 @@ def run(tracer: Tracer, program: Callable[[int], Any], count: int) -> Any:
         try:
             pair.wait_for(number)
             answers[number] = program(number)
+            pair.arrived(number)
         except _Ended:
             pass
         except BaseException as error:
             pair.failed = pair.failed or error
         finally:
             pair.done[number] = True
-            pair.arrived(tracer.bodies[0].nodes)
             pair.give(1 - number)
 
     threads = [
@@ -135,7 +157,7 @@ def meet(wanted: tuple[int, ...]) -> None:
     if wanted != (0, 1):
         fail(KernelValueError("core_barrier", f"cores {wanted}: only (0, 1) is possible."))
     pair, me = _me("core_barrier")
-    pair.arrived(current().bodies[0].nodes)
+    pair.arrived(me)
     _switch(pair, me, "core_barrier")
 
 
@@ -153,10 +175,11 @@ def exchange(
         said = f"core {me} sends to {send_to} and receives from {receive_from}."
         fail(KernelValueError("sendrecv", said, "Both must be the other core."))
     pair.offers[me] = (source, target, pipe)
-    pair.arrived(current().bodies[0].nodes)
+    pair.arrived(me)
     if 1 - me not in pair.offers:
         _switch(pair, me, "sendrecv")
         return
+    sent_values = [pair.values[n].form(pair.offers[n][0].access()) for n in (0, 1)]
     for sender in (0, 1):
         sent, into = pair.offers[sender][0], pair.offers[1 - sender][1]
         if sent.dtype != into.dtype:
@@ -164,5 +187,6 @@ def exchange(
         into, moved = transferred("sendrecv", into, sent)
         emit("dma_copy", result=into, inputs={"source": moved},
              attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
+        pair.values[1 - sender].write(into.storage, sent_values[sender])
     pair.offers.clear()
     pair.begin = len(current().bodies[0].nodes)

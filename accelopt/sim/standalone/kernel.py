@@ -40,7 +40,7 @@ from accelopt.sim.standalone.counting import BUILTINS, AllLoops
 from accelopt.sim.standalone.formats import element_of
 from accelopt.sim.standalone.language.memories import DEFAULT_TARGET
 from accelopt.sim.standalone.places import with_shared_bytes
-from accelopt.sim.trace import AbstractTensor, trace
+from accelopt.sim.trace import AbstractTensor, declare_argument, trace
 from accelopt.sim.tracer import NeedsConcrete, Returned, Tracer, active
 
 RESTARTS = 8
@@ -251,9 +251,8 @@ def _argument(tracer: Tracer, name: str, value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.ndim == 0:
         return value[()]
     if _is_array(value):
-        tensor = tracer.declare(tuple(value.shape), element_of(value.dtype), Buffer.HBM, name=name)
-        tracer.arguments.append(tensor)
-        return whole(tensor)
+        element = element_of(value.dtype)
+        return whole(declare_argument(tracer, name, tuple(value.shape), element))
     if isinstance(value, (list, tuple)) and not isinstance(value, AbstractTensor):
         items = [_argument(tracer, f"{name}{n}", item) for n, item in enumerate(value)]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)

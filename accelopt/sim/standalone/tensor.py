@@ -105,6 +105,17 @@ class NkiTensor(NeuronxccTensor):
             view = view.replaced(shape=(1,), strides=(1,))
         return view  # type: ignore[return-value]
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """`x[...] = tile`: a copy within on-chip memory, a DMA where one side lies in HBM."""
+        target = self[key]
+        tiles = [view for view in (target, value) if isinstance(view, TensorView)]
+        if len(tiles) == 2 and not all(view.on_chip for view in tiles):
+            from accelopt.sim.standalone.isa.transfers import dma_copy
+
+            dma_copy(target, value)
+        else:
+            super().__setitem__(key, value)
+
     def slice(self, dim: int, start: Any, end: Any, step: int = 1) -> NkiTensor:
         """Elements start to end (exclusive) along one dimension."""
         return self[self._along(dim, slice(start, end, step))]

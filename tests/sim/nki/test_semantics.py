@@ -510,6 +510,102 @@ def test_s27_partitions_broadcast_in_nl_only(kernel_text):
     assert np.allclose(text.run(A), A + A[:1])
 
 
+COLUMN = np.arange(128, dtype=np.float32).reshape(128, 1)
+CUBE = np.random.default_rng(4).normal(size=(128, 4, 8)).astype(np.float32)
+MIDDLE = np.random.default_rng(5).normal(size=(128, 4)).astype(np.float32)
+
+FREE_AXES = {
+    "nisa.tensor_tensor(t, c, nl.add)": CUBE + COLUMN[:, :, None],
+    "nisa.tensor_tensor(c, t, np.subtract)": COLUMN[:, :, None] - CUBE,
+    "nl.multiply(t, c)": CUBE * COLUMN[:, :, None],
+    "nl.subtract(c, t)": COLUMN[:, :, None] - CUBE,
+    "nl.multiply(t, m)": CUBE * MIDDLE[:, :, None],
+    "nl.maximum(m, t)": np.maximum(CUBE, MIDDLE[:, :, None]),
+    "t - m": CUBE - MIDDLE[:, :, None],
+    "nl.where(t > 0, t, m)": np.where(CUBE > 0, CUBE, MIDDLE[:, :, None]),
+    "nisa.tensor_scalar(t, np.add, c)": CUBE + COLUMN[:, :, None],
+    "nisa.activation(nl.relu, t, bias=c)": np.maximum(CUBE + COLUMN[:, :, None], 0),
+}
+
+
+@pytest.mark.parametrize("expression", FREE_AXES)
+def test_free_axes_that_are_missing_on_the_right_are_repeated(kernel_text, expression):
+    """aws-neuron-sdk issue 1138 (a tile (P, A, B) times one of (P, A): the SDK's simulator repeats along
+    the last axis); public convolutions add a column (P, 1) to a tile of three axes."""
+    text = kernel_text(f"""
+        @nki.jit
+        def kernel(a, column, middle):
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            t, c, m = nl.load(a), nl.load(column), nl.load(middle)
+            nl.store(out, {expression})
+            return out
+        """)
+    np.testing.assert_allclose(text.run(CUBE, COLUMN, MIDDLE), FREE_AXES[expression], rtol=1e-6)
+
+
+def test_free_axes_are_repeated_in_place_too(kernel_text):
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a, column, middle):
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            t = nl.load(a)
+            t += nl.load(column)
+            u = nl.ndarray(a.shape, dtype=a.dtype)
+            u[...] = nl.load(middle)
+            nl.store(out, t * u)
+            return out
+        """)
+    expected = (CUBE + COLUMN[:, :, None]) * MIDDLE[:, :, None]
+    np.testing.assert_allclose(text.run(CUBE, COLUMN, MIDDLE), expected, rtol=1e-6)
+
+
+def test_tiles_that_do_not_fit_are_told_as_tiles(kernel_text):
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a, column, middle):
+            return nl.add(nl.load(a), nl.load(middle)[:, 0:3])
+        """)
+    with pytest.raises(KernelError, match=r"tiles of shapes \(128, 4, 8\) and \(128, 3\)"):
+        text.trace(CUBE, COLUMN, MIDDLE)
+
+
+STORES = {
+    "a row into a vector": ("(512,)", "nl.store(out, nl.load(a[0:1, :]))", A[0]),
+    "rows into pieces of a vector": (
+        "(2048,)",
+        "for i in nl.affine_range(4):\n        nl.store(out[i * 512:(i + 1) * 512], nl.load(a[i:i + 1, :]))",
+        A[:4].reshape(-1),
+    ),
+    "a column into a vector": ("(128,)", "nl.store(out, nl.load(a[:, 0:1]))", A[:, 0]),
+    "a column into a row": ("(1, 128)", "nl.store(out, nl.load(a[:, 0:1]))", A[:, :1].T),
+    "a row into a column": ("(512, 1)", "nl.store(out, nl.load(a[0:1, :]))", A[:1].T),
+    "a number": ("(128, 512)", "nl.store(out, 3.0)", np.full((128, 512), 3, np.float32)),
+    "a column, repeated": ("(128, 4)", "nl.store(out, nl.load(a[:, 0:1]))", np.repeat(A[:, :1], 4, 1)),
+    "further axes of length 1": ("(1, 128, 1, 512)", "nl.store(out, nl.load(a))", A.reshape(1, 128, 1, 512)),
+    "a flat index": (
+        "(65536,)",
+        "p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]\n    nl.store(out[p * 512 + f], nl.load(a))",
+        A.reshape(-1),
+    ),
+    "a view of a vector": ("(65536,)", "nl.store(out.reshape((128, 512)), nl.load(a))", A.reshape(-1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_store_takes_every_form_of_its_value(kernel_text, name):
+    """docs (nl.store: a scalar or a tile that fits the destination); HBM has no partition axis, so that
+    axes of length 1 may stand anywhere in it (assumption)."""
+    shape, lines, expected = STORES[name]
+    text = kernel_text(f"""
+@nki.jit
+def kernel(a):
+    out = nl.ndarray({shape}, dtype=a.dtype, buffer=nl.shared_hbm)
+    {lines}
+    return out
+""")
+    assert np.array_equal(text.run(A), expected)
+
+
 def test_s28_reshape_views_the_same_memory(kernel_text):
     """docs (tensor.reshape: a new view, no copy)."""
     text = kernel_text("""

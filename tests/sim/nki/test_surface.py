@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from accelopt.sim.errors import KernelError
 from accelopt.sim.nki import isa, language
 
 RNG = np.random.default_rng(1)
@@ -293,3 +294,51 @@ DOCUMENTED = {
 def test_every_documented_name_is_there(module):
     missing = [name for name in DOCUMENTED[module].split() if not hasattr(module, name)]
     assert not missing
+
+
+RANGES = ["nl.affine_range(2)", "nl.affine_range(start=0, stop=2)", "nl.sequential_range(0, 2, 1)",
+          "nl.affine_range(2, precise_schedule=True)", "nl.static_range(0, stop=2)"]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", RANGES)
+def test_ranges_take_their_bounds_by_position_and_by_name(kernel_text, call):
+    """nki-samples' pipelined_attention.py passes precise_schedule to this dialect's affine_range."""
+    before = f"for i in {call}: w = nl.copy(t)"
+    assert np.array_equal(evaluate(kernel_text, "nl.copy(t)", before=before), X)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            "nl.affine_range(4, unroll=2)",
+            r"affine_range\(\) got an unexpected keyword argument 'unroll'",
+        ),
+        ("nl.sequential_range()", r"sequential_range\(\) missing a required argument: 'start'"),
+        ("nl.static_range(1, 2, 3, 4)", r"static_range\(\) too many positional arguments"),
+        ("nl.add(t)", r"add\(\) missing a required argument: 'y'"),
+    ],
+)
+def test_a_call_that_does_not_fit_is_told_by_its_public_name(kernel_text, call, said):
+    with pytest.raises(KernelError, match=said):
+        kernel_text(KERNEL.format(call="nl.copy(t)", before=call)).trace(X, Y, C)
+
+
+def test_this_package_has_no_trn3(kernel_text):
+    """SDK 2.29: trn3 came with the package nki; neuronxcc.nki knows trn1 and trn2."""
+    text = kernel_text(KERNEL.format(call="nl.copy(t)", before="pass"))
+    with pytest.raises(
+        KernelError, match=r"neuronxcc.nki does not compile for trn3.*translate --to nki"
+    ):
+        text.trace(X, Y, C, target="trn3")
+    text.trace(X, Y, C, target="trn2")
+    product = "nisa.nc_matmul(nl.copy(t, dtype=nl.tfloat32), nl.copy(u, dtype=nl.tfloat32))"
+    with pytest.raises(KernelError, match="'stationary' of nc_matmul on trn2 is tfloat32"):
+        kernel_text(KERNEL.format(call=product, before="pass")).trace(X, Y, C, target="trn2")
+    kernel_text(KERNEL.format(call=product, before="pass")).trace(X, Y, C, target="trn1")
+
+
+def test_an_argument_without_elements_is_told_as_one(kernel_text):
+    """Assumption: no instruction reads or writes nothing, so that there is nothing to compile."""
+    with pytest.raises(KernelError, match=r"the argument 'x' of shape \(0, 64\) has no elements"):
+        kernel_text(KERNEL.format(call="nl.copy(t)", before="pass")).trace(X[:0], Y, C)

@@ -168,23 +168,6 @@ def test_two_cores_meet(nki_text):
         kernel.kernel[3](array)
 
 
-def test_two_cores_run_side_by_side(nki_text):
-    """As the vendor's bwmm_bwd_dropless.py: both cores clear a half first, and then write anywhere."""
-    kernel = nki_text("""
-        @nki.jit
-        def kernel(a):
-            me = nl.program_id(0)
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            zeros = nl.zeros((64, 64), dtype=a.dtype)
-            nisa.dma_copy(dst=out[nl.ds(me * 64, 64), :], src=zeros)
-            for i in range(4):
-                rows = nl.ds((1 - me) * 64 + i * 16, 16)
-                nisa.dma_copy(dst=out[rows, :], src=a[rows, :])
-            return out
-        """)
-    np.testing.assert_array_equal(kernel.kernel[2](A.copy()), A)
-
-
 def test_nonzero_with_count(nki_text):
     """The vendor's example of it (SDK 2.32 `nki.isa.nonzero_with_count`): every 16th partition."""
     kernel = nki_text("""

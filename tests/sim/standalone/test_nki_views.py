@@ -97,3 +97,44 @@ def test_run_time_indices_by_access_pattern(nki_text):
     out, one, same = kernel.run(A, rows)
     assert np.array_equal(out, A[rows[:, 0]]) and np.array_equal(same, out)
     assert np.array_equal(one, A[rows[3, 0] : rows[3, 0] + 16])
+
+
+ASSIGNED = {
+    "column by column": ["for h in nl.affine_range(4):", "    for w in nl.affine_range(16):", "        out[:, h, w] = t[:, h, w]"],
+    "row by row": ["for h in range(4):", "    out[:, h, :] = t[:, h]"],
+    "whole": ["out[...] = t"],
+    "from a function": ["out[:, 0:2] = nl.multiply(t[:, 0:2], 1.0)", "out[:, 2:4] = nl.copy(t[:, 2:4])"],
+    "from HBM to HBM": ["out[0:64] = view[0:64]", "out[64:] = view[64:]"],
+    "from HBM on-chip": ["u = nl.ndarray(t.shape, dtype=a.dtype, buffer=nl.sbuf)", "u[...] = view", "out[...] = u"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASSIGNED)
+def test_an_assignment_is_a_copy_by_dma_where_one_side_lies_in_hbm(nki_text, name):
+    """Kernels of the newer dialect assign to tensors in HBM (the vendor's rope_hf.py writes
+    `q_out[batch, head, a:b] = rotate(...)` in the reference that it gives)."""
+    lines = "".join(f"    {line}\n" for line in ASSIGNED[name])
+    kernel = nki_text(f"""
+@nki.jit
+def kernel(a):
+    view = a.reshape((128, 4, 16))
+    out = nl.ndarray(view.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    t = nl.load(view)
+{lines}    return out
+""")
+    assert np.array_equal(kernel.run(A), A.reshape(128, 4, 16))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("out[:, 0:32] = t", "differ in shape"),
+        ("out[...] = 3.0", "nl.store"),
+        ("out[...] = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.psum)", "tensor_copy first"),
+    ],
+)
+def test_what_no_dma_can_do_is_no_assignment(nki_text, line, said):
+    """SDK 2.33, nisa.dma_copy: as many elements, HBM or SBUF."""
+    text = READ.format(view="t").replace("    nisa.dma_copy(dst=out, src=view)", f"    {line}")
+    with pytest.raises(KernelError, match=said):
+        nki_text(text).trace(A)

@@ -322,8 +322,8 @@ class SimulatedExecutable:
         return data == self.data
 
     def low_precision(self) -> tuple[LowPrecision, ...]:
-        """Narrow formats of tensors, of views of them and of instruction results, each with its
-        first source line."""
+        """Narrow formats of what instructions read and write, and of what they round to on the way,
+        each with its first source line. The arguments' own formats do not count."""
         found: dict[str, str] = {}
         for dtype, where in self._formats():
             name = dtypes.name_of(dtype)
@@ -333,14 +333,14 @@ class SimulatedExecutable:
 
     def _formats(self) -> Iterator[tuple[np.dtype, str]]:
         arguments = set(self.program.arguments)
-        for tensor in self.program.all_tensors():
-            if tensor not in arguments:
-                yield tensor.dtype, f"{tensor.name} at {tensor.source}"
         for _, instruction in self.program.walk():
-            yield from _attribute_formats(instruction)
             for access in (*instruction.outputs.values(), *instruction.inputs.values()):
-                if access.dtype != access.tensor.dtype:  # the same bytes read in another format
-                    yield access.dtype, f"{access.tensor.name} at {instruction.source}"
+                tensor = access.tensor
+                if access.dtype != tensor.dtype:  # the same bytes read in another format
+                    yield access.dtype, f"{tensor.name} at {instruction.source}"
+                elif tensor not in arguments:
+                    yield access.dtype, f"{tensor.name} at {tensor.source}"
+            yield from _attribute_formats(instruction)
 
     def inexact(self) -> tuple[Inexactness, ...]:
         """The Scalar engine's rsqrt, where the target is known to be less exact than IEEE fp32."""

@@ -324,7 +324,8 @@ def _note_reads(expression: Expression, reads: dict[str, dict[GuardedAddress, No
             continue
         seen.add((part, guards))
         if isinstance(part, Read):
-            reads.setdefault(part.array, {})[GuardedAddress(part.indices[0], guards)] = None
+            for address in part.indices[:1]:  # what is one number has none
+                reads.setdefault(part.array, {})[GuardedAddress(address, guards)] = None
         elif isinstance(part, Where):
             waiting.append((part.on_true, (*guards, *part.conditions)))
             otherwise = (

@@ -7,7 +7,7 @@ narrower ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from accelopt.kernels.nki.lift.collective import (
     bn_aggr,
@@ -38,6 +38,7 @@ from accelopt.kernels.nki.lift.reductions import fold
 from accelopt.kernels.nki.lift.site import WriteSite, reshaped
 from accelopt.sim.affine import Affine
 from accelopt.sim.mask import Mask
+from accelopt.sim.nki.isa.checks import KEEP
 from accelopt.sim.program import Instruction
 
 
@@ -71,7 +72,6 @@ _WHY = {
     "sequence_bounds": "it searches for the ends of segments",
     "random": "it draws random numbers",
     "dropout": "it draws random numbers",
-    "stream_shuffle": "it shuffles partitions by a table",
 }
 
 
@@ -107,6 +107,44 @@ def _copy_predicated(site: WriteSite) -> Value:
     if site.instruction.attributes.get("reverse"):
         source, old = old, source
     return apply(values, "select", [predicate, source, old])
+
+
+def _stream_shuffle(site: WriteSite) -> Value:
+    """Each run of the table that counts evenly is a source of its own: a table of one number (a row
+    on all partitions), a rotation or a reversal has one or two."""
+    table = site.instruction.attributes["shuffle_mask"]
+    source, result = site.instruction.inputs["source"], site.instruction.result
+    assert isinstance(table, tuple)
+    rows = [int(str(row)) for row in table]
+    deepest = max((row for row in rows if row != KEEP), default=0)
+    if source.shape[0] < deepest + 1 + (result.shape[0] - 1) // len(rows) * len(rows):
+        raise site.refusal("it shuffles partitions that its source does not have")
+    lane = site.coordinates[0] % len(rows)
+    group = site.coordinates[0] - lane
+    free = reshaped(site.coordinates[1:], result.shape[1:], source.shape[1:])
+    last = min(len(rows), result.shape[0])
+    value: Value | None = None
+    for start, stop, step in reversed(list(_even_runs(rows[:last]))):
+        row = group + lane * step + (rows[start] - start * step)
+        part = site.old() if rows[start] == KEEP else site.read(source, [row, *free])
+        after = lane * -1 + (stop - 1)
+        value = part if value is None else site.reaching.values.where([after], part, value)
+    assert value is not None
+    return value
+
+
+def _even_runs(rows: list[int]) -> Iterator[tuple[int, int, int]]:
+    """The runs of a table of partitions by their begin, their end and the step from each to the next."""
+    start = 0
+    while start < len(rows):
+        step = rows[start + 1] - rows[start] if start + 1 < len(rows) else 0
+        if step and KEEP in rows[start : start + 2]:
+            step = 0
+        stop = start + 1
+        while stop < len(rows) and rows[stop] == rows[start] + step * (stop - start):
+            stop += 1
+        yield start, stop, step
+        start = stop
 
 
 # The Tensor engine.
@@ -198,4 +236,5 @@ _MEANINGS: dict[str, Callable[[WriteSite], Value]] = {
     "iota": _iota,
     "affine_select": _affine_select,
     "range_select": _range_select,
+    "stream_shuffle": _stream_shuffle,
 }

@@ -152,12 +152,14 @@ def _authored(lifted: Lifted, found: Offers) -> Offers:
 
 def _offered(lifted: Lifted, found: Found, target: str) -> Offers:
     offers: list[Offer] = []
+    unwritten = ""
     graph = graph_of(lifted.algorithm)
     for timed in found.timed[:MOST_OFFERED]:
         try:
             kernel = lifted.lowered(timed.schedule, target)
         except NotLowered as refusal:
             if lifted.dialect != "neuronxcc":
+                unwritten = str(refusal)
                 continue
             return Offers(refusal=str(refusal))
         if timed.latency_ms != float("inf"):
@@ -165,4 +167,11 @@ def _offered(lifted: Lifted, found: Found, target: str) -> Offers:
             moved = kernel.price.moved
             offers.append(Offer(timed.schedule, sentence, kernel.source, timed.latency_ms, moved))
     counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
-    return Offers(tuple(offers), "" if offers else "no schedule passes the simulated core", counts)
+    return Offers(tuple(offers), "" if offers else _refusal(found, unwritten), counts)
+
+
+def _refusal(found: Found, unwritten: str) -> str:
+    """Why none of the schedules that were timed is offered."""
+    reasons = (timed.refusal for timed in found.timed[:MOST_OFFERED])
+    reason = next(filter(None, reasons), unwritten or "the reason is not known")
+    return f"the simulated core takes none of the {len(found.timed)} kernels by schedule: {reason}"

@@ -10,7 +10,7 @@ from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered
 from accelopt.kernels.nki.lift.emission.nest import Price
 from accelopt.kernels.nki.lift.lowering import Interface, lower
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
-from accelopt.kernels.nki.lift.search import Times, neighbours, schedules
+from accelopt.kernels.nki.lift.search import Times, commonest, neighbours, schedules
 from accelopt.kernels.nki.moves.propose import busy_shares
 
 MOST_COMPARED = 250
@@ -33,6 +33,7 @@ def own_schedule(
     kernel by schedule."""
     wanted = _measured(metrics)
     seen: dict[Schedule, float] = {}
+    reasons: dict[str, int] = {}
     kernels: dict[str, tuple[Schedule, str]] = {}
 
     def distance(schedule: Schedule) -> float:
@@ -41,13 +42,14 @@ def own_schedule(
                 lowered = lower(graph, schedule, interface, target)
                 seen[schedule] = _distance(wanted, lowered.price)
                 kernels.setdefault(lowered.body, (schedule, lowered.source))
-            except (NotLowered, ResourceShort):
+            except (NotLowered, ResourceShort) as refusal:
                 seen[schedule] = math.inf
+                reasons[str(refusal)] = reasons.get(str(refusal), 0) + 1
         return seen[schedule]
 
-    best = min(schedules(graph), key=distance, default=None)
+    best = min(schedules(graph, reasons), key=distance, default=None)
     if best is None or distance(best) == math.inf:
-        raise NotLowered("no schedule of this algorithm fits the core")
+        raise NotLowered(commonest(reasons))
     while len(seen) < MOST_COMPARED:
         nearer = min(neighbours(graph, best), key=distance, default=best)
         if distance(nearer) >= distance(best):

@@ -12,7 +12,7 @@ import math
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -61,10 +61,29 @@ MOST_OVER = 1.5
 """Times the best simulated time, beyond which the price of a neighbour is not looked into."""
 
 
+MOST_REASONS = 3
+
 NO_ROWS = "no axis is left that rows could lie along: everything is combined over all of them"
 
+
+class Refused(float):
+    """An infinite time, and the rule that the kernel breaks."""
+
+    reason: str
+
+    def __new__(cls, reason: str) -> Refused:
+        """An infinite number that knows its reason."""
+        made = super().__new__(cls, math.inf)
+        made.reason = reason
+        return made
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Refused, (self.reason,)
+
+
 Times = Callable[[Sequence[str]], Sequence[float]]
-"""The predicted milliseconds of kernels, in order; infinitely many for one that breaks a rule."""
+"""The predicted milliseconds of kernels, in order; infinitely many for one that breaks a rule, as
+`Refused` where it is known which."""
 
 
 class AbstractArgument(NamedTuple):
@@ -77,11 +96,13 @@ class AbstractArgument(NamedTuple):
 
 @dataclass(frozen=True)
 class TimedSchedule:
-    """A schedule with its kernel and its simulated time; infinite where the core refuses it."""
+    """A schedule with its kernel and its simulated time; infinite where the core refuses it, for the
+    reason `refusal`, empty where it is not known."""
 
     schedule: Schedule
     lowered: Lowered
     latency_ms: float
+    refusal: str = ""
 
 
 @dataclass
@@ -92,11 +113,21 @@ class Found:
     timed: list[TimedSchedule] = field(default_factory=list)
     priced: int = 0
     refused: dict[str, int] = field(default_factory=dict)
+    shortages: dict[str, str] = field(default_factory=dict)
+    """For a resource that schedules were refused for, what the first of them asks of it."""
 
 
-def schedules(graph: Graph) -> Iterator[Schedule]:
+def commonest(refused: Mapping[str, int], shortages: Mapping[str, str] | None = None) -> str:
+    """The reasons that most schedules were refused for, in words; with none, no axis was tried."""
+    most = sorted(refused, key=refused.__getitem__, reverse=True)[:MOST_REASONS]
+    return "; ".join((shortages or {}).get(reason, reason) for reason in most) or NO_ROWS
+
+
+def schedules(graph: Graph, refused: dict[str, int] | None = None) -> Iterator[Schedule]:
     """Schedules from which all others are reached by single changes, whether or not the hardware
-    can hold them: each axis that can be rows, with each way to move operands for all of them."""
+    can hold them: each axis that can be rows, with each way to move operands for all of them. Why an
+    axis cannot be rows is counted in `refused`."""
+    refused = {} if refused is None else refused
     if flat_elements(graph):
         for columns in _flat_columns(flat_offsets(graph)):
             for width in sorted({columns, *(min(columns, most) for most in COLUMNS)}):
@@ -105,7 +136,9 @@ def schedules(graph: Graph) -> Iterator[Schedule]:
     for axis in row_axes(graph):
         try:
             plan = Phases(roles_of(graph, axis.name), Schedule(rows=axis.name))
-        except NotLowered:
+        except NotLowered as refusal:
+            reason = f"with rows along {axis.name}: {refusal}"
+            refused[reason] = refused.get(reason, 0) + 1
             continue
         streams = STREAMING if plan.products else STREAMING[:1]
         ways = itertools.product(ROW_TILES, streams, WAYS_ROUND)
@@ -176,11 +209,10 @@ def search(
     graph = graph_of(algorithm)
     found = Found()
     pricing = Pricing(graph, interface, target, found)
-    for schedule in schedules(graph):
+    for schedule in schedules(graph, found.refused):
         pricing.add(schedule)
     if not pricing.priced:
-        reason = max(found.refused, key=lambda text: found.refused[text], default=NO_ROWS)
-        raise NotLowered(reason)
+        raise NotLowered(commonest(found.refused, found.shortages))
     pricing.descend()
     if times is not None:
         _look(pricing, times, first, further)
@@ -244,7 +276,10 @@ class Pricing:
         try:
             lowered = lower(self.graph, schedule, self.interface, self.target)
         except (NotLowered, ResourceShort) as refusal:
-            reason = refusal.resource if isinstance(refusal, ResourceShort) else str(refusal)
+            reason = str(refusal)
+            if isinstance(refusal, ResourceShort):
+                self.found.shortages.setdefault(refusal.resource, reason)
+                reason = refusal.resource
             self.found.refused[reason] = self.found.refused.get(reason, 0) + 1
             return None
         except (LookupError, ArithmeticError, AssertionError) as error:  # a bug of ours ends no run
@@ -287,14 +322,14 @@ def varied(pairs: list[tuple[Schedule, Lowered]], most: int) -> list[tuple[Sched
 def _time(times: Times, pairs: list[tuple[Schedule, Lowered]], found: Found) -> None:
     taken = times([lowered.source for _, lowered in pairs])
     found.timed += [
-        TimedSchedule(schedule, lowered, ms)
+        TimedSchedule(schedule, lowered, ms, ms.reason if isinstance(ms, Refused) else "")
         for (schedule, lowered), ms in zip(pairs, taken, strict=True)
     ]
     found.timed.sort(key=lambda timed: timed.latency_ms)
 
 
 def simulated_ms(source: str, arguments: tuple[AbstractArgument, ...], target: str) -> float:
-    """The predicted latency of a kernel that we wrote ourselves; infinite where it breaks a rule.
+    """The predicted latency of a kernel that we wrote ourselves; `Refused` where it breaks a rule.
     Runs in a process of its own: it makes `neuronxcc` the simulated one."""
     from accelopt.hardware import TARGETS
     from accelopt.kernels.nki.devices.kernel_file import load_kernel
@@ -310,8 +345,8 @@ def simulated_ms(source: str, arguments: tuple[AbstractArgument, ...], target: s
             path = Path(folder, "kernel.py")
             path.write_text(source, encoding="utf-8")
             program = trace_kernel(load_kernel(str(path)), given, {}, target=target)
-        if rules.verify(program):
-            return float("inf")
+        if broken := rules.verify(program):
+            return Refused(str(broken[0]))
         return timing.profile(program, TARGETS[target]).latency_ms
-    except KernelError:
-        return float("inf")
+    except KernelError as error:
+        return Refused(str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from accelopt.evaluation import Status
@@ -12,9 +13,10 @@ from accelopt.kernels.nki.referee.surroundings import asks_the_machine
 from accelopt.kernels.wording import words_to_a_model
 
 
-def check_text(kernel: Path, precision: Precision, *, published: bool) -> None:
+def check_text(kernel: Path, precision: Precision | None, *, published: bool) -> None:
     """Raises KernelFailure for a file whose text breaks a rule; `published` leaves all but the
-    published ones out, and words to a model."""
+    published ones out, and words to a model. The text decides on formats only where the device does
+    not see those of the compiled kernel; `precision` is None where it does."""
     try:
         data = kernel.read_bytes()
     except OSError as error:
@@ -30,19 +32,18 @@ def check_text(kernel: Path, precision: Precision, *, published: bool) -> None:
         raise KernelFailure(Status.REFUSED, refusal)
 
 
-def allowed(precision: Precision) -> str:
-    """What a refusal for its precision adds."""
-    return f"; allowed is {precision}" if precision.formats else ""
+def remedy(precision: Precision, formats: Iterable[str]) -> str:
+    """What a refusal for its precision adds: what is allowed, and how more is."""
+    more = ",".join(sorted({*precision.formats, *formats}))
+    return (
+        f"; allowed is {precision}: compute in that, or allow more with --precision {more} or "
+        f'precision = "{more}" in the reference'
+    )
 
 
-def _refusal(text: str, precision: Precision, *, published: bool) -> str:
+def _refusal(text: str, precision: Precision | None, *, published: bool) -> str:
     """Why the text is refused; empty when it is not. Raises SyntaxError and its like where it is not
     Python, whatever else it is."""
-    narrow = [
-        finding
-        for finding in source.narrow_formats(text)
-        if not precision.allows(finding.text.strip('"'))
-    ]
     tampering, asked = source.tampering(text), asks_the_machine(text)
     if words := words_to_a_model(text):
         return f"the text speaks to a language model: {'; '.join(map(str, words))}"
@@ -53,9 +54,16 @@ def _refusal(text: str, precision: Precision, *, published: bool) -> str:
             "a kernel is a function of its arguments' shapes, and this one asks the machine: "
             + "; ".join(map(str, asked))
         )
+    return "" if precision is None else _narrow(text, precision, published=published)
+
+
+def _narrow(text: str, precision: Precision, *, published: bool) -> str:
+    """Why the text is refused for a narrow format that it names; empty when it is not."""
     if not precision.formats and source.published_precision_rule(text):
         return source.PUBLISHED_PRECISION_MESSAGE
-    if narrow and not published:
-        found = "; ".join(map(str, narrow))
-        return f"low precision is used in the program: {found}{allowed(precision)}"
-    return ""
+    found = [(f, f.text.strip('"')) for f in source.narrow_formats(text)]
+    narrow = {str(finding): name for finding, name in found if not precision.allows(name)}
+    if not narrow or published:
+        return ""
+    said = "; ".join(narrow)
+    return f"low precision is used in the program: {said}{remedy(precision, narrow.values())}"

@@ -15,6 +15,7 @@ from accelopt.sim.compute.instructions.reductions import masked, register_reduct
 from accelopt.sim.compute.tiles.addressing import Address
 from accelopt.sim.compute.tiles.operands import Closure, LaneSite, ReadClosure
 from accelopt.sim.compute.tiles.window import Pattern
+from accelopt.sim.errors import KernelIndexError
 from accelopt.sim.mask import Mask
 
 
@@ -143,6 +144,7 @@ def gather(site: LaneSite) -> Closure:
     def read() -> np.ndarray:
         values, places = data(), indices().astype(np.int64)
         rows = values.reshape(values.shape[0], -1)
+        _check_bounds(site, "data", "indices", places, rows.shape[1])
         found = np.take_along_axis(rows, places.reshape(places.shape[0], -1), axis=1)
         result: np.ndarray = found.reshape(places.shape)
         return result
@@ -167,6 +169,7 @@ def local_gather(site: LaneSite) -> Closure:
         for first in range(0, rows.shape[0], 16):
             order = places[first : first + 16].reshape(16, -1).flatten(order="F")
             order = order[: int(valid)] if isinstance(valid, int) else order
+            _check_bounds(site, "source", "index", order, rows.shape[1] - width + 1)
             offsets = (order.astype(np.int64)[:, None] + spread).reshape(-1)
             cores.append(rows[first : first + 16][:, offsets])
         return np.concatenate(cores).reshape(site.result.shape)
@@ -188,6 +191,20 @@ def sequence_bounds(site: LaneSite) -> Closure:
         return bounds.astype(np.float32).reshape(site.result.shape)
 
     return put(site.destination(site.result, None), read, dtypes.stored(site.result.dtype))
+
+
+def _check_bounds(site: LaneSite, operand: str, index: str, places: np.ndarray, bound: int) -> None:
+    """Raises KernelIndexError for indices that are not in 0..bound - 1."""
+    wrong = (places < 0) | (places >= bound)
+    if wrong.any():
+        inputs = site.instruction.inputs
+        raise KernelIndexError(
+            "indirect_index_out_of_bounds",
+            f"the index {int(places[wrong][0])} of '{inputs[index].tensor.name}' is not one of 0 to "
+            f"{bound - 1}, the elements that each partition of '{inputs[operand].tensor.name}' has.",
+            "Keep run-time indices inside of the tile.",
+            site.instruction.source,
+        )
 
 
 def _rows(read: ReadClosure) -> Callable[[], np.ndarray]:

@@ -96,32 +96,52 @@ class Elements:
         start = self._address() // self.access.dtype.itemsize
         numbers = self._grid[window] + start
         wrong: np.ndarray | None = None
+        beyond: list[tuple[np.ndarray, np.ndarray, int]] = []
         for values, stride, size in self._indices:
             index = values()
             numbers = numbers + index * stride
             outside = (index < 0) | (index >= size)
             if outside.any():
                 wrong = outside if wrong is None else wrong | outside
+                beyond.append((index, outside, size))
         total = self._total()
         outside = (numbers < 0) | (numbers >= total)
         if wrong is not None:
             outside = outside | np.broadcast_to(wrong, numbers.shape)
         if outside.any():
             if not skip:
-                self._refuse(numbers, outside if wanted is None else outside & wanted, total)
+                asked = outside if wanted is None else outside & wanted
+                self._refuse(numbers, asked, total, beyond)
             numbers = np.where(outside, -1, numbers)
         return numbers
 
     def _total(self) -> int:
         return self.site.storage(self.access).layout.size // self.access.dtype.itemsize
 
-    def _refuse(self, numbers: np.ndarray, outside: np.ndarray, total: int) -> None:
+    def _refuse(
+        self,
+        numbers: np.ndarray,
+        outside: np.ndarray,
+        total: int,
+        beyond: list[tuple[np.ndarray, np.ndarray, int]],
+    ) -> None:
+        """Raises IndexError with NumPy's words for a flat array, as the SDK's simulator does (2.26.1,
+        its example of out-of-bounds access), because of one that says which index it was; `beyond`
+        are indices, where they are out of range, and their bounds."""
         if not outside.any():
             return
+        name = self.access.tensor.name
         text = f"index {int(numbers[outside][0])} is out of bounds for axis 0 with size {total}"
+        said = f"{text} (elements of '{name}')."
+        for index, wrong, size in beyond:
+            asked = np.broadcast_to(wrong, outside.shape) & outside
+            if asked.any():
+                first = int(np.broadcast_to(index, outside.shape)[asked][0])
+                said = f"the run-time index {first} of '{name}' is not one of 0 to {size - 1}."
+                break
         raise IndexError(text) from KernelIndexError(
             "indirect_index_out_of_bounds",
-            f"{text} (elements of '{self.access.tensor.name}').",
+            said,
             "Keep run-time indices inside of the tensor, or pass oob_mode.skip.",
             self.site.instruction.source,
         )

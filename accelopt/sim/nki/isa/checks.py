@@ -18,6 +18,7 @@ from accelopt.sim.nki.tokens import op_name
 from accelopt.sim.operators import BITWISE
 from accelopt.sim.program import AttributeValue
 from accelopt.sim.rules import operands
+from accelopt.sim.tracer import current
 
 ALU_UNARY = frozenset({"rsqrt", "reciprocal", "abs", "invert", "logical_not"})
 """Unary operators that tensor_scalar takes as op0 or op1; their operand is ignored."""
@@ -45,6 +46,13 @@ def check_format(api_name: str, name: str, view: TensorView, like: TensorView) -
     if view.dtype != like.dtype:
         given, allowed = dtypes.name_of(view.dtype), dtypes.name_of(like.dtype)
         refuse(operands.unsupported_format(api_name, name, given, allowed))
+
+
+def check_stationary(view: TensorView) -> None:
+    """On trn2 the stationary operand of a product is no tfloat32 (issue 36; one source)."""
+    if view.dtype == dtypes.TFLOAT32 and current().target == "trn2":
+        allowed = "float32, bfloat16, float16, float8_e4m3, float8_e5m2 (tfloat32 may be moving)"
+        refuse(operands.unsupported_format("nc_matmul on trn2", "stationary", "tfloat32", allowed))
 
 
 def tensor_scalar_operators(

@@ -9,7 +9,6 @@ from accelopt.sim import dtypes
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, check, column, emit, fail, mask_of, new_tile, refuse, tile
-from accelopt.sim.nki.index import broadcast_shapes
 from accelopt.sim.nki.isa import checks
 from accelopt.sim.nki.isa.checks import ALU_UNARY
 from accelopt.sim.nki.isa.enums import reduce_cmd as commands
@@ -252,7 +251,7 @@ def tensor_tensor(
     check("tensor_tensor", data1=left, data2=right)
     name = op_name(op, BINARY)
     checks.check_bitwise(name, left, right)
-    shape = broadcast_shapes(left.tile_shape, right.tile_shape)
+    shape = assignment.common_shape(left, right)
     promoted = builder.result_dtype(name, dtypes.promote(left.dtype, right.dtype))
     asked = Engine.GPSIMD if name == "power" else engine
     chosen = _engine_for(asked, data1=left, data2=right)

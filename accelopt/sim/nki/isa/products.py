@@ -11,7 +11,7 @@ from accelopt.sim.errors import KernelValueError
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import api, check, emit, fail, mask_of, new_tile, refuse, tile
-from accelopt.sim.nki.isa.checks import check_tiling, double_rows
+from accelopt.sim.nki.isa.checks import check_stationary, check_tiling, double_rows
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import Buffer, Engine
 from accelopt.sim.rules import indexing, shapes
@@ -48,6 +48,7 @@ def nc_matmul(
         if mode is not None:
             mend = f'Leave perf_mode out, or pass "{DOUBLE_ROW}".'
             fail(KernelValueError("perf_mode", f"perf_mode {mode!r:.40} is not simulated.", mend))
+    check_stationary(left)
     check_tiling(tuple(tile_position), tuple(tile_size), left, _tiling_problem)
     attributes: dict[str, Any] = {
         "is_stationary_onezero": bool(is_stationary_onezero),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
-from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.errors import KernelValueError
 from accelopt.sim.loops import KernelRange, StaticRange
-from accelopt.sim.nki.builder import fail
+from accelopt.sim.nki.builder import TOLERATED, fail, named
 from accelopt.sim.nki.index import MeshGridMaker, arange, number_of
 from accelopt.sim.nki.tensor import DynamicSlice
 from accelopt.sim.program import LoopKind
@@ -26,28 +27,28 @@ def ds(start: Any, size: int) -> DynamicSlice:
     return DynamicSlice(start, size)
 
 
-def _bounds(values: tuple[Any, ...]) -> tuple[int, int, int]:
-    if not 1 <= len(values) <= 3:
-        fail(KernelTypeError("arguments", f"a range takes one to three bounds, not {len(values)}."))
-    numbers = [number_of(n) for n in values]
-    if len(numbers) == 1:
-        return 0, numbers[0], 1
-    return numbers[0], numbers[1], numbers[2] if len(numbers) > 2 else 1
+def _range(name: str, made: Callable[[int, int, int], Any], says: str) -> Callable[..., Any]:
+    def function(start: Any, stop: Any = None, step: Any = 1) -> Any:
+        first, last = (0, start) if stop is None else (start, stop)
+        return made(number_of(first), number_of(last), number_of(step))
+
+    function.__doc__ = says
+    return named(name, function, TOLERATED | {"multi_buffer"})
 
 
-def affine_range(*bounds: Any, **_: Any) -> KernelRange:
-    """A loop whose iterations are independent."""
-    return KernelRange(LoopKind.AFFINE, *_bounds(bounds))
+def _loop(kind: LoopKind) -> Callable[[int, int, int], KernelRange]:
+    return lambda start, stop, step: KernelRange(kind, start, stop, step)
 
 
-def sequential_range(*bounds: Any, **_: Any) -> KernelRange:
-    """A loop whose iterations run in order."""
-    return KernelRange(LoopKind.SEQUENTIAL, *_bounds(bounds))
-
-
-def static_range(*bounds: Any, **_: Any) -> StaticRange:
-    """A loop that is unrolled: its index is a Python number."""
-    return StaticRange(*_bounds(bounds))
+affine_range = _range(
+    "affine_range", _loop(LoopKind.AFFINE), "A loop whose iterations are independent."
+)
+sequential_range = _range(
+    "sequential_range", _loop(LoopKind.SEQUENTIAL), "A loop whose iterations run in order."
+)
+static_range = _range(
+    "static_range", StaticRange, "A loop that is unrolled: its index is a Python number."
+)
 
 
 def program_id(axis: int) -> Any:

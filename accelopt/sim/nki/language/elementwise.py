@@ -12,7 +12,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.mask import Mask
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, emit, fail, mask_of, new_tile, tile
-from accelopt.sim.nki.index import TileIndex, broadcast_shapes
+from accelopt.sim.nki.index import TileIndex
 from accelopt.sim.nki.isa import elementwise as instructions
 from accelopt.sim.nki.isa.checks import check_bitwise
 from accelopt.sim.nki.isa.products import in_sbuf
@@ -39,7 +39,7 @@ def binary(op: str, x: Any, y: Any, dtype: Any, mask: Any) -> TensorView:
             tile(operand, "y")
         return with_scalar(op, tile(data, "x"), operand, reverse, element, condition)
     tile(x, "x"), tile(y, "y")
-    shape = broadcast_shapes(x.tile_shape, y.tile_shape)
+    shape = assignment.common_shape(x, y)
     for data, operand, reverse in ((x, y, False), (y, x, True)):
         if data.tile_shape == shape and _is_column(operand, shape):
             return with_scalar(op, data, operand, reverse, element, condition)
@@ -195,7 +195,7 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
     predicate = tile(condition, "condition")
     promoted = dtypes.promote(builder.operand_dtype(x), builder.operand_dtype(y))
     views = [predicate, *(tile(v, n) for v, n in ((x, "x"), (y, "y")) if not builder.is_number(v))]
-    shape = broadcast_shapes(*(view.tile_shape for view in views))
+    shape = assignment.common_shape(*views)
     return emit(
         "select",
         result=new_tile(shape, dtype or promoted),

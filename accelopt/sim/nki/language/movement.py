@@ -62,11 +62,11 @@ def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error)
         builder.check_partitions(target.shape)
         constant = new_tile(target.shape, target.dtype)
         value = emit("memset", result=constant, attributes={"value": builder.number(value)})
-    source = in_sbuf(assignment.fit(tile(value, "value"), target.shape))
+    target, source = assignment.stored(target, tile(value, "value"), condition)
     emit(
         "dma_copy",
         result=target,
-        inputs={"source": source},
+        inputs={"source": in_sbuf(source)},
         mask=condition,
         attributes={"oob_mode": oob_mode(mode).name, "accumulate": None},
     )

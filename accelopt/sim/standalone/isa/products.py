@@ -10,7 +10,7 @@ from accelopt.sim.affine import LoopVariable
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import check, emit, fail, refuse, tile
-from accelopt.sim.nki.isa.checks import check_tiling, double_rows
+from accelopt.sim.nki.isa.checks import check_stationary, check_tiling, double_rows
 from accelopt.sim.nki.tensor import TensorView, reshaped_strides
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
@@ -53,6 +53,7 @@ def nc_matmul(
     else:
         check("nc_matmul", stationary=left, moving=right)
         check_mixed_float32("nc_matmul", stationary=left, moving=right)
+    check_stationary(left)
     check_tiling(tuple(tile_position or ()), tuple(tile_size or ()), left, tiling_problem)
     given = (target.tile_shape[0], math.prod(target.tile_shape[1:]))
     if given != (math.prod(rows), math.prod(columns)):

@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from accelopt.sim.errors import KernelValueError
-from accelopt.sim.nki.builder import fail
+from accelopt.sim.nki.builder import fail, named
 from accelopt.sim.nki.tensor import DynamicSlice
+from accelopt.sim.standalone.calls import MENDS
 from accelopt.sim.standalone.counting import counted
 from accelopt.sim.standalone.registers import dynamic_range, fori_loop, while_loop
 from accelopt.sim.tracer import current
 
-affine_range = sequential_range = static_range = counted
+affine_range, sequential_range, static_range = (
+    named(name, counted, frozenset(), MENDS)
+    for name in ("affine_range", "sequential_range", "static_range")
+)
 
 
 class NKIObject:

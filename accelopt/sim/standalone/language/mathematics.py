@@ -40,11 +40,9 @@ def _binary(name: str) -> Any:
 
     def function(x: Any, y: Any, dtype: Any = None) -> TensorView:
         if isinstance(x, TensorView) and isinstance(y, TensorView) and x.shape != y.shape:
-            mend = "Repeat it with .broadcast or nl.broadcast_to first."
             shapes = {"x": x.shape, "y": y.shape}
-            error = operands.different_shapes(f"nl.{name}", shapes)
-            error.mend = mend
-            fail(error)
+            mend = "Repeat it with .broadcast or nl.broadcast_to first."
+            fail(operands.different_shapes(f"nl.{name}", shapes, mend))
         return inner(x, y, dtype=_of(dtype))  # type: ignore[no-any-return]
 
     return _named(name, function, inner.__doc__)

@@ -17,6 +17,7 @@ from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.lowering import MARK
 from accelopt.kernels.nki.lift.offers import Offer, Offers, actions_of, offered
 from accelopt.kernels.nki.lift.schedule import Schedule
+from accelopt.kernels.nki.lift.search import NO_ROWS, Refused, commonest
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 
 NAIVE = '''
@@ -150,3 +151,51 @@ def test_lifting_ends_in_time_with_the_line_that_it_was_at(tmp_path: Path) -> No
     with pytest.raises(NotLifted, match="within the -1 s of lifting") as refusal:
         lift(program.program, seconds=-1.0)
     assert refusal.value.source.line > 0
+
+
+@pytest.mark.parametrize(
+    ("time", "said"),
+    [
+        (Refused("[err_x] at kernel.py:7: a tile is too long."), "[err_x] at kernel.py:7: a tile is too long."),
+        (float("inf"), "the reason is not known"),
+    ],
+)  # fmt: skip
+def test_why_the_core_takes_no_kernel_by_schedule_is_said(
+    tmp_path: Path, time: float, said: str
+) -> None:
+    path = tmp_path / "naive.py"
+    path.write_text(NAIVE)
+    given = {"x": ParameterFacts((512, 1024), "float32"), "eps": ParameterFacts(())}
+    found = offered(NAIVE, path, given, times=lambda sources: [time] * len(sources))
+    assert not found.offers and found.refusal.endswith(said)
+    assert "the simulated core takes none of the" in found.refusal
+
+
+WHOLE_SUM = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((1, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    row = nl.sum(nl.load(x), axis=1, keepdims=True)
+    nl.store(out, nl.sum(nl.transpose(row), axis=1, keepdims=True))
+    return out
+"""
+
+
+def test_axes_that_cannot_be_rows_keep_their_reasons() -> None:
+    """What was tried and why it was refused, each reason with its axis; nothing is made up."""
+    assert commonest({}) == NO_ROWS
+    said = commonest(
+        {"with rows along m: x is read backwards": 2, "SBUF": 5}, {"SBUF": "t takes 9 of 8"}
+    )
+    assert said == "t takes 9 of 8; with rows along m: x is read backwards"
+
+
+def test_a_sum_of_everything_has_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "whole.py"
+    path.write_text(WHOLE_SUM)
+    found = offered(WHOLE_SUM, path, {"x": ParameterFacts((128, 512), "float32")})
+    assert not found.offers and "combined" in found.refusal

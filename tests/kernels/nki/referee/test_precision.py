@@ -88,12 +88,42 @@ def test_a_kernel_may_compute_in_the_format_of_its_inputs(judged, inputs, out):
 def test_a_format_below_that_of_the_inputs_is_refused_by_name(judged, inputs, middle, named):
     found = judged(inputs, middle=middle)
     assert found.status is Status.REFUSED
-    assert f"{named}; allowed is" in found.message
+    assert f"{named} (" in found.message and "; allowed is" in found.message
 
 
-def test_with_float32_inputs_the_published_rule_holds(judged):
-    found = judged("np.float32", middle="nl.bfloat16")
-    assert (found.status, found.message) == (Status.REFUSED, "Float16 is used in the program.")
+@pytest.mark.parametrize("scrutiny", ["published", "full"])
+def test_with_float32_inputs_the_published_rule_holds_for_the_program(judged, scrutiny):
+    """NKIBench refuses `float16` in a file's text; what it means are the formats that are computed in."""
+    found = judged("np.float32", middle="nl.bfloat16", scrutiny=scrutiny)
+    assert found.status is Status.REFUSED
+    assert found.message.startswith("Float16 is used in the program.") is (scrutiny == "published")
+    assert "bfloat16 (" in found.message and "kernel.py:12" in found.message
+    assert "allowed is float32" in found.message and "--precision bfloat16" in found.message
+
+
+@pytest.mark.parametrize("scrutiny", ["published", "full"])
+@pytest.mark.parametrize(
+    "besides",
+    [
+        "def rounded(x):\n    return nl.copy(x, dtype=nl.bfloat16)\n",
+        'FORMATS = {"narrow": nl.float16, "wide": nl.float32}\n',
+        '"""A kernel that is never in bfloat16."""\n',
+    ],
+    ids=["function", "table", "string"],
+)
+def test_what_the_judged_kernel_does_not_compute_in_is_no_matter(judged, scrutiny, besides):
+    """nki-samples' attention_kernels.py has kernels in float32 and in bfloat16 in one file."""
+    found = judged(
+        "np.float32",
+        scrutiny=scrutiny,
+        text=KERNEL + "\n" + besides.replace("{", "{{").replace("}", "}}"),
+    )
+    assert found.status is Status.CORRECT, found.message
+
+
+def test_a_narrow_tensor_that_nothing_touches_rounds_nothing(judged):
+    unused = KERNEL.replace("    for i", "    nl.ndarray((128, 8), dtype=nl.bfloat16)\n    for i")
+    assert judged("np.float32", text=unused).status is Status.CORRECT
 
 
 def test_the_request_may_allow_more(judged):

@@ -116,8 +116,10 @@ class Windows:
         stride = dict(value.indices[dimension].terms)[axis]
         if len(members) == 1 and stride == 1 and value.padding is None:
             return None
-        if stride < 1 or len(value.indices[dimension].terms) > 1:
-            raise NotLowered(f"{value.array} is read backwards, or along two axes at once")
+        if len(value.indices[dimension].terms) > 1:
+            raise NotLowered(f"one dimension of {value.array} is read along two axes at once")
+        if stride < 1:
+            raise NotLowered(f"{value.array} is read backwards")
         paddings = {v.padding for v in members} - {None}
         if len(paddings) > 1:
             raise NotLowered(f"{value.array} is padded by two numbers")

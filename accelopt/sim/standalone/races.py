@@ -1,0 +1,234 @@
+"""What two cores of a logical core do to the same elements of HBM while nothing orders them.
+
+Between two meetings (nisa.core_barrier, nisa.sendrecv) the cores run as fast as they can (SDK 2.33,
+nisa.core_barrier: "both cores need to consume the tensor after both cores have finished writing"). An
+element that one of them writes and the other reads then has one value or the other. Two writes of
+the same value are harmless: whether it is the same is told by what was computed from what.
+
+A race is told only where the addresses prove it; run-time indices, indices of loops on the device and
+masks are passed over.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Hashable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from accelopt.sim.access import Access, Tensor
+from accelopt.sim.affine import Affine, LoopVariable, Term
+from accelopt.sim.errors import KernelError, KernelValueError
+from accelopt.sim.program import Instruction, Loop, ProgramNode
+
+MOST_RUNS = 1 << 22
+"""Of one core and tensor between two meetings: with more, the tensor is passed over."""
+
+
+class _Use(NamedTuple):
+    """One access of HBM; `value` says what a write puts there, 0 is a read."""
+
+    instruction: Instruction
+    access: Access
+    value: int
+
+
+class _Held(dict[Tensor, int]):
+    """What tensors hold; one that nobody has written yet, by its form and what it begins with."""
+
+    def __init__(self, common: Container[Tensor]) -> None:
+        super().__init__()
+        self._common = common
+
+    def __missing__(self, tensor: Tensor) -> int:
+        known = tensor.id if tensor in self._common else None
+        data = None if tensor.data is None else tensor.data.tobytes()
+        self[tensor] = hash((tensor.shape, tensor.dtype, tensor.fill, data, known))
+        return self[tensor]
+
+
+class Values:
+    """What one core has put into its tensors so far, as numbers: equal ones were computed by the same
+    instructions from the same elements. `common` are the tensors that all cores have."""
+
+    def __init__(self, common: Container[Tensor]) -> None:
+        self.held = _Held(common)
+        self._names: dict[LoopVariable, int] = {}
+
+    def uses(self, nodes: Sequence[ProgramNode]) -> dict[Tensor, list[_Use]]:
+        """The uses of HBM in these nodes, which follow those before, in the order of the program."""
+        found: dict[Tensor, list[_Use]] = defaultdict(list)
+        for instruction in _flat(nodes):
+            inputs, outputs = instruction.inputs, instruction.outputs
+            read = tuple((name, self.form(access)) for name, access in inputs.items())
+            settings = tuple(sorted((k, repr(v)) for k, v in instruction.attributes.items()))
+            for access in inputs.values():
+                found[access.tensor].append(_Use(instruction, access, 0))
+            for name, access in outputs.items():
+                _, *place = self.form(access)
+                value = hash((instruction.opcode, settings, read, name, *place)) or 1
+                self.write(access.tensor, value)
+                found[access.tensor].append(_Use(instruction, access, value))
+        return {tensor: uses for tensor, uses in found.items() if not tensor.buffer.on_chip}
+
+    def write(self, tensor: Tensor, value: Hashable) -> None:
+        """Something is written into a tensor."""
+        self.held[tensor] = hash((self.held[tensor], value))
+
+    def form(self, access: Access) -> tuple[Hashable, ...]:
+        """What a tensor holds, and which of it is taken."""
+        return (
+            self.held[access.tensor],
+            access.shape,
+            access.strides,
+            self._affine(access.offset),
+            tuple(map(self._affine, access.block)),
+            access.dtype,
+            tuple((self.form(i.index), i.stride, i.size) for i in access.indirect),
+        )
+
+    def _affine(self, expression: Affine) -> Hashable:
+        return expression.constant, tuple((self._term(t), f) for t, f in expression.terms)
+
+    def _term(self, term: Term) -> Hashable:
+        """Loops by their order of appearance: those of two cores are no more alike otherwise."""
+        if isinstance(term, LoopVariable):
+            return self._names.setdefault(term, len(self._names)), term.start, term.step, term.trips
+        return term
+
+
+def _flat(nodes: Sequence[ProgramNode]) -> Iterator[Instruction]:
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield from _flat(node.body)
+        else:
+            yield node
+
+
+def races(cores: Sequence[dict[Tensor, list[_Use]]]) -> Iterator[KernelError]:
+    """One error for each tensor of which a core reads or overwrites elements that another one writes;
+    `cores` are their uses since they last met."""
+    for tensor in dict.fromkeys(tensor for uses in cores for tensor in uses):
+        parts = [(core, uses[tensor]) for core, uses in enumerate(cores) if tensor in uses]
+        if len(parts) > 1 and any(use.value for _, uses in parts for use in uses):
+            found = _race(tensor, parts)
+            if found is not None:
+                yield found
+
+
+class _Runs(NamedTuple):
+    """Runs of neighbouring elements, by their first ones and their ends, in units of `_unit`; those of
+    writes, and each with the number of its use."""
+
+    first: np.ndarray
+    end: np.ndarray
+    writes: np.ndarray
+    use: np.ndarray
+
+
+def _race(tensor: Tensor, parts: list[tuple[int, list[_Use]]]) -> KernelError | None:
+    known = [(core, [use for use in uses if _is_known(use)]) for core, uses in parts]
+    unit = min([use.access.dtype.itemsize for _, uses in known for use in uses], default=1)
+    runs = [(core, uses, _runs(uses, unit)) for core, uses in known]
+    for core, uses, own in runs:
+        for other, others, theirs in runs:
+            if core != other and own is not None and theirs is not None and _meet(own, theirs):
+                error = _witness(tensor, (core, uses, own), (other, others, theirs))
+                if error is not None:
+                    return error
+    return None
+
+
+def _is_known(use: _Use) -> bool:
+    access = use.access
+    still = not (access.loop_variables or access.indirect or access.block)
+    return still and not (use.instruction.mask.constraints or access.mask.constraints)
+
+
+def _runs(uses: list[_Use], unit: int) -> _Runs | None:
+    """What the uses reach; None where that is too much to write down."""
+    columns: list[tuple[np.ndarray, int]] = []
+    lengths: list[int] = []
+    total = 0
+    for use in uses:
+        access, size = use.access, use.access.dtype.itemsize // unit
+        length, left = size, []
+        for stride, extent in sorted(
+            (abs(s) * size, n) for s, n in zip(access.strides, access.shape, strict=True) if n > 1
+        ):
+            if stride == length:
+                length *= extent
+            elif stride:
+                left.append((extent, stride))
+        first = np.array([(access.offset.constant + access.tile_reach[0]) * size])
+        for extent, stride in left:
+            first = (first[:, None] + np.arange(extent) * stride).reshape(-1)
+        total += len(first)
+        if total > MOST_RUNS:
+            return None
+        columns.append((first, len(first)))
+        lengths.append(length)
+    if not columns:
+        return None
+    counts = [count for _, count in columns]
+    first = np.concatenate([starts for starts, _ in columns])
+    return _Runs(
+        first,
+        first + np.repeat(lengths, counts),
+        np.repeat([use.value != 0 for use in uses], counts),
+        np.repeat(np.arange(len(uses)), counts),
+    )
+
+
+def _meet(one: _Runs, other: _Runs) -> bool:
+    """True where a write of `one` reaches what `other` uses."""
+    order = np.argsort(one.first[one.writes])
+    first, end = one.first[one.writes][order], one.end[one.writes][order]
+    if not len(first):
+        return False
+    before = np.searchsorted(first, other.end)  # of the writes that begin before a use ends
+    reach = np.maximum.accumulate(end)[np.maximum(before - 1, 0)]
+    return bool(((before > 0) & (reach > other.first)).any())
+
+
+Part = tuple[int, list[_Use], _Runs]
+
+
+def _witness(tensor: Tensor, writing: Part, using: Part) -> KernelError | None:
+    """The first use that races, element by element: `writing` holds the writes."""
+    (core, writes, own), (other, uses, theirs) = writing, using
+    low, high = int(own.first[own.writes].min()), int(own.end[own.writes].max())
+    written = np.full(high - low, -1, np.int32)
+    value = np.zeros(high - low, np.int64)
+    mixed = np.zeros(high - low, bool)
+    for first, end, number in zip(own.first[own.writes], own.end[own.writes],
+                                  own.use[own.writes], strict=True):  # fmt: skip
+        place = slice(int(first) - low, int(end) - low)
+        mixed[place] |= (written[place] >= 0) & (value[place] != writes[number].value)
+        written[place], value[place] = number, writes[number].value
+    same = np.zeros(high - low, bool)  # the using core has put the same there before
+    for first, end, number in zip(theirs.first, theirs.end, theirs.use, strict=True):
+        place = slice(max(int(first) - low, 0), max(int(end) - low, 0))
+        use = uses[number]
+        reached = written[place] >= 0
+        if use.value:
+            wrong = reached & (mixed[place] | (value[place] != use.value))
+            same[place] |= reached & ~wrong
+        else:
+            wrong = reached & ~same[place]
+        if wrong.any():
+            at = place.start + int(np.argmax(wrong))
+            return _error(tensor, (core, writes[written[at]]), (other, use))
+    return None
+
+
+def _error(tensor: Tensor, writer: tuple[int, _Use], user: tuple[int, _Use]) -> KernelError:
+    (core, write), (other, use) = writer, user
+    where, does = use.instruction.source, "overwrites" if use.value else "reads"
+    said = (
+        f"core {other} {does} elements of '{tensor.name}' that core {core} writes at "
+        f"{write.instruction.source}, and no barrier stands between."
+    )
+    mend = f"Let both cores call nisa.core_barrier({tensor.name}, cores=(0, 1)) between them."
+    return KernelValueError("core_race", said, mend, where)

@@ -1,0 +1,80 @@
+"""nc_stream_shuffle as index arithmetic (SDK 2.32: partition p of each 32 takes partition table[p], 255
+keeps it): exact for every table, and in closed form for those that kernels write."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from accelopt.kernels.nki.lift.evaluation import evaluate
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.kernels.nki.lift.notation import algorithm_text
+from accelopt.sim import compute
+from accelopt.sim.dialects import trace_kernel
+from accelopt.sim.kernel_text import load, specs_of
+
+KERNEL = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    t, u = nl.load(a), nl.load(a)
+    nisa.nc_stream_shuffle(dst=u, src=t{part}, shuffle_mask={table})
+    nl.store(out, u)
+    return out
+"""
+TABLES = {
+    "one row": [0] * 32,
+    "rotated": [(n + 1) % 32 for n in range(32)],
+    "backwards": [*range(31, -1, -1)],
+    "pairs": [n ^ 1 for n in range(32)],
+    "groups": [n // 8 * 8 for n in range(32)],
+    "some kept": [255 if n % 3 else n for n in range(32)],
+    "any": [int(n) for n in np.random.default_rng(2).permutation(32)],
+}
+A = np.random.default_rng(1).normal(size=(64, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_of_partitions_is_an_index(name: str) -> None:
+    text = KERNEL.format(part="", table=TABLES[name])
+    program = trace_kernel(load(text, f"{name}.py").kernel, specs_of([A]), target="trn2")
+    (expected,) = compute.execute(program, [A.copy()])
+    (found,) = evaluate(lift(program), {"a": A})
+    assert np.array_equal(found.astype(np.float32), expected)
+
+
+def test_partitions_that_the_source_does_not_have_have_no_algorithm() -> None:
+    text = KERNEL.format(part="[0:16]", table=[*range(32)])
+    program = trace_kernel(load(text, "short.py").kernel, specs_of([A]), target="trn2")
+    with pytest.raises(NotLifted, match="partitions that its source does not have"):
+        lift(program)
+
+
+ROW_ON_ALL_PARTITIONS = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(a, g):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    row, rows = nl.load(g), nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    for q in range(2):
+        nisa.nc_stream_shuffle(dst=rows[q * 32:(q + 1) * 32, :], src=row, shuffle_mask=[0] * 32)
+    nl.store(out, nl.multiply(nl.load(a), rows))
+    return out
+"""
+
+
+def test_a_row_on_all_partitions_has_a_closed_form() -> None:
+    """The idiom of the vendor's stream_shuffle_broadcast (SDK 2.33, kernel utilities)."""
+    text = ROW_ON_ALL_PARTITIONS
+    program = trace_kernel(load(text, "row.py").kernel, specs_of([A, A[:1]]), target="trn2")
+    assert "out[m, n] = a[m, n] * g[n]" in algorithm_text(lift(program))

@@ -1,0 +1,107 @@
+"""What two cores do to the same elements of HBM with no barrier between (SDK 2.33, nisa.core_barrier: all
+cores must reach it "before any can proceed"; it is for cores that write disjoint portions and then
+read what both have written)."""
+
+import numpy as np
+import pytest
+
+from accelopt.sim.errors import KernelError
+
+A = np.random.default_rng(3).normal(size=(128, 512)).astype(np.float32)
+
+HEAD = """
+@nki.jit
+def kernel(a):
+    me = nl.program_id(0)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    part = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    mine, other = nl.ds(me * 64, 64), nl.ds((1 - me) * 64, 64)
+"""
+
+HONEST = {
+    "rows": ["nl.store(out[mine], nl.load(a[mine]))"],
+    "columns": ["nl.store(out[:, nl.ds(me * 256, 256)], nl.load(a[:, nl.ds(me * 256, 256)]))"],
+    "every other column": ["nl.store(out[:, me::2], nl.load(a[:, me::2]))"],
+    "views of the same bytes": [
+        "t = nl.load(a[mine])",
+        "nisa.dma_copy(dst=out.view(nl.int32)[mine], src=t.view(nl.int32))",
+    ],
+    "both the same": ["nl.store(part, nl.load(a))", "nl.store(out, nl.load(part))"],
+    "one alone": ["if me == 0:", "    nl.store(part, nl.load(a))", "    nl.store(out, nl.load(part))"],
+    "read after a barrier": [
+        "nl.store(part[mine], nl.load(a[mine]))",
+        "nisa.core_barrier(part, (0, 1))",
+        "nl.store(out[other], nl.load(part[other]))",
+    ],
+    "both the same from what both wrote": [
+        "nl.store(part[mine], nl.load(a[mine]))",
+        "nisa.core_barrier(part, (0, 1))",
+        "nl.store(out, nl.load(part))",
+    ],
+    "read, barrier, overwritten": [
+        "nl.store(out[mine], nl.load(a[mine]))",
+        "nisa.core_barrier(out, (0, 1))",
+        "t = nl.load(out[other])",
+        "nisa.core_barrier(out, (0, 1))",
+        "nl.store(out[other], t)",
+    ],
+    "memory of its own": [
+        "own = nl.ndarray((64, 512), dtype=a.dtype, buffer=nl.private_hbm)",
+        "nl.store(own, nl.load(a[mine]))",
+        "nl.store(out[mine], nl.load(own))",
+    ],
+    "received, and written to its own place": [
+        "t, got = nl.load(a[mine]), nl.ndarray((64, 512), dtype=a.dtype, buffer=nl.sbuf)",
+        "nisa.sendrecv(src=t, dst=got, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)",
+        "nl.store(out[other], got)",
+    ],
+}  # fmt: skip
+
+RACES = {
+    "reads what the other writes": [
+        "nl.store(part[mine], nl.load(a[mine]))",
+        "nl.store(out[other], nl.load(part[other]))",
+    ],
+    "reads, and the other overwrites": [
+        "nl.store(out[mine], nl.load(a[mine]))",
+        "nisa.core_barrier(out, (0, 1))",
+        "t = nl.load(out[other])",
+        "nl.store(out[mine], nl.multiply(t, 2.0))",
+    ],
+    "both write, each its own": [
+        "nl.store(out, nl.multiply(nl.load(a), 1.0 + me))",
+        "pass",
+    ],
+    "an edge of one column": [
+        "columns = nl.ds(me * 255, 257)",
+        "nl.store(out[:, columns], nl.multiply(nl.load(a[:, columns]), 1.0 + me))",
+    ],
+    "what was received": [
+        "t, got = nl.load(a[mine]), nl.ndarray((64, 512), dtype=a.dtype, buffer=nl.sbuf)",
+        "nisa.sendrecv(src=t, dst=got, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)",
+        "nl.store(out[0:64], got)",
+    ],
+    "cleared by one, filled by the other": [
+        "nl.store(out[mine], nl.zeros((64, 512), dtype=a.dtype))",
+        "nl.store(out[other], nl.load(a[other]))",
+    ],
+}  # fmt: skip
+
+
+def _kernel(nki_text, lines):
+    body = "".join(f"    {line}\n" for line in [*lines, "return out"])
+    return nki_text(HEAD + body)
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_cores_that_keep_apart_are_right(nki_text, name):
+    assert np.array_equal(_kernel(nki_text, HONEST[name]).kernel[2](A.copy()), A)
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_a_race_is_refused_with_both_lines(nki_text, name):
+    text = _kernel(nki_text, RACES[name])
+    with pytest.raises(KernelError, match="no barrier stands between") as refused:
+        text.kernel[2](A.copy())
+    assert refused.value.identifier == "core_race"
+    assert str(refused.value).count(text.file) == 2 and "core_barrier(" in refused.value.mend
