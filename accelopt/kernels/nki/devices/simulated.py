@@ -18,6 +18,7 @@ from accelopt.errors import ConfigError, printable
 from accelopt.evaluation import Status
 from accelopt.hardware import TARGETS, calibrated
 from accelopt.kernels.measurement import TimedRuns
+from accelopt.kernels.nki.devices.kernel_folder import kernel_folder
 from accelopt.kernels.nki.devices.protocol import (
     BACKWARDS,
     Inexactness,
@@ -56,6 +57,7 @@ class Survey(NamedTuple):
 
 TRACING = (
     "accelopt.kernels.nki.devices.tracing",
+    "accelopt.kernels.nki.devices.kernel_file",
     "accelopt.sim.nki",
     "accelopt.sim.dialects",
     "accelopt.sim.nki.kernel",
@@ -164,6 +166,7 @@ class SimulatedDevice:
             f"accelopt.kernels.nki.devices.tracing:{job}",
             {
                 "kernel": kernel,
+                "folder": kernel_folder(Path(kernel)).as_json(),
                 "arguments": arguments,
                 "target": self.target,
                 "seconds": seconds,

@@ -8,6 +8,7 @@ comes to no end leaves its stack instead, as `faulthandler` writes it.
 from __future__ import annotations
 
 import faulthandler
+import functools
 import inspect
 import json
 import re
@@ -18,9 +19,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from accelopt.errors import printable
+from accelopt.kernels.nki.devices.absent_modules import AbsentUse
 from accelopt.kernels.nki.devices.conditions import change
-from accelopt.kernels.nki.devices.kernel_file import NoKernel, load_kernel
+from accelopt.kernels.nki.devices.kernel_file import call_of, load_kernel
 from accelopt.kernels.nki.devices.protocol import KernelArgument, TensorArgument
+from accelopt.kernels.nki.kernel_function import NoKernel
 
 if TYPE_CHECKING:
     from accelopt.sim.errors import KernelError
@@ -118,6 +121,8 @@ def _traced(
         return {"refused": str(error), "traceback": traceback.format_exc()}, b""
     except (NoKernel, UnknownShapes) as error:
         return {"failed": str(error), "unknown_shapes": isinstance(error, UnknownShapes)}, b""
+    except AbsentUse as error:
+        return {"failed": f"{error}{_place(error, kernel)}"}, b""
     except MemoryError as error:
         where = _place(error, kernel)
         traceback.clear_frames(error.__traceback__)  # the answer needs what their variables hold
@@ -150,7 +155,8 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
 
     standin.install(always=True)
     change(int(payload.get("again", 0)))
-    kernel = load_kernel(str(payload["kernel"]))
+    path = str(payload["kernel"])
+    kernel = load_kernel(path, payload["folder"])
     if payload["arguments"] is None:
         arguments = _annotated(kernel)
     else:
@@ -160,7 +166,14 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
             else item
             for item in payload["arguments"]
         ]
-    return trace_kernel(kernel, arguments, {}, target=str(payload["target"]), report=report)
+    called = call_of(kernel, path, arguments)
+    return trace_kernel(
+        called.kernel,
+        called.arguments,
+        called.keywords,
+        target=str(payload["target"]),
+        report=report,
+    )
 
 
 def _annotated(kernel: Any) -> list[Any]:
@@ -170,10 +183,16 @@ def _annotated(kernel: Any) -> list[Any]:
     from accelopt.sim.nki.typing import TensorAnnotation
     from accelopt.sim.trace import AbstractTensor
 
-    function = getattr(kernel, "func", kernel)
+    function = kernel
+    while hasattr(function, "func"):
+        function = function.func
     annotations = annotations_of(function)
     found: list[Any] = []
-    for name, parameter in inspect.signature(function).parameters.items():
+    # Of a functools.partial those that it leaves; of a Kernel `func` is its function.
+    asked = kernel if isinstance(kernel, functools.partial) else function
+    for name, parameter in inspect.signature(asked).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            continue
         annotation = annotations.get(name)
         if isinstance(annotation, TensorAnnotation) and annotation.shape:
             found.append(AbstractTensor(annotation.shape, np.dtype(np.float32)))

@@ -15,7 +15,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue, parameters_of
+from accelopt.kernels.nki.kernel_function import kernel_parameters
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue
 from accelopt.parsing import parse_python
 
 MAKERS = frozenset("ones zeros empty full".split())
@@ -55,7 +56,7 @@ def kernel_arguments(kernel: str, reference: str) -> dict[str, ParameterFacts]:
         name: ParameterFacts(value.shape, value.dtype)
         if isinstance(value, ShapedArray)
         else ParameterFacts((), value=_plain(value))
-        for name, value in zip(parameters_of(kernel), values, strict=False)
+        for name, value in zip(kernel_parameters(kernel), values, strict=False)
     }
 
 
