@@ -41,6 +41,20 @@ def printable(text: str) -> str:
     )
 
 
+QUOTED = "  | "
+"""Begins the lines of a text that is not ours."""
+
+
+def quoted(text: str, *, whole: bool = False) -> str:
+    """What somebody else's code says, for the midst of what we say: without control characters, and
+    with a mark before its further lines, or before all of it, so that none reads as a line of ours."""
+    first, *more = printable(text).split("\n")
+    lines = [line if line.startswith(QUOTED) else f"{QUOTED}{line}" for line in more]
+    if whole:
+        first = first if first.startswith(QUOTED) else f"{QUOTED}{first}"
+    return "\n".join([first, *lines])
+
+
 def reason(error: Exception) -> str:
     """Why a file cannot be used, without its name."""
     if isinstance(error, OSError):

@@ -19,7 +19,7 @@ from accelopt.cli.kernel_file import (
 from accelopt.cli.options import Shared, with_shared_options
 from accelopt.cli.report import REPORT
 from accelopt.cli.session import device_of, hold_session, result_rows
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, printable
 from accelopt.evaluation import Case
 from accelopt.kernels.gpu.cases import case_of
 from accelopt.kernels.language import LANGUAGES
@@ -167,7 +167,7 @@ def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
         place = folder / outcome.start.case.case_name
         write_atomically(place / "reproduce.txt", text)
         unchanged = f"No change.{NO_RULE if by_rule else ''}"
-        difference = (place / "best.diff").read_text()
+        difference = printable((place / "best.diff").read_text())
         screen.print(difference or unchanged, markup=False, highlight=False, soft_wrap=True)
         if why := outcome.before.unscheduled:
             said = f"No kernel by schedule{f' for {name}' if name else ''}: {why}."

@@ -33,8 +33,8 @@ class KernelFunction:
     """The function of a kernel. `entry` is the module's name for what is called, `path` the names of
     the functions around `definition` and its own, `grid` its launch as the text says it (empty where
     there is none). `bound` are parameters with the text of a value that functools.partial gave them.
-    With `host`, a plain function launches the kernel: `parameters` are those that the host's own are
-    passed to, in the host's order."""
+    With `host`, a plain function launches the kernel, and passes so many (`passed`) of its own
+    parameters on."""
 
     entry: str
     path: tuple[str, ...]
@@ -42,6 +42,7 @@ class KernelFunction:
     grid: str = ""
     bound: Mapping[str, str] = field(default_factory=dict)
     host: str = ""
+    passed: int | None = None
 
     @property
     def name(self) -> str:
@@ -58,7 +59,8 @@ class KernelFunction:
     def parameters(self) -> tuple[str, ...]:
         """The parameters that a caller gives by position."""
         own = self.definition.args
-        return tuple(a.arg for a in (*own.posonlyargs, *own.args) if a.arg not in self.bound)
+        names = [a.arg for a in (*own.posonlyargs, *own.args) if a.arg not in self.bound]
+        return tuple(names[: self.passed])
 
 
 def kernel_function(source: str) -> KernelFunction:
@@ -108,9 +110,10 @@ def chosen(names: Mapping[str, Any], source: str) -> Any:
 
 
 def host_launch(source: str, name: str) -> bool:
-    """Whether the file's function of this name is a plain one that launches a kernel's grid."""
-    definition = _Module(_tree(source)).bindings.get(name)
-    return isinstance(definition, ast.FunctionDef) and _launched(definition) is not None
+    """Whether the file's function of this name is a plain one that launches a kernel."""
+    module = _Module(_tree(source))
+    definition = module.bindings.get(name)
+    return isinstance(definition, ast.FunctionDef) and _launched(definition, module) is not None
 
 
 def _is_kernel(value: object, module: object) -> bool:
@@ -171,7 +174,7 @@ class _Module:
         value = self.bindings[entry]
         start = KernelFunction(entry, (entry,), _NOTHING)
         if isinstance(value, ast.FunctionDef):
-            launch = _launched(value)
+            launch = _launched(value, self)
             if launch is not None:
                 return self._hosted(value, launch, replace(start, host=entry))
         return self._resolved(value, start, (self.bindings,), (), frozenset())
@@ -187,7 +190,7 @@ class _Module:
                 f"{host.name} does not pass its own parameters to {found.name} in their order: write "
                 f"a line `kernel = {ast.unparse(launch.func)}`, with numbers in the grid"
             )
-        return found
+        return replace(found, passed=len(given))
 
     def _resolved(
         self,
@@ -283,7 +286,7 @@ def _entry(module: _Module) -> str:
         name
         for name, value in module.bindings.items()
         if isinstance(value, ast.FunctionDef) and not name.startswith(("_", "test"))
-        and _launched(value) is not None
+        and _launched(value, module) is not None
     ]  # fmt: skip
     if len(free) == 1:
         launching = [host for host in hosts if free[0] in _names(module.bindings[host])]
@@ -398,14 +401,24 @@ def _returned(function: ast.FunctionDef) -> Iterator[ast.expr]:
             yield node.value
 
 
-def _launched(function: ast.FunctionDef) -> ast.Call | None:
-    """The launch of a grid that a plain function returns the result of; None where it does not."""
-    if function.decorator_list or not (function.args.args or function.args.posonlyargs):
+def _launched(function: ast.FunctionDef, module: _Module) -> ast.Call | None:
+    """The launch that a plain function returns the result of: of a grid, or of a kernel with nothing
+    done but to call it; None where it does not."""
+    own = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    if function.decorator_list or not own:
         return None
     values = dict(_bound(function.body))
+    body = function.body[ast.get_docstring(function) is not None :]
     for value in _returned(function):
         given = values.get(value.id) if isinstance(value, ast.Name) else value
-        if isinstance(given, ast.Call) and isinstance(given.func, ast.Subscript):
+        if not isinstance(given, ast.Call):
+            return None
+        if isinstance(given.func, ast.Subscript):
+            return given
+        called = module.bindings.get(given.func.id) if isinstance(given.func, ast.Name) else None
+        alone = len(body) == 1 + isinstance(value, ast.Name) and not given.keywords
+        passed = [a.id if isinstance(a, ast.Name) else "" for a in given.args]
+        if called is not None and alone and passed == own and _makes_a_kernel(called, module):
             return given
     return None
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.errors import ConfigError, printable
+from accelopt.errors import ConfigError, quoted
 from accelopt.evaluation import Status
 from accelopt.hardware import TARGETS, calibrated
 from accelopt.kernels.measurement import TimedRuns
@@ -247,7 +247,7 @@ def _check_arguments(
 
 def _violation(kernel: str, *row: object) -> KernelError:
     """A KernelError from the texts, file and line that an untrusted child tells."""
-    identifier, message, mend, file, line = (printable(str(value)) for value in row)
+    identifier, message, mend, file, line = (" ".join(quoted(str(v)).split("\n")) for v in row)
     source = SourceLine(file, int(line)) if file == kernel else NOWHERE
     return KernelError(identifier, message, mend, source)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from accelopt.errors import printable
+from accelopt.errors import printable, quoted
 from accelopt.kernels.nki.devices.absent_modules import AbsentUse
 from accelopt.kernels.nki.devices.conditions import change
 from accelopt.kernels.nki.devices.kernel_file import call_of, load_kernel
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MAX_ERROR_CHARACTERS = 20_000
 
+_SENTENCES = ("error", "failed", "failure", "refused")
 _STACK = b"Timeout ("
 _STACK_LINE = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in ', re.MULTILINE)
 
@@ -50,7 +51,8 @@ def arguments_to_json(arguments: Sequence[KernelArgument]) -> list[object]:
 
 
 def read_message(line: bytes) -> dict[str, object] | None:
-    """The JSON object that a child's first line should be, or None. Its texts are made printable."""
+    """The JSON object that a child's first line should be, or None. Its texts are made printable; of
+    what it says in sentences, no line can be taken for one of ours."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -58,7 +60,10 @@ def read_message(line: bytes) -> dict[str, object] | None:
     if not isinstance(message, dict):
         return None
     return {
-        key: printable(value) if isinstance(value, str) else value for key, value in message.items()
+        key: (quoted if key in _SENTENCES else printable)(value)
+        if isinstance(value, str)
+        else value
+        for key, value in message.items()
     }
 
 

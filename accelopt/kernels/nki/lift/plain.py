@@ -75,7 +75,7 @@ def plain_arguments(source: str, given: Mapping[str, ParameterFacts]) -> PlainAr
         if name in given or name in kernel.bound:
             continue
         value = _literal(default)
-        if positional and not texts and isinstance(value, _PLAIN):
+        if positional and name in kernel.parameters and not texts and isinstance(value, _PLAIN):
             facts[name] = ParameterFacts((), value=value)
         else:
             texts[name] = ast.unparse(default)

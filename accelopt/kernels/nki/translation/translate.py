@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 import libcst as cst
 import numpy as np
 
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, quoted
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices.kernel_folder import importer_of, kernel_folder
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
@@ -152,7 +152,7 @@ def translate_file(kernel: Path, to: str, arguments: Sequence[Any], seconds: flo
     size = int(str(message["size"]))
     program, rest = serial.loads(data[:size], str(kernel)), data[size:]
     twin = serial.loads(rest, "translation") if rest else None
-    problems = tuple((int(line), str(said)) for line, said in message["problems"])  # type: ignore[attr-defined]
+    problems = tuple((int(line), quoted(str(said))) for line, said in message["problems"])  # type: ignore[attr-defined]
     found = Rewriting(str(message["source"]), problems, program, twin, str(message["failure"]))
     return _proven(found, arguments)
 
