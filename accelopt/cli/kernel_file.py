@@ -12,9 +12,10 @@ import typer
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.calibration.machine import read_machine
+from accelopt.kernels.nki.devices.kernel_folder import kernel_folder
 from accelopt.report.simulation import as_given, simulate
 from accelopt.sim import timing
-from accelopt.sim.dialects import DEFAULT_TARGETS, dialect_of_source
+from accelopt.sim.dialects import DEFAULT_TARGETS, imported_dialect
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
 ReferenceOption = Annotated[
@@ -50,11 +51,14 @@ def existing(path: Path) -> Path:
 
 
 def default_target(kernel: Path) -> str:
-    """The generation that kernels of this file's dialect are written for."""
+    """The generation that kernels of this file's dialect are written for: that which it imports, or
+    what it imports of its folder."""
     try:
-        return DEFAULT_TARGETS[dialect_of_source(kernel.read_text(encoding="utf-8"))]
+        text = kernel.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return DEFAULT_TARGETS["neuronxcc"]
+    texts = (text, *(module.text for module in kernel_folder(kernel, text).modules.values()))
+    return DEFAULT_TARGETS[next(filter(None, map(imported_dialect, texts)), "neuronxcc")]
 
 
 def known(target: str) -> str:

@@ -12,8 +12,7 @@ from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.devices.kernel_folder import KernelFolder, kernel_folder
 from accelopt.kernels.nki.inspection import WHAT_IF, Briefing, brief_call, inspection_call
-from accelopt.kernels.nki.kernel_function import kernel_parameters
-from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
+from accelopt.kernels.nki.moves.reading.shapes import by_parameter, kernel_arguments
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue
 from accelopt.kernels.nki.placeless import without_places
 from accelopt.kernels.nki.requests import made_arguments
@@ -97,7 +96,7 @@ class Inspector:
         with self._making:
             if reference not in self._made:
                 self._made[reference] = _made_arguments(Path(case.task))
-            return dict(zip(kernel_parameters(source), self._made[reference], strict=False))
+            return by_parameter(source, self._made[reference])
 
     def write(self, case: Case, source: str, name: str = "") -> Path:
         """The source as a file of the run's folder, called by its content unless it has a name. What

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from accelopt.parsing import parse_python
 from accelopt.sim.call_sites import running_line
+from accelopt.sim.errors import UNDERSTOOD
 from accelopt.sim.tracer import active
 
 _VENDOR = ("nki", "neuronxcc")  # these say themselves what they have
@@ -121,8 +122,9 @@ class AbsentModule(ModuleType):
 
 
 class AbsentImporter(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """The last finder: what no other finds and one of the kernel's `files` imports is absent. Other
-    packages' imports, and those whose failure the file expects (`try: import torch`), fail as ever."""
+    """The last finder: what no other finds and an import statement of one of the kernel's `files` names
+    is absent. Other packages' imports, those by a call, and those whose failure the file expects
+    (`try: import torch`), fail as ever."""
 
     def __init__(self, files: frozenset[str]) -> None:
         self.files = files
@@ -132,7 +134,7 @@ class AbsentImporter(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if name.partition(".")[0] in _VENDOR:
             return None
         place = running_line()
-        if place.file not in self.files or _is_expected(place.file, place.line):
+        if place.file not in self.files or not _stands_in(place.file, place.line):
             return None
         return ModuleSpec(name, self, is_package=True)
 
@@ -145,13 +147,17 @@ class AbsentImporter(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 @lru_cache(maxsize=4096)
-def _is_expected(file: str, line: int) -> bool:
-    """Whether the import at a line stands in a `try` that catches its failure."""
+def _stands_in(file: str, line: int) -> bool:
+    """Whether there is an import statement at a line, and no `try` around it that catches its
+    failure."""
     try:
         tree = parse_python("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    return any(
+    statements = (n for n in ast.walk(tree) if isinstance(n, (ast.Import, ast.ImportFrom)))
+    if not any(node.lineno <= line <= (node.end_lineno or 0) for node in statements):
+        return False
+    return not any(
         node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
         and any(_catches(handler) for handler in node.handlers)
         for node in ast.walk(tree)
@@ -178,6 +184,6 @@ def _refuse_in_trace(name: str) -> None:
 def _refuse(name: str) -> NoReturn:
     package = name.partition(".")[0]
     raise AbsentUse(
-        f"the kernel uses {name}, and {package} is neither installed nor in the kernel's folder: what a "
-        "trace uses is NKI, NumPy, Python's own modules and files of that folder"
+        f"the kernel uses {name}, and {package} is neither installed nor in the kernel's folder. "
+        f"{UNDERSTOOD}"
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from accelopt.errors import ConfigError, quoted
 from accelopt.evaluation import Status
 from accelopt.hardware import TARGETS, calibrated
 from accelopt.kernels.measurement import TimedRuns
-from accelopt.kernels.nki.devices.kernel_folder import kernel_folder
+from accelopt.kernels.nki.devices.kernel_folder import files_of, kernel_folder
 from accelopt.kernels.nki.devices.protocol import (
     BACKWARDS,
     Inexactness,
@@ -141,7 +141,8 @@ class SimulatedDevice:
             raise ConfigError(str(message["failed"]))
         try:
             told = message["violations"]
-            violations = [_violation(kernel, *row) for row in told]  # type: ignore[attr-defined]
+            files = files_of(Path(kernel))
+            violations = [_violation(files, *row) for row in told]  # type: ignore[attr-defined]
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(error, outcome) from error
         program = None
@@ -245,10 +246,11 @@ def _check_arguments(
         raise _damaged(ValueError("it is for other arguments than were asked for"), outcome)
 
 
-def _violation(kernel: str, *row: object) -> KernelError:
-    """A KernelError from the texts, file and line that an untrusted child tells."""
+def _violation(files: Collection[str], *row: object) -> KernelError:
+    """A KernelError from the texts, file and line that an untrusted child tells; a line of another
+    file than these is nowhere."""
     identifier, message, mend, file, line = (" ".join(quoted(str(v)).split("\n")) for v in row)
-    source = SourceLine(file, int(line)) if file == kernel else NOWHERE
+    source = SourceLine(file, int(line)) if file in files else NOWHERE
     return KernelError(identifier, message, mend, source)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -52,12 +52,22 @@ def kernel_arguments(kernel: str, reference: str) -> dict[str, ParameterFacts]:
         return {}
     except (TypeError, ValueError):  # the reference would fail as well, or is read wrongly here
         return {}
-    return {
-        name: ParameterFacts(value.shape, value.dtype)
-        if isinstance(value, ShapedArray)
-        else ParameterFacts((), value=_plain(value))
-        for name, value in zip(kernel_parameters(kernel), values, strict=False)
-    }
+    return by_parameter(
+        kernel,
+        [
+            ParameterFacts(value.shape, value.dtype)
+            if isinstance(value, ShapedArray)
+            else ParameterFacts((), value=_plain(value))
+            for value in values
+        ],
+    )
+
+
+def by_parameter(kernel: str, given: Sequence[ParameterFacts]) -> dict[str, ParameterFacts]:
+    """What is passed to a kernel, in order, by the names of its parameters; by numbers where its text
+    does not say these (it is imported from another file)."""
+    names = kernel_parameters(kernel) or [f"argument{number}" for number in range(len(given))]
+    return dict(zip(names, given, strict=False))
 
 
 @lru_cache(maxsize=64)
