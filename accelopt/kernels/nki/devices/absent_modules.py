@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 from accelopt.parsing import parse_python
 from accelopt.sim.call_sites import running_line
-from accelopt.sim.errors import UNDERSTOOD
 from accelopt.sim.tracer import active
 
 _VENDOR = ("nki", "neuronxcc")  # these say themselves what they have
@@ -184,6 +183,5 @@ def _refuse_in_trace(name: str) -> None:
 def _refuse(name: str) -> NoReturn:
     package = name.partition(".")[0]
     raise AbsentUse(
-        f"the kernel uses {name}, and {package} is neither installed nor in the kernel's folder. "
-        f"{UNDERSTOOD}"
+        f"the kernel uses {name}, and {package} is neither installed nor in the kernel's folder"
     )

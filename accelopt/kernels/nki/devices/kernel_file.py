@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import linecache
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,13 +38,13 @@ def load_kernel(path: str, folder: Mapping[str, object] = ALONE) -> Any:
     return chosen(vars(_load(path, folder)), _text(path))
 
 
-def call_of(kernel: Any, path: str, arguments: Sequence[Any]) -> KernelCall:
+def call_of(kernel: Any, arguments: Sequence[Any]) -> KernelCall:
     """What a trace calls for these arguments without data: of a functools.partial its function, of a
     plain function that launches a grid the kernel that it launches. Raises NoKernel where the launch
     is not with these arguments, and whatever the function raises."""
     if isinstance(kernel, functools.partial):
         return KernelCall(kernel.func, [*kernel.args, *arguments], dict(kernel.keywords))
-    if not isinstance(kernel, FunctionType) or not host_launch(_text(path), kernel.__name__):
+    if not isinstance(kernel, FunctionType) or not host_launch(_text_of(kernel), kernel.__name__):
         return KernelCall(kernel, list(arguments), {})
     try:
         kernel(*arguments)
@@ -56,6 +57,11 @@ def call_of(kernel: Any, path: str, arguments: Sequence[Any]) -> KernelCall:
         f"{kernel.__name__} does not launch a kernel with its own tensors in their order: write a line "
         "`kernel = name[grid]`, with numbers in the grid"
     )
+
+
+def _text_of(function: FunctionType) -> str:
+    """The text of the file that a function is in."""
+    return "".join(linecache.getlines(function.__code__.co_filename))
 
 
 def _text(path: str) -> str:

@@ -127,7 +127,7 @@ def _traced(
     except (NoKernel, UnknownShapes) as error:
         return {"failed": str(error), "unknown_shapes": isinstance(error, UnknownShapes)}, b""
     except AbsentUse as error:
-        return {"failed": f"{error}{_place(error, kernel)}"}, b""
+        return {"failed": f"{error}{_place(error, kernel)}. {UNDERSTOOD}"}, b""
     except MemoryError as error:
         where = _place(error, kernel)
         traceback.clear_frames(error.__traceback__)  # the answer needs what their variables hold
@@ -160,8 +160,7 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
 
     standin.install(always=True)
     change(int(payload.get("again", 0)))
-    path = str(payload["kernel"])
-    kernel = load_kernel(path, payload["folder"])
+    kernel = load_kernel(str(payload["kernel"]), payload["folder"])
     if payload["arguments"] is None:
         arguments = _annotated(kernel)
     else:
@@ -171,7 +170,7 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
             else item
             for item in payload["arguments"]
         ]
-    called = call_of(kernel, path, arguments)
+    called = call_of(kernel, arguments)
     return trace_kernel(
         called.kernel,
         called.arguments,

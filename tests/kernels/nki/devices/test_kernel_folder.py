@@ -85,6 +85,12 @@ LAYOUTS = {
         "own/kernels/__init__.py": "",
         "own/helper.py": HELPER,
     },
+    "a host function": {
+        "kernel.py": "from helper import run as kernel\n",
+        "helper.py": KERNEL.replace("changed(nl.load(x))", "nl.load(x) * (nl.program_id(0) + 2.0)")
+        .replace("IMPORT", "").replace("def kernel", "def doubled")
+        + "\n\ndef run(x):\n    return doubled[1](x)\n",
+    },
     "the kernel itself": {
         "kernel.py": "from helper import kernel\n",
         "helper.py": KERNEL.replace("changed(nl.load(x))", "nl.load(x) * 2.0").replace("IMPORT", ""),
