@@ -87,8 +87,9 @@ LAYOUTS = {
     },
     "a host function": {
         "kernel.py": "from helper import run as kernel\n",
-        "helper.py": KERNEL.replace("changed(nl.load(x))", "nl.load(x) * (nl.program_id(0) + 2.0)")
-        .replace("IMPORT", "").replace("def kernel", "def doubled")
+        "helper.py": KERNEL.replace("IMPORT", "")
+        .replace("def kernel", "def doubled")
+        .replace("changed(nl.load(x))", "nl.load(x[nl.ds(nl.program_id(0) * 128, 128), :]) * 2.0")
         + "\n\ndef run(x):\n    return doubled[1](x)\n",
     },
     "the kernel itself": {
