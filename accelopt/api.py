@@ -19,6 +19,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.interruption import stop
 from accelopt.kernels.gpu.cases import case_of, language_of
+from accelopt.kernels.nki.devices.kernel_folder import default_target
 from accelopt.kernels.nki.sizes import at_sizes, sizes_in
 from accelopt.loop import optimize_all
 from accelopt.report.page import REPORT, page
@@ -27,7 +28,6 @@ from accelopt.report.story import write_story
 from accelopt.search.method_catalog import Learned, read_learned
 from accelopt.search.strategy import refuse_wrong_options
 from accelopt.shipped import shipped_folder
-from accelopt.sim.dialects import default_target
 from accelopt.stages.concurrency import attended
 from accelopt.stages.config import Config, Options
 from accelopt.stages.experience import read_findings

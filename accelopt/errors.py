@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
+import traceback
+from pathlib import Path
 
 
 class AcceloptError(Exception):
@@ -27,22 +28,26 @@ class BudgetExhausted(AcceloptError):
 
 
 class InternalError(Exception):
-    """A fault of AccelOpt, never of a kernel: what it was doing, what went wrong, where in our code."""
+    """A fault of AccelOpt, never of the kernel."""
+
+
+def internal_fault(error: BaseException, doing: str = "") -> str:
+    """What a person is told of an error that is AccelOpt's own: what it was `doing`, what went wrong,
+    and the line of AccelOpt that raised it (the innermost line where none is in the chain)."""
+    package = Path(__file__).parent
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if package in Path(frame.filename).parents] or frames
+    where = f" while {doing}" if doing else ""
+    if own:
+        where += f" at {'/'.join(Path(own[-1].filename).parts[-3:])}:{own[-1].lineno}"
+    kind = "" if isinstance(error, InternalError) else f"{type(error).__name__}: "
+    said = f"{kind}{error}".removesuffix(": ")
+    return f"internal error of AccelOpt{where}, no fault of the kernel: {said}"
 
 
 def internal_error(error: BaseException, doing: str) -> InternalError:
-    """An exception that nobody expected, as one sentence with its place."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = ""
-    if trace is not None:
-        file = PurePath(trace.tb_frame.f_code.co_filename)
-        place = f" at {'/'.join(file.parts[-2:])}:{trace.tb_lineno}"
-    what = f"{type(error).__name__}: {error}".rstrip(": ")
-    return InternalError(
-        f"an internal error of AccelOpt while {doing}{place} ({what}); please report it"
-    )
+    """An exception that nobody expected, as an InternalError that says so."""
+    return InternalError(internal_fault(error, doing))
 
 
 def sentence(error: Exception) -> str:
@@ -60,6 +65,20 @@ def printable(text: str) -> str:
     return "".join(
         c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
     )
+
+
+QUOTED = "  | "
+"""Begins the lines of a text that is not ours."""
+
+
+def quoted(text: str, *, whole: bool = False) -> str:
+    """What somebody else's code says, for the midst of what we say: without control characters, and
+    with a mark before its further lines, or before all of it, so that none reads as a line of ours."""
+    first, *more = printable(text).split("\n")
+    lines = [line if line.startswith(QUOTED) else f"{QUOTED}{line}" for line in more]
+    if whole:
+        first = first if first.startswith(QUOTED) else f"{QUOTED}{first}"
+    return "\n".join([first, *lines])
 
 
 def reason(error: Exception) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -48,7 +48,7 @@ def faults(error: ValidationError) -> str:
     return "; ".join(f"{place}: {message}" if place else message for place, message in found)
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """How one evaluation ended. Everything but CORRECT says why the kernel cannot win."""
 
     CORRECT = "correct"
@@ -259,7 +259,7 @@ class Diagnosis(Row):
         return self.bottlenecks[0] if self.bottlenecks else None
 
 
-class Scrutiny(str, Enum):
+class Scrutiny(StrEnum):
     """How much the referee asks of a kernel."""
 
     PUBLISHED = "published"  # the compatible gate alone: five seeds, relative L2, `float16`

@@ -10,7 +10,7 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -296,7 +296,7 @@ class Node:
             node = node.parent
 
 
-class Want(str, Enum):
+class Want(StrEnum):
     """What a strategy may want of a kernel."""
 
     SPACE = "space"  # its knobs, and what limits it; nothing is evaluated

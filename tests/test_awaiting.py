@@ -28,10 +28,7 @@ def test_a_result_and_the_context_of_the_caller():
 def test_a_stop_iteration_is_an_internal_error_with_its_place():
     """asyncio refuses to set StopIteration on a future (CPython 3.11, `Future.set_exception`), and
     its `to_thread` then never ends."""
-    with pytest.raises(InternalError, match=r"StopIteration.*|test_awaiting\.py:\d+") as caught:
-        soon(in_thread(next, iter(())))
-    assert "please report" in str(caught.value)
-    with pytest.raises(InternalError, match=r"tests/test_awaiting\.py:\d+ \(StopIteration"):
+    with pytest.raises(InternalError, match=r"accelopt/awaiting\.py:\d+, .*: StopIteration"):
         soon(in_thread(lambda: next(iter(()))))
 
 
@@ -53,9 +50,9 @@ def test_a_fault_ends_its_own_proposer_and_what_the_user_can_mend_ends_the_run()
     async def fails(error):
         raise error
 
-    assert soon(contained(fails(KeyError("axis")), "planning", str)).startswith(
-        "an internal error of AccelOpt while planning at tests/test_awaiting.py:"
-    )
+    said = soon(contained(fails(KeyError("axis")), "planning", str))
+    assert said.startswith("internal error of AccelOpt while planning at ")
+    assert said.endswith("no fault of the kernel: KeyError: 'axis'")
     for error in (AcceloptError("a sentence"), OSError("no space")):
         with pytest.raises(type(error)):
             soon(contained(fails(error), "planning", str))

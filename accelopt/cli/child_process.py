@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from rich.markup import escape
 from rich.status import Status
 
-from accelopt.errors import AcceloptError, ConfigError
+from accelopt.errors import AcceloptError, ConfigError, quoted
 from accelopt.evaluation import Row
 from accelopt.report.console import console
 from accelopt.sandbox import fork, workers
@@ -59,7 +59,9 @@ def ask(function: str, payload: Mapping[str, object], seconds: float) -> Said:
     with waiting() as watch:
         found = workers.perform(call, Said, watch=watch, start=fork)
     if isinstance(found, Fault):
-        raise ConfigError("\n".join(filter(None, (found.message, found.output.strip()[-SHOWN:]))))
+        output = found.output.strip()[-SHOWN:]
+        said = [found.message, quoted(output, whole=True)] if output else [found.message]
+        raise ConfigError("\n".join(said))
     if found.error:
         raise ConfigError(found.error)
     return found

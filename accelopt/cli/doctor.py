@@ -25,13 +25,13 @@ from accelopt.errors import AcceloptError, ConfigError, sentence
 from accelopt.evaluation import Scrutiny
 from accelopt.kernel_wrapper import NKIKernel
 from accelopt.kernels.language import LanguageOptions
+from accelopt.kernels.nki.devices.kernel_folder import default_target
 from accelopt.knob_space import KnobSpec, Space, values_in
 from accelopt.loop import search
 from accelopt.nodes import Node
 from accelopt.search.experts import EXPERTS, TriedValues, best_of
 from accelopt.search.knob_search import Experts
 from accelopt.search.strategy import Settings
-from accelopt.sim.dialects import default_target
 from accelopt.stages.baseline_and_winner import measure
 from accelopt.stages.endpoints import Calls
 from accelopt.stages.run import Run

@@ -11,9 +11,9 @@ import typer
 
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
+from accelopt.kernels.nki.devices.kernel_folder import default_target
 from accelopt.report.kernel_simulation import as_given, simulate
 from accelopt.sim import timing
-from accelopt.sim.dialects import default_target
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
 ReferenceOption = Annotated[

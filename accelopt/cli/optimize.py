@@ -17,7 +17,7 @@ from accelopt.cli.kernel_file import (
 )
 from accelopt.cli.options import with_shared_options
 from accelopt.cli.results import result_rows
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, printable
 from accelopt.kernels.language import LANGUAGES
 from accelopt.kernels.nki.placeless import KERNEL_FILE
 from accelopt.report.console import output
@@ -94,7 +94,7 @@ def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
         place = folder / outcome.start.case.case_name
         write_atomically(place / "reproduce.txt", text)
         unchanged = f"No change.{NO_RULE if by_rule else ''}"
-        difference = (place / "best.diff").read_text()
+        difference = printable((place / "best.diff").read_text())
         screen.print(difference or unchanged, markup=False, highlight=False, soft_wrap=True)
         if why := outcome.before.unscheduled:
             said = f"No kernel by schedule{f' for {name}' if name else ''}: {why}."

@@ -24,6 +24,7 @@ from accelopt.cli.kernel_file import (
 )
 from accelopt.errors import ConfigError, MissingExtra
 from accelopt.evaluation import Case
+from accelopt.kernels.nki.devices.kernel_folder import default_target
 from accelopt.kernels.nki.sizes import sizes_in
 from accelopt.kernels.triton.schemas import SCHEMAS, shipped_case
 from accelopt.knob_space import sentence
@@ -32,7 +33,6 @@ from accelopt.report.page import REPORT
 from accelopt.search.experts import EXPERTS
 from accelopt.search.samplers import SAMPLERS
 from accelopt.search.strategy import UNBOUNDED
-from accelopt.sim.dialects import default_target
 from accelopt.stages.config import Options
 from accelopt.stages.run import Outcome
 from accelopt.store import read_text, write_json

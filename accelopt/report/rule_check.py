@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, quoted
 from accelopt.evaluation import Check, Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.benchmark import relative_tolerance
@@ -154,7 +154,7 @@ def check_text(report: CheckReport) -> str:
     if report.problem:
         lines += ["", f"stopped: {report.problem}"]
     if report.printed:
-        lines += ["", "the kernel's Python wrote:", report.printed.rstrip()]
+        lines += ["", "the kernel's Python wrote:", quoted(report.printed.rstrip(), whole=True)]
     for use in report.memory:
         lines += ["", memory_text(use)]
     if report.verdict is not None:

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 
 from accelopt.errors import printable
@@ -24,7 +24,7 @@ _PATIENCE = 4  # times a limit that a child may take where processors are busy
 _GRACE_SECONDS = 3.0
 
 
-class Ending(str, Enum):
+class Ending(StrEnum):
     """Why a child ended."""
 
     FINISHED = "finished"  # by itself, in whatever way: see the exit code

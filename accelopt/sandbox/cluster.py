@@ -121,9 +121,12 @@ def on_node(
     with scratch_folder() as folder:
         theirs, secret = cache
         places = {theirs: str(cache_with(secret, default_cache()))}
-        for number, (path, content) in enumerate(files.items()):
-            here = folder / str(number) / Path(path).name
-            here.parent.mkdir()
+        for (
+            path,
+            content,
+        ) in files.items():  # beside each other as they lie there: one may import another
+            here = folder / Path(path).absolute().relative_to("/")
+            here.parent.mkdir(parents=True, exist_ok=True)
             here.write_bytes(content)
             places[path] = str(here)
         core = _core()

@@ -27,7 +27,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from accelopt.errors import printable
+from accelopt.errors import printable, quoted
 from accelopt.sandbox.child import Child, Ending, prepared
 from accelopt.sandbox.policy import Limits, Policy
 from accelopt.sandbox.serving import Message, Raised
@@ -126,7 +126,7 @@ class Conversation:
             raise self._end(
                 Ending.FINISHED, f"it answered {name} with something that is no answer: {why}"
             ) from None
-        raise ChildRaised(raised.kind, printable(raised.message), printable(raised.traceback))
+        raise ChildRaised(quoted(raised.kind), quoted(raised.message), printable(raised.traceback))
 
     def _receive(self, deadline: float, seconds: float) -> bytes:
         child = self._child

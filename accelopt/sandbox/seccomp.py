@@ -19,8 +19,10 @@ from accelopt.sandbox import kernel
 _CALLS = """
 acct 163 89; add_key 248 217; adjtimex 159 171; bpf 321 280; chroot 161 51;
 clock_adjtime 305 266; clock_settime 227 112; clone 56 220; clone3 435 435;
-delete_module 176 106; execve 59 221; execveat 322 281; finit_module 313 273; fork 57 -;
+delete_module 176 106; execve 59 221; execveat 322 281; fanotify_init 300 262;
+fanotify_mark 301 263; finit_module 313 273; fork 57 -;
 fsconfig 431 431; fsmount 432 432; fsopen 430 430; fspick 433 433; init_module 175 105;
+inotify_add_watch 254 27; inotify_init 253 -; inotify_init1 294 26;
 io_uring_enter 426 426; io_uring_register 427 427; io_uring_setup 425 425; ioperm 173 -;
 iopl 172 -; kcmp 312 272; kexec_file_load 320 294; kexec_load 246 104; keyctl 250 219;
 kill 62 129; memfd_create 319 279; memfd_secret 447 447; mknod 133 -; mknodat 259 33;

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.mask import EVERYTHING, Mask
 
 
-class Buffer(str, Enum):
+class Buffer(StrEnum):
     """Where a tensor lives."""
 
     HBM = "hbm"

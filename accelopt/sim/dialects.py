@@ -11,7 +11,6 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Literal, get_args
 
@@ -185,11 +184,3 @@ def _line_of(function: Any, name: str) -> int | None:
         or (isinstance(node, ast.ImportFrom) and node.module == name)
     ]
     return first + min(found) - 1 if found else None
-
-
-def default_target(kernel: Path) -> str:
-    """The generation that kernels of this file's dialect are written for."""
-    try:
-        return DEFAULT_TARGETS[dialect_of_source(kernel.read_text(encoding="utf-8"))]
-    except (OSError, UnicodeDecodeError):
-        return DEFAULT_TARGETS["neuronxcc"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
-from pathlib import Path
 from typing import NamedTuple
 
 UNDERSTOOD = (
@@ -96,21 +94,3 @@ class UnsupportedDialect(Unsupported, ModuleNotFoundError):  # type: ignore[misc
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.name, self.source))
-
-
-class InternalError(Exception):
-    """A fault of AccelOpt itself, never of the kernel: its rooms hand each other what they must not."""
-
-
-def internal_fault(error: BaseException) -> str:
-    """What a person is told of an error that is AccelOpt's own: what it is, and the line of AccelOpt
-    that raised it."""
-    package = Path(__file__).parents[1]
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if package in Path(frame.filename).parents]
-    where = ""
-    if own:
-        file = Path(own[-1].filename).relative_to(package.parent)
-        where = f" at {file}:{own[-1].lineno}"
-    kind = "" if isinstance(error, InternalError) else f"{type(error).__name__}: "
-    return f"internal error of AccelOpt{where}, no fault of the kernel: {kind}{error}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 from accelopt.sim.access import Access
 from accelopt.sim.access import Buffer as Buffer
@@ -19,7 +19,7 @@ from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.mask import EVERYTHING, Mask
 
 
-class Engine(str, Enum):
+class Engine(StrEnum):
     """Who carries an instruction out. UNASSIGNED leaves the choice to the compiler."""
 
     TENSOR = "tensor"
@@ -31,7 +31,7 @@ class Engine(str, Enum):
     UNASSIGNED = "unassigned"
 
 
-class LoopKind(str, Enum):
+class LoopKind(StrEnum):
     """What a loop promises about its iterations."""
 
     AFFINE = "affine"  # independent, any order

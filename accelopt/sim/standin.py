@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -105,6 +106,10 @@ def install(*, always: bool = False) -> bool:
     does not: where there is an SDK but no core, kernels still run simulated. Calling it again changes
     nothing."""
     first = _installed("neuronxcc", always, _first_dialect)
+    if not hasattr(logging, "OFF"):
+        # The vendor's package adds this level when it is imported, and kernels' files use it. Its number
+        # is not documented: an assumption, above CRITICAL.
+        logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]
     _installed("nki", always, _standalone)
     if UnknownModule not in sys.meta_path:
         sys.meta_path.append(UnknownModule)  # type: ignore[arg-type]

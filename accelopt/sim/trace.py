@@ -43,6 +43,17 @@ def declare_argument(tracer: Tracer, name: str, shape: tuple[int, ...], dtype: n
     return tensor
 
 
+class HostLaunch(BaseException):
+    """A kernel was called on the host with arguments without data: there is nothing to execute, and
+    whoever gave these arguments reads here what was launched. No exception of the kernel's, so that a
+    host function cannot take it for a failure."""
+
+    def __init__(self, kernel: object, arguments: tuple[object, ...], keywords: dict[str, object]):
+        self.kernel = kernel
+        self.arguments = arguments
+        self.keywords = keywords
+
+
 Record = Callable[[Tracer], Returned]
 """Runs the kernel under a tracer: declares arguments, calls, tells what came back."""
 

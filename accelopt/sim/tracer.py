@@ -10,13 +10,14 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from accelopt.errors import InternalError
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.attribute_kinds import one_line
 from accelopt.sim.bodies import Body, LoopIteration
 from accelopt.sim.call_sites import LoopKey, running_line
 from accelopt.sim.conditions import GuardedBody, branches
-from accelopt.sim.errors import NOWHERE, InternalError, KernelError, SourceLine
+from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.instruction_set import OPCODES, fault
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import (

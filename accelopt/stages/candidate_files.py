@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from accelopt.kernels.nki.devices.kernel_folder import write_kernel
 from accelopt.nodes import Node, Result
 from accelopt.published import CandidateRow
 from accelopt.search.candidate_selection import Selection
@@ -37,7 +38,7 @@ def write_candidate(
     parent, plan_id = origin(node, staying)
     stem = folder / f"{node.name}_{parent}_{plan_id}"
     kernel, task = Path(f"{stem}_body.py"), Path(f"{stem}_numpy.py")
-    write_atomically(kernel, node.source)
+    write_kernel(kernel, node.source, node.case.kernel)
     write_atomically(task, reference)
     places = {"service_name": node.name, "task": str(task), "kernel": str(kernel)}
     return CandidateRow(node.case.model_copy(update=places), plan_id, node.profile)

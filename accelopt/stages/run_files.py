@@ -10,6 +10,7 @@ from typing import Any
 from accelopt.agents.budget import Ledger
 from accelopt.evaluation import Case, to_json
 from accelopt.kernels.moves import METHODS, methods_of, what_it_does
+from accelopt.kernels.nki.devices.kernel_folder import write_kernel
 from accelopt.nodes import Node
 from accelopt.published import CandidateRow, PlannerResult, ResultRow, SampleResult, ServiceResult
 from accelopt.report.diffs import patch_of
@@ -100,7 +101,7 @@ def write_best(best: Node, run: Run) -> None:
     """`best.py`, and `best.diff` from the starting kernel: the best so far, for whoever stops early."""
     folder = run.folder / best.case.case_name
     start = run.workshop.language.source(best.case)
-    write_atomically(folder / "best.py", best.source)
+    write_kernel(folder / "best.py", best.source, best.case.kernel)
     name = Path(best.case.kernel).name
     write_atomically(folder / "best.diff", patch_of(start, best.source, name))
 

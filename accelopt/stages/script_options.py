@@ -20,13 +20,15 @@ from accelopt.agents.roles import ModelRole
 from accelopt.errors import AcceloptError, sentence
 from accelopt.evaluation import Scrutiny, language_called
 from accelopt.hardware import TARGETS
-from accelopt.interruption import end_in_good_order, stop
+from accelopt.interruption import end_in_good_order, end_with_ancestors, stop
 from accelopt.kernels.language import LANGUAGES, LanguageOptions
 from accelopt.sandbox import sweep
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
 
 MOST_WORKERS = 1024  # of one machine
+LOOP_PROCESS = "ACCELOPT_LOOP_PROCESS"
+"""The variable in which a shell loop says its process's number: its scripts end with it."""
 
 _Number = TypeVar("_Number", int, float)
 
@@ -35,6 +37,9 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     """Run a script's work. What the user can mend ends in one sentence and exit status 1."""
     end_in_good_order()
     try:
+        loop = environment().get(LOOP_PROCESS, "")
+        if loop.isdecimal():
+            end_with_ancestors(int(loop))
         for folder in (None, "/dev/shm"):
             sweep(folder)
         asyncio.run(work)

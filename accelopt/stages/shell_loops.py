@@ -10,6 +10,7 @@ from accelopt.errors import ConfigError
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.gpu.cases import source_of
 from accelopt.kernels.nki.benchmark import relative_tolerance
+from accelopt.kernels.nki.devices.kernel_folder import write_kernel
 from accelopt.published import SampleResult
 from accelopt.report.diffs import patch_of
 from accelopt.report.page import versions
@@ -77,7 +78,7 @@ def _problem(loop: Path) -> ProblemStory:
     steps = [first, *_steps(loop, first)]
     timed = [step for step in steps if step.latency is not None]
     best = min(timed, key=lambda step: step.latency or 0.0, default=first)
-    write_atomically(loop / "best.py", best.source)
+    write_kernel(loop / "best.py", best.source, start.case.kernel)
     write_atomically(
         loop / "best.diff", patch_of(source, best.source, Path(start.case.kernel).name)
     )

@@ -2,6 +2,7 @@
 # The whole shell loop with named options: collect, iterate on each problem, report.
 # Interrupted, the same command continues.
 set -euo pipefail
+export ACCELOPT_LOOP_PROCESS=${ACCELOPT_LOOP_PROCESS:-$$} # its end is theirs
 HERE=$(cd "$(dirname "$0")" && pwd)
 export ACCELOPT_BASE_DIR=${ACCELOPT_BASE_DIR:-$(cd "$HERE/../.." && pwd)}
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What all iterations share: the planner's prompt with its experiences, plans, samples.
 set -euo pipefail
+export ACCELOPT_LOOP_PROCESS=${ACCELOPT_LOOP_PROCESS:-$$} # its end is theirs
 EXP_DATE=$1
 EXP_BASE_DIR=$2
 NC_ID=$3

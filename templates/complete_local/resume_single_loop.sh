@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Continue after the finished iteration INIT_EXP_DATE until log.txt holds 1 + ITERS iterations.
 set -euo pipefail
+export ACCELOPT_LOOP_PROCESS=${ACCELOPT_LOOP_PROCESS:-$$} # its end is theirs
 EXP_BASE_DIR=$1
 INIT_EXP_DATE=$2
 EXP_DATE_PREFIX=$3

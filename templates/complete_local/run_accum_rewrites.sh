@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The first half of a later iteration: learn from the last results, select, profile.
 set -euo pipefail
+export ACCELOPT_LOOP_PROCESS=${ACCELOPT_LOOP_PROCESS:-$$} # its end is theirs
 EXP_DATE=$1
 EXP_BASE_DIR=$2
 NC_ID=$3

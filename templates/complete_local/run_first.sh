@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The first iteration: no earlier results, experiences from a list.
 set -euo pipefail
+export ACCELOPT_LOOP_PROCESS=${ACCELOPT_LOOP_PROCESS:-$$} # its end is theirs
 EXP_DATE=$1
 EXP_BASE_DIR=$2
 EXPERIENCE_LIST_PATH=$3

@@ -2,6 +2,7 @@
 # One problem, from its profiled baseline through 1 + ITERS iterations. Interrupted, the same
 # command continues: log.txt names the finished iterations, next_exp_date.txt the one under way.
 set -euo pipefail
+export ACCELOPT_LOOP_PROCESS=${ACCELOPT_LOOP_PROCESS:-$$} # its end is theirs
 EXP_BASE_DIR=$1
 INIT_EXP_DATE=$2
 EXP_DATE_PREFIX=$3

@@ -2,9 +2,9 @@
 child, sent, executed and compared with NumPy. Together the kernels hold every opcode of the table."""
 
 import pytest
-from accelopt.report.check import check, check_text
 
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.report.rule_check import check, check_text
 from accelopt.sim.dialects import trace_kernel
 from accelopt.sim.instruction_set import OPCODES
 from accelopt.sim.kernel_text import load, specs_of

@@ -159,6 +159,15 @@ def _kill_parent(_: str) -> str:
     return "killed"
 
 
+def _watch(path: str) -> str:
+    """Ask to be told what happens in a folder (inotify(7))."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    handle = libc.inotify_init1(os.O_NONBLOCK)
+    if handle < 0 or libc.inotify_add_watch(handle, path.encode(), 0x100) < 0:  # IN_CREATE
+        raise OSError(ctypes.get_errno(), "inotify")
+    return "watched"
+
+
 def call_numbers(payload: Payload, channel: BinaryIO) -> None:
     """Make system calls by number with arguments that mean nothing; tell each one's errno."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -210,6 +219,7 @@ _MISDEEDS = {
     "connect": _connect,
     "unshare": _unshare,
     "kill": _kill_parent,
+    "watch": _watch,
     "processes": lambda path: str(list(Path("/proc").iterdir())),
 }
 

@@ -247,6 +247,15 @@ def test_refused_calls(misdeed):
 
 
 @pytest.mark.skipif(not held("seccomp"), reason="the host has no seccomp")
+@pytest.mark.parametrize("processes", [False, True])
+def test_no_folder_is_watched(tmp_path, processes):
+    """Landlock says nothing of inotify and fanotify (landlock(7)): what other processes do in any
+    folder that has a name could be seen."""
+    policy = Policy(readable=(str(TESTS),), processes=processes)
+    assert attempt("watch", tmp_path, policy=policy).startswith("refused")
+
+
+@pytest.mark.skipif(not held("seccomp"), reason="the host has no seccomp")
 class TestMetadata:
     """Landlock leaves the modes, owners, times and attributes of files to those who own them."""
 

@@ -1,13 +1,16 @@
 """The shell loop on a small problem: folders, files, ten-and-more parameters, interruption."""
 
+import contextlib
 import csv
 import importlib.util
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -188,3 +191,45 @@ def test_the_loop_says_which_option_it_does_not_know():
     )
     assert done.returncode == 1
     assert done.stderr.startswith("error: --speed is no option of loop.sh")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_a_loop_that_is_killed_leaves_no_python_at_work(tmp_path, number, whole_group):
+    """A shell that is killed tells its children nothing (signal(7)): they watch it (pidfd_open(2)).
+    What they do here would take ten minutes."""
+    command = ["bash", str(LOOP.with_name("loop.sh")), "--out", str(tmp_path / "loop")]
+    summary = benchmark(tmp_path / "bench")
+    reference = summary / "reference" / "silu.py"
+    reference.write_text(f"import time\ntime.sleep(600)\n{reference.read_text()}")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ACCELOPT_")}
+    environment["PYTHON"] = sys.executable
+    process = subprocess.Popen(
+        [*command, "--summary", str(summary)], env=environment, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    mark = str(tmp_path).encode()
+    waited_for(lambda: scripts_with(mark))
+    time.sleep(1.5)  # it is past its imports, or will find out after them
+    (os.killpg if whole_group else os.kill)(process.pid, number)
+    waited_for(lambda: not scripts_with(mark))
+    process.wait()
+
+
+def scripts_with(mark):
+    """Python processes with a text in their command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = entry.read_bytes().split(b"\0")
+            if b"python" in words[0] and any(mark in word for word in words):
+                found.append(entry)
+    return found
+
+
+def waited_for(holds, seconds=60):
+    """Ends when `holds()` is true; fails after so many seconds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)

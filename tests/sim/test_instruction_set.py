@@ -6,11 +6,12 @@ import math
 import numpy as np
 import pytest
 
+from accelopt.errors import InternalError
 from accelopt.sim import attribute_kinds as kinds
 from accelopt.sim import dtypes, operators, serial
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable, TileAxis, variable
-from accelopt.sim.errors import InternalError, KernelError
+from accelopt.sim.errors import KernelError
 from accelopt.sim.instruction_set import OPCODES, fault
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, Engine, Instruction, Loop, LoopKind, Program, Tensor

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -15,6 +16,7 @@ from pydantic import Field
 from accelopt.evaluation import Evaluation, Profile, Row, Status
 from accelopt.kernels.nki.briefing import briefing
 from accelopt.kernels.nki.devices import KernelArgument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.kernel_folder import files_of
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.diagnosis import diagnose, moved_again
 from accelopt.kernels.nki.moves.reading.source import PlainValue
@@ -52,7 +54,12 @@ def inspection_call(
     `constants` are a calibrated machine's."""
     payload = {"kernel": kernel, "arguments": arguments, "target": target, "constants": constants}
     return Call(
-        INSPECTION, payload, INSPECTION_SECONDS, INSPECTION_BYTES, warm=WARM, files=(kernel,)
+        INSPECTION,
+        payload,
+        INSPECTION_SECONDS,
+        INSPECTION_BYTES,
+        warm=WARM,
+        files=files_of(Path(kernel)),
     )
 
 

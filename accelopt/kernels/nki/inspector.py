@@ -11,9 +11,10 @@ from accelopt.awaiting import in_thread
 from accelopt.caches import VerdictCache, package_key
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
+from accelopt.kernels.nki.devices.kernel_folder import KernelFolder, kernel_folder
 from accelopt.kernels.nki.inspection import WHAT_IF, Briefing, brief_call, inspection_call
-from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue, parameters_of
+from accelopt.kernels.nki.moves.reading.shapes import by_parameter, kernel_arguments
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue
 from accelopt.kernels.nki.placeless import without_places
 from accelopt.kernels.nki.requests import made_arguments
 from accelopt.nodes import Node
@@ -45,31 +46,36 @@ class Inspector:
         self._made: dict[str, list[ParameterFacts]] = {}
         self._making = threading.Lock()
         self._running: dict[str, asyncio.Task[Evaluation]] = {}
+        self._folders: dict[str, KernelFolder] = {}
 
     async def inspect(self, case: Case, source: str, *, ranked: bool = False) -> Evaluation:
         """What the simulated core says of a kernel; MISSING where its arguments are not known."""
         known = await in_thread(self.arguments, case, source)
-        return await self.inspect_given(known, source, ranked=ranked)
+        return await self.inspect_given(case, known, source, ranked=ranked)
 
     async def inspect_given(
-        self, known: Mapping[str, ParameterFacts], source: str, *, ranked: bool = False
+        self,
+        case: Case,
+        known: Mapping[str, ParameterFacts],
+        source: str,
+        *,
+        ranked: bool = False,
     ) -> Evaluation:
         """The same, of a kernel with these arguments; bottlenecks are `ranked` by gain, which takes
         longer, for whoever reads them. What several ask for at a time is worked out once."""
         arguments = _plain(known)
         if not known:
             return Evaluation(status=Status.MISSING, message="argument shapes are not known")
-        key = content_key(source, repr(arguments), self.options.target, package_key(), str(ranked))
+        key = self.key(case, source, repr(arguments), self.options.target, str(ranked))
         kept = self.shelf.find("inspection", key)
         if isinstance(kept, dict):
             return Evaluation.model_validate(kept)
         if key not in self._running:
-            asked = self._inspected(key, source, arguments, ranked)
+            asked = self._inspected(key, self.write(case, source), arguments, ranked)
             self._running[key] = asyncio.create_task(asked)
         return await asyncio.shield(self._running[key])
 
-    async def _inspected(self, key: str, source: str, arguments: Plain, ranked: bool) -> Evaluation:
-        path = self.write(source)
+    async def _inspected(self, key: str, path: Path, arguments: Plain, ranked: bool) -> Evaluation:
         call = inspection_call(str(path.resolve()), arguments, *self._core)
         try:
             call = call._replace(payload={**call.payload, "ranked": ranked})
@@ -91,22 +97,40 @@ class Inspector:
         with self._making:
             if reference not in self._made:
                 self._made[reference] = _made_arguments(Path(case.task))
-            return dict(zip(parameters_of(source), self._made[reference], strict=False))
+            return by_parameter(source, self._made[reference])
 
-    def write(self, source: str, name: str = "") -> Path:
-        """The source as a file of the run's folder, called by its content unless it has a name."""
-        path = self.options.folder / f"{name or content_key(source)}.py"
+    def write(self, case: Case, source: str, name: str = "") -> Path:
+        """The source as a file of the run's folder, called by its content unless it has a name. What
+        the case's kernel imports of its folder lies there as it lay beside that."""
+        folder, place = self.folder(case), self.options.folder
+        if folder.key:
+            place /= folder.key
+            for file, text in folder.files.items():
+                if not (place / file).exists():
+                    write_atomically(place / file, text)
+        path = place / folder.place / f"{name or content_key(source)}.py"
         write_atomically(path, source)
         return path
+
+    def folder(self, case: Case) -> KernelFolder:
+        """What the case's kernel imports of its folder, as it is when this run first asks."""
+        if case.kernel not in self._folders:
+            self._folders[case.kernel] = kernel_folder(Path(case.kernel))
+        return self._folders[case.kernel]
+
+    def key(self, case: Case, *parts: str) -> str:
+        """A name for these texts with all that answers depend on besides: this package, and what the
+        case's kernel imports of its folder."""
+        return content_key(*parts, package_key(), self.folder(case).key)
 
     async def brief(self, node: Node) -> Mapping[str, str]:
         """The parts of `briefing`; none where the arguments are not known."""
         known = await in_thread(self.arguments, node.case, node.source)
         arguments = _plain(known)
-        key = content_key(node.source, repr(arguments), self.options.target, package_key())
+        key = self.key(node.case, node.source, repr(arguments), self.options.target)
         parts = self.shelf.find("brief", key)
         if not isinstance(parts, dict):
-            path = self.write(node.source)
+            path = self.write(node.case, node.source)
             call = brief_call(str(path.resolve()), arguments, *self._core)
             found = await self.pool.ask(call, Briefing) if known else Briefing()
             parts = found.parts if isinstance(found, Briefing) else {}
@@ -117,7 +141,7 @@ class Inspector:
     async def what_if(self, node: Node, question: str) -> str:
         """`lines 12 14 x 0.5`: the kernel's time if these lines took half of theirs."""
         known = await in_thread(self.arguments, node.case, node.source)
-        path = self.write(node.source)
+        path = self.write(node.case, node.source)
         call = brief_call(str(path.resolve()), _plain(known), *self._core)
         payload = {**call.payload, "question": question}
         found = await self.pool.ask(call._replace(function=WHAT_IF, payload=payload), Briefing)

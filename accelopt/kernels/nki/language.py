@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from accelopt.awaiting import in_thread
-from accelopt.caches import VerdictCache, package_key
+from accelopt.caches import VerdictCache
 from accelopt.errors import ConfigError
 from accelopt.evaluation import (
     NO_VERDICTS,
@@ -74,7 +74,7 @@ class NKI(Language):
         if foreign := _foreign(case, source):
             return Evaluation(status=Status.COMPILE_ERROR, message=foreign)
         key = self.evaluation_key(case, source)
-        path = self.inspector.write(source, key)
+        path = self.inspector.write(case, source, key)
         kept = None if trainium.available() else self.shelf.find("verdict", key)
         if isinstance(kept, dict):
             return Evaluation.model_validate(kept)
@@ -136,7 +136,7 @@ class NKI(Language):
 
     async def confirm(self, case: Case, winner: str, parent: str) -> Confirmation:
         """Both measured again, in turns, in a worker of their own."""
-        sources = [self.inspector.write(source) for source in (winner, parent)]
+        sources = [self.inspector.write(case, source) for source in (winner, parent)]
         requests = [self._request(case, path) for path in sources]
         return await confirm(self.pool, *requests)
 
@@ -146,10 +146,10 @@ class NKI(Language):
         A source that only looks the same to us may be another program: a kernel can read its own
         docstring, file and variable names.
         """
-        return content_key(
+        return self.inspector.key(
+            case,
             source,
             self.reference(case),
-            package_key(),
             self.options.target,
             self.machine,
             self.options.scrutiny.value,
@@ -234,7 +234,7 @@ class NKI(Language):
     async def _rewrites(self, node: Node) -> list[Action]:
         facts = await in_thread(self._facts, node)
         known = repr(list(facts.arguments.items())), repr(sorted(facts.metrics.items()))
-        key = content_key(node.source, *known, self.options.target, package_key())
+        key = self.inspector.key(node.case, node.source, *known, self.options.target)
         kept = self.shelf.find("actions", key)
         if isinstance(kept, dict):
             return Rewrites.model_validate(kept).actions
@@ -282,7 +282,7 @@ class NKI(Language):
         """Every rule that the kernel breaks, or where and how its outputs differ on ordinary inputs."""
         if _foreign(node.case, node.source):
             return ""  # what its own dialect says of it is beside the point
-        path = self.inspector.write(node.source)
+        path = self.inspector.write(node.case, node.source)
         task = str(Path(node.case.task).resolve())
         call = faults_call(str(path.resolve()), task, self.options.target, node.evaluation)
         if call is None or trainium.available():

@@ -30,4 +30,5 @@ def placeless(text: str, path: Path) -> str:
     """
     for place in (str(path.resolve()), str(path)):
         text = text.replace(place, KERNEL_FILE)
+    text = text.replace(f"{path.resolve().parent}/", "")  # of files that it imports
     return ADDRESS.sub("0x...", text.replace(path.name, KERNEL_FILE))

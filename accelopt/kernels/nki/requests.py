@@ -8,6 +8,7 @@ from typing import Any
 
 from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.arguments import MadeArguments
+from accelopt.kernels.nki.devices.kernel_folder import files_of
 from accelopt.sandbox import workers
 from accelopt.sandbox.workers import Call, Fault, Pool, as_evaluation
 from accelopt.time_limits import ARGUMENTS_SECONDS
@@ -63,7 +64,7 @@ def call_for(request: EvaluationRequest, cache: str) -> Call:
         {"request": placed, "cache": cache},
         request.total_seconds,
         request.memory_bytes,
-        files=(placed["kernel"], placed["task"]),
+        files=(*files_of(Path(placed["kernel"])), placed["task"]),
     )
 
 
@@ -75,7 +76,7 @@ async def confirm(pool: Pool, winner: EvaluationRequest, parent: EvaluationReque
         {"winner": one, "parent": other, "cache": pool.cache},
         winner.total_seconds,
         winner.memory_bytes,
-        files=(one["kernel"], other["kernel"], one["task"]),
+        files=(*files_of(Path(one["kernel"])), *files_of(Path(other["kernel"])), one["task"]),
     )
     found = await pool.ask(call, Confirmation)
     if isinstance(found, Fault):

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from accelopt.awaiting import in_thread
-from accelopt.caches import package_key
 from accelopt.errors import AcceloptError, internal_error
-from accelopt.evaluation import Profile
+from accelopt.evaluation import Case, Profile
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.inspector import Inspector
 from accelopt.kernels.nki.lift.failure import NotLifted
@@ -79,7 +78,7 @@ class Scheduling:
     def lifted(self, node: Node) -> Lifted:
         """What a kernel computes. Raises NotLifted and KernelFailure."""
         arguments = self.inspector.arguments(node.case, node.source)
-        path = self.inspector.write(node.source)
+        path = self.inspector.write(node.case, node.source)
         return lifted_kernel(node.source, path, arguments, self.target, _author(node))
 
     def actions(self, node: Node, loop: asyncio.AbstractEventLoop) -> list[Action]:
@@ -88,8 +87,8 @@ class Scheduling:
         key = self._key(node, arguments)
         found = self._kept(key)
         if found is None:
-            path = self.inspector.write(node.source)
-            times = partial(self._times, arguments, loop)
+            path = self.inspector.write(node.case, node.source)
+            times = partial(self._times, node.case, arguments, loop)
             shelf, author = self.inspector.shelf, _author(node)
             try:
                 found = offered(node.source, path, arguments, self.target, shelf, times, author)
@@ -117,17 +116,22 @@ class Scheduling:
         return Offers.from_json(kept) if isinstance(kept, dict) else None
 
     def _key(self, node: Node, arguments: Mapping[str, ParameterFacts]) -> str:
-        return content_key(node.source, _author(node), repr(arguments), self.target, package_key())
+        return self.inspector.key(
+            node.case, node.source, _author(node), repr(arguments), self.target
+        )
 
     def _times(
         self,
+        case: Case,
         arguments: Mapping[str, ParameterFacts],
         loop: asyncio.AbstractEventLoop,
         sources: Sequence[str],
     ) -> list[float]:
         """Predictions for kernels with these arguments, by the workers; for a thread of its own."""
         asked = [
-            asyncio.run_coroutine_threadsafe(self.inspector.inspect_given(arguments, source), loop)
+            asyncio.run_coroutine_threadsafe(
+                self.inspector.inspect_given(case, arguments, source), loop
+            )
             for source in sources
         ]
         found = [inspected.result(THREAD_SECONDS) for inspected in asked]

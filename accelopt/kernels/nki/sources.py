@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from accelopt.errors import printable
 from accelopt.sim.errors import SourceLine
 
 ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]*)?=[^=]")
@@ -30,7 +31,7 @@ class Sources:
 
     def text(self, source: SourceLine, width: int = 100) -> str:
         """The line without its indentation, shortened."""
-        text = self.line(source).strip()
+        text = printable(self.line(source).strip())
         return text if len(text) <= width else text[: width - 3] + "..."
 
     def name(self, tensor: str, source: SourceLine) -> str:

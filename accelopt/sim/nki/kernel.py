@@ -28,7 +28,7 @@ from accelopt.sim.nki.neuronxcc_tensor import NeuronxccTensor
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import LoopKind, Program
 from accelopt.sim.rules import kernels
-from accelopt.sim.trace import AbstractTensor, declare_argument, trace
+from accelopt.sim.trace import AbstractTensor, HostLaunch, declare_argument, trace
 from accelopt.sim.tracer import Conventions, Returned, Tracer, active
 
 HOST_MODES = frozenset({"baremetal", "benchmark", "profile", "simulation"})
@@ -90,6 +90,9 @@ class Kernel:
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """On the host: the results as NumPy arrays, measured and kept in files as the mode asks."""
         from accelopt.sim.nki import launch, measurement  # which tracing alone does not need
+
+        if any(isinstance(value, AbstractTensor) for value in (*args, *kwargs.values())):
+            raise HostLaunch(self, args, kwargs)
 
         program = self.trace(*args, **kwargs)
         rules.check(program)

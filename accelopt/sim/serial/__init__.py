@@ -8,7 +8,7 @@ caller still runs `rules.check` on the result before it executes it.
 
 from __future__ import annotations
 
-from accelopt.sim.errors import InternalError
+from accelopt.errors import InternalError
 from accelopt.sim.program import Program
 from accelopt.sim.serial.layout import DOCUMENT, VERSION, MalformedProgram, ProgramTooLarge
 from accelopt.sim.serial.reading import loads

@@ -40,7 +40,7 @@ from accelopt.sim.standalone.counting import BUILTINS, AllLoops
 from accelopt.sim.standalone.formats import element_of
 from accelopt.sim.standalone.language.memories import DEFAULT_TARGET
 from accelopt.sim.standalone.places import with_shared_bytes
-from accelopt.sim.trace import AbstractTensor, declare_argument, trace
+from accelopt.sim.trace import AbstractTensor, HostLaunch, declare_argument, trace
 from accelopt.sim.tracer import NeedsConcrete, Returned, Tracer, active
 
 RESTARTS = 8
@@ -87,6 +87,8 @@ class Kernel:
         """The kernel's results for NumPy arrays; inside of another kernel, its Python inlined."""
         if active() is not None:
             return self.function(*args, **kwargs)
+        if any(isinstance(value, AbstractTensor) for value in (*args, *kwargs.values())):
+            raise HostLaunch(self, args, kwargs)
         program = serial.transferred(trace_kernel(self, args, kwargs))
         rules.check(program)
         given = [leaf for leaf in _leaves([*args, *kwargs.values()]) if _is_array(leaf)]

@@ -2,6 +2,7 @@
 # One Triton problem from its profiled baseline through 1 + ITERS iterations: the NKI loop's own
 # scripts with another backend, other prompts and a trace folder. The same command continues.
 set -euo pipefail
+export ACCELOPT_LOOP_PROCESS=${ACCELOPT_LOOP_PROCESS:-$$} # its end is theirs
 EXP_BASE_DIR=$1
 INIT_EXP_DATE=$2
 EXP_DATE_PREFIX=$3

@@ -23,12 +23,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_road import executable, execute
 
+from accelopt.errors import InternalError
 from accelopt.sim.affine import Affine
 from accelopt.sim.compute import compile_program
 from accelopt.sim.compute.analysis.parallel import independent
 from accelopt.sim.compute.analysis.storage import Storage, plan
 from accelopt.sim.compute.analysis.uses import uses_by_tensor
-from accelopt.sim.errors import InternalError, KernelValueError
+from accelopt.sim.errors import KernelValueError
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, LoopKind
 

@@ -30,7 +30,7 @@ def run_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
             load_array(folder, item) if isinstance(item, dict) else item
             for item in payload["arguments"]
         ]
-        kernel = load_kernel(str(payload["kernel"]))
+        kernel = load_kernel(str(payload["kernel"]), payload["imports"])
         compiled = nki.baremetal(
             kernel,
             save_neff_name=str(folder / "kernel.neff"),

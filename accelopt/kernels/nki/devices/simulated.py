@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.errors import ConfigError, printable
+from accelopt.errors import ConfigError, InternalError, internal_fault, quoted
 from accelopt.evaluation import Status
 from accelopt.hardware import TARGETS, calibrated
 from accelopt.kernels.measurement import TimedRuns
+from accelopt.kernels.nki.devices.kernel_folder import files_of, kernel_folder
 from accelopt.kernels.nki.devices.protocol import (
     BACKWARDS,
     Inexactness,
@@ -33,10 +34,8 @@ from accelopt.sim import compute, coverage, dtypes, rules, serial, timing
 from accelopt.sim.compute.executor import Order
 from accelopt.sim.errors import (
     NOWHERE,
-    InternalError,
     KernelError,
     SourceLine,
-    internal_fault,
 )
 from accelopt.sim.independence import dependences
 from accelopt.sim.program import Instruction, Program
@@ -62,6 +61,7 @@ class Survey(NamedTuple):
 
 TRACING = (
     "accelopt.kernels.nki.devices.tracing",
+    "accelopt.kernels.nki.devices.kernel_file",
     "accelopt.sim.nki",
     "accelopt.sim.dialects",
     "accelopt.sim.nki.kernel",
@@ -146,7 +146,8 @@ class SimulatedDevice:
         try:
             _refuse_fault(message)
             told = message["violations"]
-            violations = [_violation(kernel, *row) for row in told]  # type: ignore[attr-defined]
+            files = files_of(Path(kernel))
+            violations = [_violation(files, *row) for row in told]  # type: ignore[attr-defined]
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(error, outcome) from error
         program = None
@@ -171,6 +172,7 @@ class SimulatedDevice:
             f"accelopt.kernels.nki.devices.tracing:{job}",
             {
                 "kernel": kernel,
+                "folder": kernel_folder(Path(kernel)).as_json(),
                 "arguments": arguments,
                 "target": self.target,
                 "seconds": seconds,
@@ -258,10 +260,11 @@ def _check_arguments(
         raise _damaged(ValueError("it is for other arguments than were asked for"), outcome)
 
 
-def _violation(kernel: str, *row: object) -> KernelError:
-    """A KernelError from the texts, file and line that an untrusted child tells."""
-    identifier, message, mend, file, line = (printable(str(value)) for value in row)
-    source = SourceLine(file, int(line)) if file == kernel else NOWHERE
+def _violation(files: Collection[str], *row: object) -> KernelError:
+    """A KernelError from the texts, file and line that an untrusted child tells; a line of another
+    file than these is nowhere."""
+    identifier, message, mend, file, line = (" ".join(quoted(str(v)).split("\n")) for v in row)
+    source = SourceLine(file, int(line)) if file in files else NOWHERE
     return KernelError(identifier, message, mend, source)
 
 

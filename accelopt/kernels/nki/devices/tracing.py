@@ -8,6 +8,7 @@ comes to no end leaves its stack instead, as `faulthandler` writes it.
 from __future__ import annotations
 
 import faulthandler
+import functools
 import inspect
 import json
 import re
@@ -17,10 +18,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from accelopt.errors import printable
+from accelopt.errors import InternalError, internal_fault, printable, quoted
+from accelopt.kernels.nki.devices.absent_modules import AbsentUse
 from accelopt.kernels.nki.devices.conditions import change
-from accelopt.kernels.nki.devices.kernel_file import NoKernel, load_kernel
+from accelopt.kernels.nki.devices.kernel_file import call_of, load_kernel
 from accelopt.kernels.nki.devices.protocol import KernelArgument, TensorArgument
+from accelopt.kernels.nki.kernel_function import NoKernel
 
 if TYPE_CHECKING:
     from accelopt.sim.errors import KernelError
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 MAX_ERROR_CHARACTERS = 20_000
 
+_SENTENCES = ("error", "failed", "failure", "refused")
 _STACK = b"Timeout ("
 _STACK_LINE = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in ', re.MULTILINE)
 
@@ -47,7 +51,8 @@ def arguments_to_json(arguments: Sequence[KernelArgument]) -> list[object]:
 
 
 def read_message(line: bytes) -> dict[str, object] | None:
-    """The JSON object that a child's first line should be, or None. Its texts are made printable."""
+    """The JSON object that a child's first line should be, or None. Its texts are made printable; of
+    what it says in sentences, no line can be taken for one of ours."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -55,7 +60,10 @@ def read_message(line: bytes) -> dict[str, object] | None:
     if not isinstance(message, dict):
         return None
     return {
-        key: printable(value) if isinstance(value, str) else value for key, value in message.items()
+        key: (quoted if key in _SENTENCES else printable)(value)
+        if isinstance(value, str)
+        else value
+        for key, value in message.items()
     }
 
 
@@ -100,7 +108,7 @@ def _traced(
 ) -> tuple[dict[str, object], bytes]:
     """How tracing went, and the Program's bytes where there is one. Violations are added to `found`
     where there is such a list."""
-    from accelopt.sim.errors import UNDERSTOOD, InternalError, KernelError, internal_fault
+    from accelopt.sim.errors import UNDERSTOOD, KernelError
 
     kernel = str(payload["kernel"])
     faulthandler.dump_traceback_later(payload["seconds"], exit=True, file=channel)
@@ -115,6 +123,8 @@ def _traced(
         return {"internal": internal_fault(error), "traceback": traceback.format_exc()}, b""
     except (NoKernel, UnknownShapes) as error:
         return {"failed": str(error), "unknown_shapes": isinstance(error, UnknownShapes)}, b""
+    except AbsentUse as error:
+        return {"failed": f"{error}{_place(error, kernel)}. {UNDERSTOOD}"}, b""
     except MemoryError as error:
         where = _place(error, kernel)
         traceback.clear_frames(error.__traceback__)  # the answer needs what their variables hold
@@ -136,7 +146,6 @@ def _written(program: Program, kernel: str, broken: bool) -> tuple[dict[str, obj
     that bytes which another process cannot read were changed on the way. Of a kernel that has broken
     a rule (`broken`) an instruction may hold what no Program does: it leaves none."""
     from accelopt.sim import serial
-    from accelopt.sim.errors import internal_fault
 
     try:
         data = serial.dumps(program)
@@ -168,7 +177,7 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
 
     standin.install(always=True)
     change(int(payload.get("again", 0)))
-    kernel = load_kernel(str(payload["kernel"]))
+    kernel = load_kernel(str(payload["kernel"]), payload["folder"])
     if payload["arguments"] is None:
         arguments = _annotated(kernel)
     else:
@@ -178,7 +187,14 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
             else item
             for item in payload["arguments"]
         ]
-    return trace_kernel(kernel, arguments, {}, target=str(payload["target"]), report=report)
+    called = call_of(kernel, arguments)
+    return trace_kernel(
+        called.kernel,
+        called.arguments,
+        called.keywords,
+        target=str(payload["target"]),
+        report=report,
+    )
 
 
 def _annotated(kernel: Any) -> list[Any]:
@@ -188,10 +204,16 @@ def _annotated(kernel: Any) -> list[Any]:
     from accelopt.sim.nki.typing import TensorAnnotation
     from accelopt.sim.trace import AbstractTensor
 
-    function = getattr(kernel, "func", kernel)
+    function = kernel
+    while hasattr(function, "func"):
+        function = function.func
     annotations = annotations_of(function)
     found: list[Any] = []
-    for name, parameter in inspect.signature(function).parameters.items():
+    # Of a functools.partial those that it leaves; of a Kernel `func` is its function.
+    asked = kernel if isinstance(kernel, functools.partial) else function
+    for name, parameter in inspect.signature(asked).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            continue
         annotation = annotations.get(name)
         if isinstance(annotation, TensorAnnotation) and annotation.shape:
             found.append(AbstractTensor(annotation.shape, np.dtype(np.float32)))

@@ -20,6 +20,7 @@ from accelopt.hardware import TARGETS
 from accelopt.kernels.measurement import TimedRuns
 from accelopt.kernels.nki.devices import neuron_profile
 from accelopt.kernels.nki.devices.arrays import load_array, save_array
+from accelopt.kernels.nki.devices.kernel_folder import kernel_folder
 from accelopt.kernels.nki.devices.protocol import (
     Inexactness,
     KernelArgument,
@@ -175,6 +176,7 @@ class TrainiumExecutable:
         names = [_save(work, index, value) for index, value in enumerate(arrays)]
         payload = {
             "kernel": self.kernel,
+            "imports": kernel_folder(Path(self.kernel)).as_json(),
             "arguments": names,
             "folder": str(work),
             "sdk_paths": self.device.sdk_paths,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -10,10 +11,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.kernel_source import functions
 from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.devices.tracing import arguments_to_json
+from accelopt.kernels.nki.kernel_function import (
+    KernelFunction,
+    NoKernel,
+    kernel_function,
+    traced_function,
+)
 from accelopt.kernels.nki.lift.algorithm import Algorithm
 from accelopt.kernels.nki.lift.authorship.authored import Author
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
@@ -26,7 +32,6 @@ from accelopt.kernels.nki.lift.plain import (
     FIRST,
     asked,
     asked_to_be,
-    kernel_function,
     plain_arguments,
     stand_in,
 )
@@ -36,6 +41,7 @@ from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.sandbox import ForkServer, scratch_folder
 from accelopt.sim.dialects import Dialect, dialect_of_source
+from accelopt.sim.program import Program
 
 ROUNDED = 2.0**-20
 """Numbers of two lifts of one kernel are this near: some were in fp32 on the way."""
@@ -91,7 +97,7 @@ def lifted_kernel(
         lifted = called.near(free)
         twins, asserts = called.twins(lifted, free)
     name = lifted.interface.name
-    written_into = author if name in functions(author) else source
+    written_into = author if _has(author, name) else source
     shapes = {parameter: what.shape for parameter, what in called.plain.facts.items()}
     return lifted._replace(
         interface=lifted.interface._replace(asserts=asserts),
@@ -138,12 +144,21 @@ class _Called:
             )
             program = self.device.compile(str(self.path), arguments).program
             names = {value: name for name, value in numbers.items()}
-            function = kernel_function(self.source)
-            name = function.name if function else Interface().name
-            interface = Interface(signature(self.source), names, program.returns_sequence, name)
+            function = self._function(program)
+            interface = Interface(
+                signature(function), names, program.returns_sequence, function.name
+            )
             dialect = dialect_of_source(self.source)
             self._lifted[key] = Lifted(lift(program), interface, (), dialect, arguments)
         return self._lifted[key]
+
+    def _function(self, program: Program) -> KernelFunction:
+        """The function that a trace says is the kernel. Raises NotLifted where it is in another file:
+        a kernel by schedule has no place there."""
+        try:
+            return traced_function(self.source, program.source.line)
+        except NoKernel as error:
+            raise NotLifted(str(error)) from None
 
     # Which values are no others than those drawn.
 
@@ -267,13 +282,17 @@ def _alike(one: object, other: object) -> bool:
 _SIGNS = {True: ("> 0", "be positive"), False: ("< 0", "be negative")}
 
 
-def signature(source: str) -> str:
-    """The parameters of the kernel in a source, with their defaults and without annotations; empty
-    where it is not clear which function is the kernel."""
-    function = kernel_function(source)
-    if function is None:
-        return ""
-    parameters = function.args
+def _has(source: str, name: str) -> bool:
+    """Whether the kernel of a text is the function of this name."""
+    try:
+        return kernel_function(source).name == name
+    except NoKernel:
+        return False
+
+
+def signature(function: KernelFunction) -> str:
+    """The parameters of a kernel, with their defaults and without annotations."""
+    parameters = copy.deepcopy(function.definition.args)
     for parameter in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs):
         parameter.annotation = None
     return ast.unparse(parameters)

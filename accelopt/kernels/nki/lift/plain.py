@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.kernel_source import KERNEL_NAMES
+from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue
 from accelopt.parsing import parse_python
 
@@ -64,16 +64,18 @@ class PlainArguments(NamedTuple):
 
 def plain_arguments(source: str, given: Mapping[str, ParameterFacts]) -> PlainArguments:
     """What a kernel's text says of the arguments that it is given, and of those that it is not."""
-    function = kernel_function(source)
-    if function is None:
+    try:
+        kernel = kernel_function(source)
+    except NoKernel:
         return PlainArguments(given, {}, frozenset(given), frozenset(), True)
+    function = kernel.definition
     facts = dict(given)
-    texts: dict[str, str] = {}
+    texts = dict(kernel.bound)
     for name, default, positional in _defaults(function):
-        if name in given:
+        if name in given or name in kernel.bound:
             continue
         value = _literal(default)
-        if positional and not texts and isinstance(value, _PLAIN):
+        if positional and name in kernel.parameters and not texts and isinstance(value, _PLAIN):
             facts[name] = ParameterFacts((), value=value)
         else:
             texts[name] = ast.unparse(default)
@@ -81,14 +83,6 @@ def plain_arguments(source: str, given: Mapping[str, ParameterFacts]) -> PlainAr
     read = frozenset(n.id for n in names if isinstance(n, ast.Name))
     tests = list(_tests(source))
     return PlainArguments(facts, texts, read, frozenset(_compared(tests)), bool(tests))
-
-
-def kernel_function(source: str) -> ast.FunctionDef | None:
-    """The kernel in a source; None where it is not clear which function that is."""
-    functions = [node for node in parse_python(source).body if isinstance(node, ast.FunctionDef)]
-    named = [f for name in KERNEL_NAMES for f in functions if f.name == name][:1]
-    found = named or [f for f in functions if f.decorator_list]
-    return found[0] if len(found) == 1 else None
 
 
 def _defaults(function: ast.FunctionDef) -> Iterator[tuple[str, ast.expr, bool]]:

@@ -71,7 +71,7 @@ def _helpers(kernel: ParsedKernel) -> dict[str, cst.FunctionDef]:
         node.name.value: node
         for node in kernel.module.body
         if isinstance(node, cst.FunctionDef)
-        and node.name.value != kernel.function
+        and node.name.value != kernel.function[-1]
         and not node.decorators
         and node.asynchronous is None
     }

@@ -8,9 +8,9 @@ can reach counts: a file may well measure itself under `if __name__ == "__main__
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from accelopt.kernel_source import KERNEL_NAMES
+from accelopt.kernels.nki.kernel_function import is_kernel_decorator, is_main, kernel_entry
 from accelopt.kernels.nki.referee.source import imported_by_call
 from accelopt.kernels.wording import Remark
 from accelopt.parsing import parse_python
@@ -27,19 +27,31 @@ _BUILTIN = frozenset({"open", "input", "id", "hash"})
 PythonDefinition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def asks_the_machine(source: str) -> list[Remark]:
+def asks_the_machine(source: str, used: Collection[str] | None = None) -> list[Remark]:
     """Uses of such modules and functions in code that importing the file or tracing its kernel runs.
-    Raises SyntaxError when the text is not Python."""
+    Of a file that a kernel imports, the names that are `used` elsewhere stand for the kernel. Raises
+    SyntaxError when the text is not Python."""
     tree = parse_python(source)
     outside = dict(_bound(tree, OUTSIDE))
     numpy = {name for name, module in _bound(tree, frozenset({"numpy"})) if module == "numpy"}
     found = [
         Remark(getattr(node, "lineno", 0), f"uses {name}")
-        for root in _reached(tree)
+        for root in _reached(tree, {kernel_entry(source)} if used is None else used)
         for node in ast.walk(root)
         for name in _asked(node, outside, numpy)
     ]
     return sorted(set(found))
+
+
+def names_in(source: str) -> set[str]:
+    """Every name, attribute and imported name that a text uses. Raises SyntaxError when it is not
+    Python."""
+    found: set[str] = set()
+    for node in ast.walk(parse_python(source)):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
+                found.add(name)
+    return found
 
 
 def _bound(tree: ast.Module, modules: frozenset[str]) -> Iterator[tuple[str, str]]:
@@ -73,28 +85,21 @@ def _asked(node: ast.AST, outside: dict[str, str], numpy: set[str]) -> Iterator[
         yield from (n for n in imported_by_call(node) if n.partition(".")[0] in OUTSIDE)
 
 
-def _reached(tree: ast.Module) -> list[ast.stmt]:
-    """The statements that run when the file is imported and its kernel traced, as far as names tell:
-    decorated functions, those named as kernels, and all that these and the file's own lines name."""
+def _reached(tree: ast.Module, used: Collection[str]) -> list[ast.stmt]:
+    """The statements that run when the file is imported and what is `used` of it is traced, as far as
+    names tell: those, and all that they and the file's own lines name. What is decorated by others
+    than the makers of kernels may run at once, and where nothing says what is used, all may be."""
     waiting = {node.name: node for node in tree.body if isinstance(node, PythonDefinition)}
     reached: list[ast.stmt] = [
-        node for node in tree.body if not isinstance(node, PythonDefinition) and not _is_main(node)
+        node for node in tree.body if not isinstance(node, PythonDefinition) and not is_main(node)
     ]
     reached += [
         waiting.pop(name)
         for name, node in list(waiting.items())
-        if node.decorator_list or name in KERNEL_NAMES
+        if name in used
+        or any(used == {""} or not is_kernel_decorator(d) for d in node.decorator_list)
     ]
     for statement in reached:  # grows while it is read
         names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
         reached += [waiting.pop(name) for name in sorted(names & waiting.keys())]
     return reached
-
-
-def _is_main(node: ast.stmt) -> bool:
-    """True for `if __name__ == "__main__":` without an else."""
-    return (
-        isinstance(node, ast.If)
-        and not node.orelse
-        and ast.unparse(node.test) in ("__name__ == '__main__'", "'__main__' == __name__")
-    )

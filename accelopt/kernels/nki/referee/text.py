@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from accelopt.evaluation import Status
 from accelopt.kernels.nki.devices import KernelFailure
+from accelopt.kernels.nki.devices.kernel_folder import kernel_folder
 from accelopt.kernels.nki.referee import source
 from accelopt.kernels.nki.referee.precision import Precision
-from accelopt.kernels.nki.referee.surroundings import asks_the_machine
+from accelopt.kernels.nki.referee.surroundings import asks_the_machine, names_in
 from accelopt.kernels.wording import words_to_a_model
 
 
 def check_text(kernel: Path, precision: Precision | None, *, published: bool) -> None:
-    """Raises KernelFailure for a file whose text breaks a rule; `published` leaves all but the
-    published ones out, and words to a model. The text decides on formats only where the device does
+    """Raises KernelFailure for a file whose text, or that of a file of its folder that it imports,
+    breaks a rule; `published` leaves all but the published ones out, and words to a model. The text decides on formats only where the device does
     not see those of the compiled kernel; `precision` is None where it does."""
     try:
         data = kernel.read_bytes()
@@ -24,6 +25,14 @@ def check_text(kernel: Path, precision: Precision | None, *, published: bool) ->
     try:
         text = source.decoded(data)
         refusal = _refusal(text, precision, published=published)
+        folder = kernel_folder(kernel, text).modules.values()
+        texts = [text, *(module.text for module in folder)]
+        for module in () if refusal else folder:
+            used = set[str]().union(*(names_in(t) for t in texts if t is not module.text))
+            refusal = _refusal(module.text, precision, published=published, used=used)
+            if refusal:
+                refusal = f"in {module.place}, which the kernel imports: {refusal}"
+                break
     except source.ForeignEncoding as error:
         raise KernelFailure(Status.REFUSED, str(error)) from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -41,10 +50,16 @@ def remedy(precision: Precision, formats: Iterable[str]) -> str:
     )
 
 
-def _refusal(text: str, precision: Precision | None, *, published: bool) -> str:
+def _refusal(
+    text: str,
+    precision: Precision | None,
+    *,
+    published: bool,
+    used: Collection[str] | None = None,
+) -> str:
     """Why the text is refused; empty when it is not. Raises SyntaxError and its like where it is not
     Python, whatever else it is."""
-    tampering, asked = source.tampering(text), asks_the_machine(text)
+    tampering, asked = source.tampering(text), asks_the_machine(text, used)
     if words := words_to_a_model(text):
         return f"the text speaks to a language model: {'; '.join(map(str, words))}"
     if tampering and not published:

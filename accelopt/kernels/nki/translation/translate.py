@@ -12,19 +12,20 @@ import contextlib
 import itertools
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from inspect import isfunction
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import libcst as cst
 import numpy as np
 
-from accelopt.errors import ConfigError
-from accelopt.kernel_source import KERNEL_NAMES
+from accelopt.errors import ConfigError, InternalError, internal_fault, quoted
 from accelopt.kernels.nki.arguments import argument_of
+from accelopt.kernels.nki.devices.kernel_folder import importer_of, kernel_folder
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
+from accelopt.kernels.nki.kernel_function import NoKernel, chosen
 from accelopt.kernels.nki.lift.emission.text import wrapped
 from accelopt.kernels.nki.translation.facts import learn
 from accelopt.kernels.nki.translation.imports import with_imports
@@ -34,7 +35,7 @@ from accelopt.kernels.nki.translation.to_nki import to_nki
 from accelopt.sandbox import Limits, Policy, run
 from accelopt.sim import compute, rules, serial
 from accelopt.sim.dialects import DEFAULT_TARGETS, DIALECTS, Dialect, dialect_of, trace_kernel
-from accelopt.sim.errors import InternalError, KernelError, internal_fault
+from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load, specs_of
 from accelopt.sim.program import Buffer, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.trace import AbstractTensor
@@ -135,7 +136,9 @@ def translate_file(kernel: Path, to: str, arguments: Sequence[Any], seconds: flo
     if to not in DIALECTS:
         raise ConfigError(f"no dialect {to!r}; there are {', '.join(DIALECTS)}")
     given = arguments_to_json([argument_of(value) for value in arguments])
-    payload = {"source": kernel.read_text(encoding="utf-8"), "to": to, "arguments": given}
+    folder = kernel_folder(kernel).as_json()
+    source = kernel.read_text(encoding="utf-8")
+    payload = {"source": source, "folder": folder, "to": to, "arguments": given}
     limits = Limits(seconds=seconds, memory_bytes=MEMORY_BYTES, result_bytes=RESULT_BYTES)
     outcome = run(JOB, payload, policy=Policy(), limits=limits)
     head, _, data = outcome.result.partition(b"\n")
@@ -153,7 +156,7 @@ def translate_file(kernel: Path, to: str, arguments: Sequence[Any], seconds: flo
     except serial.MalformedProgram as error:
         said = f"{kernel}: the kernel's process left a damaged program: {error}"
         raise ConfigError(said) from error
-    problems = tuple((int(line), str(said)) for line, said in message["problems"])  # type: ignore[attr-defined]
+    problems = tuple((int(line), quoted(str(said))) for line, said in message["problems"])  # type: ignore[attr-defined]
     found = Rewriting(str(message["source"]), problems, program, twin, str(message["failure"]))
     return _proven(found, arguments)
 
@@ -197,6 +200,7 @@ def _specs(arguments: Sequence[Any]) -> list[Any]:
 
 def translate_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
     """In the child: the translation and the bytes of both Programs, or what is wrong."""
+    sys.meta_path.insert(0, importer_of(payload["folder"]))
     try:
         found = rewritten(str(payload["source"]), payload["to"], _specs(payload["arguments"]))
         first = serial.dumps(found.program)
@@ -229,22 +233,11 @@ def _target(dialect: Dialect) -> str:
 
 
 def _kernel(source: str, file: str) -> Any:
-    names = vars(load(source, file))
-    for name in KERNEL_NAMES:
-        if name in names:
-            return names[name]
-    functions = ((value, getattr(value, "func", None)) for value in names.values())
-    decorated = [
-        value
-        for value, function in functions
-        if isfunction(function) and function.__code__.co_filename == file
-    ]
-    if len(decorated) != 1:
-        raise ConfigError(
-            f"the file defines no function named {' or '.join(KERNEL_NAMES)}, and "
-            f"{len(decorated) or 'none'} with @nki.jit"
-        )
-    return decorated[0]
+    """The kernel of a text, loaded as that file. Raises ConfigError."""
+    try:
+        return chosen(vars(load(source, file)), source)
+    except NoKernel as error:
+        raise ConfigError(str(error)) from None
 
 
 def _compared(program: Program, twin: Program, arguments: Sequence[Any]) -> Proof:

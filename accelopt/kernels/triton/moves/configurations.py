@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.knobs import Knob, Role
@@ -18,7 +18,7 @@ from accelopt.kernels.triton.moves.source import QUERIES as QUERIES_TOGETHER
 from accelopt.kernels.triton.moves.source import JitFunction, called, is_range
 
 
-class KernelKind(str, Enum):
+class KernelKind(StrEnum):
     """The shapes of work that want different knobs."""
 
     PRODUCT = "matrix product"

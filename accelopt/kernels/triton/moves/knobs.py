@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.source import (
@@ -28,7 +28,7 @@ from accelopt.kernels.triton.moves.source import (
 from accelopt.parsing import parse_expression
 
 
-class Role(str, Enum):
+class Role(StrEnum):
     """What a tile is cut from: the grid of programs, or a loop inside one."""
 
     PROGRAM = "program"

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from accelopt.errors import InternalError
 from accelopt.sim import dtypes
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.compute.analysis.history import History
 from accelopt.sim.compute.analysis.regions import normal
 from accelopt.sim.compute.analysis.uses import Use, carried_loops
-from accelopt.sim.errors import InternalError
 from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 
 ALIGNMENT = 64  # bytes of a cache line and of the widest vector register

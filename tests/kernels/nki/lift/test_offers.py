@@ -9,6 +9,7 @@ import pytest
 
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.kernel_function import kernel_function
 from accelopt.kernels.nki.lift.emission.phases import row_axes
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
@@ -59,8 +60,8 @@ def test_an_offer_is_called_as_the_kernel_and_computes_the_same(tmp_path: Path) 
     found = offered(NAIVE, path, given)
     assert found.offers, found.refusal
     offer = found.offers[0]
-    assert f"def kernel({signature(NAIVE)}):" in offer.source
-    assert signature(NAIVE) == "x, eps, gain=None"
+    assert f"def kernel({signature(kernel_function(NAIVE))}):" in offer.source
+    assert signature(kernel_function(NAIVE)) == "x, eps, gain=None"
     assert found.counts["timed"] >= 1
     assert Offers.from_json(found.as_json()) == found
     account = found.account()

@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from accelopt.hardware import TARGETS
+from accelopt.kernels.nki.kernel_function import kernel_parameters
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parameters_of
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.moves.surgery.review import (
     familiar,
     given_again,
@@ -76,7 +77,7 @@ KERNELS = {
 def facts(source, shapes):
     arguments = {
         name: ParameterFacts(shape, "float32")
-        for name, shape in zip(parameters_of(source), shapes, strict=True)
+        for name, shape in zip(kernel_parameters(source), shapes, strict=True)
     }
     return Facts(metrics={}, arguments=arguments, sbuf_bytes=TARGETS["trn1"].sbuf_usable_bytes)
 

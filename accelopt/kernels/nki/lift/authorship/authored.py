@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function
 from accelopt.kernels.nki.lift.authorship.detours import without_detours
 from accelopt.kernels.nki.lift.authorship.meaning import Meanings
 from accelopt.kernels.nki.lift.authorship.module import bound, parts, with_kernel
@@ -34,7 +35,7 @@ class Author(NamedTuple):
         they speak of, the function's docstring is the author's, and what the old kernel alone used
         is gone.
         """
-        theirs = _function(self.source, self.kernel)
+        theirs = self._theirs()
         if theirs is None or _function(made, self.kernel) is None:
             return made
         try:
@@ -53,10 +54,21 @@ class Author(NamedTuple):
         text = with_comments(text, *self._steps(text), self.source)
         return with_kernel(self.source, self.kernel, text)
 
+    def _theirs(self) -> ast.FunctionDef | None:
+        """The author's function; None where the module has no such kernel at its top, or in a
+        function that makes it."""
+        try:
+            found = kernel_function(self.source)
+        except NoKernel:
+            return _function(self.source, self.kernel)
+        if len(found.path) > 1 and found.name == self.kernel:
+            return found.definition
+        return _function(self.source, self.kernel)
+
     def _steps(self, text: str) -> tuple[Steps, Steps]:
         """The steps of a lowered kernel, and the author's, in the same meanings."""
         meanings, numbers = Meanings(), _constants(self.source)
-        made, author = (_function(module, self.kernel) for module in (text, self.source))
+        made, author = _function(text, self.kernel), self._theirs()
         assert made is not None and author is not None
         own = Steps(author, meanings, dict(numbers), self.shapes, _functions(self.source)).read()
         return Steps(made, meanings, dict(numbers), self.shapes).read(), own

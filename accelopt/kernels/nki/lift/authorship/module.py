@@ -6,7 +6,9 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function
 from accelopt.kernels.nki.lift.authorship.text import identifiers
+from accelopt.kernels.nki.moves.surgery.text import replaced
 from accelopt.parsing import parse_python
 
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)
@@ -35,9 +37,10 @@ def with_kernel(source: str, kernel: str, made: str) -> str:
     """The author's module `source` with another kernel in the place of the function `kernel`: that
     of the module `made`, whose imports come with it. What only the old kernel used
     is left out."""
+    source = _at_module_level(source, kernel)
     ours = list(parts(made))
     new = next(part for part in ours if getattr(part.node, "name", "") == kernel)
-    theirs = [part for part in parts(source) if not _launch(part.node, kernel)]
+    theirs = [part for part in parts(without_grid(source, kernel)) if not _idle(part.node)]
     dropped = _left_over(theirs, kernel, parse_python(new.text))
     imports = [part for part in ours if isinstance(part.node, (ast.Import, ast.ImportFrom))]
     kept: list[str] = []
@@ -103,11 +106,45 @@ def bound(node: ast.stmt) -> set[str]:
     }
 
 
-def _launch(node: ast.stmt, kernel: str) -> bool:
-    """Whether a statement gives the kernel a grid, which a lowered one has not."""
+def _at_module_level(source: str, kernel: str) -> str:
+    """A module in which a function makes the kernel, with the kernel at its top: before the statement
+    that binds it, which names it from then on."""
+    try:
+        found = kernel_function(source)
+    except NoKernel:
+        return source
+    if len(found.path) == 1 or found.name != kernel:
+        return source
+    text = list[str]()
+    for part in parts(source):
+        match part.node:
+            case ast.Assign(targets=[ast.Name(id=found.entry)], value=value):
+                binding = "" if found.entry == kernel else f"\n\n{found.entry} = {kernel}\n"
+                # What the old kernel uses stands in it until the new one is there.
+                text.append(f"{part.above}def {kernel}():\n    {ast.unparse(value)}\n{binding}")
+            case _:
+                text.append(part.above + part.text)
+    return "".join(text)
+
+
+def without_grid(source: str, kernel: str) -> str:
+    """A module without the launch grids of one of its kernels, which a lowered one has not."""
+    names, places = {kernel}, list[tuple[ast.Subscript, str]]()
+    tree = parse_python(source)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Subscript(value=ast.Name(id=name)) if name in names:
+                places.append((node, name))
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=value)):
+                names |= {name} if value in names else set()
+    return replaced(source, places)
+
+
+def _idle(node: ast.stmt) -> bool:
+    """Whether a statement binds a name to itself."""
     match node:
-        case ast.Assign(value=ast.Subscript(value=ast.Name(id=name))):
-            return name == kernel
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=value)):
+            return name == value
     return False
 
 

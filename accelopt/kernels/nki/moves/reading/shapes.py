@@ -9,13 +9,14 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue, parameters_of
+from accelopt.kernels.nki.kernel_function import kernel_parameters
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue
 from accelopt.parsing import parse_python
 
 MAKERS = frozenset("ones zeros empty full".split())
@@ -51,12 +52,22 @@ def kernel_arguments(kernel: str, reference: str) -> dict[str, ParameterFacts]:
         return {}
     except (TypeError, ValueError):  # the reference would fail as well, or is read wrongly here
         return {}
-    return {
-        name: ParameterFacts(value.shape, value.dtype)
-        if isinstance(value, ShapedArray)
-        else ParameterFacts((), value=_plain(value))
-        for name, value in zip(parameters_of(kernel), values, strict=False)
-    }
+    return by_parameter(
+        kernel,
+        [
+            ParameterFacts(value.shape, value.dtype)
+            if isinstance(value, ShapedArray)
+            else ParameterFacts((), value=_plain(value))
+            for value in values
+        ],
+    )
+
+
+def by_parameter(kernel: str, given: Sequence[ParameterFacts]) -> dict[str, ParameterFacts]:
+    """What is passed to a kernel, in order, by the names of its parameters; by numbers where its text
+    does not say these (it is imported from another file)."""
+    names = kernel_parameters(kernel) or [f"argument{number}" for number in range(len(given))]
+    return dict(zip(names, given, strict=False))
 
 
 @lru_cache(maxsize=64)

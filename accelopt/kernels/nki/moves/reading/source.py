@@ -16,7 +16,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from accelopt.errors import AcceloptError
-from accelopt.kernel_source import KERNEL_NAMES
+from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function
 from accelopt.kernels.nki.moves.reading.signatures import LOOPS, MODULES, SUBMODULES
 from accelopt.parsing import parse_python
 
@@ -81,7 +81,7 @@ class ParsedKernel:
     """A parsed kernel: the module around it, its body as a tree, and what is known of arguments."""
 
     module: cst.Module
-    function: str
+    function: tuple[str, ...]  # the names of the functions around it and its own
     body: tuple[SourceNode, ...]
     aliases: Mapping[str, str]
     arguments: Mapping[str, ParameterFacts] = field(default_factory=dict)
@@ -164,7 +164,11 @@ def parse(text: str, arguments: Mapping[str, ParameterFacts] | None = None) -> P
         raise NotAKernel(f"the kernel is not Python: {error}") from error
     module = wrapper.module
     positions = wrapper.resolve(PositionProvider)
-    definition = _find_kernel(module)
+    try:
+        function = kernel_function(text).path
+    except NoKernel as error:
+        raise NotAKernel(str(error)) from None
+    definition = _function(module, function)
     if not isinstance(definition.body, cst.IndentedBlock):
         raise NotAKernel(f"kernel {definition.name.value} has no body")
 
@@ -190,20 +194,7 @@ def parse(text: str, arguments: Mapping[str, ParameterFacts] | None = None) -> P
             assert isinstance(statement, cst.SimpleStatementLine)
             lifted = [SourceStatement(statement, positions[statement].start.line)]
         body += lifted
-    return ParsedKernel(module, definition.name.value, tuple(body), aliases, arguments or {})
-
-
-def parameters_of(text: str) -> list[str]:
-    """The parameters of the kernel in a text, by a glance at it; none when it holds no kernel."""
-    try:
-        tree = parse_python(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    by_name = {function.name: function for function in functions}
-    named = [by_name[name] for name in KERNEL_NAMES if name in by_name][:1]
-    found = named or [function for function in functions if function.decorator_list]
-    return [argument.arg for argument in found[0].args.args] if len(found) == 1 else []
+    return ParsedKernel(module, function, tuple(body), aliases, arguments or {})
 
 
 def _refuse_depth(text: str) -> None:
@@ -320,23 +311,31 @@ def _walk(
             yield from _walk(node.body, path)
 
 
-def _find_kernel(module: cst.Module) -> cst.FunctionDef:
-    functions = [node for node in module.body if isinstance(node, cst.FunctionDef)]
-    by_name = {function.name.value: function for function in functions}
-    for name in KERNEL_NAMES:
-        if name in by_name:
-            return by_name[name]
-    decorated = [function for function in functions if function.decorators]
-    if len(decorated) == 1:
-        return decorated[0]
-    raise NotAKernel("the text defines neither kernel nor optimized_kernel")
+def _function(module: cst.Module, path: tuple[str, ...]) -> cst.FunctionDef:
+    """The function of this path of names; of several of one name the last, as Python has it."""
+    found: cst.FunctionDef | None = None
+    body: Sequence[cst.CSTNode] = module.body
+    for name in path:
+        found = None
+        for node in _in_blocks(body):
+            if isinstance(node, cst.FunctionDef) and node.name.value == name:
+                found = node
+        if found is None:
+            raise KeyError(path)
+        body = found.body.body
+    assert found is not None
+    return found
 
 
-def _function(module: cst.Module, name: str) -> cst.FunctionDef:
-    for node in module.body:
-        if isinstance(node, cst.FunctionDef) and node.name.value == name:
-            return node
-    raise KeyError(name)
+def _in_blocks(body: Sequence[cst.CSTNode]) -> Iterator[cst.CSTNode]:
+    """The statements of a body, those of its blocks included."""
+    for node in body:
+        yield node
+        if isinstance(node, (cst.If, cst.Else, cst.Try, cst.With, cst.ExceptHandler, cst.Finally)):
+            inner = (child for child in node.children if isinstance(child, cst.BaseSuite))
+            for suite in inner:
+                yield from _in_blocks(suite.body)
+            yield from _in_blocks([c for c in node.children if not isinstance(c, cst.BaseSuite)])
 
 
 def _is_remark(part: cst.BaseSmallStatement) -> bool:
@@ -362,7 +361,7 @@ def _is_counted(statement: cst.For, aliases: Mapping[str, str]) -> bool:
         return False
     if not isinstance(statement.iter, cst.Call):
         return False
-    kernel = ParsedKernel(cst.Module([]), "", (), aliases)
+    kernel = ParsedKernel(cst.Module([]), (), (), aliases)
     return kernel.canonical(statement.iter.func) in LOOPS
 
 
