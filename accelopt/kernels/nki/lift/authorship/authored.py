@@ -52,7 +52,16 @@ class Author(NamedTuple):
         text = with_expressions(text, *self._steps(text))
         text = laid_out(text, "")
         text = with_comments(text, *self._steps(text), self.source)
-        return with_kernel(self.source, self.kernel, text)
+        return self._said(with_kernel(self.source, self.kernel, text))
+
+    def _said(self, text: str) -> str:
+        """The module with a line that says which function is its kernel, where that is not clear any
+        more: one that the old kernel called stays when others call it, and the new one does not."""
+        try:
+            clear = kernel_function(text).name == self.kernel
+        except NoKernel:
+            clear = False
+        return text if clear else f"{text}\n\nkernel = {self.kernel}\n"
 
     def _theirs(self) -> ast.FunctionDef | None:
         """The author's function; None where the module has no such kernel at its top, or in a
