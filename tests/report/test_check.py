@@ -236,7 +236,7 @@ def test_a_reference_that_gives_nan_is_to_blame_itself(files):
     """What the kernel should give there nobody can say."""
     kernel, reference = files(RIGHT)
     reference.write_text(REFERENCE.replace("np.exp(a)", "a * np.nan"))
-    with pytest.raises(ConfigError, match="the reference gives NaN for .* of output 0, seed 0"):
+    with pytest.raises(ConfigError, match=r"the reference gives NaN for .* of output 0, seed 0"):
         check(kernel, reference)
 
 
