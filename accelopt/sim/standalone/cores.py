@@ -4,8 +4,7 @@ where they wait for each other.
 A core's Python runs in a thread of its own; the recording belongs to one of them at a time. At a
 barrier or an exchange the other takes over, so what stands before it in either core comes before what
 stands after it in both. What both recorded up to there is put side by side, as cores that run at the same
-time come to it: the vendor's bwmm_bwd_dropless.py counts on one core's first writes being done before
-the other's last.
+time come to it; where they use the same elements of HBM then, the kernel is refused (`races`).
 """
 
 from __future__ import annotations
