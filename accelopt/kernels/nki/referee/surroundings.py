@@ -34,13 +34,35 @@ def asks_the_machine(source: str, used: Collection[str] | None = None) -> list[R
     tree = parse_python(source)
     outside = dict(_bound(tree, OUTSIDE))
     numpy = {name for name, module in _bound(tree, frozenset({"numpy"})) if module == "numpy"}
+    written = {id(node) for node in _written(tree, outside)}
     found = [
         Remark(getattr(node, "lineno", 0), f"uses {name}")
         for root in _reached(tree, {kernel_entry(source)} if used is None else used)
         for node in ast.walk(root)
+        if id(node) not in written
         for name in _asked(node, outside, numpy)
     ]
     return sorted(set(found))
+
+
+def _written(tree: ast.Module, outside: dict[str, str]) -> Iterator[ast.Name]:
+    """Where statements only set variables of the environment (`os.environ["X"] = "1"`): the child
+    that traces has an environment of its own, and to read it back is to ask."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Subscript(value=place)]):
+                pass
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=place, attr="setdefault"))):
+                pass
+            case _:
+                continue
+        match place:
+            case ast.Attribute(value=ast.Name() as name, attr="environ") if (
+                outside.get(name.id) == "os"
+            ):
+                yield name
+            case ast.Name() as name if outside.get(name.id) == "os.environ":
+                yield name
 
 
 def names_in(source: str) -> set[str]:

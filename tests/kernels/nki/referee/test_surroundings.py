@@ -15,6 +15,7 @@ def kernel(x):
 @pytest.mark.parametrize(
     "text",
     [
+        "import os\nos.environ['A'] = os.environ['HOME']" + KERNEL.format(line="pass"),
         "import os\nHOME = os.environ['HOME']" + KERNEL.format(line="pass"),
         "import time as t" + KERNEL.format(line="now = t.time()"),
         "from random import choice" + KERNEL.format(line="width = choice([1, 2])"),
@@ -35,6 +36,8 @@ def test_a_kernel_that_asks_the_machine_is_told(text):
     "text",
     [
         "import os, time, random" + KERNEL.format(line="pass"),
+        "import os\nos.environ['NEURON_RT'] = '1'" + KERNEL.format(line="pass"),
+        "from os import environ\nenviron.setdefault('A', '1')" + KERNEL.format(line="pass"),
         "import time\ndef benchmark():\n    return time.time()" + KERNEL.format(line="pass"),
         KERNEL.format(line="pass") + "\nif __name__ == '__main__':\n    import os\n    os.getcwd()",
         "import math\nimport numpy as np" + KERNEL.format(line="n = np.float32(math.sqrt(2))"),
