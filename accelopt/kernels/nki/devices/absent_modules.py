@@ -37,7 +37,7 @@ class _AbsentBase:
 
 class AbsentName:
     """A name of an absent module. Outside of a trace it is whatever is wanted of it; what takes its
-    value (a loop over it) fails there too."""
+    value (a loop over it, its length, a number of it) fails there too."""
 
     def __init__(self, name: str) -> None:
         object.__setattr__(self, "_absent", name)
@@ -83,8 +83,8 @@ class AbsentName:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def __iter__(self) -> NoReturn:
-        _refuse(self._absent)
+    def __setitem__(self, key: object, value: object) -> None:
+        _refuse_in_trace(self._absent)
 
     def __repr__(self) -> str:
         return f"<{self._absent}, which is not installed>"
@@ -104,6 +104,18 @@ for _name in "add sub mul matmul truediv floordiv mod pow and or xor lshift rshi
         setattr(AbsentName, _form, _operator(_form))
 for _form in ("__neg__", "__pos__", "__abs__", "__invert__"):
     setattr(AbsentName, _form, _operator(_form))
+
+
+def _value(name: str) -> Any:
+    def value(self: AbsentName, *_: object) -> NoReturn:
+        _refuse(self._absent)
+
+    value.__name__ = name
+    return value
+
+
+for _form in "__iter__ __len__ __contains__ __int__ __float__ __index__ __complex__".split():
+    setattr(AbsentName, _form, _value(_form))
 
 
 class AbsentModule(ModuleType):
