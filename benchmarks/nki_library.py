@@ -269,8 +269,8 @@ class Plugin:
     def execute(self, arguments: Any) -> None:
         """Trace, send through the bytes in which Programs travel, execute, compare with the reference."""
         from accelopt.sim import compute, rules, serial
-        from accelopt.sim.standalone.kernel import Kernel, trace_kernel
-        from accelopt.sim.standalone.kernel import _leaves as leaves
+        from accelopt.sim.dialects.nki.kernel import Kernel, trace_kernel
+        from accelopt.sim.dialects.nki.kernel import _leaves as leaves
 
         given = {k.removesuffix(".must_alias_input"): v for k, v in arguments.kernel_input.items()}
         cores = int(arguments.compiler_input.logical_nc_config)

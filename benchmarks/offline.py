@@ -27,7 +27,7 @@ from accelopt.kernels.nki import roofline
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.kernels.nki.devices.protocol import KernelArgument, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.lift.offers import Offer, Offers, offered
+from accelopt.kernels.nki.lift.scheduled_kernels import ScheduledKernel, ScheduledKernels, offered
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
 from accelopt.sim import timing
 
@@ -92,7 +92,7 @@ def measure(case: Case, options: Namespace) -> Row:
         TensorArgument(what.shape, what.dtype) if what.shape else EPSILON for what in given.values()
     ]
     before = _profile(kernel, arguments)
-    found: Offers = offered(source, kernel, given, TARGET)
+    found: ScheduledKernels = offered(source, kernel, given, TARGET)
     faster = [offer for offer in found.offers if offer.predicted_ms < before.latency_ms]
     remark, after, low = found.refusal, before.latency_ms, None
     with tempfile.TemporaryDirectory() as folder:
@@ -118,8 +118,11 @@ def measure(case: Case, options: Namespace) -> Row:
 
 
 def _surest(
-    before: timing.KernelProfile, offers: list[Offer], path: Path, arguments: list[KernelArgument]
-) -> tuple[Offer, float]:
+    before: timing.KernelProfile,
+    offers: list[ScheduledKernel],
+    path: Path,
+    arguments: list[KernelArgument],
+) -> tuple[ScheduledKernel, float]:
     """Of the offers within the interval of the first, the one that gains most at the least, with
     that gain. `path` is where their kernels are written."""
     theirs, spread = _outcomes(before), before.run.spec.gain_spread

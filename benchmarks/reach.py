@@ -131,7 +131,7 @@ def reach(kernel: Kernel, folder: Path, evaluations: int, search: bool) -> Reach
     from accelopt.kernels.nki.lift.failure import NotLifted
     from accelopt.kernels.nki.lift.lifting import lift
     from accelopt.kernels.nki.referee.reference import Reference
-    from accelopt.sim.dialects import DEFAULT_TARGETS, dialect_of_source
+    from accelopt.sim.dialects.dialect import DEFAULT_TARGETS, dialect_of_source
 
     found = Reach(kernel.name)
     file = placed(kernel, folder)

@@ -31,7 +31,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from timing_corpus import NKIBENCH_ARGUMENTS, corpus, load, problem_of, specs
 
-from accelopt.sim import dialects, serial, standin
+from accelopt.sim import serial, standin
+from accelopt.sim.dialects import dialect as dialects
 from accelopt.sim.program import Program
 from accelopt.sim.timing import Compiler, profile
 

@@ -92,7 +92,7 @@ def peak_bytes() -> int:
 def trace_and_check(kernel: Any, arguments: list[Any]) -> Any:
     """The kernel's Program, as another process has it, verified."""
     from accelopt.sim import rules, serial
-    from accelopt.sim.nki.kernel import trace_kernel
+    from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 
     program = serial.transferred(trace_kernel(kernel, arguments))
     rules.check(program)
@@ -103,7 +103,7 @@ def measure(case: Case, repeats: int, check: bool) -> Measurement:
     """Runs one problem, alternating between the core and NumPy."""
     standin.install()
     from accelopt.sim.compute import compile_program
-    from accelopt.sim.nki.launch import shape_results, tensors_of
+    from accelopt.sim.dialects.neuronxcc.launch import shape_results, tensors_of
 
     np.random.seed(0)
     task, module = load_module(case.task), load_module(case.kernel)
@@ -142,8 +142,8 @@ def measure_alone(case: Case, repeats: int, check: bool) -> Measurement:
 
 def unrolled_kernel(x: Any, rounds: int) -> Any:
     """Ten instructions a round."""
-    from accelopt.sim.nki import isa as nisa
-    from accelopt.sim.nki import language as nl
+    from accelopt.sim.dialects.neuronxcc import isa as nisa
+    from accelopt.sim.dialects.neuronxcc import language as nl
 
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     weights = nl.load(x[0:128, 0:128])
@@ -164,7 +164,7 @@ def measure_unrolled(instructions: int) -> None:
     """Prints microseconds of processor time an instruction, step by step."""
     from accelopt.sim import rules, serial
     from accelopt.sim.compute import compile_program
-    from accelopt.sim.nki.kernel import trace_kernel
+    from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
     from accelopt.sim.trace import AbstractTensor
 
     rounds = max(instructions // 10, 1)

@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from accelopt import measured
-from accelopt.sim.nki.kernel import Kernel, trace_kernel
+from accelopt.sim.dialects.neuronxcc.kernel import Kernel, trace_kernel
 from accelopt.sim.program import Program
 from accelopt.sim.timing import Compiler
 from accelopt.sim.trace import AbstractTensor

@@ -25,9 +25,9 @@ from timing_corpus import NKIBENCH_ARGUMENTS, load, problem_of, specs
 from unrolled_kernels import KERNELS as UNROLLED
 
 from accelopt.sim import rules, standin
-from accelopt.sim.nki import isa as nisa
-from accelopt.sim.nki import language as nl
-from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.dialects.neuronxcc import isa as nisa
+from accelopt.sim.dialects.neuronxcc import language as nl
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.timing import profile
 
 KERNELS = Path(__file__).parents[1] / "NKIBench" / "kernels"

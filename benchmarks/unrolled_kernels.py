@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from accelopt.sim.nki import isa as nisa
-from accelopt.sim.nki import language as nl
+from accelopt.sim.dialects.neuronxcc import isa as nisa
+from accelopt.sim.dialects.neuronxcc import language as nl
 
 TILE = 128
 

@@ -133,7 +133,7 @@ class _Reporter:
         self.seed = seed
 
     def pytest_pycollect_makeitem(self, collector: Any, name: str, obj: Any) -> Any:
-        from accelopt.sim.nki.kernel import Kernel
+        from accelopt.sim.dialects.neuronxcc.kernel import Kernel
 
         return [] if isinstance(obj, Kernel) else None
 

@@ -19,7 +19,7 @@ from accelopt.cli.options import with_shared_options
 from accelopt.cli.results import result_rows
 from accelopt.errors import ConfigError, printable
 from accelopt.kernels.language import LANGUAGES
-from accelopt.kernels.nki.placeless import KERNEL_FILE
+from accelopt.kernels.nki.text_without_paths import KERNEL_FILE
 from accelopt.report.console import output
 from accelopt.report.page import REPORT
 from accelopt.report.result_table import ResultsTable

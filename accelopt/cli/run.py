@@ -16,7 +16,7 @@ from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.report.console import output
 from accelopt.report.page import REPORT
 from accelopt.report.result_table import ResultsTable
-from accelopt.sim.dialects import DEFAULT_TARGETS, Dialect
+from accelopt.sim.dialects.dialect import DEFAULT_TARGETS, Dialect
 from accelopt.stages.config import Options
 
 MOST_SAID = 5  # faults of a benchmark

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from accelopt.agents.proposer import KernelView
+from accelopt.awaiting import in_thread
 from accelopt.fsm.constants import MOST_SHARED
 from accelopt.fsm.program_database import program_id
 from accelopt.fsm.worker.context import WorkerSetup
@@ -54,11 +55,11 @@ class Processes:
             process = self._spawn.Process(
                 target=worker_process_entry, args=self._arguments(job, view, setup, results)
             )
-            await asyncio.to_thread(process.start)
+            await in_thread(process.start)
             try:
                 message = await _message(process, results)
             finally:
-                await asyncio.shield(asyncio.to_thread(end, process))
+                await asyncio.shield(in_thread(end, process))
             if not message["success"]:
                 raise WorkerLost(f"{message['error']}\n{message['traceback']}")
             return Result.of(job, message["record"])
@@ -108,7 +109,7 @@ async def _message(process: BaseProcess, results: Any) -> dict[str, Any]:
     while True:
         alive = process.is_alive()
         try:
-            found: dict[str, Any] = await asyncio.to_thread(
+            found: dict[str, Any] = await in_thread(
                 results.get, True, LOOK_SECONDS if alive else LAST_SECONDS
             )
             return found

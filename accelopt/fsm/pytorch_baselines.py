@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from math import inf
 from typing import NamedTuple
 
+from accelopt.awaiting import in_thread
 from accelopt.evaluation import Case
 from accelopt.kernels.gpu.language import Solutions
 from accelopt.stages.run import Run
@@ -30,8 +30,8 @@ async def measure_pytorch(case: Case, run: Run) -> Baselines:
     key = content_key(language.reference(case))
     kept = journal.find(KIND, key)
     if kept is None:
-        eager = await asyncio.to_thread(language.time_reference, case)
-        compiled = await asyncio.to_thread(language.time_reference, case, COMPILED)
+        eager = await in_thread(language.time_reference, case)
+        compiled = await in_thread(language.time_reference, case, COMPILED)
         kept = {"eager_ms": eager, "compiled_ms": compiled}
         journal.append(KIND, key, kept)
     return Baselines(*(inf if ms is None else float(str(ms)) for ms in kept.values()))

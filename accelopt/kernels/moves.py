@@ -31,7 +31,7 @@ class Method(NamedTuple):
         return self.place == SCHEDULES
 
 
-SCHEDULES = "accelopt.kernels.nki.tuning:Tuning"
+SCHEDULES = "accelopt.kernels.nki.knob_actions:Tuning"
 
 
 def _nki(place: str, *touches: str) -> Method:

@@ -7,13 +7,13 @@ import math
 import textwrap
 from collections.abc import Iterator, Mapping
 
-from accelopt.kernels.nki.lift.algorithm import Algorithm, Array, Definition, Reduce
-from accelopt.kernels.nki.lift.contraction import contraction
+from accelopt.algorithm.algorithm import Algorithm, Array, Definition, Reduce
+from accelopt.algorithm.contraction import contraction
+from accelopt.algorithm.notation import array_text, axes_text, definition_text
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.lift.notation import array_text, axes_text, definition_text
-from accelopt.kernels.nki.lift.walks import Walk, blocks_kept, loops_around_uses, walks
-from accelopt.kernels.nki.sources import Sources
+from accelopt.kernels.nki.lift.loop_axes import Walk, blocks_kept, loops_around_uses, walks
+from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.program import Buffer, Instruction, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.timing import KernelProfile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelopt.kernels.nki.sources import Sources
+from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.timing.occupancy import MemoryUse
 
 BARS = " ▁▂▃▄▅▆▇█"

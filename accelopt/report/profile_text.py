@@ -5,7 +5,7 @@ from __future__ import annotations
 from accelopt.evaluation import Diagnosis
 from accelopt.kernels.nki.briefing import briefing
 from accelopt.kernels.nki.diagnosis import diagnose
-from accelopt.kernels.nki.sources import Sources
+from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.timing import UNRESOLVED, KernelProfile, LatencyRange, LineCost
 from accelopt.sim.timing.stream.operation import Decision
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypedDict
 
 import numpy as np
 
-from accelopt.kernels.nki.sources import Sources
+from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.access import Access
 from accelopt.sim.program import Buffer
 from accelopt.sim.timing import KernelProfile

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from pydantic import ValidationError
 
+from accelopt.awaiting import guarded
 from accelopt.caches import default_cache
 from accelopt.errors import AcceloptError, sentence
 from accelopt.evaluation import Evaluation, Row, Status
@@ -249,7 +250,7 @@ class WorkerPool:
         loop = asyncio.get_running_loop()
         try:
             future = loop.run_in_executor(
-                self._executor, work, lambda: stop.is_set() or self._closing.is_set()
+                self._executor, guarded, work, lambda: stop.is_set() or self._closing.is_set()
             )
         except RuntimeError:  # closed meanwhile: whoever still asks ends as those under way do
             self._cores.put_nowait(core)

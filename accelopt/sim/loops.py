@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from accelopt.sim import state
+from accelopt.sim import loop_state as state
 from accelopt.sim.affine import Affine, LoopVariable, variable
 from accelopt.sim.call_sites import LoopKey, call_chain
 from accelopt.sim.conditions import read_first
+from accelopt.sim.dialects.neuronxcc.index import LoopIndex, MaskExpression, TileIndex
+from accelopt.sim.dialects.neuronxcc.poison import Poison
+from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import SourceLine
-from accelopt.sim.nki.index import LoopIndex, MaskExpression, TileIndex
-from accelopt.sim.nki.poison import Poison
-from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import LoopKind
 from accelopt.sim.rules import control_flow
 from accelopt.sim.tracer import NeedsConcrete, Tracer, current

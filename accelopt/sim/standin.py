@@ -13,27 +13,27 @@ from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import NOWHERE, UnsupportedDialect
 
 ALIASES = {
-    "neuronxcc.nki": "accelopt.sim.nki",
-    "neuronxcc.nki.language": "accelopt.sim.nki.language",
-    "neuronxcc.nki.language.constants": "accelopt.sim.nki.language.constants",
-    "neuronxcc.nki.isa": "accelopt.sim.nki.isa",
-    "neuronxcc.nki.isa.constants": "accelopt.sim.nki.isa.constants",
-    "neuronxcc.nki.isa.neuron_isa": "accelopt.sim.nki.isa.neuron_isa",
-    "neuronxcc.nki.typing": "accelopt.sim.nki.typing",
-    "neuronxcc.nki.compiler": "accelopt.sim.nki.compiler",
-    "neuronxcc.nki.compiler.sbuf": "accelopt.sim.nki.compiler.sbuf",
-    "neuronxcc.nki.compiler.psum": "accelopt.sim.nki.compiler.psum",
-    "neuronxcc.nki.compiler.backends.neuron.indexing": "accelopt.sim.nki.compiler.indexing",
-    "neuronxcc.nki.compiler.backends.neuron.tensor": "accelopt.sim.nki.compiler.tensors",
+    "neuronxcc.nki": "accelopt.sim.dialects.neuronxcc",
+    "neuronxcc.nki.language": "accelopt.sim.dialects.neuronxcc.language",
+    "neuronxcc.nki.language.constants": "accelopt.sim.dialects.neuronxcc.language.constants",
+    "neuronxcc.nki.isa": "accelopt.sim.dialects.neuronxcc.isa",
+    "neuronxcc.nki.isa.constants": "accelopt.sim.dialects.neuronxcc.isa.constants",
+    "neuronxcc.nki.isa.neuron_isa": "accelopt.sim.dialects.neuronxcc.isa.neuron_isa",
+    "neuronxcc.nki.typing": "accelopt.sim.dialects.neuronxcc.typing",
+    "neuronxcc.nki.compiler": "accelopt.sim.dialects.neuronxcc.compiler",
+    "neuronxcc.nki.compiler.sbuf": "accelopt.sim.dialects.neuronxcc.compiler.sbuf",
+    "neuronxcc.nki.compiler.psum": "accelopt.sim.dialects.neuronxcc.compiler.psum",
+    "neuronxcc.nki.compiler.backends.neuron.indexing": "accelopt.sim.dialects.neuronxcc.compiler.indexing",
+    "neuronxcc.nki.compiler.backends.neuron.tensor": "accelopt.sim.dialects.neuronxcc.compiler.tensors",
 }
 """Modules of the first dialect that exist, and who answers them."""
 
 STANDALONE = {
-    "nki.language": "accelopt.sim.standalone.language",
-    "nki.isa": "accelopt.sim.standalone.isa",
-    "nki.isa.constants": "accelopt.sim.standalone.isa.enums",
-    "nki.dtype": "accelopt.sim.standalone.language.memories",
-    "nki.typing": "accelopt.sim.nki.typing",
+    "nki.language": "accelopt.sim.dialects.nki.language",
+    "nki.isa": "accelopt.sim.dialects.nki.isa",
+    "nki.isa.constants": "accelopt.sim.dialects.nki.isa.enums",
+    "nki.dtype": "accelopt.sim.dialects.nki.language.memories",
+    "nki.typing": "accelopt.sim.dialects.neuronxcc.typing",
 }
 """Modules of the `nki` package that exist, and who answers them."""
 
@@ -134,7 +134,7 @@ def _first_dialect() -> None:
 
 
 def _standalone() -> None:
-    top, home = StandIn("nki"), importlib.import_module("accelopt.sim.standalone")
+    top, home = StandIn("nki"), importlib.import_module("accelopt.sim.dialects.nki")
     for name in (*home.__all__, "__version__"):
         setattr(top, name, getattr(home, name))
     sys.modules["nki"] = top
@@ -144,7 +144,7 @@ def _standalone() -> None:
 def _fill(present: Mapping[str, str], absent: Mapping[str, str]) -> None:
     for name, home in present.items():
         _place(name, importlib.import_module(home))
-    module = importlib.import_module("accelopt.sim.nki.absent")
+    module = importlib.import_module("accelopt.sim.dialects.neuronxcc.absent")
     for name, mend in absent.items():
         _place(name, module.AbsentModule(name, mend))
 

@@ -17,7 +17,7 @@ from accelopt.kernels.nki.calibration.machine import read_machine, target_of
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.search.candidate_selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES, UNBOUNDED, Settings
-from accelopt.sim.dialects import DEFAULT_TARGETS
+from accelopt.sim.dialects.dialect import DEFAULT_TARGETS
 from accelopt.stages.checking_tools import TOOLS
 from accelopt.stages.evaluations import Deadline
 from accelopt.stages.workshop import WorkshopOptions

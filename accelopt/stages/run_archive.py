@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelopt import __version__
+from accelopt.awaiting import in_thread
 from accelopt.caches import package_key
 from accelopt.database.journal_kernels import EXPERIENCE, START, Start
 from accelopt.evaluation import Case
@@ -86,7 +87,7 @@ class Archive:
 
         async with self._turn:
             try:
-                await asyncio.to_thread(keep_run, self.journal.path, self._database)
+                await in_thread(keep_run, self.journal.path, self._database)
                 self.behind = ""
             except Lost as error:
                 if not self.behind:
@@ -121,7 +122,7 @@ class Archive:
             assert begun is not None
             problem = Start.model_validate(begun)
             if self._database is not None:
-                rows = await asyncio.to_thread(_transitions, self._database, problem.language)
+                rows = await in_thread(_transitions, self._database, problem.language)
                 given = given._replace(dataset=given.dataset.append(*rows))
             kept = given.graph_for(problem.language, problem.target).model_dump(mode="json")
             self.journal.append(REGRAPH, key, kept)
@@ -140,7 +141,7 @@ class Archive:
             begun = self.journal.find(START, key)
             assert begun is not None and self._database is not None
             problem = Start.model_validate(begun)
-            kept = await asyncio.to_thread(_known, self._database, problem)
+            kept = await in_thread(_known, self._database, problem)
             self.journal.append(KIND, key, kept)
         return kept
 

@@ -9,7 +9,6 @@ best, best_summary.json, search_state.json, trace.md
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import re
@@ -21,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from accelopt.awaiting import in_thread
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda.launching import launch_of
 from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
@@ -99,7 +99,7 @@ class KernelFolder:
         compiled = CompileVerdict()
         if node.source and isinstance(language, Compiles):
             compiled = await language.compiled(node)
-        await asyncio.to_thread(self._write_kernel, node, compiled, counters)
+        await in_thread(self._write_kernel, node, compiled, counters)
 
     def _write_kernel(
         self, node: Node, compiled: CompileVerdict, counters: JsonObject | None

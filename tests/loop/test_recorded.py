@@ -18,7 +18,7 @@ from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize
 from accelopt.nodes import Plan
 from accelopt.search.strategy import Settings
-from accelopt.sim.dialects import dialect_of_source
+from accelopt.sim.dialects.dialect import dialect_of_source
 from accelopt.stages.checking_tools import toolbox_for
 from accelopt.stages.proposers import proposer_for
 from accelopt.stages.run import Run

@@ -16,7 +16,7 @@ from nkibench_problems import (
 
 from accelopt.kernels.nki import roofline
 from accelopt.sim import timing
-from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.trace import AbstractTensor
 
 PROBLEMS = sorted(SHAPES)

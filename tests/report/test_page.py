@@ -14,8 +14,8 @@ from accelopt.report.kernel_summary import SLICES, portrait
 from accelopt.report.page import page
 from accelopt.report.story import Portrait, ProblemStory, Story, StoryStep, read_story, write_story
 from accelopt.sim import timing
-from accelopt.sim.nki import language as nl
-from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.dialects.neuronxcc import language as nl
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.trace import AbstractTensor
 
 EVIL = "</script><script>document.title = 'evil'</script><img src=x onerror=alert(1)> \U0001f600"

@@ -11,9 +11,9 @@ import pytest
 
 from accelopt.report.profile_text import profile_text
 from accelopt.report.timeline import DMA_QUEUES, ENGINES, PATH, timeline_json
-from accelopt.sim.nki import isa as nisa
-from accelopt.sim.nki import language as nl
-from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.dialects.neuronxcc import isa as nisa
+from accelopt.sim.dialects.neuronxcc import language as nl
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.timing import interval, profile
 from accelopt.sim.trace import AbstractTensor
 

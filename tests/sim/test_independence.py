@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from accelopt.sim import standin
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.independence import dependences
-from accelopt.sim.nki.kernel import trace_kernel
 
 X = np.zeros((512, 256), np.float32)
 

@@ -8,9 +8,9 @@ import pytest
 from traced import program_of
 
 from accelopt.sim import serial
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load
-from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.trace import AbstractTensor
 
 KERNEL = """

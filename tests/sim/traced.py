@@ -1,7 +1,7 @@
 """Programs of kernels given as text."""
 
 from accelopt.sim import serial
-from accelopt.sim.dialects import trace_kernel
+from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.kernel_text import load, specs_of
 
 

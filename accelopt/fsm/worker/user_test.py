@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import runpy
 import sys
 import traceback
@@ -10,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from accelopt.awaiting import in_thread
 from accelopt.nodes import Node
 from accelopt.sandbox import Ending, Limits, Policy, run, scratch_folder
 from accelopt.sandbox.drivers import NVIDIA
@@ -29,7 +29,7 @@ async def refusal(test_code: str, node: Node, run: Run) -> str:
     key = content_key(test_code, node.source, reference)
     kept = run.workshop.journal.find(KIND, key)
     if kept is None:
-        said = await asyncio.to_thread(_tested, test_code, node.source, reference)
+        said = await in_thread(_tested, test_code, node.source, reference)
         run.workshop.journal.append(KIND, key, {"said": said})
         return said
     return str(kept["said"])

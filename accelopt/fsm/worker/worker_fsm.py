@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accelopt.agents.proposer import KernelView
+from accelopt.awaiting import in_thread
 from accelopt.evaluation import Case, Evaluation
 from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.fsm.logs import log_to
@@ -187,7 +188,7 @@ def _turn(lock: Any) -> Turn:
 
     @asynccontextmanager
     async def turn() -> AsyncIterator[None]:
-        await asyncio.to_thread(lock.acquire)
+        await in_thread(lock.acquire)
         try:
             yield
         finally:

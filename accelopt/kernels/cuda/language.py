@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
+from accelopt.awaiting import in_thread
 from accelopt.kernels.cuda.moves import proposals
 from accelopt.kernels.cuda.names import NOTES, sheet
 from accelopt.kernels.gpu.language import Solutions
@@ -32,7 +32,7 @@ class Cuda(Solutions):
         if template.spec.binding != "driver":
             return ()
         name = template.spec.entry_point.split("::")[-1]
-        return await asyncio.to_thread(proposals, node.source, name, MOST_PROPOSALS)
+        return await in_thread(proposals, node.source, name, MOST_PROPOSALS)
 
     def look_up(self, name: str, kernel: str) -> str:
         """Our notes on one name of CUDA C++."""

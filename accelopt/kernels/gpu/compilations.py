@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 
+from accelopt.awaiting import in_thread
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
 from accelopt.kernels.gpu.cases import ProblemFiles
 
@@ -43,6 +43,6 @@ class Compilations:
         if self._compilers is None:
             count = max(1, (os.cpu_count() or 2) - 4)
             self._compilers = CompilerPool(count, self.target, self.environment)
-        return await asyncio.to_thread(
+        return await in_thread(
             self._compilers.check, problem.definition, problem.workload, problem.solution(source)
         )

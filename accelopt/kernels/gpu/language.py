@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from accelopt.awaiting import in_thread
 from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation
 from accelopt.hardware.gpus import (
     DEFAULT_GPU,
@@ -206,7 +207,7 @@ class Solutions(Language):
 
     async def configure(self, node: Node, values: Mapping[str, Parameter]) -> Configured:
         """The solution with these tiles and options, where it compiles within the target's limits."""
-        source = await asyncio.to_thread(self.with_values, node.source, values)
+        source = await in_thread(self.with_values, node.source, values)
         predicted, compiled = await self._foreseen(node, source)
         if predicted == FAILS:
             return Configured(None, "it does not compile within the target's limits")
@@ -229,7 +230,7 @@ class Solutions(Language):
         target = gpu_called(profile.target)
         problem = self._problem(node.case)
         least = bound(problem.definition, problem.workload.workload, target) if target else None
-        counted = await asyncio.to_thread(self._counted, node)
+        counted = await in_thread(self._counted, node)
         metrics = counted if isinstance(counted, Metrics) else None
         counters = None if counted == NOT_ASKED else counted.summary()
         if least is None or target is None:
@@ -282,7 +283,7 @@ class Solutions(Language):
 
     async def material(self, node: Node) -> Material:
         """The PTX of the kernel that is longest, and the counters of a call, or why there are none."""
-        counted = await asyncio.to_thread(self._counted, node)
+        counted = await in_thread(self._counted, node)
         compiled = await self.compiled(node)
         texts = [code.ptx for code in compiled.code if code.ptx]
         return Material(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from accelopt.hardware import Hardware
-from accelopt.kernels.nki.sources import Sources
+from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.errors import NOWHERE
 from accelopt.sim.timing import KernelProfile
 from accelopt.sim.timing.bill import Priced, bill

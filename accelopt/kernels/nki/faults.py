@@ -17,7 +17,7 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice, SimulatedExe
 from accelopt.kernels.nki.differences import describe
 from accelopt.kernels.nki.referee.precision import in_single
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.sources import Sources
+from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sandbox.workers import Call
 from accelopt.sim.errors import NOWHERE, KernelError
 from accelopt.time_limits import FAULTS_SECONDS, RETRACE_SECONDS

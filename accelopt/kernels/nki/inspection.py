@@ -20,7 +20,7 @@ from accelopt.kernels.nki.devices.kernel_folder import files_of
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.diagnosis import diagnose, moved_again
 from accelopt.kernels.nki.moves.reading.source import PlainValue
-from accelopt.kernels.nki.sources import Sources
+from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sandbox import fork
 from accelopt.sandbox.workers import Call
 from accelopt.sim import timing

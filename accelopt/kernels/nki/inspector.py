@@ -15,8 +15,8 @@ from accelopt.kernels.nki.devices.kernel_folder import KernelFolder, kernel_fold
 from accelopt.kernels.nki.inspection import WHAT_IF, Briefing, brief_call, inspection_call
 from accelopt.kernels.nki.moves.reading.shapes import by_parameter, kernel_arguments
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue
-from accelopt.kernels.nki.placeless import without_places
 from accelopt.kernels.nki.requests import made_arguments
+from accelopt.kernels.nki.text_without_paths import without_places
 from accelopt.nodes import Node
 from accelopt.sandbox.workers import Pool, as_evaluation
 from accelopt.store import content_key, read_text, write_atomically

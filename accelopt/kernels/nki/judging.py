@@ -30,7 +30,8 @@ from accelopt.kernels.measurement import (
     time_until_stable,
     without_gain,
 )
-from accelopt.kernels.nki import devices, physics
+from accelopt.kernels.nki import devices
+from accelopt.kernels.nki import hardware_limits as physics
 from accelopt.kernels.nki.arguments import argument_of, shaped_outputs
 from accelopt.kernels.nki.devices import (
     BACKWARDS,
@@ -41,7 +42,7 @@ from accelopt.kernels.nki.devices import (
     TensorArgument,
     Timings,
 )
-from accelopt.kernels.nki.referee import leftovers
+from accelopt.kernels.nki.referee import unread_inputs as leftovers
 from accelopt.kernels.nki.referee.comparison import Gate
 from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference

@@ -18,8 +18,8 @@ from accelopt.kernels.nki.lift.lowering import Lowered
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.search import neighbours, schedules
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
-from accelopt.kernels.nki.moves.opening import MOVES
 from accelopt.kernels.nki.moves.propose import apply, rewrites
+from accelopt.kernels.nki.moves.registry import MOVES
 from accelopt.kernels.nki.moves.surgery.review import reviewed
 from accelopt.knob_space import Configuration, KnobSpec, Parameter, Space
 

@@ -23,7 +23,8 @@ from accelopt.evaluation import (
 from accelopt.hardware import TARGETS, calibrated
 from accelopt.kernel_source import NKI_IMPORTS, STANDALONE_IMPORTS, complete_imports
 from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
-from accelopt.kernels.nki import benchmark, names, roofline
+from accelopt.kernels.nki import api_notes as names
+from accelopt.kernels.nki import benchmark, roofline
 from accelopt.kernels.nki.briefing import describe_machine
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
@@ -31,17 +32,17 @@ from accelopt.kernels.nki.diagnosis import measured
 from accelopt.kernels.nki.faults import Faults, faults_call
 from accelopt.kernels.nki.inspection import LEAST
 from accelopt.kernels.nki.inspector import REPEATABLE, Inspector
+from accelopt.kernels.nki.knob_actions import Tuning
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.placeless import placeless, without_places
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
 from accelopt.kernels.nki.requests import confirm, submit, submit_in_halves
 from accelopt.kernels.nki.rewriting import Rewrites, rewrites_call
 from accelopt.kernels.nki.scheduling import Scheduling, counters_of
-from accelopt.kernels.nki.tuning import Tuning
+from accelopt.kernels.nki.text_without_paths import placeless, without_places
 from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.workers import Fault, Pool
-from accelopt.sim.dialects import dialect_of_source, imported_dialect, wrong_dialect
+from accelopt.sim.dialects.dialect import dialect_of_source, imported_dialect, wrong_dialect
 from accelopt.store import content_key, read_text
 
 BOUNDS = {

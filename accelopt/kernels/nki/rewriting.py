@@ -14,13 +14,13 @@ from accelopt.evaluation import Row
 from accelopt.kernels.nki.devices import KernelArgument, TensorArgument
 from accelopt.kernels.nki.devices.tracing import arguments_to_json
 from accelopt.kernels.nki.inspection import WARM
+from accelopt.kernels.nki.knob_actions import rewrites_of
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.translation.translate import in_dialect
-from accelopt.kernels.nki.tuning import rewrites_of
 from accelopt.nodes import Action, Rewrite, made
 from accelopt.sandbox.workers import Call
-from accelopt.sim.dialects import dialect_of_source
+from accelopt.sim.dialects.dialect import dialect_of_source
 from accelopt.time_limits import REWRITES_SECONDS
 
 REWRITES = "accelopt.kernels.nki.rewriting:rewrites_job"

@@ -15,13 +15,18 @@ from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.inspector import Inspector
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
-from accelopt.kernels.nki.lift.offers import Offer, Offers, actions_of, offered
-from accelopt.kernels.nki.lift.planning import (
+from accelopt.kernels.nki.lift.schedule_prompts import (
     AnswerRefused,
     answered,
     brief,
     computed,
     has_schedule,
+)
+from accelopt.kernels.nki.lift.scheduled_kernels import (
+    ScheduledKernel,
+    ScheduledKernels,
+    actions_of,
+    offered,
 )
 from accelopt.kernels.nki.lift.search import Refused
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
@@ -38,7 +43,7 @@ class Scheduling:
     def __init__(self, inspector: Inspector) -> None:
         self.inspector = inspector
         self.target = inspector.options.target
-        self._failed: dict[str, Offers] = {}
+        self._failed: dict[str, ScheduledKernels] = {}
 
     async def brief(self, node: Node) -> str:
         """What a planner should know to answer with a schedule in place of a plan: what the kernel
@@ -65,7 +70,7 @@ class Scheduling:
         if not has_schedule(reply):
             return None
 
-        def written() -> Offer:
+        def written() -> ScheduledKernel:
             return answered(reply, self.lifted(node), self.target)
 
         try:
@@ -97,7 +102,7 @@ class Scheduling:
                 raise
             except Exception as error:  # ends this proposer, not the run; another run tries again
                 said = str(internal_error(error, "searching for a kernel by schedule"))
-                found = self._failed[key] = Offers(refusal=said)
+                found = self._failed[key] = ScheduledKernels(refusal=said)
         account = {"kernel": node.name, **found.account()}
         place = self.inspector.options.folder / f"{content_key(node.source)}.schedules.json"
         write_atomically(place, json.dumps(account, indent=2) + "\n")
@@ -108,12 +113,12 @@ class Scheduling:
         kept = self._kept(self._key(node, self.inspector.arguments(node.case, node.source)))
         return kept.refusal if kept else ""
 
-    def _kept(self, key: str) -> Offers | None:
+    def _kept(self, key: str) -> ScheduledKernels | None:
         """What an earlier search came to."""
         if key in self._failed:
             return self._failed[key]
         kept = self.inspector.shelf.find("schedules", key)
-        return Offers.from_json(kept) if isinstance(kept, dict) else None
+        return ScheduledKernels.from_json(kept) if isinstance(kept, dict) else None
 
     def _key(self, node: Node, arguments: Mapping[str, ParameterFacts]) -> str:
         return self.inspector.key(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
+from accelopt.awaiting import in_thread
 from accelopt.kernels.gpu.language import Solutions
 from accelopt.kernels.notes import note_on
 from accelopt.kernels.triton.moves.propose import proposals
@@ -25,14 +25,14 @@ class Triton(Solutions):
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
         """What `accelopt.kernels.triton.moves` can do, the most promising ones."""
-        return await asyncio.to_thread(proposals, node.source, MOST_PROPOSALS)
+        return await in_thread(proposals, node.source, MOST_PROPOSALS)
 
     async def space(self, node: Node) -> Space | None:
         """The knobs of a shipped kernel, else tiles and launch options of every launch."""
         if name := schema_of(node.source):
             sizes = self._problem(node.case).workload.workload.axes
             return SCHEMAS[name].space(name).model_copy(update={"shape": sizes})
-        return await asyncio.to_thread(tile_space, node.source, node.case.problem)
+        return await in_thread(tile_space, node.source, node.case.problem)
 
     def with_values(self, source: str, values: Mapping[str, Parameter]) -> str:
         """The solution with these tiles and launch options."""

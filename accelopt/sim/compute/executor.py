@@ -30,8 +30,8 @@ from accelopt.sim.compute.instructions import (
     reductions,
 )
 from accelopt.sim.compute.tiles.addressing import register_slots
-from accelopt.sim.compute.tiles.lane import Lane
 from accelopt.sim.compute.tiles.operands import Closure, LaneSite
+from accelopt.sim.compute.tiles.thread_state import Lane
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.program import (
     Instruction,

@@ -8,8 +8,8 @@ import pytest
 
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.briefing import briefing, describe_machine
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.kernel_text import load
-from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import profile
 from accelopt.sim.trace import AbstractTensor
 

@@ -12,9 +12,9 @@ from accelopt.kernels.nki.diagnosis import diagnose, measured
 from accelopt.kernels.nki.inspection import _profiled
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
 from accelopt.report.profile_text import bottlenecks_text
-from accelopt.sim.nki import isa as nisa
-from accelopt.sim.nki import language as nl
-from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.dialects.neuronxcc import isa as nisa
+from accelopt.sim.dialects.neuronxcc import language as nl
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.timing import profile
 from accelopt.sim.timing.what_if import without_engines
 from accelopt.sim.trace import AbstractTensor

@@ -11,9 +11,9 @@ from accelopt.evaluation import Case, Evaluation, Profile, Scrutiny, Status
 from accelopt.experience import Transition
 from accelopt.hardware import TARGETS
 from accelopt.kernels.language import LanguageOptions, open_language
+from accelopt.kernels.nki.api_notes import describe
 from accelopt.kernels.nki.counters import explain_counters
-from accelopt.kernels.nki.names import describe
-from accelopt.kernels.nki.placeless import without_places
+from accelopt.kernels.nki.text_without_paths import without_places
 from accelopt.nodes import Node
 from accelopt.sandbox.workers import WorkerPool
 

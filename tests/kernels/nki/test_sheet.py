@@ -7,8 +7,8 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from accelopt.kernels.nki import names
-from accelopt.sim.dialects import DIALECTS, trace_kernel
+from accelopt.kernels.nki import api_notes as names
+from accelopt.sim.dialects.dialect import DIALECTS, trace_kernel
 from accelopt.sim.kernel_text import load
 from accelopt.sim.trace import AbstractTensor
 

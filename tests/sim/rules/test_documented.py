@@ -249,7 +249,7 @@ def test_broken_rule_is_refused(identifier, kernel_text):
 
 
 def test_host_call_is_refused():
-    nl = importlib.import_module("accelopt.sim.nki.language")
+    nl = importlib.import_module("accelopt.sim.dialects.neuronxcc.language")
     with pytest.raises(KernelError) as refused:
         nl.zeros((128, 128), nl.float32)
     assert refused.value.identifier == "err_nki_api_outside_of_nki_kernel"

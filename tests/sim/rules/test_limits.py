@@ -126,7 +126,7 @@ def test_scratch_in_hbm_of_an_allocated_kernel(kernel_text):
 def test_programs_may_do_the_same_but_not_overwrite_each_other(kernel_text, grid):
     """Public kernels launch programs that ignore their number; one that uses it must write its own
     part."""
-    from accelopt.sim.nki.kernel import trace_kernel
+    from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 
     same = kernel_text("""
         @nki.jit

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from accelopt.sim.nki import language as nl
-from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.dialects.neuronxcc import language as nl
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.timing import profile
 from accelopt.sim.trace import AbstractTensor
 

@@ -44,8 +44,8 @@ from timing_kernels import (
 
 from accelopt.hardware import TRN1, TRN2, TRN3
 from accelopt.sim.affine import Affine, LoopVariable, TileAxis, variable
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.mask import Mask
-from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import Compiler, latencies, profile
 from accelopt.sim.timing.account.counters import union_length
 from accelopt.sim.timing.bounds import COMPILER_BOUNDS, bounds_of

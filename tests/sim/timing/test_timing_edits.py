@@ -8,9 +8,9 @@ import pytest
 from timing_kernels import F32, busy_ns, timed
 
 from accelopt.hardware import TARGETS
-from accelopt.sim.nki import isa as nisa
-from accelopt.sim.nki import language as nl
-from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.dialects.neuronxcc import isa as nisa
+from accelopt.sim.dialects.neuronxcc import language as nl
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.timing import profile
 from accelopt.sim.trace import AbstractTensor
 

@@ -9,11 +9,11 @@ import pytest
 from timing_kernels import BF16, F32, copy_in_pieces, masked_copy, product, sums_at_once, timed
 
 from accelopt.hardware import TRN1
+from accelopt.sim.dialects.neuronxcc import compiler as ncc
+from accelopt.sim.dialects.neuronxcc import isa as nisa
+from accelopt.sim.dialects.neuronxcc import language as nl
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.errors import KernelError
-from accelopt.sim.nki import compiler as ncc
-from accelopt.sim.nki import isa as nisa
-from accelopt.sim.nki import language as nl
-from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import profile
 from accelopt.sim.timing.machine.pricing import price
 from accelopt.sim.timing.stream.operation import Operation, Queue

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from timing_kernels import busy_ns, timed, windows
 
-from accelopt.sim.nki import language as nl
+from accelopt.sim.dialects.neuronxcc import language as nl
 from accelopt.sim.timing import Compiler
 
 OUTPUTS = 2048

@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from accelopt.sim.nki import isa as nisa
-from accelopt.sim.nki import language as nl
-from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.dialects.neuronxcc import isa as nisa
+from accelopt.sim.dialects.neuronxcc import language as nl
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.timing import profile
 from accelopt.sim.timing.account.explanation import critical_path, critical_steps
 from accelopt.sim.timing.bill import bill

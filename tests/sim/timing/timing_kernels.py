@@ -6,10 +6,10 @@ import ml_dtypes
 import numpy as np
 
 from accelopt.hardware import TARGETS
-from accelopt.sim.nki import compiler as ncc
-from accelopt.sim.nki import isa as nisa
-from accelopt.sim.nki import language as nl
-from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.dialects.neuronxcc import compiler as ncc
+from accelopt.sim.dialects.neuronxcc import isa as nisa
+from accelopt.sim.dialects.neuronxcc import language as nl
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.timing import Compiler, KernelProfile, profile
 from accelopt.sim.trace import AbstractTensor
 

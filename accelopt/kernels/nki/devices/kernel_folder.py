@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from accelopt.parsing import parse_python
-from accelopt.sim.dialects import DEFAULT_TARGETS, imported_dialect
+from accelopt.sim.dialects.dialect import DEFAULT_TARGETS, imported_dialect
 from accelopt.store import content_key, write_atomically
 
 MOST_FILES = 200

@@ -62,9 +62,9 @@ class Survey(NamedTuple):
 TRACING = (
     "accelopt.kernels.nki.devices.tracing",
     "accelopt.kernels.nki.devices.kernel_file",
-    "accelopt.sim.nki",
-    "accelopt.sim.dialects",
-    "accelopt.sim.nki.kernel",
+    "accelopt.sim.dialects.neuronxcc",
+    "accelopt.sim.dialects.dialect",
+    "accelopt.sim.dialects.neuronxcc.kernel",
     "accelopt.sim.standin",
     "ml_dtypes",
 )

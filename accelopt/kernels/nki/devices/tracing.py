@@ -172,7 +172,7 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
     import ml_dtypes  # noqa: F401  (registers bfloat16 and the 8-bit formats with NumPy)
 
     from accelopt.sim import standin
-    from accelopt.sim.dialects import trace_kernel
+    from accelopt.sim.dialects.dialect import trace_kernel
     from accelopt.sim.trace import AbstractTensor
 
     standin.install(always=True)
@@ -200,8 +200,8 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
 def _annotated(kernel: Any) -> list[Any]:
     """The arguments that a kernel's own annotations tell (fp32 where they name no format) and its
     default values. Raises UnknownShapes."""
-    from accelopt.sim.nki.kernel import annotations_of
-    from accelopt.sim.nki.typing import TensorAnnotation
+    from accelopt.sim.dialects.neuronxcc.kernel import annotations_of
+    from accelopt.sim.dialects.neuronxcc.typing import TensorAnnotation
     from accelopt.sim.trace import AbstractTensor
 
     function = kernel

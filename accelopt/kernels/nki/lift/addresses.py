@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from accelopt.kernels.nki.lift.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable, Quotient, TileAxis
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from accelopt.kernels.nki.lift.algorithm import Constant
-from accelopt.kernels.nki.lift.index import Axis, Index, index_of
-from accelopt.kernels.nki.lift.nodes import (
+from accelopt.algorithm.algorithm import Constant
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.normal_forms import apply
+from accelopt.algorithm.reductions import fold
+from accelopt.algorithm.value_nodes import (
     NEUTRAL,
     Carried,
     Fold,
@@ -15,9 +17,7 @@ from accelopt.kernels.nki.lift.nodes import (
     ScanElement,
     Value,
 )
-from accelopt.kernels.nki.lift.normal_forms import apply
-from accelopt.kernels.nki.lift.reductions import fold
-from accelopt.kernels.nki.lift.site import WriteSite, reshaped, written_where
+from accelopt.kernels.nki.lift.instruction_element import WriteSite, reshaped, written_where
 
 
 def _reduced(site: WriteSite, op: str, axes: list[Axis], body: Value) -> Value:

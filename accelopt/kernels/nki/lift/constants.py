@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from accelopt.algorithm.index import Index
+from accelopt.algorithm.value_nodes import Value
+from accelopt.algorithm.values import Values
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.index import Index
-from accelopt.kernels.nki.lift.nodes import Value
-from accelopt.kernels.nki.lift.values import Values
 from accelopt.sim.program import Tensor
 
 

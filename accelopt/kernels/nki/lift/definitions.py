@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accelopt.kernels.nki.lift.algorithm import (
+from accelopt.algorithm.algorithm import (
     Algorithm,
     Apply,
     Array,
@@ -26,11 +26,10 @@ from accelopt.kernels.nki.lift.algorithm import (
     expressions_of,
     parts_of,
 )
-from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.index import Axis, Floor, Index, index_of
-from accelopt.kernels.nki.lift.joining import join_free
-from accelopt.kernels.nki.lift.naming import AxisNames
-from accelopt.kernels.nki.lift.nodes import (
+from accelopt.algorithm.axis_names import AxisNames
+from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.subscripts import GuardedAddress, subscripts, view_of
+from accelopt.algorithm.value_nodes import (
     Application,
     Choice,
     Element,
@@ -44,8 +43,9 @@ from accelopt.kernels.nki.lift.nodes import (
     children,
     own_indices,
 )
-from accelopt.kernels.nki.lift.values import Values
-from accelopt.kernels.nki.lift.views import GuardedAddress, subscripts, view_of
+from accelopt.algorithm.values import Values
+from accelopt.kernels.nki.lift.axis_joining import join_free
+from accelopt.kernels.nki.lift.failure import NotLifted
 
 _KINDS = {"add": "total", "multiply": "power", "maximum": "largest", "minimum": "smallest"}
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from accelopt.kernels.nki.lift.algorithm import Constant, Position
-from accelopt.kernels.nki.lift.functions import FUNCTIONS
-from accelopt.kernels.nki.lift.index import Index
-from accelopt.kernels.nki.lift.nodes import (
+from accelopt.algorithm.algorithm import Constant, Position
+from accelopt.algorithm.functions import FUNCTIONS
+from accelopt.algorithm.index import Index
+from accelopt.algorithm.normal_forms import apply
+from accelopt.algorithm.value_nodes import (
     Product,
     Sum,
     Value,
 )
-from accelopt.kernels.nki.lift.normal_forms import apply
-from accelopt.kernels.nki.lift.site import WriteSite
+from accelopt.kernels.nki.lift.instruction_element import WriteSite
 from accelopt.sim.operators import COMPARISONS
 
 

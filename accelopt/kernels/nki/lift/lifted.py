@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from accelopt.algorithm.algorithm import Algorithm
 from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.devices.tracing import arguments_to_json
@@ -20,18 +21,17 @@ from accelopt.kernels.nki.kernel_function import (
     kernel_function,
     traced_function,
 )
-from accelopt.kernels.nki.lift.algorithm import Algorithm
 from accelopt.kernels.nki.lift.authorship.authored import Author
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.lowering import Interface, Lowered, lower
-from accelopt.kernels.nki.lift.plain import (
+from accelopt.kernels.nki.lift.scalar_arguments import (
     AGAIN,
     FIRST,
     asked,
-    asked_to_be,
+    assertion_message,
     plain_arguments,
     stand_in,
 )
@@ -40,7 +40,7 @@ from accelopt.kernels.nki.lift.search import schedules
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.sandbox import ForkServer, scratch_folder
-from accelopt.sim.dialects import Dialect, dialect_of_source
+from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.sim.program import Program
 
 ROUNDED = 2.0**-20
@@ -228,7 +228,7 @@ class _Called:
         """Asserts on arguments that have to be what they were drawn as."""
         for name, value in self.plain.values.items():
             if name not in free and name in self.plain.read:
-                yield asked_to_be(name, value)
+                yield assertion_message(name, value)
         for name, text in self.plain.texts.items():
             if name in self.plain.read:
                 yield asked(name, f"== {text}", f"be {text.replace(chr(34), chr(39))}")

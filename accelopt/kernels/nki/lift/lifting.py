@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from accelopt.kernels.nki.lift.algorithm import Algorithm, Array
+from accelopt.algorithm.algorithm import Algorithm, Array
+from accelopt.algorithm.value_nodes import Undefined, Value
+from accelopt.kernels.nki.lift.axis_joining import joined, output_axes, row_major
 from accelopt.kernels.nki.lift.definitions import DefinedOutput, algorithm_of
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.joining import joined, output_axes, row_major
-from accelopt.kernels.nki.lift.nodes import Undefined, Value
-from accelopt.kernels.nki.lift.reaching import Reaching
-from accelopt.kernels.nki.lift.settling import settled, whole
+from accelopt.kernels.nki.lift.loop_results import settled, whole
+from accelopt.kernels.nki.lift.reaching_values import Reaching
 from accelopt.sim.dtypes import name_of
 from accelopt.sim.program import Program, Tensor
 from accelopt.time_limits import LIFT_SECONDS

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from accelopt.algorithm.algorithm import Algorithm
 from accelopt.hardware import TARGETS, Hardware
-from accelopt.kernels.nki.lift.algorithm import Algorithm
 from accelopt.kernels.nki.lift.emission.blocks import RowBlock
 from accelopt.kernels.nki.lift.emission.flattening import flattened
 from accelopt.kernels.nki.lift.emission.graph import Graph

@@ -9,6 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+from accelopt.algorithm.index import Index, index_of
+from accelopt.algorithm.normal_forms import apply
+from accelopt.algorithm.reductions import fold
+from accelopt.algorithm.value_nodes import (
+    Value,
+)
 from accelopt.kernels.nki.lift.collective import (
     bn_aggr,
     bn_stats,
@@ -28,17 +34,11 @@ from accelopt.kernels.nki.lift.elementwise import (
     tensor_scalar,
     tensor_tensor,
 )
-from accelopt.kernels.nki.lift.index import Index, index_of
-from accelopt.kernels.nki.lift.moments import Contents, Moment
-from accelopt.kernels.nki.lift.nodes import (
-    Value,
-)
-from accelopt.kernels.nki.lift.normal_forms import apply
-from accelopt.kernels.nki.lift.reductions import fold
-from accelopt.kernels.nki.lift.site import WriteSite, reshaped
+from accelopt.kernels.nki.lift.execution_points import Contents, Moment
+from accelopt.kernels.nki.lift.instruction_element import WriteSite, reshaped
 from accelopt.sim.affine import Affine
+from accelopt.sim.dialects.neuronxcc.isa.checks import KEEP
 from accelopt.sim.mask import Mask
-from accelopt.sim.nki.isa.checks import KEEP
 from accelopt.sim.program import Instruction
 
 

@@ -7,11 +7,11 @@ that is rescaled whenever a running maximum grows (online softmax) is the sum wi
 
 from __future__ import annotations
 
-from accelopt.kernels.nki.lift.algorithm import Constant
-from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.index import Axis, Index, index_of
-from accelopt.kernels.nki.lift.moments import Contents, Moment
-from accelopt.kernels.nki.lift.nodes import (
+from accelopt.algorithm.algorithm import Constant
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.normal_forms import apply
+from accelopt.algorithm.reductions import fold
+from accelopt.algorithm.value_nodes import (
     NEUTRAL,
     Application,
     Carried,
@@ -24,9 +24,9 @@ from accelopt.kernels.nki.lift.nodes import (
     Value,
     children,
 )
-from accelopt.kernels.nki.lift.normal_forms import apply
-from accelopt.kernels.nki.lift.reductions import fold
-from accelopt.kernels.nki.lift.values import Values, fresh_axis
+from accelopt.algorithm.values import Values, fresh_axis
+from accelopt.kernels.nki.lift.execution_points import Contents, Moment
+from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.sim.program import Tensor
 
 _NO_FORM = (

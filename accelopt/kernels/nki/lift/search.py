@@ -10,10 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 import multiprocessing
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,8 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.kernels.nki.lift.algorithm import Algorithm
-from accelopt.kernels.nki.lift.emission.beside import beside_counts
+from accelopt.algorithm.algorithm import Algorithm
 from accelopt.kernels.nki.lift.emission.flattening import (
     ROWS,
     flat_elements,
@@ -32,6 +29,7 @@ from accelopt.kernels.nki.lift.emission.flattening import (
 from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered
 from accelopt.kernels.nki.lift.emission.phases import Phases, roles_of, row_axes
 from accelopt.kernels.nki.lift.emission.reading import graph_of
+from accelopt.kernels.nki.lift.emission.row_packing import beside_counts
 from accelopt.kernels.nki.lift.lowering import Interface, Lowered, lower
 from accelopt.kernels.nki.lift.schedule import (
     Operand,
@@ -41,6 +39,7 @@ from accelopt.kernels.nki.lift.schedule import (
     Schedule,
     Streaming,
 )
+from accelopt.time_limits import INSPECTION_SECONDS
 
 COLUMNS = (512, 1024, 2048, 4096, 8192)
 FLAT_COLUMNS = (512, 1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
@@ -248,11 +247,13 @@ def _look(pricing: Pricing, times: Times, first: int, further: int) -> None:
 
 @contextmanager
 def own_processes(arguments: Sequence[AbstractArgument], target: str) -> Iterator[Times]:
-    """Times sources on all cores, in processes that import the caller's main module anew."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=context) as pool:
-        timing = partial(simulated_ms, arguments=tuple(arguments), target=target)
-        yield lambda sources: list(pool.map(timing, sources))
+    """Times sources on all cores, in processes that import the caller's main module anew. What takes
+    longer than INSPECTION_SECONDS a source raises multiprocessing.TimeoutError, and is ended."""
+    timing = partial(simulated_ms, arguments=tuple(arguments), target=target)
+    with multiprocessing.get_context("spawn").Pool() as pool:
+        yield lambda sources: pool.map_async(timing, sources, 1).get(
+            INSPECTION_SECONDS * max(1, len(sources))
+        )
 
 
 class Pricing:
@@ -334,7 +335,7 @@ def simulated_ms(source: str, arguments: tuple[AbstractArgument, ...], target: s
     from accelopt.hardware import TARGETS
     from accelopt.kernels.nki.devices.kernel_file import load_kernel
     from accelopt.sim import rules, standin, timing
-    from accelopt.sim.dialects import trace_kernel
+    from accelopt.sim.dialects.dialect import trace_kernel
     from accelopt.sim.errors import KernelError
     from accelopt.sim.trace import AbstractTensor
 

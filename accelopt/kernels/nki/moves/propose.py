@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Parameter, Site
-from accelopt.kernels.nki.moves.opening import MOVES, move, option
 from accelopt.kernels.nki.moves.reading.source import ParsedKernel, parse
 from accelopt.kernels.nki.moves.reading.work import RESOURCES, latency, work
+from accelopt.kernels.nki.moves.registry import MOVES, move, option
 from accelopt.kernels.nki.moves.surgery.names import apart
 
 TOLERANCE = 0.02

@@ -175,7 +175,9 @@ def _sorted(group: Sequence[tuple[Rule, np.ndarray]], number: int) -> np.ndarray
     return order
 
 
-def tie(inputs: Sequence[Any], number: int, place: tuple[int, ...], got: int, wanted: int) -> str:
+def tie_note(
+    inputs: Sequence[Any], number: int, place: tuple[int, ...], got: int, wanted: int
+) -> str:
     """What the inputs hold where an output that may be an index has `got` and the reference `wanted`,
     in words; empty where no input can be meant."""
     for source, value in enumerate(inputs):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accelopt.evaluation import REL_TOL, Check, Scrutiny, Status
-from accelopt.kernels.nki.referee.agreement import INDEX_FORMATS, Agreement, Disagreement, tie
+from accelopt.kernels.nki.referee.agreement import INDEX_FORMATS, Agreement, Disagreement, tie_note
 from accelopt.kernels.nki.referee.norms import blocks, l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.tolerance import SLACK, Exact
@@ -244,7 +244,7 @@ def _same_integers(trial: Trial, index: int, output: np.ndarray, where: str) -> 
         place = _place(int(np.argmax(wrong)), output.shape)
         got, wanted = output[place].item(), expected[place].item()
         where += f": {count} of {output.size} differ, the first at {place}: {got} for {wanted}"
-        where += tie(trial.inputs, index, place, int(got), int(wanted))
+        where += tie_note(trial.inputs, index, place, int(got), int(wanted))
     return _check("equal whole numbers", count == 0, count, 0, where)
 
 

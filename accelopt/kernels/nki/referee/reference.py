@@ -18,7 +18,7 @@ from accelopt.errors import ConfigError, printable
 from accelopt.kernels.nki.referee.agreement import Agreement, agreement_of
 from accelopt.kernels.nki.referee.precision import declared, in_single
 from accelopt.sandbox.progress import announced
-from accelopt.sandbox.state import kept
+from accelopt.sandbox.protected_state import kept
 from accelopt.store import content_key
 
 

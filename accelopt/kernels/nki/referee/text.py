@@ -9,8 +9,8 @@ from accelopt.evaluation import Status
 from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.kernel_folder import kernel_folder
 from accelopt.kernels.nki.referee import source
+from accelopt.kernels.nki.referee.environment_use import asks_the_machine, names_in
 from accelopt.kernels.nki.referee.precision import Precision
-from accelopt.kernels.nki.referee.surroundings import asks_the_machine, names_in
 from accelopt.kernels.wording import words_to_a_model
 
 

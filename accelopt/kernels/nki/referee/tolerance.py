@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.referee.chains import chained
 from accelopt.kernels.nki.referee.norms import blocks
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.referee.sequential_sums import chained
 
 NEIGHBOURS = 32
 # How much worse than the samples an honest algorithm with another order of operations may be.

@@ -16,7 +16,7 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.call_sites import running_frame
-from accelopt.sim.nki.tensor import TensorView
+from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.program import Program
 from accelopt.sim.tracer import observed
 

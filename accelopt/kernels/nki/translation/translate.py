@@ -34,7 +34,13 @@ from accelopt.kernels.nki.translation.to_neuronxcc import to_neuronxcc
 from accelopt.kernels.nki.translation.to_nki import to_nki
 from accelopt.sandbox import Limits, Policy, run
 from accelopt.sim import compute, rules, serial
-from accelopt.sim.dialects import DEFAULT_TARGETS, DIALECTS, Dialect, dialect_of, trace_kernel
+from accelopt.sim.dialects.dialect import (
+    DEFAULT_TARGETS,
+    DIALECTS,
+    Dialect,
+    dialect_of,
+    trace_kernel,
+)
 from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load, specs_of
 from accelopt.sim.program import Buffer, Loop, Program, ProgramNode, Tensor

@@ -13,8 +13,8 @@ from accelopt.sim.compute.instructions.elementwise import step
 from accelopt.sim.compute.instructions.movement import put
 from accelopt.sim.compute.instructions.reductions import masked, register_reduction
 from accelopt.sim.compute.tiles.addressing import Address
+from accelopt.sim.compute.tiles.masked_tiles import Pattern
 from accelopt.sim.compute.tiles.operands import Closure, LaneSite, ReadClosure
-from accelopt.sim.compute.tiles.window import Pattern
 from accelopt.sim.errors import KernelIndexError
 from accelopt.sim.mask import Mask
 

@@ -28,8 +28,8 @@ from accelopt.sim.compute.tiles.addressing import (
     executions,
 )
 from accelopt.sim.compute.tiles.elements import Elements, Keys
-from accelopt.sim.compute.tiles.lane import Lane
-from accelopt.sim.compute.tiles.window import Pattern, Window, compiler
+from accelopt.sim.compute.tiles.masked_tiles import Pattern, Window, compiler
+from accelopt.sim.compute.tiles.thread_state import Lane
 from accelopt.sim.errors import KernelIndexError, Unsupported
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.mask import Mask

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accelopt.kernels.nki.lift.algorithm import (
+from accelopt.algorithm.algorithm import (
     Algorithm,
     Apply,
     Array,
@@ -16,8 +16,8 @@ from accelopt.kernels.nki.lift.algorithm import (
     Scan,
     Where,
 )
-from accelopt.kernels.nki.lift.contraction import contraction, factors_of
-from accelopt.kernels.nki.lift.index import Axis, Index, index_of
+from accelopt.algorithm.contraction import contraction, factors_of
+from accelopt.algorithm.index import Axis, Index, index_of
 
 EPS = 1e-5
 NARROW = "bfloat16"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelopt.kernels.nki.lift.algorithm import (
+from accelopt.algorithm.algorithm import (
     Algorithm,
     Apply,
     Array,
@@ -18,11 +18,11 @@ from accelopt.kernels.nki.lift.algorithm import (
     Where,
     from_json,
 )
-from accelopt.kernels.nki.lift.contraction import contraction
-from accelopt.kernels.nki.lift.evaluation import evaluate
-from accelopt.kernels.nki.lift.index import Axis, index_of
-from accelopt.kernels.nki.lift.naming import AxisNames
-from accelopt.kernels.nki.lift.notation import algorithm_text
+from accelopt.algorithm.axis_names import AxisNames
+from accelopt.algorithm.contraction import contraction
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.notation import algorithm_text
 
 M, N, K = Axis("m", 256), Axis("n", 96), Axis("k", 64)
 m, n, k = index_of(M), index_of(N), index_of(K)

@@ -12,7 +12,7 @@ import pytest
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.authorship.authored import Author
-from accelopt.kernels.nki.lift.authorship.detours import without_detours
+from accelopt.kernels.nki.lift.authorship.redundant_reshapes import without_detours
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.lift.lowering import schedule_of

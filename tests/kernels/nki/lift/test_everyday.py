@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from accelopt.algorithm.algorithm import Algorithm
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.lift.algorithm import Algorithm
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifting import lift

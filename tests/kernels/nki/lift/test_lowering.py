@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from accelopt.algorithm.algorithm import Algorithm, Reduce
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.index import Axis, index_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.lift.algorithm import Algorithm, Reduce
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
-from accelopt.kernels.nki.lift.evaluation import evaluate
-from accelopt.kernels.nki.lift.index import Axis, index_of
 from accelopt.kernels.nki.lift.lowering import lower
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.search import neighbours, schedules

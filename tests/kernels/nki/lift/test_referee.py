@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from accelopt.algorithm.algorithm import Algorithm
 from accelopt.kernel_wrapper import NKIKernel
-from accelopt.kernels.nki.lift.algorithm import Algorithm
 from accelopt.kernels.nki.lift.lowering import lower
 from accelopt.kernels.nki.lift.schedule import Schedule
 from tests.kernels.nki.lift import algorithms

@@ -6,12 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accelopt.kernels.nki.lift.evaluation import evaluate
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.lift.notation import algorithm_text
 from accelopt.sim import compute
-from accelopt.sim.dialects import trace_kernel
+from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.kernel_text import load, specs_of
 
 KERNEL = """

@@ -9,7 +9,7 @@ from one_road import execute
 from accelopt.kernels.nki.devices.kernel_file import load_kernel
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parse
 from accelopt.sim import rules, timing
-from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.trace import AbstractTensor
 
 ROOT = Path(__file__).parents[4]

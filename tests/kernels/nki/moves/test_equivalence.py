@@ -5,8 +5,8 @@ import pytest
 from simulation import SMALL, arguments, arrays, run
 
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove
-from accelopt.kernels.nki.moves.opening import MOVES, move
 from accelopt.kernels.nki.moves.propose import prepare
+from accelopt.kernels.nki.moves.registry import MOVES, move
 
 SITES_OF_ONE_MOVE = 6
 

@@ -8,6 +8,7 @@ import pytest
 
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.kernel_function import kernel_parameters
+from accelopt.kernels.nki.knob_actions import rewrites_of
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.moves.surgery.review import (
@@ -17,7 +18,6 @@ from accelopt.kernels.nki.moves.surgery.review import (
     told,
     without_aliases,
 )
-from accelopt.kernels.nki.tuning import rewrites_of
 
 TOP = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa

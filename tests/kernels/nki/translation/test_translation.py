@@ -10,7 +10,7 @@ from accelopt.errors import ConfigError
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.kernels.nki.translation.translate import translate
 from accelopt.shipped import shipped_folder
-from accelopt.sim.dialects import dialect_of_source
+from accelopt.sim.dialects.dialect import dialect_of_source
 
 KERNELS = shipped_folder() / "NKIBench" / "kernels"
 

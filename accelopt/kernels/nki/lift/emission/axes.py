@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from accelopt.kernels.nki.lift.algorithm import (
+from accelopt.algorithm.algorithm import (
     Algorithm,
     Definition,
     Read,
@@ -20,8 +20,8 @@ from accelopt.kernels.nki.lift.algorithm import (
     indices_of,
     walk,
 )
+from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
-from accelopt.kernels.nki.lift.index import Axis, Floor, Index, index_of
 
 
 def axis_of(index: Index) -> Axis:

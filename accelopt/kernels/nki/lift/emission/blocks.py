@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from accelopt.algorithm.index import Axis
 from accelopt.hardware import Hardware
-from accelopt.kernels.nki.lift.emission.across import Across
-from accelopt.kernels.nki.lift.emission.ahead import carried, phases_ahead, pipelined
-from accelopt.kernels.nki.lift.emission.beside import rows_beside
 from accelopt.kernels.nki.lift.emission.graph import Graph, GraphValue
 from accelopt.kernels.nki.lift.emission.lifetimes import Lifetimes
 from accelopt.kernels.nki.lift.emission.masks import Masks
@@ -21,18 +19,12 @@ from accelopt.kernels.nki.lift.emission.nest import (
     NestNode,
     line,
 )
+from accelopt.kernels.nki.lift.emission.partition_sums import Across
 from accelopt.kernels.nki.lift.emission.phases import Phases, Placed, TileLayout, roles_of
-from accelopt.kernels.nki.lift.emission.places import (
-    START,
-    At,
-    Spot,
-    Tile,
-    part,
-    strided,
-    variable,
-)
+from accelopt.kernels.nki.lift.emission.prefetch import carried, phases_ahead, pipelined
 from accelopt.kernels.nki.lift.emission.products import Products
 from accelopt.kernels.nki.lift.emission.results import Results
+from accelopt.kernels.nki.lift.emission.row_packing import rows_beside
 from accelopt.kernels.nki.lift.emission.row_phases import RowPhases
 from accelopt.kernels.nki.lift.emission.selection import (
     Selection,
@@ -42,9 +34,17 @@ from accelopt.kernels.nki.lift.emission.selection import (
 from accelopt.kernels.nki.lift.emission.storage import TileStorage, Tiling, tilings
 from accelopt.kernels.nki.lift.emission.transfers import Transfers
 from accelopt.kernels.nki.lift.emission.turned_phases import TurnedPhases
+from accelopt.kernels.nki.lift.emission.value_locations import (
+    START,
+    At,
+    Spot,
+    Tile,
+    part,
+    strided,
+    variable,
+)
 from accelopt.kernels.nki.lift.emission.weights import Weights
 from accelopt.kernels.nki.lift.emission.windows import Windows, whole_rows
-from accelopt.kernels.nki.lift.index import Axis
 from accelopt.kernels.nki.lift.schedule import Schedule
 
 FORMS: Mapping[str, Callable[[float], float]] = {

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from accelopt.algorithm.index import Axis, Index
 from accelopt.kernels.nki.lift.emission.graph import GraphValue, size_of
-from accelopt.kernels.nki.lift.index import Axis, Index
 
 LARGEST = 3e38
 """No number of fp32 is much larger."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from accelopt.algorithm.index import Index
 from accelopt.kernels.nki.lift.emission.graph import (
     Graph,
     GraphValue,
@@ -13,7 +14,6 @@ from accelopt.kernels.nki.lift.emission.graph import (
     ResultPart,
     pruned,
 )
-from accelopt.kernels.nki.lift.index import Index
 
 
 def cut_dimensions(graph: Graph) -> Graph:

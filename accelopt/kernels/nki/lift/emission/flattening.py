@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.lift.emission.graph import (
     Graph,
     GraphValue,
@@ -16,7 +17,6 @@ from accelopt.kernels.nki.lift.emission.graph import (
     ResultPart,
     pruned,
 )
-from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 
 ROWS, COLUMNS = "row", "column"
 

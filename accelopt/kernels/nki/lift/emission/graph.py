@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from accelopt.kernels.nki.lift.algorithm import Array
-from accelopt.kernels.nki.lift.index import Axis, Index
+from accelopt.algorithm.algorithm import Array
+from accelopt.algorithm.index import Axis, Index
 
 
 class NotLowered(Exception):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from accelopt.algorithm.index import Axis, Index
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.nest import Form, Line, NestNode, line
 from accelopt.kernels.nki.lift.emission.phases import TileLayout
-from accelopt.kernels.nki.lift.emission.places import At, Span, Spot, variable
 from accelopt.kernels.nki.lift.emission.selection import Selection
-from accelopt.kernels.nki.lift.index import Axis, Index
+from accelopt.kernels.nki.lift.emission.value_locations import At, Span, Spot, variable
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.lift.emission.blocks import RowBlock

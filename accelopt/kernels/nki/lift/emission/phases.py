@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from accelopt.algorithm.index import Axis, Index
 from accelopt.kernels.nki.lift.emission.graph import Graph, GraphValue, NotLowered
-from accelopt.kernels.nki.lift.index import Axis, Index
 from accelopt.kernels.nki.lift.schedule import Schedule
 
 TileLayout = Literal["rows", "transposed"]

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.lift.emission.graph import GraphValue, NotLowered
 from accelopt.kernels.nki.lift.emission.nest import Form, Line, NestNode, largest_divisor, line
 from accelopt.kernels.nki.lift.emission.phases import Placed, ProductTerm
-from accelopt.kernels.nki.lift.emission.places import (
+from accelopt.kernels.nki.lift.emission.prices import matmul_ns, transpose_ns
+from accelopt.kernels.nki.lift.emission.selection import copy_forms
+from accelopt.kernels.nki.lift.emission.value_locations import (
     START,
     At,
     Spot,
     part,
     variable,
 )
-from accelopt.kernels.nki.lift.emission.prices import matmul_ns, transpose_ns
-from accelopt.kernels.nki.lift.emission.selection import copy_forms
-from accelopt.kernels.nki.lift.index import Axis
 from accelopt.kernels.nki.lift.schedule import ResourceShort
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from accelopt.kernels.nki.lift.algorithm import (
+from accelopt.algorithm.algorithm import (
     Algorithm,
     Apply,
     Array,
@@ -22,7 +22,9 @@ from accelopt.kernels.nki.lift.algorithm import (
     axes_of,
     walk,
 )
-from accelopt.kernels.nki.lift.contraction import contraction
+from accelopt.algorithm.contraction import contraction
+from accelopt.algorithm.functions import ROUNDINGS
+from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.lift.emission.axes import axis_of, joined_axes, own_axes, pieces_of
 from accelopt.kernels.nki.lift.emission.builder import Builder
 from accelopt.kernels.nki.lift.emission.dimensions import cut_dimensions
@@ -34,8 +36,6 @@ from accelopt.kernels.nki.lift.emission.graph import (
     pruned,
     sums_of_rounded,
 )
-from accelopt.kernels.nki.lift.functions import ROUNDINGS
-from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 
 FORMATS = ("float32", "bfloat16", "float16")
 """Of arrays in HBM. Between them numbers are fp32, but for operands that the kernel rounded."""

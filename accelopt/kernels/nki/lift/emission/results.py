@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from accelopt.algorithm.index import Axis, Index
 from accelopt.kernels.nki.lift.emission.graph import ResultPart
 from accelopt.kernels.nki.lift.emission.nest import NestNode
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed
-from accelopt.kernels.nki.lift.emission.places import START, Span, Spot, Tile, subscript
-from accelopt.kernels.nki.lift.index import Axis, Index
+from accelopt.kernels.nki.lift.emission.value_locations import START, Span, Spot, Tile, subscript
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.lift.emission.blocks import RowBlock

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from accelopt.kernels.nki.lift.emission.graph import GraphValue
 from accelopt.kernels.nki.lift.emission.nest import Form, Line, NestNode, largest_divisor
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed
-from accelopt.kernels.nki.lift.emission.places import BANK, START, Spot, Tile, variable
 from accelopt.kernels.nki.lift.emission.scans import Recurrence
 from accelopt.kernels.nki.lift.emission.selection import Selection, copy_forms
+from accelopt.kernels.nki.lift.emission.value_locations import BANK, START, Spot, Tile, variable
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.lift.emission.blocks import RowBlock

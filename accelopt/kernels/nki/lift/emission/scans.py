@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.lift.emission.graph import GraphValue, NotLowered
 from accelopt.kernels.nki.lift.emission.nest import (
     For,
@@ -19,7 +20,8 @@ from accelopt.kernels.nki.lift.emission.nest import (
     line,
 )
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed
-from accelopt.kernels.nki.lift.emission.places import (
+from accelopt.kernels.nki.lift.emission.selection import Selection, copy_forms, forms
+from accelopt.kernels.nki.lift.emission.value_locations import (
     START,
     At,
     Span,
@@ -29,8 +31,6 @@ from accelopt.kernels.nki.lift.emission.places import (
     subscript,
     variable,
 )
-from accelopt.kernels.nki.lift.emission.selection import Selection, copy_forms, forms
-from accelopt.kernels.nki.lift.index import Axis
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.lift.emission.blocks import RowBlock

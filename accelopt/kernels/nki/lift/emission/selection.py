@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from accelopt.algorithm.functions import ROUNDINGS
+from accelopt.algorithm.index import Axis
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.lift.emission.graph import GraphValue
 from accelopt.kernels.nki.lift.emission.nest import Form
-from accelopt.kernels.nki.lift.functions import ROUNDINGS
-from accelopt.kernels.nki.lift.index import Axis
 
 ACTIVATIONS = frozenset(
     "exp log sqrt rsqrt square reciprocal abs sign relu sigmoid silu silu_dx tanh gelu "

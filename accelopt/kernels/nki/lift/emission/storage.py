@@ -6,8 +6,8 @@ from accelopt.hardware import Hardware
 from accelopt.kernels.nki.lift.emission.graph import Graph, GraphValue
 from accelopt.kernels.nki.lift.emission.nest import NestNode, largest_divisor, line
 from accelopt.kernels.nki.lift.emission.phases import Placed, Roles
-from accelopt.kernels.nki.lift.emission.places import FreeNames, Tile
-from accelopt.kernels.nki.lift.emission.words import word_of
+from accelopt.kernels.nki.lift.emission.tile_names import word_of
+from accelopt.kernels.nki.lift.emission.value_locations import FreeNames, Tile
 from accelopt.kernels.nki.lift.schedule import ResourceShort
 
 PARTITIONS = 128

@@ -6,10 +6,12 @@ import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.lift.emission.graph import GraphValue, NotLowered, ResultPart
 from accelopt.kernels.nki.lift.emission.nest import Comment, Form, Line, NestNode, line
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed, TileLayout
-from accelopt.kernels.nki.lift.emission.places import (
+from accelopt.kernels.nki.lift.emission.storage import itemsize
+from accelopt.kernels.nki.lift.emission.value_locations import (
     START,
     Span,
     Spot,
@@ -19,8 +21,6 @@ from accelopt.kernels.nki.lift.emission.places import (
     subscripts,
     variable,
 )
-from accelopt.kernels.nki.lift.emission.storage import itemsize
-from accelopt.kernels.nki.lift.index import Axis
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.lift.emission.blocks import RowBlock

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.lift.emission.graph import GraphValue, NotLowered
 from accelopt.kernels.nki.lift.emission.nest import (
     Comment,
@@ -14,7 +15,9 @@ from accelopt.kernels.nki.lift.emission.nest import (
     line,
 )
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed
-from accelopt.kernels.nki.lift.emission.places import (
+from accelopt.kernels.nki.lift.emission.prices import transpose_ns
+from accelopt.kernels.nki.lift.emission.selection import copy_forms
+from accelopt.kernels.nki.lift.emission.value_locations import (
     BANK,
     START,
     Span,
@@ -24,9 +27,6 @@ from accelopt.kernels.nki.lift.emission.places import (
     subscript,
     variable,
 )
-from accelopt.kernels.nki.lift.emission.prices import transpose_ns
-from accelopt.kernels.nki.lift.emission.selection import copy_forms
-from accelopt.kernels.nki.lift.index import Axis
 from accelopt.kernels.nki.lift.schedule import ResourceShort
 
 if TYPE_CHECKING:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.lift.emission.graph import GraphValue, NotLowered
 from accelopt.kernels.nki.lift.emission.nest import Comment, NestNode, largest_divisor
 from accelopt.kernels.nki.lift.emission.phases import ProductTerm
-from accelopt.kernels.nki.lift.emission.places import (
+from accelopt.kernels.nki.lift.emission.value_locations import (
     START,
     At,
     Span,
@@ -15,7 +16,6 @@ from accelopt.kernels.nki.lift.emission.places import (
     subscript,
     variable,
 )
-from accelopt.kernels.nki.lift.index import Axis
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.lift.emission.blocks import RowBlock

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.lift.emission.axes import axis_of
 from accelopt.kernels.nki.lift.emission.graph import (
     Graph,
@@ -18,8 +19,7 @@ from accelopt.kernels.nki.lift.emission.graph import (
 )
 from accelopt.kernels.nki.lift.emission.nest import Comment, NestNode, line
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed, Roles
-from accelopt.kernels.nki.lift.emission.places import Spot, Tile, part, subscripts
-from accelopt.kernels.nki.lift.index import Axis, Index, index_of
+from accelopt.kernels.nki.lift.emission.value_locations import Spot, Tile, part, subscripts
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.lift.emission.blocks import RowBlock

@@ -1,0 +1,1 @@
+"""What a kernel computes, apart from how: axes, indices, expressions, normal forms, their meaning."""

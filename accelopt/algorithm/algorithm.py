@@ -1,0 +1,225 @@
+"""What a kernel computes, apart from how: whole arrays, and what defines each of their elements.
+
+An Algorithm is a list of definitions. A Map gives every element of an array by an expression; a
+Reduce combines an expression over further axes; a Scan is a first-order recurrence along an axis.
+Expressions are scalar functions (named as in `accelopt.sim.operators`) of elements of arrays,
+numbers, and conditions on axes. Nothing says where or when anything is computed.
+
+Values are real numbers: copies, layouts and conversions to a wider format are not there. What a
+kernel rounds to a narrower format is, as a function named after it (`bfloat16(x)`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from accelopt.algorithm.index import Axis, CachedHash, Floor, Index
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A whole array. Elements are read by indices into `shape`, whose axes are those of the
+    problem; the kernel has the same elements, row-major, in the shape `given`."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    given: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One element of an input or of an earlier definition."""
+
+    array: str
+    indices: tuple[Index, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """An index, as a number to compute with."""
+
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Apply(CachedHash):
+    """A scalar function (`add`, `exp`, `silu`, ...) of scalars."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+
+    __hash__ = CachedHash.cached_hash
+
+
+@dataclass(frozen=True, slots=True)
+class Where(CachedHash):
+    """`on_true` where every condition is at least 0, else `on_false`, which is not evaluated
+    elsewhere: its reads may lie out of bounds there, and so may those of `on_true`."""
+
+    conditions: tuple[Index, ...]
+    on_true: Expression
+    on_false: Expression
+
+    __hash__ = CachedHash.cached_hash
+
+
+Expression = Constant | Read | Position | Apply | Where
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """`out[axes] = expression`."""
+
+    out: str
+    axes: tuple[Axis, ...]
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """`out[axes] = combiner over reduced of expression`."""
+
+    out: str
+    axes: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
+    combiner: str
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """`out[.., t, ..] = combine(scale(factor, out[.., t - 1, ..]), term)` along the axis t of
+    `axes`, with `initial` before the first element. `scale` and `combine` name functions:
+    multiply and add make the recurrence of a state space model, or a cumulative sum."""
+
+    out: str
+    axes: tuple[Axis, ...]
+    along: Axis
+    scale: str
+    factor: Expression
+    combine: str
+    term: Expression
+    initial: Expression
+
+
+Definition = Map | Reduce | Scan
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """Inputs, definitions in an order in which they can be computed, and which of the defined
+    arrays are the results. Every output is an array of its own, in the order of the kernel's
+    results."""
+
+    name: str
+    inputs: tuple[Array, ...]
+    definitions: tuple[Definition, ...]
+    outputs: tuple[Array, ...]
+
+    def input(self, name: str) -> Array:
+        """The input of that name. Raises KeyError."""
+        found = {array.name: array for array in self.inputs}
+        return found[name]
+
+    def definition(self, name: str) -> Definition:
+        """What defines the array of that name. Raises KeyError."""
+        found = {definition.out: definition for definition in self.definitions}
+        return found[name]
+
+    def to_json(self) -> str:
+        """As JSON text, which `from_json` reads."""
+        return json.dumps(_plain(self))
+
+
+def from_json(text: str) -> Algorithm:
+    """The Algorithm that `to_json` wrote. Raises ValueError for any other text."""
+    found = _revived(json.loads(text))
+    if not isinstance(found, Algorithm):
+        raise ValueError("this JSON is not an Algorithm")
+    return found
+
+
+def expressions_of(definition: Definition) -> tuple[Expression, ...]:
+    """The expressions that a definition evaluates."""
+    if isinstance(definition, Scan):
+        return definition.factor, definition.term, definition.initial
+    return (definition.expression,)
+
+
+def parts_of(expression: Expression) -> tuple[Expression, ...]:
+    """The expressions right below an expression."""
+    if isinstance(expression, Apply):
+        return expression.arguments
+    if isinstance(expression, Where):
+        return expression.on_true, expression.on_false
+    return ()
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """The expression and all below it, each distinct one once."""
+    seen: set[Expression] = set()
+    waiting = [expression]
+    while waiting:
+        found = waiting.pop()
+        if found not in seen:
+            seen.add(found)
+            yield found
+            waiting.extend(parts_of(found))
+
+
+def indices_of(expression: Expression) -> tuple[Index, ...]:
+    """The indices that stand in an expression itself, not below it."""
+    if isinstance(expression, Read):
+        return expression.indices
+    if isinstance(expression, Position):
+        return (expression.index,)
+    return expression.conditions if isinstance(expression, Where) else ()
+
+
+def axes_of(expression: Expression) -> frozenset[Axis]:
+    """Every axis that the value of an expression depends on."""
+    found: set[Axis] = set()
+    for part in walk(expression):
+        for index in indices_of(part):
+            found |= index.axes
+    return frozenset(found)
+
+
+_RECORDS: dict[str, Any] = {
+    record.__name__: record
+    for record in (
+        Axis, Floor, Index, Array, Constant, Read, Position, Apply, Where, Map, Reduce, Scan, Algorithm
+    )
+}  # fmt: skip
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if type(value).__name__ in _RECORDS:
+        record = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}  # type: ignore[arg-type]
+        return {"is": type(value).__name__, **record}
+    return value
+
+
+def _revived(value: object) -> object:
+    if isinstance(value, list):
+        return tuple(_revived(item) for item in value)
+    if isinstance(value, dict):
+        record = {key: _revived(item) for key, item in value.items() if key != "is"}
+        try:
+            return _RECORDS[value["is"]](**record)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"this JSON is not an Algorithm: {error}") from None
+    return value

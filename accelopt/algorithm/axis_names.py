@@ -1,0 +1,153 @@
+"""Letters for axes: the same letter for the same axis of the problem in all definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, count
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Apply,
+    Array,
+    Definition,
+    Expression,
+    Map,
+    Position,
+    Read,
+    Reduce,
+    Scan,
+    Where,
+    expressions_of,
+    walk,
+)
+from accelopt.algorithm.index import Axis, Index, index_of
+
+NamedAxis = tuple[str, int | Axis]
+"""A dimension of an array, by number, or an axis of the definition of an array."""
+
+_OUTPUT_LETTERS = {1: "m", 2: "mn", 3: "bmn", 4: "bhmn", 5: "bghmn"}
+_LETTERS = "kljipqrstuvwxyzacdefo"
+
+
+class AxisNames:
+    """Which axes of which definitions are one axis of the problem, and their letters."""
+
+    def __init__(
+        self, inputs: Sequence[Array], definitions: Sequence[Definition], outputs: Sequence[Array]
+    ) -> None:
+        self._inputs = tuple(inputs)
+        self._outputs = tuple(outputs)
+        self._definitions = list(definitions)
+        self._parent: dict[NamedAxis, NamedAxis] = {}
+        self._members: dict[NamedAxis, set[NamedAxis]] = {}
+
+    def algorithm(self, name: str) -> Algorithm:
+        """The Algorithm with its axes named."""
+        for definition in self._definitions:
+            for number, axis in enumerate(definition.axes):
+                self._unite((definition.out, axis), (definition.out, number))
+        for definition in self._definitions:
+            for expression in expressions_of(definition):
+                for part in walk(expression):
+                    if isinstance(part, Read):
+                        self._link(definition, part)
+        letters = self._letters()
+        renamed = tuple(self._renamed(d, letters) for d in self._definitions)
+        return Algorithm(name, self._inputs, renamed, self._outputs)
+
+    def _link(self, definition: Definition, read: Read) -> None:
+        for number, index in enumerate(read.indices):
+            if len(index.terms) == 1 and not index.constant:
+                term, coefficient = index.terms[0]
+                if isinstance(term, Axis) and coefficient == 1:
+                    self._unite((definition.out, term), (read.array, number))
+
+    def _root(self, place: NamedAxis) -> NamedAxis:
+        self._members.setdefault(place, {place})
+        while self._parent.get(place, place) != place:
+            place = self._parent[place]
+        return place
+
+    def _unite(self, first: NamedAxis, second: NamedAxis) -> None:
+        """Makes both one axis, unless that made two axes of one definition the same."""
+        one, other = self._root(first), self._root(second)
+        if one == other:
+            return
+        members = self._members[one] | self._members[other]
+        own = [array for array, place in members if isinstance(place, Axis)]
+        extents = {place.extent for _, place in members if isinstance(place, Axis)}
+        if len(own) == len(set(own)) and len(extents) <= 1:
+            self._parent[other] = one
+            self._members[one] = members
+
+    def _letters(self) -> dict[NamedAxis, str]:
+        """A name for every axis of the problem, those of the last output first."""
+        found: dict[NamedAxis, str] = {}
+        taken = {array.name for array in (*self._inputs, *self._outputs)}
+
+        def give(place: NamedAxis, wanted: str) -> None:
+            root = self._root(place)
+            if root not in found:
+                others = chain((wanted,), "ijk", _LETTERS, (f"i{n}" for n in count(2)))
+                name = next(c for c in others if c not in taken)
+                found[root] = name
+                taken.add(name)
+
+        last = max(self._definitions, key=lambda d: len(d.axes) if self._is_output(d) else -1)
+        letters = _OUTPUT_LETTERS.get(len(last.axes), "")
+        for n, axis in enumerate(last.axes):
+            give((last.out, axis), letters[n] if letters else f"m{n + 1}")
+        spare = (name for name in chain(_LETTERS, (f"k{n}" for n in count(2))) if name not in taken)
+        for definition in self._definitions:
+            reduced = definition.reduced if isinstance(definition, Reduce) else ()
+            for axis in (*definition.axes, *reduced):
+                if self._root((definition.out, axis)) not in found:
+                    give((definition.out, axis), next(spare))
+        return found
+
+    def _is_output(self, definition: Definition) -> bool:
+        return any(array.name == definition.out for array in self._outputs)
+
+    def _renamed(self, definition: Definition, letters: dict[NamedAxis, str]) -> Definition:
+        names: dict[Axis, Axis] = {}
+        for axis in _axes_in(definition):
+            place = self._root((definition.out, axis))
+            names[axis] = Axis(letters.get(place, axis.name), axis.extent)
+        values = {axis: index_of(name) for axis, name in names.items()}
+        done: dict[Expression, Expression] = {}
+
+        def moved(index: Index) -> Index:
+            return index.substitute(values)
+
+        def change(expression: Expression) -> Expression:
+            if expression not in done:
+                done[expression] = changed(expression)
+            return done[expression]
+
+        def changed(expression: Expression) -> Expression:
+            if isinstance(expression, Read):
+                return Read(expression.array, tuple(map(moved, expression.indices)))
+            if isinstance(expression, Position):
+                return Position(moved(expression.index))
+            if isinstance(expression, Apply):
+                return Apply(expression.function, tuple(map(change, expression.arguments)))
+            if isinstance(expression, Where):
+                branches = change(expression.on_true), change(expression.on_false)
+                return Where(tuple(map(moved, expression.conditions)), *branches)
+            return expression
+
+        axes = tuple(names[axis] for axis in definition.axes)
+        if isinstance(definition, Map):
+            return Map(definition.out, axes, change(definition.expression))
+        if isinstance(definition, Reduce):
+            reduced = tuple(names[axis] for axis in definition.reduced)
+            body = change(definition.expression)
+            return Reduce(definition.out, axes, reduced, definition.combiner, body)
+        return Scan(definition.out, axes, names[definition.along], definition.scale,
+                    change(definition.factor), definition.combine, change(definition.term),
+                    change(definition.initial))  # fmt: skip
+
+
+def _axes_in(definition: Definition) -> list[Axis]:
+    reduced = definition.reduced if isinstance(definition, Reduce) else ()
+    return [*definition.axes, *reduced]

@@ -1,0 +1,209 @@
+"""What an Algorithm computes, in NumPy: its meaning, and what lifting is checked against.
+
+An expression over axes is evaluated as an array with one dimension an axis, of length 1 where the
+expression does not depend on it; matrix products are left to BLAS.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Apply,
+    Constant,
+    Definition,
+    Expression,
+    Map,
+    Position,
+    Read,
+    Reduce,
+    Scan,
+    Where,
+)
+from accelopt.algorithm.contraction import Contraction, contraction
+from accelopt.algorithm.functions import FUNCTIONS
+from accelopt.algorithm.index import Axis, Index
+
+MOST_ELEMENTS = 1 << 26
+"""Of an expression at a time; a larger one is worked through along its first axis."""
+
+UFUNCS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
+
+
+def evaluate(
+    algorithm: Algorithm, arrays: Mapping[str, np.ndarray], dtype: type = np.float64
+) -> list[np.ndarray]:
+    """The outputs, in the shapes that the kernel gives them, from arrays by the inputs' names.
+
+    Everything is computed in `dtype` (np.float64 or np.float32). Roundings to narrower formats
+    that the algorithm names are done in fp32 and left out in fp64, which is the exact result.
+    Raises KeyError where an input is missing, ValueError where one has another size.
+    """
+    known: dict[str, np.ndarray] = {}
+    for array in algorithm.inputs:
+        given = np.asarray(arrays[array.name])
+        if given.size != math.prod(array.shape):
+            raise ValueError(f"{array.name} has {given.size} elements, not {array.shape}")
+        known[array.name] = given.reshape(array.shape).astype(dtype)
+    with np.errstate(all="ignore"):
+        for definition in algorithm.definitions:
+            known[definition.out] = _defined(definition, known, np.dtype(dtype))
+    return [known[array.name].reshape(array.given) for array in algorithm.outputs]
+
+
+def _defined(
+    definition: Definition, known: Mapping[str, np.ndarray], dtype: np.dtype
+) -> np.ndarray:
+    shape = tuple(axis.extent for axis in definition.axes)
+    product = contraction(definition) if isinstance(definition, Reduce) else None
+    if product is not None:
+        return _product(product, definition.axes, known, dtype)
+    if isinstance(definition, Scan):
+        return _scanned(definition, known, dtype)
+    reduced = definition.reduced if isinstance(definition, Reduce) else ()
+    out = np.empty(shape, dtype)
+    rows = math.prod(shape[1:]) * math.prod(axis.extent for axis in reduced)
+    step = max(1, MOST_ELEMENTS // max(rows, 1)) if shape else 1
+    for start in range(0, shape[0] if shape else 1, step):
+        grid = _Grid((*definition.axes, *reduced), known, dtype, start, step)
+        values = np.broadcast_to(grid.values(definition.expression), grid.shape)
+        if isinstance(definition, Map):
+            part = values
+        else:
+            last = tuple(range(len(shape), values.ndim))
+            part = UFUNCS[definition.combiner].reduce(values, axis=last)
+        if shape:
+            out[start : start + step] = part
+        else:
+            out[...] = part
+    return out
+
+
+def _product(
+    found: Contraction, axes: tuple[Axis, ...], known: Mapping[str, np.ndarray], dtype: np.dtype
+) -> np.ndarray:
+    """batch x rows x contracted @ batch x contracted x columns, with the result's axes in order."""
+
+    def operand(*groups: tuple[Axis, ...]) -> np.ndarray:
+        """One dimension a group; `left` and `right` have the contracted axes in other places."""
+        order = tuple(axis for group in groups for axis in group)
+        expression = found.left if groups[1] == found.rows else found.right
+        grid = _Grid(order, known, dtype)
+        values = np.broadcast_to(grid.values(expression), grid.shape)
+        return values.reshape([math.prod(axis.extent for axis in group) for group in groups])
+
+    left = operand(found.batch, found.rows, found.contracted)
+    right = operand(found.batch, found.contracted, found.columns)
+    order = (*found.batch, *found.rows, *found.columns)
+    out = np.matmul(left, right).reshape([axis.extent for axis in order])
+    out = out.transpose([order.index(axis) for axis in axes])
+    return np.asarray(out * _Grid(axes, known, dtype).values(found.scale))
+
+
+def _scanned(scan: Scan, known: Mapping[str, np.ndarray], dtype: np.dtype) -> np.ndarray:
+    position = scan.axes.index(scan.along)
+    grid = _Grid(scan.axes, known, dtype)
+
+    def first(expression: Expression) -> np.ndarray:
+        values = np.broadcast_to(grid.values(expression), grid.shape)
+        return np.ascontiguousarray(np.moveaxis(values, position, 0))
+
+    factor, term = first(scan.factor), first(scan.term)
+    state = first(scan.initial)[0]
+    scale, combine = FUNCTIONS[scan.scale], FUNCTIONS[scan.combine]
+    out = np.empty(factor.shape, dtype)
+    for t in range(len(factor)):
+        state = out[t] = combine(scale(factor[t], state), term[t])
+    return np.moveaxis(out, 0, position)
+
+
+class _Grid:
+    """Expressions over some axes, the first of which runs from `start` for `count` values."""
+
+    def __init__(
+        self,
+        axes: tuple[Axis, ...],
+        known: Mapping[str, np.ndarray],
+        dtype: np.dtype,
+        start: int = 0,
+        count: int | None = None,
+    ) -> None:
+        self._known = known
+        self._dtype = dtype
+        self._axes = axes
+        self._memory: dict[Expression, np.ndarray] = {}
+        ranges = [np.arange(axis.extent) for axis in axes]
+        if ranges and count is not None:
+            ranges[0] = ranges[0][start : start + count]
+        self._starts = [int(r[0]) if len(r) else 0 for r in ranges]
+        self.shape = tuple(len(r) for r in ranges)
+        self._values = dict(zip(axes, np.ix_(*ranges) if ranges else (), strict=True))
+
+    def values(self, expression: Expression) -> np.ndarray:
+        """The expression, one dimension an axis, of length 1 or the axis's."""
+        if expression not in self._memory:
+            self._memory[expression] = self._computed(expression)
+        return self._memory[expression]
+
+    def _computed(self, expression: Expression) -> np.ndarray:
+        if isinstance(expression, Constant):
+            return np.full((1,) * len(self.shape), expression.value, self._dtype)
+        if isinstance(expression, Read):
+            return self._read(self._known[expression.array], expression.indices)
+        if isinstance(expression, Position):
+            return expression.index.evaluate(self._values).astype(self._dtype)
+        if isinstance(expression, Apply):
+            arguments = [self.values(argument) for argument in expression.arguments]
+            return np.asarray(FUNCTIONS[expression.function](*arguments)).astype(
+                self._dtype, copy=False
+            )
+        assert isinstance(expression, Where)
+        holds: np.ndarray = np.ones((1,) * len(self.shape), bool)
+        for condition in expression.conditions:
+            holds = holds & (condition.evaluate(self._values) >= 0)
+        if holds.all():
+            return self.values(expression.on_true)
+        if not holds.any():
+            return self.values(expression.on_false)
+        return np.where(holds, self.values(expression.on_true), self.values(expression.on_false))
+
+    def _read(self, array: np.ndarray, indices: tuple[Index, ...]) -> np.ndarray:
+        view = self._view(array, indices)
+        if view is not None:
+            return view
+        # Where a condition excludes an element, its index may be anything.
+        found = [
+            np.clip(index.evaluate(self._values), 0, max(extent - 1, 0))
+            for index, extent in zip(indices, array.shape, strict=True)
+        ]
+        return (
+            np.asarray(array[tuple(np.broadcast_arrays(*found))])
+            if found
+            else (array.reshape((1,) * len(self.shape)))
+        )
+
+    def _view(self, array: np.ndarray, indices: tuple[Index, ...]) -> np.ndarray | None:
+        """The elements as strides over the array; None where they are no such view."""
+        strides = [0] * len(self.shape)
+        offset = 0
+        for index, extent, stride in zip(indices, array.shape, array.strides, strict=True):
+            low, high = index.bounds
+            if not index.is_affine or low < 0 or high >= extent:
+                return None
+            offset += index.constant * stride
+            for axis, coefficient in index.terms:
+                assert isinstance(axis, Axis)
+                place = self._axes.index(axis)
+                strides[place] += coefficient * stride
+                offset += self._starts[place] * coefficient * stride
+        shape = tuple(
+            length if stride else 1 for length, stride in zip(self.shape, strides, strict=True)
+        )
+        flat = array.reshape(-1)[offset // array.itemsize :] if array.flags.c_contiguous else None
+        if flat is None or any(stride < 0 for stride in strides) or not array.size:
+            return None
+        return np.lib.stride_tricks.as_strided(flat, shape, strides, writeable=False)

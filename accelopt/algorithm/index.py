@@ -1,0 +1,322 @@
+"""Quasi-affine indices over whole axes, in a form where equal functions look equal.
+
+An index is `constant + sum(coefficient * term)`; a term is an axis or the floor of an index by a
+number. A remainder is written with a floor (`e % d = e - d * (e // d)`), so an axis that a kernel
+cut into tiles and blocks joins again by cancelling: `128 * (m // 128) + m % 128` is `m`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+
+class CachedHash:
+    """A record whose hash is computed once: indices and values share their parts."""
+
+    __slots__ = ("_hash",)
+    __dataclass_fields__: ClassVar[dict[str, object]]
+    _hash: int
+
+    def cached_hash(self) -> int:
+        """The hash of the fields."""
+        try:
+            return self._hash
+        except AttributeError:
+            fields = tuple(getattr(self, name) for name in self.__dataclass_fields__)
+            object.__setattr__(self, "_hash", hash((type(self).__name__, fields)))
+            return self._hash
+
+
+class _Bounded(CachedHash):
+    """A record that keeps its bounds, and its place among the terms of an index."""
+
+    __slots__ = ("_atoms", "_bounds", "_place")
+    _atoms: tuple[int, tuple[Atom, ...]]
+    _bounds: tuple[int, int]
+    _place: tuple[object, ...]
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Smallest and largest value when the axes vary independently. Digits of one number
+        (`e // d - r * (e // (r * d))` lies in 0..r-1) are counted as such."""
+        try:
+            return self._bounds
+        except AttributeError:
+            object.__setattr__(self, "_bounds", self._find_bounds())
+            return self._bounds
+
+    def _find_bounds(self) -> tuple[int, int]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Axis:
+    """A whole axis of a problem: it takes 0..extent-1."""
+
+    name: str
+    extent: int
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Smallest and largest value."""
+        return 0, max(self.extent - 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Floor(_Bounded):
+    """`inner // divisor`, where that does not come out as a sum of simpler terms."""
+
+    inner: Index
+    divisor: int
+
+    __hash__ = CachedHash.cached_hash
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What floors are ordered by."""
+        try:
+            return self._place
+        except AttributeError:
+            terms = tuple(_order(pair) for pair in self.inner.terms)
+            place = (1, self.divisor, self.inner.constant, len(terms), *terms)
+            object.__setattr__(self, "_place", place)
+            return self._place
+
+    def _find_bounds(self) -> tuple[int, int]:
+        low, high = self.inner.bounds
+        return low // self.divisor, high // self.divisor
+
+
+Term = Axis | Floor
+
+
+class Atom(NamedTuple):
+    """A part of an index: `coefficient` times something from `low` to `high`."""
+
+    part: Index
+    coefficient: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Index(_Bounded):
+    """`constant + sum(coefficient * term)`, terms in one order, none with coefficient 0."""
+
+    constant: int = 0
+    terms: tuple[tuple[Term, int], ...] = ()
+
+    __hash__ = CachedHash.cached_hash
+
+    def __add__(self, other: Index | int) -> Index:
+        if isinstance(other, int):
+            return Index(self.constant + other, self.terms)
+        if not other.terms or not self.terms:
+            return Index(self.constant + other.constant, self.terms or other.terms)
+        return _collected(self.constant + other.constant, (*self.terms, *other.terms))
+
+    def __sub__(self, other: Index | int) -> Index:
+        return self + other * -1
+
+    def __mul__(self, factor: int) -> Index:
+        if not factor:
+            return ZERO
+        return Index(self.constant * factor, tuple((t, c * factor) for t, c in self.terms))
+
+    def __floordiv__(self, divisor: int) -> Index:
+        whole, rest = self._divided(divisor)
+        low, high = rest.bounds
+        if low // divisor == high // divisor:
+            return whole + low // divisor
+        for step in sorted({math.gcd(a.coefficient, divisor) for a in rest.atoms[1]}, reverse=True):
+            # With coarse = step * x and fine in 0..step-1, (coarse + fine) // divisor is
+            # x // (divisor / step).
+            coarse, fine = rest._divided(step)
+            low, high = fine.bounds
+            if step > 1 and low // step == high // step:
+                return whole + (coarse + low // step) // (divisor // step)
+        if len(rest.terms) == 1 and isinstance(rest.terms[0][0], Floor) and rest.terms[0][1] == 1:
+            inner = rest.terms[0][0]
+            rest = inner.inner + rest.constant * inner.divisor
+            return whole + rest // (divisor * inner.divisor)
+        return whole + Index(0, ((Floor(rest, divisor), 1),))
+
+    def __mod__(self, divisor: int) -> Index:
+        return self - (self // divisor) * divisor
+
+    def _divided(self, divisor: int) -> tuple[Index, Index]:
+        """`(whole, rest)` with `self = whole * divisor + rest`, the rest being made of the atoms
+        whose coefficients do not divide, and less than a divisor of the constant."""
+        constant, atoms = self.atoms
+        whole, rest = Index(constant // divisor), Index(constant % divisor)
+        for atom in atoms:
+            if atom.coefficient % divisor:
+                rest = rest + atom.part * atom.coefficient
+            else:
+                whole = whole + atom.part * (atom.coefficient // divisor)
+        return whole, rest
+
+    def _find_bounds(self) -> tuple[int, int]:
+        low, atoms = self.atoms
+        high = low
+        for atom in atoms:
+            ends = (atom.coefficient * atom.low, atom.coefficient * atom.high)
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+
+    @property
+    def atoms(self) -> tuple[int, tuple[Atom, ...]]:
+        """A constant and the parts that vary independently, which add up to the index: axes, and
+        the digits that floors make of an index."""
+        try:
+            return self._atoms
+        except AttributeError:
+            object.__setattr__(self, "_atoms", _atoms_of(self))
+            return self._atoms
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """Every axis that the value depends on, also inside floors."""
+        found: set[Axis] = set()
+        for term, _ in self.terms:
+            found |= {term} if isinstance(term, Axis) else term.inner.axes
+        return frozenset(found)
+
+    @property
+    def is_affine(self) -> bool:
+        """True without floors."""
+        return all(isinstance(term, Axis) for term, _ in self.terms)
+
+    def coefficient(self, term: Term) -> int:
+        """The factor of a term, 0 when absent."""
+        return next((c for t, c in self.terms if t == term), 0)
+
+    def substitute(self, values: Mapping[Axis, Index]) -> Index:
+        """Replaces axes by indices."""
+        if not any(axis in values for axis in self.axes):
+            return self
+        result = Index(self.constant)
+        for term, coefficient in self.terms:
+            if isinstance(term, Floor):
+                value = term.inner.substitute(values) // term.divisor
+            else:
+                value = values.get(term, Index(0, ((term, 1),)))
+            result = result + value * coefficient
+        return result
+
+    def evaluate(self, values: Mapping[Axis, np.ndarray]) -> np.ndarray:
+        """The numbers for given values of the axes, which broadcast against each other (int64)."""
+        total: np.ndarray = np.asarray(self.constant, dtype=np.int64)
+        for term, coefficient in self.terms:
+            if isinstance(term, Floor):
+                total = total + coefficient * (term.inner.evaluate(values) // term.divisor)
+            else:
+                total = total + coefficient * values[term]
+        return total
+
+    def __str__(self) -> str:
+        return _text(self)
+
+
+ZERO = Index()
+
+
+def index_of(term: Term) -> Index:
+    """The index that is one term."""
+    return Index(0, ((term, 1),))
+
+
+def _collected(constant: int, pairs: Iterable[tuple[Term, int]]) -> Index:
+    merged: dict[Term, int] = {}
+    for term, coefficient in pairs:
+        merged[term] = merged.get(term, 0) + coefficient
+    kept = [(term, coefficient) for term, coefficient in merged.items() if coefficient]
+    return Index(constant, tuple(sorted(kept, key=_order)))
+
+
+def _order(pair: tuple[Term, int]) -> tuple[object, ...]:
+    term, coefficient = pair
+    if isinstance(term, Axis):
+        return (0, term.name, term.extent, coefficient)
+    return (*term.place, coefficient)
+
+
+def _atoms_of(index: Index) -> tuple[int, tuple[Atom, ...]]:
+    rest, constant = dict(index.terms), index.constant
+    families: dict[Index, list[Floor]] = {}
+    for term, _ in index.terms:
+        if isinstance(term, Floor):
+            families.setdefault(term.inner, []).append(term)
+    found: list[Atom] = []
+    for inner, floors in families.items():
+        held = _multiple(rest, inner)
+        constant -= held * inner.constant
+        for term, coefficient in inner.terms if held else ():
+            rest[term] -= held * coefficient
+        digit, below = inner, 1
+        for floor in sorted(floors, key=lambda floor: floor.divisor):
+            ratio, odd = divmod(floor.divisor, below)
+            if odd:
+                continue
+            if held:
+                found.append(Atom(digit - index_of(floor) * ratio, held, 0, ratio - 1))
+            held = rest.pop(floor, 0) + held * ratio
+            digit, below = index_of(floor), floor.divisor
+        if held:
+            found.append(Atom(digit, held, *digit.terms[0][0].bounds))
+    found += [
+        Atom(index_of(t), coefficient, *t.bounds) for t, coefficient in rest.items() if coefficient
+    ]
+    return constant, tuple(found)
+
+
+def _multiple(terms: Mapping[Term, int], inner: Index) -> int:
+    """How many times an index is part of the sum of some terms."""
+    term, coefficient = inner.terms[0]
+    times, odd = divmod(terms.get(term, 0), coefficient)
+    whole = not odd and all(terms.get(t, 0) == times * c for t, c in inner.terms)
+    return times if whole else 0
+
+
+def _text(index: Index) -> str:
+    constant, atoms = index.atoms
+    pieces = [(atom.coefficient, _atom_text(atom)) for atom in atoms]
+    pieces.sort(key=lambda piece: "%" in piece[1])
+    if constant or not pieces:
+        pieces.append((constant, ""))
+    text = ""
+    for number, (coefficient, name) in enumerate(pieces):
+        size = abs(coefficient)
+        bare = size == 1 and (number or coefficient > 0)  # % and // bind as * does
+        wrapped = name if bare or " " not in name else f"({name})"
+        body = str(size) if not name else wrapped if size == 1 else f"{size}*{wrapped}"
+        sign = (
+            ("-" if coefficient < 0 else "")
+            if not number
+            else (" - " if coefficient < 0 else " + ")
+        )
+        text += sign + body
+    return text
+
+
+def _atom_text(atom: Atom) -> str:
+    """An axis, `e // d`, `e % d` or `e // c % d`."""
+    if len(atom.part.terms) == 1:
+        term = atom.part.terms[0][0]
+        if isinstance(term, Floor):
+            return f"{_bracketed(term.inner)} // {term.divisor}"
+        return term.name
+    top = max((t for t, _ in atom.part.terms if isinstance(t, Floor)), key=lambda f: f.divisor)
+    below = top.divisor // (atom.high + 1)
+    inner = _bracketed(top.inner)
+    return f"{inner} // {below} % {atom.high + 1}" if below > 1 else f"{inner} % {atom.high + 1}"
+
+
+def _bracketed(index: Index) -> str:
+    text = _text(index)
+    return f"({text})" if " " in text or "*" in text else text

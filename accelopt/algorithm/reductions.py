@@ -1,0 +1,197 @@
+"""Reductions in the form that all their spellings share.
+
+What does not depend on the reduced axes stands outside; nested reductions are one; a product with
+an identity matrix only renames an axis; masked elements shorten the axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from accelopt.algorithm.algorithm import Constant
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.normal_forms import apply
+from accelopt.algorithm.value_nodes import (
+    INFINITE,
+    NEUTRAL,
+    Application,
+    Choice,
+    Fold,
+    Product,
+    Sum,
+    Undefined,
+    Value,
+    bound_axes,
+)
+from accelopt.algorithm.values import Values, fresh_axis
+
+FLIPPED = {"maximum": "minimum", "minimum": "maximum"}
+
+
+def fold(values: Values, combiner: str, axes: Sequence[Axis], body: Value) -> Value:
+    """`body` combined over `axes`."""
+    if isinstance(body, Undefined):
+        return body
+    single = {axis: Index() for axis in axes if axis.extent == 1}
+    if single:
+        body = values.substitute(body, single)
+    used = values.axes(body)
+    repeated = 1
+    for axis in axes:
+        repeated *= axis.extent if axis not in used else 1
+    axes = [axis for axis in axes if axis in used]
+    if not axes:
+        return _repeated(values, combiner, body, repeated)
+    if repeated != 1:
+        return _repeated(values, combiner, fold(values, combiner, axes, body), repeated)
+    outside = _without_unused(values, combiner, axes, body)
+    return outside if outside is not None else _plain(values, combiner, axes, body)
+
+
+def _repeated(values: Values, combiner: str, body: Value, times: int) -> Value:
+    if combiner == "add":
+        return values.product([(body, 1.0)], float(times))
+    return values.product([(body, float(times))]) if combiner == "multiply" else body
+
+
+def _without_unused(values: Values, combiner: str, axes: list[Axis], body: Value) -> Value | None:
+    """The reduction with what does not depend on its axes outside of it, when there is any."""
+    bound = set(axes)
+    if isinstance(body, Choice):
+        return _chosen(values, combiner, axes, body)
+    if isinstance(body, Product) and combiner == "add":
+        inner = [(f, p) for f, p in body.factors if values.axes(f) & bound]
+        outer = [(f, p) for f, p in body.factors if not values.axes(f) & bound]
+        if outer or body.coefficient != 1:
+            summed = fold(values, combiner, axes, values.product(inner))
+            return values.product([*outer, (summed, 1.0)], body.coefficient)
+    if isinstance(body, Product) and combiner in FLIPPED and body.coefficient != 1:
+        sign = combiner if body.coefficient > 0 else FLIPPED[combiner]
+        found = fold(values, sign, axes, values.product(body.factors))
+        return values.product([(found, 1.0)], body.coefficient)
+    if isinstance(body, Sum) and combiner in FLIPPED:
+        inner = [(t, c) for t, c in body.terms if values.axes(t) & bound]
+        outer = [(t, c) for t, c in body.terms if not values.axes(t) & bound]
+        if outer or body.constant:
+            found = fold(values, combiner, axes, values.sum(inner))
+            return values.sum([*outer, (found, 1.0)], body.constant)
+    if isinstance(body, Sum) and combiner == "add":
+        outer = [(t, c) for t, c in body.terms if not values.axes(t) & bound]
+        folded = [(t, c) for t, c in body.terms if _is_folded(t)]
+        if outer or folded or body.constant:
+            return _split(values, axes, body)
+    return None
+
+
+def _is_folded(value: Value) -> bool:
+    if isinstance(value, Product):
+        return any(isinstance(f, Fold) and f.combiner == "add" and p == 1 for f, p in value.factors)
+    return isinstance(value, Fold) and value.combiner == "add"
+
+
+def _split(values: Values, axes: list[Axis], body: Sum) -> Value:
+    """The sum over a sum whose terms are sums themselves or constant, term by term."""
+    bound = set(axes)
+    together = [(t, c) for t, c in body.terms if values.axes(t) & bound and not _is_folded(t)]
+    alone = [(t, c) for t, c in body.terms if not values.axes(t) & bound or _is_folded(t)]
+    parts = [(fold(values, "add", axes, term), c) for term, c in alone]
+    if together:
+        parts.append((fold(values, "add", axes, values.sum(together)), 1.0))
+    constant = body.constant
+    for axis in axes:
+        constant *= axis.extent
+    return values.sum(parts, constant)
+
+
+def _chosen(values: Values, combiner: str, axes: list[Axis], body: Choice) -> Value | None:
+    """A reduction of elements of which conditions exclude some."""
+    neutral = isinstance(body.on_false, Constant) and _is_neutral(combiner, body.on_false.value)
+    if not neutral:
+        return None
+    bound = set(axes)
+    outer = [c for c in body.conditions if not c.axes & bound]
+    inner = [c for c in body.conditions if c.axes & bound]
+    if outer:
+        kept = values.where(inner, body.on_true, body.on_false)
+        return values.where(outer, fold(values, combiner, axes, kept), body.on_false)
+    for axis in axes:
+        solved = _equality(inner, axis)
+        if solved is not None:
+            rest = [c for c in inner if c.coefficient(axis) == 0]
+            conditions = [c.substitute({axis: solved}) for c in rest]
+            conditions += [solved, solved * -1 + (axis.extent - 1)]
+            reduced = values.substitute(body.on_true, {axis: solved})
+            kept = values.where(conditions, reduced, body.on_false)
+            return fold(values, combiner, [a for a in axes if a != axis], kept)
+    for condition in inner:
+        cut = _cut(condition)
+        if cut is not None and cut[0] in bound:
+            axis, low, high = cut
+            names = {*values.axes(body), *axes}
+            shorter = fresh_axis(max(high - low, 0), names)
+            if not shorter.extent:
+                return body.on_false
+            moved = values.substitute(body, {axis: index_of(shorter) + low})
+            return fold(values, combiner, [shorter if a == axis else a for a in axes], moved)
+    return None
+
+
+def _is_neutral(combiner: str, value: float) -> bool:
+    if combiner in FLIPPED:
+        return value * (1 if combiner == "minimum" else -1) >= INFINITE
+    return value == NEUTRAL[combiner]
+
+
+def _equality(conditions: Iterable[Index], axis: Axis) -> Index | None:
+    """What an axis must be where `x >= 0` and `-x >= 0`, x having it with coefficient 1 or -1."""
+    known = set(conditions)
+    for condition in known:
+        coefficient = condition.coefficient(axis)
+        if abs(coefficient) == 1 and condition * -1 in known:
+            rest = condition - index_of(axis) * coefficient
+            if axis not in rest.axes:
+                return rest * -coefficient
+    return None
+
+
+def _cut(condition: Index) -> tuple[Axis, int, int] | None:
+    """The axis that a condition on it alone leaves from `low` up to `high`."""
+    if len(condition.terms) != 1:
+        return None
+    axis, coefficient = condition.terms[0]
+    if not isinstance(axis, Axis):
+        return None
+    if coefficient > 0:
+        return axis, max(-(condition.constant // coefficient), 0), axis.extent
+    return axis, 0, min(condition.constant // -coefficient + 1, axis.extent)
+
+
+def _plain(values: Values, combiner: str, axes: list[Axis], body: Value) -> Value:
+    """The reduction with one that it is made of taken in."""
+    if isinstance(body, Fold) and body.combiner == combiner:
+        return _joined(values, combiner, axes, body)
+    if combiner in FLIPPED and isinstance(body, Application) and body.function == combiner:
+        # max over t of max(x, y)
+        parts = [fold(values, combiner, axes, part) for part in body.arguments]
+        return apply(values, combiner, parts)
+    return values.same(Fold(combiner, tuple(axes), body))
+
+
+def _joined(
+    values: Values,
+    combiner: str,
+    axes: list[Axis],
+    body: Fold,
+) -> Value:
+    """One reduction over the axes of both."""
+    renamed: dict[Axis, Index] = {}
+    inner: list[Axis] = []
+    for axis in body.axes:
+        if axis.name in {a.name for a in axes}:
+            taken = {*axes, *inner, *bound_axes(body), *values.axes(body.body)}
+            other = fresh_axis(axis.extent, taken)
+            renamed[axis] = index_of(other)
+            inner.append(other)
+        else:
+            inner.append(axis)
+    return fold(values, combiner, [*axes, *inner], values.substitute(body.body, renamed))

@@ -1,0 +1,202 @@
+"""What a kernel wrote out term by term, or piece by piece, as one.
+
+Python loops leave terms and pieces that differ by the constants of their indices alone. Where those
+grow by the same step from one to the next, they are one function of a number: terms of a sum or an
+extreme are a reduction over it, and pieces along an axis have it as the axis's leading digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from accelopt.algorithm.algorithm import Constant, Position
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.normal_forms import apply
+from accelopt.algorithm.reductions import FLIPPED, fold
+from accelopt.algorithm.value_nodes import (
+    Application,
+    Choice,
+    Element,
+    Fold,
+    Product,
+    ScanElement,
+    Sum,
+    Value,
+    children,
+    own_indices,
+)
+from accelopt.algorithm.values import Values, fresh_axis
+
+LEAST_TERMS = 3
+"""Plain terms that make a reduction; of reductions, two do."""
+
+
+def rolled(values: Values, value: Value) -> Value:
+    """The value with its alike terms as reductions."""
+    if isinstance(value, Sum):
+        parts: list[tuple[Value, float]] = []
+        for coefficient in dict.fromkeys(c for _, c in value.terms):
+            terms = [t for t, c in value.terms if c == coefficient]
+            parts += [(t, coefficient) for t in _grouped(values, "add", terms)]
+        if len(parts) < len(value.terms):
+            return values.sum(parts, value.constant)
+    if isinstance(value, Application) and value.function in FLIPPED:
+        terms = _arguments(value, value.function)
+        found = _grouped(values, value.function, terms)
+        if len(found) < len(terms):
+            result = found[0]
+            for term in found[1:]:
+                result = apply(values, value.function, [result, term])
+            return result
+    return _rolled_pieces(values, value) if isinstance(value, Choice) else value
+
+
+def _rolled_pieces(values: Values, value: Choice) -> Value:
+    """A value that is given piece by piece along an axis, as one function of the piece's number."""
+    pieces = _pieces(value)
+    if pieces is None or len({high - low for low, high, _ in pieces[1]}) != 1:
+        return value
+    axis, parts = pieces
+    if len(parts) < 2:
+        return value
+    length = parts[0][1] - parts[0][0]
+    within = Axis(f"{axis.name}%", length)
+    moved = [values.substitute(part, {axis: index_of(within) + low}) for low, _, part in parts]
+    if len({_skeleton(part) for part in moved}) != 1:
+        return value
+    whole = _progression(values, moved)
+    if whole is None:
+        return value
+    number, template = whole
+    back = {within: index_of(axis) % length, number: index_of(axis) // length}
+    return values.substitute(template, back)
+
+
+def _pieces(value: Choice) -> tuple[Axis, list[tuple[int, int, Value]]] | None:
+    """The axis and the ranges that nested choices cut it in, with the value in each."""
+    axes = {axis for condition in value.conditions for axis in condition.axes}
+    if len(axes) != 1:
+        return None
+    (axis,) = axes
+    left = (0, axis.extent)
+    parts: list[tuple[int, int, Value]] = []
+    rest: Value = value
+    while isinstance(rest, Choice) and all(
+        [t for t, _ in condition.terms] == [axis] for condition in rest.conditions
+    ):
+        low, high = left
+        for condition in rest.conditions:
+            factor = condition.terms[0][1]
+            if factor > 0:
+                low = max(low, -(condition.constant // factor))
+            else:
+                high = min(high, condition.constant // -factor + 1)
+        if low >= high or (low != left[0] and high != left[1]):
+            return None
+        parts.append((low, high, rest.on_true))
+        left = (left[0], low) if low != left[0] else (high, left[1])
+        rest = rest.on_false
+    if left[0] < left[1]:
+        parts.append((*left, rest))
+    return axis, sorted(parts, key=lambda part: part[0])
+
+
+def _arguments(value: Value, function: str) -> list[Value]:
+    if isinstance(value, Application) and value.function == function:
+        return [part for argument in value.arguments for part in _arguments(argument, function)]
+    return [value]
+
+
+def _grouped(values: Values, combiner: str, terms: Sequence[Value]) -> list[Value]:
+    """The terms, alike ones as one reduction."""
+    groups: dict[str, list[Value]] = {}
+    for term in terms:
+        groups.setdefault(_skeleton(term), []).append(term)
+    result: list[Value] = []
+    for group in groups.values():
+        least = 2 if isinstance(group[0], Fold) else LEAST_TERMS
+        whole = _progression(values, group) if len(group) >= least else None
+        if whole is None:
+            result += group
+        else:
+            axis, template = whole
+            result.append(fold(values, combiner, [axis], template))
+    return result
+
+
+def _progression(values: Values, group: list[Value]) -> tuple[Axis, Value] | None:
+    """One term over a new axis that takes on each of the group's; None where there is none."""
+    group = sorted(group, key=_constants)
+    first, second = _constants(group[0]), _constants(group[1])
+    steps = [b - a for a, b in zip(first, second, strict=True)]
+    if not any(steps):
+        return None
+    for number, term in enumerate(group):
+        wanted = [a + step * number for a, step in zip(first, steps, strict=True)]
+        if list(_constants(term)) != wanted:
+            return None
+    taken = {axis for part in _all(group[0]) for index in own_indices(part) for axis in index.axes}
+    axis = fresh_axis(len(group), {*taken, *values.axes(group[0]), *_bound(group[0])})
+    template = _moved(values, group[0], iter(steps), axis)
+    exact = all(
+        values.substitute(template, {axis: Index(n)}) == term for n, term in enumerate(group)
+    )
+    return (axis, template) if exact else None
+
+
+def _all(value: Value) -> list[Value]:
+    """The value and all below it, in one order for all values of one skeleton."""
+    return [value, *(part for child in children(value) for part in _all(child))]
+
+
+def _bound(value: Value) -> set[Axis]:
+    return {a for part in _all(value) if isinstance(part, Fold) for a in part.axes}
+
+
+def _constants(value: Value) -> tuple[int, ...]:
+    return tuple(index.constant for part in _all(value) for index in own_indices(part))
+
+
+def _skeleton(value: Value) -> str:
+    """A text that values share which differ in the constants of indices alone."""
+    own = ";".join(f"{index.terms}" for index in own_indices(value))
+    below = ",".join(_skeleton(part) for part in children(value))
+    details: object = ""
+    if isinstance(value, Element):
+        details = value.array
+    elif isinstance(value, Application):
+        details = value.function
+    elif isinstance(value, Fold):
+        details = (value.combiner, value.axes)
+    elif isinstance(value, ScanElement):
+        details = (value.scale, value.combine, value.along)
+    elif isinstance(value, Sum):
+        details = (value.constant, [c for _, c in value.terms])
+    elif isinstance(value, Product):
+        details = (value.coefficient, [p for _, p in value.factors])
+    elif isinstance(value, Constant):
+        details = value.value
+    return f"{type(value).__name__}{details}[{own}]({below})"
+
+
+def _moved(values: Values, value: Value, steps: Iterator[int], axis: Axis) -> Value:
+    """The value with every index moved by its step times the axis."""
+
+    def moved(index: Index) -> Index:
+        return index + index_of(axis) * next(steps)
+
+    own = [moved(index) for index in own_indices(value)]
+    parts = [_moved(values, part, steps, axis) for part in children(value)]
+    if isinstance(value, Element):
+        return values.same(Element(value.array, value.number, value.dtype, own[0]))
+    if isinstance(value, Position):
+        return values.position(own[0])
+    if isinstance(value, Choice):
+        return values.where(own, parts[0], parts[1])
+    if isinstance(value, ScanElement):
+        return values.same(
+            ScanElement(
+                value.scale, parts[0], value.combine, parts[1], parts[2], value.along, own[0]
+            )
+        )
+    return values.with_parts(value, parts) if parts else value

@@ -1,0 +1,113 @@
+"""Inputs in the shape of the problem: row-major addresses as subscripts.
+
+A kernel may have cut an argument in tiles (`(32, 128, 1024)`); its accesses say what its dimensions
+are, since each of their strides is the size of what lies below a dimension.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from accelopt.algorithm.index import Index
+
+
+class GuardedAddress(NamedTuple):
+    """A row-major address, read where each of the guards is at least 0."""
+
+    address: Index
+    guards: tuple[Index, ...] = ()
+
+
+def view_of(accesses: Sequence[GuardedAddress], given: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in which all accesses have subscripts in range, as near to how they are used as
+    can be; one dimension where there is none."""
+    size = 1
+    strides: list[int] = []
+    for extent in reversed(given):
+        strides.append(size)
+        size *= extent
+    used = {abs(c) for access in accesses for _, c in access.address.terms} | {1}
+    for wanted in (used, {*strides, 1}):
+        chain = _chain(wanted, size)
+        while chain:
+            found = [_failing(access, chain, size) for access in accesses]
+            failing = [dimension for dimension in found if dimension is not None]
+            if not failing:
+                return _shape(chain, size)
+            worst = max(failing)
+            if not worst:
+                break
+            del chain[worst - 1]  # the dimension above takes both
+    return (size,)
+
+
+def subscripts(access: GuardedAddress, shape: Sequence[int]) -> tuple[Index, ...]:
+    """A row-major address as one index a dimension."""
+    strides = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
+    for nearest in (False, True):
+        found = _divided(access.address, strides, nearest)
+        if found is not None and not _outside(found, shape, access.guards):
+            return found
+    address = access.address
+    result: list[Index] = []
+    for extent in reversed(shape[1:]):
+        result.append(address % extent)
+        address = address // extent
+    return (address, *result[::-1])
+
+
+def _chain(strides: set[int], size: int) -> list[int]:
+    """The strides that divide each other, largest first."""
+    chain: list[int] = []
+    for stride in sorted(s for s in strides if 0 < s < size or s == 1):
+        if size % stride == 0 and (not chain or stride % chain[-1] == 0):
+            chain.append(stride)
+    return chain[::-1]
+
+
+def _shape(chain: Sequence[int], size: int) -> tuple[int, ...]:
+    above = [size, *chain[:-1]]
+    return tuple(high // low for high, low in zip(above, chain, strict=True))
+
+
+def _failing(access: GuardedAddress, chain: list[int], size: int) -> int | None:
+    """The number of the last dimension that an access leaves; None when it leaves none."""
+    shape = _shape(chain, size)
+    worst = len(chain) - 1
+    for nearest in (False, True):
+        found = _divided(access.address, chain, nearest)
+        outside = None if found is None else _outside(found, shape, access.guards)
+        if outside is not None and not outside:
+            return None
+        worst = outside[-1] if outside else worst
+    return worst
+
+
+def _divided(address: Index, strides: Sequence[int], nearest: bool) -> tuple[Index, ...] | None:
+    """An address by strides; None where a coefficient is no multiple of one."""
+    result: list[Index] = []
+    for stride in strides:
+        terms = tuple((t, c) for t, c in address.terms if abs(c) >= stride)
+        if any(c % stride for _, c in terms):
+            return None
+        constant = (address.constant + (stride // 2 if nearest else 0)) // stride
+        index = Index(constant, tuple((t, c // stride) for t, c in terms))
+        address = address - index * stride
+        result.append(index)
+    return tuple(result)
+
+
+def _outside(indices: Sequence[Index], shape: Sequence[int], guards: Sequence[Index]) -> list[int]:
+    """The dimensions whose subscripts may be out of range where the guards hold."""
+    return [
+        number
+        for number, (index, extent) in enumerate(zip(indices, shape, strict=True))
+        if not (_holds(index, guards) and _holds(index * -1 + (extent - 1), guards))
+    ]
+
+
+def _holds(condition: Index, guards: Sequence[Index]) -> bool:
+    """True when a condition (>= 0) follows from one of the guards, or from none."""
+    return condition.bounds[0] >= 0 or any((condition - g).bounds[0] >= 0 for g in guards)

@@ -1,0 +1,332 @@
+"""Makes values in a form where equal functions of real numbers look equal.
+
+Sums and products are flat and sorted, with their constants collected; every value is made once, so
+that equal ones are the same object.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from accelopt.algorithm.algorithm import Constant, Position
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.normal_forms import common_factor, named_factors
+from accelopt.algorithm.value_nodes import (
+    UNDEFINED,
+    Application,
+    Carried,
+    Choice,
+    Element,
+    Fold,
+    Product,
+    ScanElement,
+    Sum,
+    Undefined,
+    Value,
+    bound_axes,
+    children,
+    own_indices,
+)
+
+V = TypeVar("V")
+
+
+DROWNS = 2e-5 * 2.0**24
+"""A constant that is larger leaves what is added to it wrong by more than the published bound: such a
+sum, as `(mask - 1) * 1e9` is, stays one by itself, for its own terms may cancel it."""
+
+
+def fresh_axis(extent: int, taken: Iterable[Axis]) -> Axis:
+    """The first axis r0, r1, ... whose name is not taken. Alike reductions get alike names."""
+    names = {axis.name for axis in taken}
+    number = 0
+    while f"r{number}" in names:
+        number += 1
+    return Axis(f"r{number}", extent)
+
+
+class Values:
+    """Makes values, each one once, simplified by rules that hold for real numbers."""
+
+    def __init__(self) -> None:
+        self._known: dict[Value, Value] = {}
+        self._axes: dict[Value, frozenset[Axis]] = {}
+        self._keys: dict[Value, str] = {}
+        self._carried: dict[Value, frozenset[Carried]] = {}
+
+    # Questions.
+
+    def axes(self, value: Value) -> frozenset[Axis]:
+        """The axes that a value depends on."""
+        if value not in self._axes:
+            found: frozenset[Axis] = frozenset()
+            for part in children(value):
+                found |= self.axes(part)
+            if isinstance(value, ScanElement):
+                found = (self.axes(value.factor) | self.axes(value.term)) - {value.along}
+                found |= self.axes(value.initial)
+            found -= set(bound_axes(value))
+            for index in own_indices(value):
+                found |= index.axes
+            self._axes[value] = found
+        return self._axes[value]
+
+    def carried(self, value: Value) -> frozenset[Carried]:
+        """What loops carry that a value is made of."""
+        if value not in self._carried:
+            found = frozenset().union(*map(self.carried, children(value)))
+            self._carried[value] = found | ({value} if isinstance(value, Carried) else frozenset())
+        return self._carried[value]
+
+    def key(self, value: Value) -> str:
+        """A text to order the parts of sums and products by, nearly independent of axes' names."""
+        if value not in self._keys:
+            below = ",".join(map(self.key, children(value)))
+            if isinstance(value, Element):
+                sizes = sorted(f"{c}x{t.extent if isinstance(t, Axis) else t.divisor}"
+                               for t, c in value.address.terms)  # fmt: skip
+                below = f"{value.number:03}+{value.address.constant}{sizes}"
+            rank = "0" if isinstance(value, Element) else "1"
+            if isinstance(value, Application):
+                below = f"{value.function}({below})"
+            if isinstance(value, Position):
+                below = str(value.index)
+            if isinstance(value, Constant):
+                below = repr(value.value)
+            names = "".join(str(index) for index in own_indices(value))
+            self._keys[value] = f"{rank}{type(value).__name__}{below}|{names}"
+        return self._keys[value]
+
+    # Makers.
+
+    def same(self, value: V) -> V:
+        """The one object for a value."""
+        return self._known.setdefault(value, value)  # type: ignore[arg-type, return-value]
+
+    def number(self, value: float) -> Value:
+        """A constant."""
+        return self.same(Constant(float(value)))
+
+    def where(self, conditions: Iterable[Index], on_true: Value, on_false: Value) -> Value:
+        """A choice, where it is one."""
+        kept: list[Index] = []
+        for condition in conditions:
+            low, high = condition.bounds
+            if high < 0:
+                return on_false
+            if low < 0 and condition not in kept:
+                kept.append(condition)
+        if not kept or on_true == on_false or isinstance(on_false, Undefined):
+            return on_true
+        if isinstance(on_true, Undefined):
+            return on_false
+        if isinstance(on_true, Choice) and on_true.on_false == on_false:
+            return self.where((*kept, *on_true.conditions), on_true.on_true, on_false)
+        return self.same(Choice(tuple(kept), on_true, on_false))
+
+    def position(self, index: Index) -> Value:
+        """An index as a number."""
+        return self.same(Position(index)) if index.terms else self.number(index.constant)
+
+    def sum(self, parts: Iterable[tuple[Value, float]], constant: float = 0.0) -> Value:
+        """`constant + sum(coefficient * part)`."""
+        terms: dict[Value, float] = {}
+        waiting = [(part, coefficient) for part, coefficient in parts][::-1]
+        alone = len(waiting) == 1 and not constant
+        while waiting:
+            part, coefficient = waiting.pop()
+            if isinstance(part, Constant):
+                constant += coefficient * part.value
+            elif isinstance(part, Sum) and abs(coefficient * part.constant) > DROWNS and not alone:
+                whole = self.scaled(part, coefficient)
+                terms[whole] = terms.get(whole, 0.0) + 1.0
+            elif isinstance(part, Sum):
+                constant += coefficient * part.constant
+                waiting += [(term, c * coefficient) for term, c in part.terms[::-1]]
+            elif isinstance(part, Product) and part.coefficient != 1:
+                bare = self.product(part.factors)
+                waiting.append((bare, coefficient * part.coefficient))
+            elif isinstance(part, Undefined):
+                return UNDEFINED
+            elif coefficient:
+                terms[part] = terms.get(part, 0.0) + coefficient
+        kept = [(term, c) for term, c in terms.items() if c]
+        if not kept:
+            return self.number(constant)
+        if len(kept) == 1 and not constant:
+            return self.product([(kept[0][0], 1.0)], kept[0][1])
+        kept.sort(key=lambda pair: self.key(pair[0]))
+        return self.same(Sum(constant, tuple(kept)))
+
+    def product(self, parts: Iterable[tuple[Value, float]], coefficient: float = 1.0) -> Value:
+        """`coefficient * product(part ** power)`."""
+        factors: dict[Value, float] = {}
+        for part, power in parts:
+            if isinstance(part, Constant):
+                coefficient *= _power(part.value, power)
+            elif isinstance(part, Undefined):
+                return UNDEFINED
+            elif isinstance(part, Product) and _distributes(part, power):
+                coefficient *= _power(part.coefficient, power)
+                for factor, own in part.factors:
+                    factors[factor] = factors.get(factor, 0.0) + own * power
+            elif isinstance(part, Sum) and power == int(power):
+                lead = common_factor(part)
+                coefficient *= _power(lead, power)
+                part = self.scaled(part, 1 / lead)
+                factors[part] = factors.get(part, 0.0) + power
+            else:
+                factors[part] = factors.get(part, 0.0) + power
+        coefficient *= named_factors(self, factors)
+        kept = [(factor, power) for factor, power in factors.items() if power]
+        if not kept or not coefficient:
+            return self.number(coefficient if coefficient else 0.0)
+        for number, (factor, power) in enumerate(kept):
+            if isinstance(factor, Choice) and power == 1 and factor.on_false == Constant(0.0):
+                rest: list[tuple[Value, float]] = [*kept[:number], *kept[number + 1 :]]
+                rest.append((factor.on_true, 1.0))
+                return self.where(
+                    factor.conditions, self.product(rest, coefficient), self.number(0)
+                )
+        if len(kept) == 1 and kept[0][1] == 1:
+            alone = kept[0][0]
+            if coefficient == 1:
+                return alone
+            if isinstance(alone, Sum):
+                return self.scaled(alone, coefficient)
+        kept.sort(key=lambda pair: self.key(pair[0]))
+        return self.same(Product(coefficient, tuple(kept)))
+
+    def scaled(self, value: Sum, factor: float) -> Sum:
+        """A sum times a number, term by term."""
+        terms = tuple((term, c * factor) for term, c in value.terms)
+        return self.same(Sum(value.constant * factor, terms)) if factor != 1 else value
+
+    # Substitution.
+
+    def substitute(self, value: Value, axes: Mapping[Axis, Index]) -> Value:
+        """The value with indices in the place of axes."""
+        return self._substituted(value, {a: i for a, i in axes.items() if i != index_of(a)}, {})
+
+    def _substituted(
+        self, value: Value, axes: Mapping[Axis, Index], done: dict[Value, Value]
+    ) -> Value:
+        if not axes or self.axes(value).isdisjoint(axes):
+            return value
+        if value not in done:
+            bound = bound_axes(value)
+            inner, renamed = axes, bound
+            below = done
+            if bound:
+                live = {a: i for a, i in axes.items() if a in self.axes(value)}
+                inside = {axis for index in live.values() for axis in index.axes}
+                if {a.name for a in inside} & {a.name for a in bound}:
+                    taken = set(inside) | self.axes(value)
+                    names: list[Axis] = []
+                    for axis in bound:
+                        names.append(fresh_axis(axis.extent, {*taken, *bound, *names}))
+                    renamed = tuple(names)
+                    live.update({a: index_of(b) for a, b in zip(bound, renamed, strict=True)})
+                inner, below = live, {}
+            done[value] = self._rebuilt(value, axes, inner, renamed, done, below)
+        return done[value]
+
+    def _rebuilt(
+        self,
+        value: Value,
+        axes: Mapping[Axis, Index],
+        inner: Mapping[Axis, Index],
+        bound: tuple[Axis, ...],
+        done: dict[Value, Value],
+        below: dict[Value, Value],
+    ) -> Value:
+        if isinstance(value, Element):
+            address = value.address.substitute(axes)
+            return self.same(Element(value.array, value.number, value.dtype, address))
+        if isinstance(value, Position):
+            return self.position(value.index.substitute(axes))
+        if isinstance(value, Carried):
+            return self.same(
+                Carried(
+                    value.tensor,
+                    value.address.substitute(axes),
+                    value.loop,
+                    tuple(index.substitute(axes) for index in value.around),
+                    value.iteration.substitute(axes),
+                    self._substituted(value.initial, axes, done),
+                )
+            )
+        if isinstance(value, ScanElement):
+            factor, term = (self._substituted(v, inner, below) for v in (value.factor, value.term))
+            initial = self._substituted(value.initial, axes, done)
+            at = value.at.substitute(axes)
+            return self.same(
+                ScanElement(value.scale, factor, value.combine, term, initial, bound[0], at)
+            )
+        if isinstance(value, Choice):
+            conditions = [c.substitute(axes) for c in value.conditions]
+            return self.where(
+                conditions,
+                self._substituted(value.on_true, axes, done),
+                self._substituted(value.on_false, axes, done),
+            )
+        parts = [self._substituted(part, inner, below) for part in children(value)]
+        if isinstance(value, Fold):
+            return self.same(Fold(value.combiner, bound, parts[0]))
+        return self.with_parts(value, parts)
+
+    def with_parts(self, value: Value, parts: list[Value]) -> Value:
+        """A value with other parts, of the same axes, in the places of its own."""
+        if isinstance(value, Fold):
+            return self.same(Fold(value.combiner, value.axes, parts[0]))
+        if isinstance(value, ScanElement):
+            factor, term, initial = parts
+            return self.same(
+                ScanElement(
+                    value.scale, factor, value.combine, term, initial, value.along, value.at
+                )
+            )
+        if isinstance(value, Carried):
+            return self.same(
+                Carried(value.tensor, value.address, value.loop, value.around,
+                        value.iteration, parts[0])
+            )  # fmt: skip
+        if isinstance(value, Sum):
+            pairs = zip(parts, (c for _, c in value.terms), strict=True)
+            return self.sum(pairs, value.constant)
+        if isinstance(value, Product):
+            pairs = zip(parts, (p for _, p in value.factors), strict=True)
+            return self.product(pairs, value.coefficient)
+        if isinstance(value, Choice):
+            return self.where(value.conditions, parts[0], parts[1])
+        assert isinstance(value, Application)
+        return self.same(Application(value.function, tuple(parts)))
+
+    def replace(self, value: Value, old: Value, new: Value) -> Value:
+        """The value with one of its parts replaced by another of the same axes."""
+        return self._replaced(value, old, new, {})
+
+    def _replaced(self, value: Value, old: Value, new: Value, done: dict[Value, Value]) -> Value:
+        if value == old:
+            return new
+        if value not in done:
+            parts = [self._replaced(part, old, new, done) for part in children(value)]
+            same = all(a is b for a, b in zip(parts, children(value), strict=True))
+            done[value] = value if same else self.with_parts(value, parts)
+        return done[value]
+
+
+def _power(value: float, power: float) -> float:
+    if value == 0 and power < 0:
+        return math.inf
+    try:
+        return float(value**power)
+    except (OverflowError, TypeError):
+        return math.inf
+
+
+def _distributes(part: Product, power: float) -> bool:
+    """True where (a * b) ** power may be taken apart: whole powers of anything."""
+    return power == int(power) and (part.coefficient != 0)

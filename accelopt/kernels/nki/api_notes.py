@@ -1,0 +1,123 @@
+"""Short notes on NKI: on every name of either dialect its signature, operands, engine, limits and use, and
+what to know of the dialect as a whole.
+
+The signature is the simulated core's own, so a note cannot promise a parameter that does not exist.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Sequence
+from enum import Enum
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from accelopt.kernels.notes import note_on
+from accelopt.sim.dialects.dialect import Dialect
+
+PACKAGES: dict[Dialect, str] = {
+    "neuronxcc": "accelopt.sim.dialects.neuronxcc",
+    "nki": "accelopt.sim.dialects.nki",
+}
+NOTES = Path(__file__).with_name("notes")
+
+USUAL = frozenset({"mask", "dtype", "name", "mode", "is_stationary_onezero", "is_moving_onezero",
+                   "is_transpose", "tile_position", "tile_size", "perf_mode", "reduce_cmd"})  # fmt: skip
+"""Parameters that a signature leaves out: all calls have them, or hardly any kernel wants them."""
+COMPANIONS = {
+    "nl.matmul": ("nisa.nc_matmul", "nisa.nc_transpose"),
+    "nl.exp": ("nisa.activation", "nisa.activation_reduce"),
+    "nl.sum": ("nisa.tensor_reduce", "nisa.activation_reduce"),
+    "nl.max": ("nisa.tensor_reduce",),
+    "nl.multiply": ("nisa.tensor_tensor", "nisa.tensor_scalar"),
+    "nl.add": ("nisa.tensor_tensor", "nisa.tensor_scalar"),
+    "nl.divide": ("nisa.reciprocal",),
+    "nl.transpose": ("nisa.nc_transpose",),
+    "nl.where": ("nisa.affine_select",),
+    "nl.copy": ("nisa.tensor_copy",),
+    "nl.loop_reduce": ("nisa.nc_matmul",),
+}
+"""What often takes the place of a call, so that who knows the one hears of the other."""
+PREFIXED = re.compile(r"\b(nl|nisa)\.(\w+)")
+QUOTED = re.compile(r"`(\w+)")
+UNLIKE_PROSE = re.compile(r"\b\w+_\w+\b")
+
+
+def language(dialect: Dialect, target: str) -> str:
+    """What to know of a dialect; its first paragraph says which one it is."""
+    return (NOTES / f"{dialect}.txt").read_text().strip().replace("{target}", target)
+
+
+def describe(name: str, dialect: Dialect = "neuronxcc") -> str:
+    """The note on `name`, however its module is spelled, or the nearest names that have one."""
+    notes = _notes(dialect)
+    return note_on(name, {f"{one}{_signature(one, dialect)}": notes[one] for one in notes})
+
+
+def sheet(texts: Sequence[str], dialect: Dialect = "neuronxcc") -> str:
+    """Notes on the calls that `texts` name, with what often takes their place, in the sheet's order."""
+    named: set[str] = set()
+    for text in texts:
+        named.update(f"{module}.{name}" for module, name in PREFIXED.findall(text))
+        for word in (*QUOTED.findall(text), *UNLIKE_PROSE.findall(text)):
+            named.update({f"nl.{word}", f"nisa.{word}"})
+    for name in [*named]:
+        named.update(COMPANIONS.get(name, ()))
+    told = (name for name, note in _notes(dialect).items() if name in named and _tells(note))
+    return "\n".join(f"- {_entry(name, dialect)}" for name in told)
+
+
+def _tells(note: str) -> bool:
+    """Whether a note says more than its name: formats and engines do not."""
+    return not note.startswith(("Format:", "For engine="))
+
+
+def _entry(name: str, dialect: Dialect) -> str:
+    return f"{name}{_signature(name, dialect)}: {_notes(dialect)[name]}"
+
+
+@cache
+def _signature(name: str, dialect: Dialect) -> str:
+    """`(data, op0, operand0, engine=None)` as the simulated core takes it; empty for a constant."""
+    value = _value(name, dialect)
+    if not inspect.isfunction(value):
+        return ""
+    shown = []
+    for parameter in inspect.signature(value).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        if parameter.name in USUAL and parameter.default is not parameter.empty:
+            continue
+        star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+        given = "" if parameter.default is parameter.empty else f"={_shown(parameter.default)}"
+        shown.append(f"{star}{parameter.name}{given}")
+    return f"({', '.join(shown)})"
+
+
+def _shown(default: object) -> str:
+    return default.name if isinstance(default, Enum) else str(default)
+
+
+def _value(name: str, dialect: Dialect) -> object:
+    """What a name means in a dialect; None where it has none there."""
+    module, _, last = name.partition(".")
+    room = {"nl": "language", "nisa": "isa"}.get(module)
+    if room is None:
+        return None
+    package = import_module(f"{PACKAGES[dialect]}.{room}")
+    return getattr(package, last) if last in package.__all__ else None
+
+
+@cache
+def _notes(dialect: Dialect) -> dict[str, str]:
+    """The notes by name: those of `neuronxcc`, and for `nki` those of its own names, where a note of its
+    own takes the place of the other's."""
+    notes: dict[str, str] = json.loads((NOTES / "names.json").read_text())
+    if dialect == "neuronxcc":
+        return notes
+    own: dict[str, str] = json.loads((NOTES / "nki.json").read_text())
+    shared = {name: note for name, note in notes.items() if _value(name, dialect) is not None}
+    return {**shared, **own}

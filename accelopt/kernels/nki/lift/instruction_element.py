@@ -1,0 +1,173 @@
+"""One element of one execution of an instruction: what lifting an opcode starts from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from accelopt.algorithm.algorithm import Constant, Position
+from accelopt.algorithm.functions import FUNCTIONS
+from accelopt.algorithm.index import Axis, Index
+from accelopt.algorithm.value_nodes import (
+    Application,
+    Carried,
+    Choice,
+    Element,
+    Sum,
+    Value,
+)
+from accelopt.algorithm.values import fresh_axis
+from accelopt.kernels.nki.lift.addresses import index_from
+from accelopt.kernels.nki.lift.execution_points import Contents, Moment
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.sim import dtypes
+from accelopt.sim.access import Access
+from accelopt.sim.affine import Affine, LoopVariable
+from accelopt.sim.operators import COMPARISONS
+from accelopt.sim.program import Instruction
+
+_BY_DATA = frozenset(("tensor_reduce", "partition_reduce", "bn_stats", "bn_aggr"))
+"""Opcodes whose mask excludes elements of what they read, not of what they write."""
+
+
+def written_where(
+    instruction: Instruction, variables: Mapping[LoopVariable, Index], coordinates: Sequence[Index]
+) -> list[Index]:
+    """The conditions (each >= 0) under which an instruction writes an element of its result."""
+    if instruction.opcode in _BY_DATA:
+        return []
+    masks = instruction.mask.constraints + instruction.result.mask.constraints
+    return [index_from(c, variables, coordinates) for c in masks]
+
+
+class WriteSite(NamedTuple):
+    """One element of one execution of an instruction."""
+
+    reaching: Contents
+    instruction: Instruction
+    coordinates: tuple[Index, ...]
+    place: Moment
+
+    def refusal(self, reason: str) -> NotLifted:
+        """What to raise."""
+        return NotLifted(reason, self.instruction.source)
+
+    def same_format(self) -> bool:
+        """True where a copy keeps the format."""
+        return self.instruction.inputs["source"].dtype == self.instruction.result.dtype
+
+    def text(self, name: str) -> str:
+        """An attribute that is a word; empty when absent."""
+        value = self.instruction.attributes.get(name)
+        return "" if value is None else str(value)
+
+    def indexed(self, expression: Affine, coordinates: Sequence[Index]) -> Index:
+        """An affine expression of the loops around and of some axes."""
+        return index_from(expression, self.reaching.variables(self.place), coordinates)
+
+    def taken(self) -> list[Axis]:
+        """Every axis that stands in the element's coordinates."""
+        return [a for i in (*self.coordinates, *self.place.trips) for a in i.axes]
+
+    def fresh(self, extents: Sequence[int]) -> list[Axis]:
+        """Axes to reduce over."""
+        axes: list[Axis] = []
+        for extent in extents:
+            axes.append(fresh_axis(extent, [*self.taken(), *axes]))
+        return axes
+
+    def read(self, access: Access, coordinates: Sequence[Index]) -> Value:
+        """An element of an operand."""
+        return self.reaching.read(access, coordinates, self.place)
+
+    def old(self) -> Value:
+        """What the element of the result holds before."""
+        return self.read(self.instruction.result, self.coordinates)
+
+    def operand(self, name: str) -> Value:
+        """The element of a tile (or the number) that belongs to the element of the result."""
+        access = self.instruction.inputs.get(name)
+        if access is None:
+            value = self.instruction.attributes.get(name)
+            if not isinstance(value, (int, float)):
+                raise self.refusal(f"its operand {name} is missing")
+            return self.reaching.values.number(float(str(np.float32(value))))  # as it was meant
+        return self.read(access, self.fitted(access))
+
+    def fitted(self, access: Access) -> list[Index]:
+        """The result's coordinates as those of an operand, which may lack free axes or group its
+        elements differently."""
+        shape, result = access.shape, self.instruction.result.shape
+        own = list(self.coordinates)
+        if len(shape) != len(result) and math.prod(shape) == math.prod(result):
+            return reshaped(own, result, shape)
+        if len(shape) < len(result):
+            own = own[: len(shape)]
+        elif len(shape) > len(result):
+            own = [Index()] * (len(shape) - len(result)) + own
+        return [i if extent > 1 else Index() for i, extent in zip(own, shape, strict=True)]
+
+    def stored(self, value: Value, access: Access) -> Value:
+        """A value as it is after it was rounded to the result's format."""
+        name = self.instruction.attributes.get("dtype")
+        main = access is self.instruction.outputs.get("result")
+        if main and isinstance(name, str):
+            value = self._rounded(value, dtypes.parse(name))
+        return self._rounded(value, access.dtype)
+
+    def _rounded(self, value: Value, dtype: np.dtype) -> Value:
+        if dtype == dtypes.FLOAT32 or _is_exact(value, dtype):
+            return value
+        name = dtypes.name_of(dtype)
+        values = self.reaching.values
+        if isinstance(value, Constant):
+            stored = dtypes.convert(np.asarray(value.value, np.float32), dtype)
+            return values.number(float(stored))
+        if isinstance(value, Choice):
+            parts = (self._rounded(value.on_true, dtype), self._rounded(value.on_false, dtype))
+            return values.where(value.conditions, *parts)
+        if not dtypes.is_float(dtype) or name not in FUNCTIONS:
+            raise self.refusal(f"it converts to {name}, which real numbers have no counterpart for")
+        return values.same(Application(name, (value,)))
+
+
+def _is_exact(value: Value, dtype: np.dtype) -> bool:
+    """True where a value is a number of a format for certain."""
+    name = dtypes.name_of(dtype)
+    if isinstance(value, Element):
+        return dtypes.promote(dtypes.parse(value.dtype), dtype) == dtype and (
+            dtypes.is_float(dtype) or value.dtype == name
+        )
+    if isinstance(value, Position):
+        return dtypes.is_integer(dtype) or value.index.bounds[1] <= 256
+    if isinstance(value, Sum):
+        whole = value.constant == int(value.constant) and all(c == int(c) for _, c in value.terms)
+        return (
+            whole and dtypes.is_integer(dtype) and all(_is_exact(t, dtype) for t, _ in value.terms)
+        )
+    if isinstance(value, Application):
+        return value.function == name or value.function in COMPARISONS
+    if isinstance(value, Carried):
+        return True  # rounded where it is written
+    if isinstance(value, Constant):
+        return bool(
+            float(dtypes.convert(np.asarray(value.value, np.float32), dtype)) == value.value
+        )
+    return False
+
+
+def reshaped(
+    coordinates: Sequence[Index], shape: Sequence[int], other: Sequence[int]
+) -> list[Index]:
+    """The coordinates that a row-major element has in another shape."""
+    number = Index()
+    for coordinate, extent in zip(coordinates, shape, strict=True):
+        number = number * extent + coordinate
+    result: list[Index] = []
+    for extent in reversed(other):
+        result.append(number % extent)
+        number = number // extent
+    return result[::-1]

@@ -1,0 +1,138 @@
+"""What is left to do when all outputs are known: values that loops hand on, and whole forms of what
+a kernel computes in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.reductions import fold
+from accelopt.algorithm.rerolling import rolled
+from accelopt.algorithm.value_nodes import (
+    Carried,
+    Fold,
+    Product,
+    ScanElement,
+    Sum,
+    Value,
+    children,
+)
+from accelopt.algorithm.values import Values, fresh_axis
+from accelopt.kernels.nki.lift.recurrences import joined_scan
+
+if TYPE_CHECKING:
+    from accelopt.kernels.nki.lift.reaching_values import Reaching
+
+Rule = Callable[[Value], Value]
+
+
+def settled(reaching: Reaching, value: Value) -> Value:
+    """The value without anything carried, where that has a form."""
+    return rewritten(reaching.values, value, lambda part: _settled(reaching, part))
+
+
+def whole(values: Values, value: Value) -> Value:
+    """The value with what was computed in pieces, or in one pass, as it is commonly written."""
+    return rewritten(values, value, lambda part: _two_passes(values, rolled(values, part)))
+
+
+def rewritten(values: Values, value: Value, rule: Rule) -> Value:
+    """The value with a rule applied to every part, from below."""
+    done: dict[Value, Value] = {}
+
+    def visit(part: Value) -> Value:
+        if part not in done:
+            parts = [visit(child) for child in children(part)]
+            same = all(a is b for a, b in zip(parts, children(part), strict=True))
+            done[part] = rule(part if same else values.with_parts(part, parts))
+        return done[part]
+
+    return visit(value)
+
+
+def _settled(reaching: Reaching, value: Value) -> Value:
+    if isinstance(value, ScanElement) and isinstance(value.initial, Carried):
+        return _continued(reaching, value, value.initial)
+    if isinstance(value, Carried):
+        return _before(reaching, value)
+    return value
+
+
+def _left(reaching: Reaching, carried: Carried) -> tuple[Axis, Value]:
+    """What any iteration leaves where the carried value is, and the axis that counts them."""
+    loop = reaching.loop_at(carried.loop)
+    taken = {a for i in (carried.address, carried.iteration, *carried.around) for a in i.axes}
+    trip = fresh_axis(loop.variable.trips, taken)
+    trips = (*carried.around, index_of(trip))
+    tensor = reaching.tensor(carried.tensor)
+    return trip, reaching.after_iteration(tensor, carried.address, carried.loop, trips)
+
+
+def _before(reaching: Reaching, carried: Carried) -> Value:
+    """What the iteration before left, when that does not build on still earlier ones; a sum over
+    all earlier ones, when each adds to it."""
+    values = reaching.values
+    trip, left = _left(reaching, carried)
+    previous = carried.iteration - 1
+    before = values.substitute(left, {trip: previous})
+    if all(part.loop != carried.loop for part in values.carried(before)):
+        if values.substitute(left, {trip: Index(-1)}) == carried.initial:
+            return before
+        return values.where([previous], before, carried.initial)
+    own = next((p for p in values.carried(left) if p.loop == carried.loop
+                and p.tensor == carried.tensor and p.address == carried.address), None)  # fmt: skip
+    if own is not None and isinstance(left, Sum) and (own, 1.0) in left.terms:
+        rest = values.sum([(t, c) for t, c in left.terms if t != own], left.constant)
+        if own not in values.carried(rest):
+            earlier = values.where([previous - index_of(trip)], rest, values.number(0))
+            added = fold(values, "add", [trip], earlier)
+            return values.sum([(carried.initial, 1.0), (added, 1.0)])
+    return carried
+
+
+def _continued(reaching: Reaching, tile: ScanElement, carried: Carried) -> Value:
+    """A scan over a tile that goes on where the tile before ended, as one scan over all."""
+    values = reaching.values
+    trip, left = _left(reaching, carried)
+    if not isinstance(left, ScanElement) or left.at != Index(left.along.extent - 1):
+        return tile
+    if not isinstance(left.initial, Carried) or left.initial.loop != carried.loop:
+        return tile
+    now = values.substitute(left, {trip: carried.iteration})
+    assert isinstance(now, ScanElement)
+    alike = (now.scale, now.combine, now.along.extent) == (
+        tile.scale, tile.combine, tile.along.extent)  # fmt: skip
+    moved = {now.along: index_of(tile.along)}
+    if not alike or values.substitute(now.term, moved) != tile.term:
+        return tile
+    if values.substitute(now.factor, moved) != tile.factor:
+        return tile
+    at = carried.iteration * tile.along.extent + tile.at
+    return joined_scan(values, left, trip, carried.initial, at)
+
+
+def _two_passes(values: Values, value: Value) -> Value:
+    """`mean(x**2) - mean(x)**2` as `mean((x - mean(x))**2)`."""
+    if not isinstance(value, Sum):
+        return value
+    for square, weight in value.terms:
+        if not isinstance(square, Fold) or square.combiner != "add":
+            continue
+        for term, other in value.terms:
+            if not isinstance(term, Product) or len(term.factors) != 1:
+                continue
+            total, power = term.factors[0]
+            if power != 2 or not isinstance(total, Fold) or total.axes != square.axes:
+                continue
+            count = 1
+            for axis in total.axes:
+                count *= axis.extent
+            body = values.product([(total.body, 2.0)])
+            exact = abs(weight * count - 1) < 1e-6 and abs(other * count * count + 1) < 1e-6
+            if body == square.body and exact:
+                centred = values.sum([(total.body, 1.0), (total, -1 / count)])
+                spread = fold(values, "add", total.axes, values.product([(centred, 2.0)]))
+                rest = [(t, c) for t, c in value.terms if t not in (square, term)]
+                return values.sum([*rest, (spread, 1 / count)], value.constant)
+    return value

@@ -1,0 +1,385 @@
+"""What an element of a tensor holds at a place of a Program: the value of whatever wrote it last.
+
+The search goes backward from the place. An instruction answers for the elements that it writes. A
+loop answers with its one iteration that writes the element, when the address tells which; otherwise
+with its last, whose value may have come about over all of them. At the beginning of an iteration
+stands what earlier ones left.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.value_nodes import UNDEFINED, Carried, Element, Value
+from accelopt.algorithm.values import Values
+from accelopt.kernels.nki.lift import meanings, recurrences
+from accelopt.kernels.nki.lift.addresses import AxisSolution, address_of, narrowed, solve
+from accelopt.kernels.nki.lift.constants import constant_element
+from accelopt.kernels.nki.lift.execution_points import Moment, NodePath
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.instruction_element import written_where
+from accelopt.sim.access import Access
+from accelopt.sim.affine import LoopVariable
+from accelopt.sim.dtypes import name_of
+from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor
+
+MOST_NESTED = 60
+"""Times that a search may come back to one loop before it is a recurrence without end."""
+
+Found = tuple[list[Index], Value]
+"""A value and the conditions under which it is there."""
+
+
+@dataclass(slots=True)
+class _Block:
+    nodes: tuple[ProgramNode, ...]
+    loops: tuple[Loop, ...]
+    writers: dict[Tensor, list[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    access: Access
+    name: str
+    instruction: Instruction
+    loops: tuple[Loop, ...]
+
+
+class Reaching:
+    """Answers what tensors hold, for one Program."""
+
+    def __init__(self, program: Program, seconds: float = math.inf) -> None:
+        self.values = Values()
+        self._program = program
+        self._seconds = seconds
+        self._end = time.monotonic() + seconds
+        self._numbers = {tensor: n for n, tensor in enumerate(program.arguments)}
+        self._tensors = {tensor.id: tensor for tensor in program.all_tensors()}
+        self._blocks: dict[NodePath, _Block] = {}
+        self._inside: dict[tuple[NodePath, Tensor], list[_Write]] = {}
+        self._memory: dict[object, Value] = {}
+        self._written: dict[object, Value] = {}
+        self._accumulated: set[Tensor] = set()
+        self._entered: dict[tuple[NodePath, Tensor], int] = {}
+        self._visit(program.body, (), ())
+
+    def _visit(
+        self, nodes: tuple[ProgramNode, ...], path: NodePath, loops: tuple[Loop, ...]
+    ) -> None:
+        block = self._blocks[path] = _Block(nodes, loops)
+        for number, node in enumerate(nodes):
+            own = (*path, number)
+            if isinstance(node, Loop):
+                self._visit(node.body, own, (*loops, node))
+                for tensor in self._blocks[own].writers:
+                    block.writers.setdefault(tensor, []).append(number)
+                continue
+            if node.opcode == "matmul" and node.attributes.get("accumulate"):
+                self._accumulated.add(node.result.tensor)
+            for name, access in node.outputs.items():
+                found = block.writers.setdefault(access.tensor, [])
+                if not found or found[-1] != number:
+                    found.append(number)
+                write = _Write(access, name, node, loops)
+                for depth in range(len(path) + 1):
+                    self._inside.setdefault((path[:depth], access.tensor), []).append(write)
+
+    # Questions.
+
+    def at_end(self, tensor: Tensor, address: Index) -> Value:
+        """What an element holds when the kernel ends."""
+        return self._scan(tensor, address, (), (), len(self._program.body))
+
+    def read(self, access: Access, coordinates: Sequence[Index], place: Moment) -> Value:
+        """An element of a tile, as the instruction at a place finds it. Raises NotLifted."""
+        source = self.instruction_at(place).source
+        if access.indirect:
+            raise NotLifted("it reads at indices that are only known at run time", source)
+        if access.dtype != access.tensor.dtype:
+            raise NotLifted("it reads a tensor's bits as another format", source)
+        address = address_of(access, self.variables(place), coordinates)
+        return self.content(access.tensor, address, place)
+
+    def content(self, tensor: Tensor, address: Index, place: Moment) -> Value:
+        """What an element, given by its row-major number, holds before the node at a place."""
+        return self._scan(tensor, address, place.path[:-1], place.trips, place.path[-1])
+
+    def after_iteration(
+        self, tensor: Tensor, address: Index, loop: NodePath, trips: tuple[Index, ...]
+    ) -> Value:
+        """What an element holds at the end of an iteration of a loop."""
+        return self._scan(tensor, address, loop, trips, len(self._blocks[loop].nodes))
+
+    def instruction_at(self, place: Moment) -> Instruction:
+        """The instruction whose place it is."""
+        node = self._blocks[place.path[:-1]].nodes[place.path[-1]]
+        assert isinstance(node, Instruction)
+        return node
+
+    def loop_at(self, path: NodePath) -> Loop:
+        """The loop at a path."""
+        return self._blocks[path].loops[-1]
+
+    def tensor(self, number: int) -> Tensor:
+        """The tensor of an id."""
+        return self._tensors[number]
+
+    def variables(self, place: Moment) -> dict[LoopVariable, Index]:
+        """The trips of the loops around a place by their variables."""
+        loops = self._blocks[place.path[:-1]].loops
+        return {loop.variable: t for loop, t in zip(loops, place.trips, strict=True)}
+
+    # The search.
+
+    def _scan(
+        self, tensor: Tensor, address: Index, block: NodePath, trips: tuple[Index, ...], before: int
+    ) -> Value:
+        """What an element holds in a block before its node of a number."""
+        writers = self._blocks[block].writers.get(tensor, [])
+        last = bisect_left(writers, before)
+        key = (tensor.id, address, block, trips, writers[last - 1] if last else -1)
+        if key not in self._memory:
+            self._memory[key] = self._searched(tensor, address, block, trips, writers[:last])
+        return self._memory[key]
+
+    def _searched(
+        self, tensor: Tensor, address: Index, block: NodePath, trips: tuple[Index, ...],
+        writers: list[int],
+    ) -> Value:  # fmt: skip
+        if time.monotonic() > self._end:
+            reason = f"what this holds was not found within the {self._seconds:g} s of lifting"
+            raise NotLifted(reason, tensor.source)
+        nodes = self._blocks[block].nodes
+        partial: list[Found] = []
+        for number in reversed(writers):
+            node, place = nodes[number], Moment((*block, number), trips)
+            if isinstance(node, Loop):
+                found = self._after_loop(tensor, address, place)
+            else:
+                found = self._after_instruction(tensor, address, node, place)
+            if found is None:
+                continue
+            if not found[0]:
+                value = found[1]
+                break
+            partial.append(found)
+        else:
+            value = self._at_start(tensor, address, block, trips)
+        for conditions, part in reversed(partial):
+            value = self.values.where(conditions, part, value)
+        return value
+
+    def _after_instruction(
+        self, tensor: Tensor, address: Index, node: Instruction, place: Moment
+    ) -> Found | None:
+        """The value that an instruction writes into an element, None where it writes none."""
+        low, high = address.bounds
+        for name, access in node.outputs.items():
+            if access.tensor is not tensor:
+                continue
+            if not access.block:
+                first, last = access.reach
+                if high < first or low > last:
+                    continue
+            found = self._written_to(access, address, node, name, place)
+            if found is not None:
+                return found
+        return None
+
+    def _written_to(
+        self, access: Access, address: Index, node: Instruction, name: str, place: Moment
+    ) -> Found | None:
+        if access.indirect:
+            raise NotLifted("it writes at indices that are only known at run time", node.source)
+        if access.dtype != access.tensor.dtype:
+            raise NotLifted("it writes a tensor's bits as another format", node.source)
+        variables = self.variables(place)
+        unknown = _unknown(access)
+        axes = frozenset(axis for index in unknown for axis in index.axes)
+        index = address_of(access, variables, unknown)
+        solution = solve(index, axes, address, access.tensor.shape)
+        if solution is None:
+            return None
+        if not solution.unique:
+            raise NotLifted("it writes some elements several times", node.source)
+        coordinates = tuple(index.substitute(solution.axes) for index in unknown)
+        coordinates = tuple(Index() if index.axes & axes else index for index in coordinates)
+        conditions = [*solution.ranges, *solution.conditions]
+        if name == "result":
+            conditions += written_where(node, variables, coordinates)
+        conditions = [c for c in conditions if c.bounds[0] < 0]
+        if any(c.bounds[1] < 0 for c in conditions):
+            return None
+        short = narrowed(conditions)
+        if short is None:
+            return conditions, self._value(node, name, coordinates, place)
+        # With the axis as short as the conditions leave it, less is open in what follows.
+        axis, meaning, back = short
+        moved = {axis: meaning}
+        trips = tuple(trip.substitute(moved) for trip in place.trips)
+        found = self._written_to(
+            access, address.substitute(moved), node, name, Moment(place.path, trips)
+        )
+        if found is None:
+            return None
+        back_again = {next(iter(meaning.axes)): back}
+        alone = [c for c in conditions if c.axes == {axis} and len(c.terms) == 1]
+        others = [c.substitute(back_again) for c in found[0]]
+        return [*alone, *others], self.values.substitute(found[1], back_again)
+
+    def _value(
+        self, node: Instruction, name: str, coordinates: tuple[Index, ...], place: Moment
+    ) -> Value:
+        key = (place.path, name, coordinates, place.trips)
+        if key not in self._written:
+            self._written[key] = meanings.meaning(self, node, name, coordinates, place)
+        return self._written[key]
+
+    def _after_loop(self, tensor: Tensor, address: Index, place: Moment) -> Found | None:
+        """What a loop leaves in an element, None where it does not write it."""
+        loop = self.loop_at(place.path)
+        if not loop.variable.trips:
+            return None
+        solutions = self._iterations(tensor, address, place)
+        if not solutions:
+            return None
+        single = {s.axes.get(_trip(loop)) for s in solutions}
+        if loop.variable.trips == 1:
+            single = {Index()}
+        if None in single:
+            return [], recurrences.closed(self, tensor, address, place)
+        found: list[Found] = []
+        for trip in single:
+            assert trip is not None
+            ranges = [c for s in solutions if s.axes.get(_trip(loop)) == trip for c in s.ranges]
+            value = self.after_iteration(tensor, address, place.path, (*place.trips, trip))
+            if len(single) > 1:
+                ranges += [c for s in solutions if s.axes.get(_trip(loop)) == trip
+                           for c in s.conditions]  # fmt: skip
+            found.append((list(dict.fromkeys(ranges)), value))
+        if len(found) == 1:
+            return found[0]
+        return self._either(found, tensor, address, place)
+
+    def _either(self, found: list[Found], tensor: Tensor, address: Index, place: Moment) -> Found:
+        """One of several values whose conditions exclude each other."""
+        for n, (conditions, _) in enumerate(found):
+            for others, _ in found[:n]:
+                if not any((a + b).bounds[1] < 0 for a in conditions for b in others):
+                    raise NotLifted(
+                        "different iterations of this loop write the same elements",
+                        self.loop_at(place.path).source,
+                    )
+        value = self.content(tensor, address, place)
+        for conditions, part in found:
+            value = self.values.where(conditions, part, value)
+        return [], value
+
+    def _iterations(self, tensor: Tensor, address: Index, place: Moment) -> list[AxisSolution]:
+        """Where a loop's instructions write an element, each over the loop and what is in it."""
+        loop = self.loop_at(place.path)
+        outer = self.variables(place)
+        depth = len(place.trips)
+        low, high = address.bounds
+        found: list[AxisSolution] = []
+        for write in self._inside.get((place.path, tensor), ()):
+            access = write.access
+            if not access.block:
+                first, last = access.reach
+                if high < first or low > last:
+                    continue
+            inner = {inside.variable: index_of(_trip(inside)) for inside in write.loops[depth:]}
+            unknown = _unknown(access)
+            index = address_of(access, {**outer, **inner}, unknown)
+            axes = frozenset(a for i in (*inner.values(), *unknown) for a in i.axes)
+            solution = solve(index, axes, address, tensor.shape)
+            if solution is None:
+                continue
+            if not solution.unique:
+                if _trip(loop) in index.axes:
+                    raise NotLifted(
+                        "iterations of the loops around it write the same elements",
+                        write.instruction.source,
+                    )
+                solution = AxisSolution()
+            found.append(solution)
+        return found
+
+    def _at_start(
+        self, tensor: Tensor, address: Index, block: NodePath, trips: tuple[Index, ...]
+    ) -> Value:
+        """What an element holds where a block begins."""
+        if not block:
+            return self._initial(tensor, address)
+        loop = self.loop_at(block)
+        if tensor in loop.tensors:
+            return self._fresh(tensor)
+        place = Moment(block, trips[:-1])
+        trip = trips[-1]
+        solutions = self._iterations(tensor, address, place)
+        if not solutions or trip == Index():
+            return self.content(tensor, address, place)
+        single = {s.axes.get(_trip(loop)) for s in solutions}
+        if None in single:
+            before = self.content(tensor, address, place)
+            return self.values.same(Carried(tensor.id, address, block, trips[:-1], trip, before))
+        value = self.content(tensor, address, place)
+        for written in single:
+            assert written is not None
+            gap = trip - written - 1
+            if gap.bounds[1] < 0:
+                continue
+            ranges = [c for s in solutions if s.axes.get(_trip(loop)) == written for c in s.ranges]
+            if len(single) > 1:
+                ranges += [c for s in solutions if s.axes.get(_trip(loop)) == written
+                           for c in s.conditions]  # fmt: skip
+            earlier = self._earlier(tensor, address, place, written)
+            value = self.values.where([gap, *ranges], earlier, value)
+        return value
+
+    def _earlier(self, tensor: Tensor, address: Index, place: Moment, trip: Index) -> Value:
+        """What an earlier iteration of a loop wrote."""
+        key = (place.path, tensor)
+        self._entered[key] = self._entered.get(key, 0) + 1
+        try:
+            if self._entered[key] > MOST_NESTED:
+                raise NotLifted(
+                    f"every iteration of this loop computes {tensor.name or 'a tensor'} from what "
+                    "an earlier one computed elsewhere",
+                    self.loop_at(place.path).source,
+                )
+            return self.after_iteration(tensor, address, place.path, (*place.trips, trip))
+        finally:
+            self._entered[key] -= 1
+
+    # Where nothing was written.
+
+    def _initial(self, tensor: Tensor, address: Index) -> Value:
+        number = self._numbers.get(tensor)
+        if number is None:
+            return constant_element(self.values, tensor, address) if tensor.data is not None else (
+                self._fresh(tensor))  # fmt: skip
+        name = tensor.name or f"argument{number}"
+        return self.values.same(Element(name, number, name_of(tensor.dtype), address))
+
+    def _fresh(self, tensor: Tensor) -> Value:
+        if tensor.fill is None and tensor in self._accumulated:
+            return self.values.number(0)  # the first product of a group overwrites
+        return UNDEFINED if tensor.fill is None else self.values.number(tensor.fill)
+
+
+def _trip(loop: Loop) -> Axis:
+    return Axis(f"?L{loop.variable.id}", max(loop.variable.trips, 1))
+
+
+def _unknown(access: Access) -> list[Index]:
+    """An element of a tile that is still to be found."""
+    return [
+        index_of(Axis(f"?{n}", extent)) if extent > 1 else Index()
+        for n, extent in enumerate(access.shape)
+    ]

@@ -1,0 +1,179 @@
+"""What schedules offer for a kernel: the kernel is lifted, schedules are searched, the fastest are
+written as kernels with the same signature, each with a sentence that says what it does differently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from accelopt.caches import VerdictCache, package_key
+from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
+from accelopt.kernels.nki.lift.emission.graph import NotLowered
+from accelopt.kernels.nki.lift.emission.reading import graph_of
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
+from accelopt.kernels.nki.lift.lowering import MARK
+from accelopt.kernels.nki.lift.schedule import Schedule
+from accelopt.kernels.nki.lift.schedule_text import describe, saving
+from accelopt.kernels.nki.lift.search import AbstractArgument, Found, Times, search
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts as Given
+from accelopt.nodes import Action, Reschedule, made
+from accelopt.store import content_key
+
+MOST_OFFERED = 3
+
+
+class ScheduledKernel(NamedTuple):
+    """A kernel by schedule, not verified yet; `predicted_ms` is simulated, `moved_bytes` what it
+    moves from and to HBM by the closed form."""
+
+    schedule: Schedule
+    sentence: str
+    source: str
+    predicted_ms: float
+    moved_bytes: int
+
+    def as_json(self) -> list[object]:
+        """As plain data, which `from_json` reads."""
+        return [self.schedule.model_dump(mode="json"), *self[1:]]
+
+    @classmethod
+    def from_json(cls, data: Any) -> ScheduledKernel:
+        """What `as_json` gave. Raises ValueError for anything else."""
+        schedule, sentence, source, predicted, moved = data
+        return cls(Schedule.model_validate(schedule), sentence, source, predicted, moved)
+
+
+class ScheduledKernels(NamedTuple):
+    """The fastest first; where there are none, `refusal` says why. `counts` is what the search
+    priced in closed form, timed, and refused."""
+
+    offers: tuple[ScheduledKernel, ...] = ()
+    refusal: str = ""
+    counts: Mapping[str, int] = {}
+
+    def as_json(self) -> dict[str, object]:
+        """As plain data, which `from_json` reads."""
+        offers = [offer.as_json() for offer in self.offers]
+        return {"offers": offers, "refusal": self.refusal, "counts": dict(self.counts)}
+
+    @classmethod
+    def from_json(cls, data: Any) -> ScheduledKernels:
+        """What `as_json` gave. Raises KeyError or ValueError for anything else."""
+        offers = tuple(map(ScheduledKernel.from_json, data["offers"]))
+        return cls(offers, data["refusal"], data["counts"])
+
+    def account(self) -> dict[str, object]:
+        """For people: how many schedules were priced and timed, why others were refused, and the
+        fastest with what is predicted for them."""
+        priced, timed = self.counts.get("priced", 0), self.counts.get("timed", 0)
+        refused = {why: n for why, n in self.counts.items() if why not in ("priced", "timed")}
+        fastest = [
+            {
+                "schedule": offer.schedule.model_dump(mode="json", exclude_defaults=True),
+                "predicted_ms": offer.predicted_ms,
+                "moved_bytes": offer.moved_bytes,
+                "what": offer.sentence,
+            }
+            for offer in self.offers
+        ]
+        found = {"priced": priced, "timed": timed, "refused": refused, "fastest": fastest}
+        return {"none_because": self.refusal, **found} if self.refusal else found
+
+
+def actions_of(offers: Iterable[ScheduledKernel], metrics: Mapping[str, float]) -> list[Action]:
+    """ScheduledKernels as actions, in order. `metrics` are the counters of the kernel as it is, with its
+    `latency`: they say what is promised, and what is saved."""
+    now = metrics.get("latency", 0.0)
+    moved = sum(metrics.get(name, 0.0) for name in ("hbm_read_bytes", "hbm_write_bytes"))
+    return [
+        made(
+            Reschedule(
+                schedule=offer.schedule.model_dump(mode="json"),
+                sentence=f"{offer.sentence}{saving(moved, offer.moved_bytes)}.",
+            ),
+            offer.source,
+            promise=1 - offer.predicted_ms / now if now else 1.0,
+            predicted=offer.predicted_ms,
+        )
+        for offer in offers
+    ]
+
+
+def offered(
+    source: str,
+    path: Path,
+    given: Mapping[str, Given],
+    target: str = "trn1",
+    shelf: VerdictCache | None = None,
+    times: Times | None = None,
+    author: str = "",
+) -> ScheduledKernels:
+    """The fastest schedules of the kernel `source`, which lies at `path`. `given` has shape and
+    format of what is passed for each parameter; a plain number has no dimensions. What a search
+    came to is kept on the `shelf`. `times` predicts; without it the search does so by itself.
+    `author` is the module that the kernels are written into, where that is not `source`."""
+    if not given:
+        return ScheduledKernels(refusal="the shapes of the kernel's arguments are not known")
+    if MARK in source:
+        return ScheduledKernels(
+            refusal="the kernel is written by a schedule already: its neighbours were seen"
+        )
+    try:
+        lifted = lifted_kernel(source, path, given, target, author)
+        # Kernels that compute the same, in whatever way, are searched once.
+        called = repr((lifted.interface, lifted.dialect))
+        same = (lifted.algorithm.to_json(), called, target, package_key())
+        key = content_key(*same)
+        kept = shelf.find("searches", key) if shelf else None
+        if isinstance(kept, dict):
+            return _authored(lifted, ScheduledKernels.from_json(kept))
+        values = [
+            AbstractArgument(a.shape, a.dtype)
+            if isinstance(a, TensorArgument)
+            else AbstractArgument(value=a)
+            for a in lifted.arguments
+        ]
+        found = search(lifted.algorithm, values, lifted.interface, target, times=times)
+    except (NotLifted, NotLowered, KernelFailure) as refusal:
+        return ScheduledKernels(refusal=str(refusal))
+    result = _offered(lifted, found, target)
+    if shelf:
+        shelf.put("searches", key, result.as_json())
+    return _authored(lifted, result)
+
+
+def _authored(lifted: Lifted, found: ScheduledKernels) -> ScheduledKernels:
+    """ScheduledKernels for one of the kernels that compute the same."""
+    offers = tuple(o._replace(source=lifted.authored(o.source)) for o in found.offers)
+    return found._replace(offers=offers)
+
+
+def _offered(lifted: Lifted, found: Found, target: str) -> ScheduledKernels:
+    offers: list[ScheduledKernel] = []
+    unwritten = ""
+    graph = graph_of(lifted.algorithm)
+    for timed in found.timed[:MOST_OFFERED]:
+        try:
+            kernel = lifted.lowered(timed.schedule, target)
+        except NotLowered as refusal:
+            if lifted.dialect != "neuronxcc":
+                unwritten = str(refusal)
+                continue
+            return ScheduledKernels(refusal=str(refusal))
+        if timed.latency_ms != float("inf"):
+            sentence = describe(graph, timed.schedule)
+            moved = kernel.price.moved
+            offers.append(
+                ScheduledKernel(timed.schedule, sentence, kernel.source, timed.latency_ms, moved)
+            )
+    counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
+    return ScheduledKernels(tuple(offers), "" if offers else _refusal(found, unwritten), counts)
+
+
+def _refusal(found: Found, unwritten: str) -> str:
+    """Why none of the schedules that were timed is offered."""
+    reasons = (timed.refusal for timed in found.timed[:MOST_OFFERED])
+    reason = next(filter(None, reasons), unwritten or "the reason is not known")
+    return f"the simulated core takes none of the {len(found.timed)} kernels by schedule: {reason}"

@@ -1,0 +1,34 @@
+"""neuronxcc.nki.compiler.sbuf: where SBUF tensors lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from accelopt.sim.dialects.neuronxcc.compiler.placement import DirectBuffer, as_tuple, modulo
+from accelopt.sim.dialects.neuronxcc.language.creation import BufferName
+from accelopt.sim.program import Buffer
+
+
+def alloc(func: Callable[..., Any]) -> DirectBuffer:
+    """Blocks at the (start_partition, byte_addr) that `func(index, partitions, bytes)` gives."""
+    return DirectBuffer(Buffer.SBUF, func)
+
+
+def mod_alloc(
+    *, base_addr: int, base_partition: int = 0, num_par_tiles: Any = (), num_free_tiles: Any = ()
+) -> DirectBuffer:
+    """Blocks at addresses that repeat after so many tiles along partitions and free dimension."""
+
+    def place(index: tuple[int, ...], partitions: int, size: int) -> tuple[int, int]:
+        return (
+            modulo(base_partition, as_tuple(num_par_tiles), partitions)(index),
+            modulo(base_addr, as_tuple(num_free_tiles), size)(index),
+        )
+
+    return DirectBuffer(Buffer.SBUF, place)
+
+
+def auto_alloc() -> BufferName:
+    """The compiler places the tensor."""
+    return BufferName(Buffer.SBUF)

@@ -1,0 +1,99 @@
+"""Enumerations of nki.isa (SDK 2.32 `nki/api/nki/isa`): members only, numbers do not stand for them."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from accelopt.hardware import TARGETS
+from accelopt.sim.dialects.nki.language.memories import DEFAULT_TARGET
+from accelopt.sim.tracer import active
+
+
+class engine(Enum):
+    """Which engine runs an instruction."""
+
+    tensor = 1
+    vector = 5
+    scalar = 2
+    gpsimd = 3
+    dma = 4
+    sync = 6
+    unknown = 0
+
+
+tensor_engine = engine.tensor
+vector_engine = engine.vector
+scalar_engine = engine.scalar
+gpsimd_engine = engine.gpsimd
+unknown_engine = engine.unknown
+
+
+class reduce_cmd(Enum):
+    """What an instruction does with the 128 accumulation registers."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+    load_reduce = 4
+
+
+class dge_mode(Enum):
+    """Who makes DMA descriptors."""
+
+    unknown = 0
+    swdge = 1
+    hwdge = 2
+    none = 3
+
+
+class oob_mode(Enum):
+    """What a run-time index outside of its tensor does."""
+
+    error = 0
+    skip = 1
+
+
+class matmul_perf_mode(Enum):
+    """Whether the Tensor engine takes two rows of 8-bit operands a cycle."""
+
+    none = "none"
+    double_row = "double_row"
+
+
+class nc_version(Enum):
+    """Generation of the NeuronCore."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
+
+    def __ge__(self, other: nc_version) -> bool:
+        return bool(self.value >= other.value)
+
+    def __gt__(self, other: nc_version) -> bool:
+        return bool(self.value > other.value)
+
+    def __le__(self, other: nc_version) -> bool:
+        return bool(self.value <= other.value)
+
+    def __lt__(self, other: nc_version) -> bool:
+        return bool(self.value < other.value)
+
+
+class dma_engine(Enum):
+    """Which DMA moves data between cores."""
+
+    dma = 1
+    gpsimd_dma = 2
+
+
+def get_nc_version() -> nc_version:
+    """The generation that the kernel is traced for."""
+    tracer = active()
+    return nc_version(TARGETS[DEFAULT_TARGET if tracer is None else tracer.target].generation)
+
+
+def get_nc_sub_version() -> int:
+    """The first revision."""
+    return 0

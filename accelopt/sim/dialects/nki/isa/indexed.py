@@ -1,0 +1,229 @@
+"""Instructions of nki.isa driven by positions: iota, selections, gathers, shuffles."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from accelopt.sim import dtypes
+from accelopt.sim.affine import Affine
+from accelopt.sim.dialects.neuronxcc import builder
+from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, refuse, tile
+from accelopt.sim.dialects.neuronxcc.index import TileIndex, tile_axis
+from accelopt.sim.dialects.neuronxcc.isa.checks import FP32_MIN, gathered_indices, shuffle_order
+from accelopt.sim.dialects.neuronxcc.tensor import TensorView
+from accelopt.sim.dialects.neuronxcc.tokens import op_name
+from accelopt.sim.dialects.nki.call_conventions import (
+    alike,
+    destination,
+    generation,
+    in_shape,
+    instruction,
+    scalar_or_column,
+)
+from accelopt.sim.dialects.nki.isa.elementwise import accumulator
+from accelopt.sim.dialects.nki.isa.enums import reduce_cmd as commands
+from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.mask import Mask
+from accelopt.sim.operators import COMPARISONS
+from accelopt.sim.program import Engine
+from accelopt.sim.rules import operands
+
+
+def _pattern(
+    name: str, pattern: Any, target: TensorView
+) -> tuple[list[tuple[int, int]], TensorView]:
+    """[[step, num], ...] as pairs, and the destination with a free axis for each of them."""
+    pairs = [(int(step), int(number)) for step, number in pattern]
+    if len(pairs) > 4:
+        said = f"{name} takes a pattern of up to four dimensions, not {len(pairs)}."
+        fail(KernelValueError("pattern", said))
+    shape = (target.tile_shape[0], *(number for _, number in pairs))
+    if math.prod(shape) != math.prod(target.tile_shape):
+        said = f"{name}'s pattern has {math.prod(shape[1:])} elements, and dst is {target.shape}."
+        fail(KernelValueError("pattern", said))
+    return pairs, in_shape(name, target, shape, "pattern")
+
+
+def _expression(
+    pairs: list[tuple[int, int]], shape: tuple[int, ...], offset: Any, channel_multiplier: Any
+) -> Affine:
+    """offset + channel * multiplier + the pattern, over the axes of a tile."""
+    total = offset.affine if isinstance(offset, TileIndex) else Affine(int(offset))
+    total = total + tile_axis(-len(shape), shape[0]) * int(channel_multiplier)
+    for at, (step, number) in enumerate(pairs):
+        total = total + tile_axis(at - len(pairs), number) * step
+    return total
+
+
+@instruction
+def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: Any = 0) -> None:
+    """dst = offset + partition * channel_multiplier + the pattern's steps, computed in int32."""
+    target = destination(dst, psum=False)
+    pairs, fitted = _pattern("iota", pattern, target)
+    expression = _expression(pairs, fitted.tile_shape, offset, channel_multiplier)
+    emit("iota", result=fitted, attributes={"expression": expression})
+
+
+@instruction
+def affine_select(
+    dst: Any,
+    pattern: Any,
+    channel_multiplier: Any,
+    on_true_tile: Any,
+    on_false_value: Any,
+    cmp_op: Any = "equal",
+    offset: Any = 0,
+) -> None:
+    """dst = on_true_tile where the pattern's value compares with 0, elsewhere a number."""
+    target, source = destination(dst, psum=False), tile(on_true_tile, "on_true_tile")
+    check("affine_select", on_true_tile=source)
+    if source.in_psum:
+        memory = "SBUF for the GpSimd engine"
+        refuse(operands.wrong_memory("on_true_tile", repr(source), memory, "Copy it to SBUF."))
+    pairs, fitted = _pattern("affine_select", pattern, target)
+    fitted, source = alike("affine_select", fitted, on_true_tile=source)
+    if fitted.tile_shape[1:] != tuple(number for _, number in pairs):
+        said = f"pattern {pattern} does not follow the layout of dst {target.shape}."
+        fail(KernelValueError("pattern", said))
+    value = _expression(pairs, fitted.tile_shape, offset, channel_multiplier)
+    predicate, negate = _compared(op_name(cmp_op, COMPARISONS), value)
+    emit(
+        "affine_select",
+        result=fitted,
+        inputs={"data": source},
+        attributes={
+            "predicate": predicate,
+            "negate": negate,
+            "on_false": builder.number(on_false_value),
+        },
+    )
+
+
+def _compared(op: str, value: Affine) -> tuple[Mask, bool]:
+    """`value op 0` as a mask, and whether it is the mask's opposite."""
+    if op in ("equal", "not_equal"):
+        return Mask((value, value * -1)), op == "not_equal"
+    turned = value if op in ("greater", "greater_equal") else value * -1
+    return Mask((turned - 1 if op in ("greater", "less") else turned,)), False
+
+
+@instruction
+def range_select(
+    dst: Any,
+    on_true_tile: Any,
+    comp_op0: Any,
+    comp_op1: Any,
+    bound0: Any,
+    bound1: Any,
+    reduce_cmd: Any = commands.reset_reduce,
+    reduce_res: Any = None,
+    reduce_op: Any = "maximum",
+    range_start: Any = 0,
+    on_false_value: Any = FP32_MIN,
+) -> None:
+    """dst = on_true_tile where both comparisons of range_start + column with per-partition bounds
+    hold, elsewhere the smallest float32. NeuronCore-v3 and later."""
+    target, source = alike("range_select", destination(dst),
+                           on_true_tile=tile(on_true_tile, "on_true_tile"))  # fmt: skip
+    check("range_select", on_true_tile=source, bound0=tile(bound0, "bound0"),
+          bound1=tile(bound1, "bound1"), reduce_res=reduce_res)  # fmt: skip
+    if generation() < 3:
+        refuse(KernelValueError("target", "range_select needs NeuronCore-v3."))
+    if np.float32(builder.number(on_false_value)) != np.float32(FP32_MIN):
+        said = f"on_false_value {on_false_value} is not the smallest float32."
+        refuse(KernelValueError("on_false_value", said, "Leave it out."))
+    result, reduction = accumulator(reduce_res, reduce_cmd, reduce_op, frozenset({"maximum"}))
+    allowed = COMPARISONS - {"not_equal"}
+    emit(
+        "range_select",
+        result=target,
+        inputs={
+            "data": source,
+            "bound0": scalar_or_column(bound0, "bound0", source),
+            "bound1": scalar_or_column(bound1, "bound1", source),
+        },
+        outputs={"reduce_result": result},
+        attributes={
+            "op0": op_name(comp_op0, allowed),
+            "op1": op_name(comp_op1, allowed),
+            "range_start": int(range_start),
+            "on_false": FP32_MIN,
+            **reduction,
+        },
+    )
+
+
+@instruction
+def select_reduce(
+    dst: Any,
+    predicate: Any,
+    on_true: Any,
+    on_false: Any,
+    reduce_res: Any = None,
+    reduce_cmd: Any = commands.idle,
+    reduce_op: Any = "maximum",
+    reverse_pred: bool = False,
+) -> None:
+    """dst = on_true where the predicate is not zero, elsewhere on_false; optionally the maximum."""
+    where, chosen = tile(predicate, "predicate"), tile(on_true, "on_true")
+    target, where, chosen = alike(
+        "select_reduce", destination(dst), predicate=where, on_true=chosen
+    )
+    check("select_reduce", dst=target, predicate=where, on_true=chosen, reduce_res=reduce_res)
+    result, reduction = accumulator(reduce_res, reduce_cmd, reduce_op, frozenset({"maximum"}))
+    emit(
+        "select_reduce",
+        result=target,
+        inputs={
+            "predicate": where,
+            "on_true": chosen,
+            "on_false": scalar_or_column(on_false, "on_false", target),
+        },
+        outputs={"reduce_result": result},
+        attributes={"reverse": bool(reverse_pred), **reduction},
+    )
+
+
+@instruction
+def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any) -> None:
+    """Partition p of each 32 of dst takes partition shuffle_mask[p] of src; 255 leaves it."""
+    target, source = destination(dst), tile(src, "src")
+    order = shuffle_order(source, target, shuffle_mask)
+    emit("stream_shuffle", result=target, inputs={"source": source},
+         attributes={"shuffle_mask": order}, engine=Engine.VECTOR)  # fmt: skip
+
+
+@instruction
+def local_gather(
+    dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: int = 1,
+    num_valid_indices: int | None = None,
+) -> None:  # fmt: skip
+    """Each group of 16 partitions gathers by its own 16 partitions of indices, partition first."""
+    target, source, places = destination(dst), tile(src_buffer, "src_buffer"), tile(index, "index")
+    check("local_gather", src_buffer=source, index=places)
+    valid = gathered_indices(source, places, num_elem_per_idx, num_valid_indices, target)
+    emit("local_gather", result=target, inputs={"source": source, "index": places},
+         attributes={"elements_per_index": int(num_elem_per_idx), "valid_indices": valid})  # fmt: skip
+
+
+@instruction
+def nc_n_gather(dst: Any, data: Any, indices: Any) -> None:
+    """dst[p, i] = data[p].flat[indices[p, i]], on the GpSimd engine."""
+    target, source, places = destination(dst), tile(data, "data"), tile(indices, "indices")
+    for name, view in (("dst", target), ("data", source), ("indices", places)):
+        if view.in_psum:
+            memory = "SBUF for the GpSimd engine"
+            refuse(operands.wrong_memory(name, repr(view), memory, "Copy it to SBUF."))
+    if places.dtype != dtypes.UINT32:
+        given = dtypes.name_of(places.dtype)
+        refuse(operands.unsupported_format("nc_n_gather", "indices", given, "uint32"))
+    if target.dtype != source.dtype:
+        said = f"dst is {target.dtype}, data is {source.dtype}."
+        refuse(KernelTypeError("gather_format", said))
+    builder.check_same_partitions(data=source)
+    target, places = alike("nc_n_gather", target, indices=places)
+    builder.check_same_partitions(dst=target, data=source)
+    emit("gather", result=target, inputs={"data": source, "indices": places})

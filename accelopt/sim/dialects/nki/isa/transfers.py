@@ -1,0 +1,187 @@
+"""Instructions of nki.isa that move data by DMA."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from accelopt.sim import dtypes
+from accelopt.sim.dialects.neuronxcc import assignment, builder
+from accelopt.sim.dialects.neuronxcc.builder import emit, fail, refuse
+from accelopt.sim.dialects.neuronxcc.isa.checks import TRANSPOSED, endpoint
+from accelopt.sim.dialects.neuronxcc.tensor import TensorView
+from accelopt.sim.dialects.neuronxcc.tokens import op_name
+from accelopt.sim.dialects.nki.call_conventions import (
+    destination,
+    generation,
+    instruction,
+    member,
+    transferred,
+)
+from accelopt.sim.dialects.nki.isa import enums
+from accelopt.sim.dialects.nki.isa.enums import oob_mode as out_of_bounds
+from accelopt.sim.errors import KernelTypeError, KernelValueError
+
+COPY_FIRST = "Copy it to SBUF with nisa.tensor_copy first (NKI 0.3)."
+NUMBERED = {mode.value: mode for mode in (enums.dge_mode.unknown, enums.dge_mode.none)}
+"""The numbers that are taken for members: the vendor's library writes them (norm_tkg_utils.py,
+mlp_tkg_down_projection.py)."""
+
+
+def _mode(dge_mode: Any) -> enums.dge_mode:
+    if type(dge_mode) is int and dge_mode in NUMBERED:
+        return NUMBERED[dge_mode]
+    return member(enums.dge_mode, dge_mode, "dge_mode")  # type: ignore[no-any-return]
+
+
+def check_descriptors(dge_mode: Any, target: TensorView, source: TensorView) -> None:
+    """Hardware descriptor generation begins with NeuronCore-v3 and converts nothing (NKI 0.3)."""
+    mode = _mode(dge_mode)
+    if mode is not enums.dge_mode.hwdge:
+        return
+    if generation() < 3:
+        mend = "Use nisa.dge_mode.swdge."
+        refuse(KernelValueError("dge_mode", "hwdge needs NeuronCore-v3.", mend))
+    if target.dtype != source.dtype:
+        given = f"{dtypes.name_of(source.dtype)} to {dtypes.name_of(target.dtype)}"
+        mend = "Use .view to reinterpret, or dge_mode.swdge to convert."
+        refuse(KernelTypeError("dge_mode", f"hwdge moves bytes and cannot convert {given}.", mend))
+
+
+@instruction
+def dma_copy(
+    dst: Any,
+    src: Any,
+    priority: Any = None,
+    oob_mode: Any = out_of_bounds.error,
+    dge_mode: Any = enums.dge_mode.unknown,
+    engine: Any = enums.engine.unknown,
+) -> None:
+    """dst = src by DMA, between HBM and SBUF in any direction, converting; as many elements."""
+    target, source = endpoint(dst, "dst", COPY_FIRST), endpoint(src, "src", COPY_FIRST)
+    assignment.check_writable(target)
+    behaviour = member(out_of_bounds, oob_mode, "oob_mode")
+    check_descriptors(dge_mode, target, source)
+    target, source = transferred("dma_copy", target, source)
+    emit("dma_copy", result=target, inputs={"source": source},
+         attributes={"oob_mode": behaviour.name, "accumulate": None})  # fmt: skip
+
+
+@instruction
+def dma_compute(
+    dst: Any,
+    srcs: Any,
+    reduce_op: Any,
+    scales: Any = None,
+    unique_indices: bool = True,
+    oob_mode: Any = out_of_bounds.error,
+) -> None:
+    """dst = the sum of the sources, by DMA. Where one of them is dst itself, the others are added to
+    it; with a run-time index that is a gather or scatter that accumulates."""
+    target = endpoint(dst, "dst", COPY_FIRST)
+    assignment.check_writable(target)
+    op_name(reduce_op, frozenset({"add"}))
+    sources = [endpoint(source, f"srcs[{n}]", COPY_FIRST) for n, source in enumerate(srcs)]
+    if not 1 <= len(sources) <= 16:
+        said = f"dma_compute takes 1 to 16 sources, not {len(sources)}."
+        fail(KernelValueError("dma_compute", said))
+    if scales is not None and any(float(scale) != 1.0 for scale in scales):
+        fail(KernelValueError("dma_compute", "all scales must be 1.0."))
+    if not unique_indices:
+        fail(KernelValueError("dma_compute", "unique_indices must be True."))
+    behaviour = member(out_of_bounds, oob_mode, "oob_mode")
+    own = [source for source in sources if _same(source, target)]
+    others = [source for source in sources if not _same(source, target)]
+    if target.indirect and len(own) != 1:
+        said = "a scatter adds to dst, which must be one of the sources."
+        fail(KernelValueError("dma_compute", said))
+    for number, source in enumerate(others):
+        into, moved = transferred("dma_compute", target, source)
+        adds = "add" if own or number else None
+        emit("dma_copy", result=into, inputs={"source": moved},
+             attributes={"oob_mode": behaviour.name, "accumulate": adds})  # fmt: skip
+    if not others:
+        fail(KernelValueError("dma_compute", "every source is dst itself."))
+
+
+def _same(source: TensorView, target: TensorView) -> bool:
+    return source.access().same_elements(target.access())
+
+
+@instruction
+def dma_transpose(
+    dst: Any,
+    src: Any,
+    axes: Any = None,
+    priority: Any = None,
+    dge_mode: Any = enums.dge_mode.unknown,
+    oob_mode: Any = out_of_bounds.error,
+) -> None:
+    """dst = src with its axes turned: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
+    target, source = endpoint(dst, "dst", COPY_FIRST), endpoint(src, "src", COPY_FIRST)
+    assignment.check_writable(target)
+    hardware = _mode(dge_mode) is enums.dge_mode.hwdge
+    if source.itemsize != 2 and generation() >= 3 and hardware:
+        said = f"a hardware DMA transpose moves elements of two bytes, not {source.dtype}."
+        refuse(KernelTypeError("dma_transpose_dtype", said))
+    if source.dtype != target.dtype:
+        said = f"dst is {target.dtype}, src is {source.dtype}; they must be alike."
+        refuse(KernelTypeError("dma_transpose_dtype", said))
+    rank = source.ndim
+    if rank not in TRANSPOSED or (
+        axes is not None and tuple(int(n) for n in axes) != TRANSPOSED[rank]
+    ):
+        mend = f"The axes of a {rank}-D tile are {TRANSPOSED.get(rank, 'none')}."
+        fail(KernelTypeError("transpose_axes", f"dma_transpose cannot permute by {axes}.", mend))
+    shape = tuple(source.shape[axis] for axis in TRANSPOSED[rank])
+    if target.shape != shape:
+        said = f"dst {target.shape} is not the transposed shape {shape} (NKI 0.4)."
+        fail(KernelValueError("destination_shape", said))
+    turned = source.replaced(
+        shape=shape,
+        strides=tuple(source.strides[axis] for axis in TRANSPOSED[rank]),
+        indirect=_turned(source, TRANSPOSED[rank]),
+    )
+    mode = member(out_of_bounds, oob_mode, "oob_mode").name
+    emit("dma_copy", result=target, inputs={"source": turned},
+         attributes={"oob_mode": mode, "accumulate": None, "transpose": True})  # fmt: skip
+
+
+def _turned(source: TensorView, axes: tuple[int, ...]) -> Any:
+    """Run-time indices, with their axes turned too."""
+    from dataclasses import replace
+
+    return tuple(
+        replace(
+            item,
+            index=replace(
+                item.index,
+                shape=tuple(item.index.shape[axis] for axis in axes),
+                strides=tuple(item.index.strides[axis] for axis in axes),
+            ),
+        )
+        for item in source.indirect
+    )
+
+
+@instruction
+def sendrecv(
+    src: Any, dst: Any, send_to_rank: Any, recv_from_rank: Any, pipe_id: Any,
+    dma_engine: Any = enums.dma_engine.dma,
+) -> None:  # fmt: skip
+    """Two cores of a logical core exchange tiles."""
+    from accelopt.sim.dialects.nki import cores
+
+    source, target = builder.tile(src, "src"), destination(dst, psum=False)
+    if source.dtype != target.dtype or math.prod(source.shape) != math.prod(target.shape):
+        said = f"src {source!r} and dst {target!r} are not alike."
+        fail(KernelValueError("sendrecv", said))
+    cores.exchange(source, target, int(send_to_rank), int(recv_from_rank), pipe_id)
+
+
+@instruction
+def core_barrier(data: Any, cores: Any, engine: Any = enums.engine.gpsimd) -> None:
+    """Two cores of a logical core wait for each other."""
+    from accelopt.sim.dialects.nki import cores as logical
+
+    logical.meet(tuple(int(core) for core in cores))

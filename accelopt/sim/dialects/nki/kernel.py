@@ -1,0 +1,281 @@
+"""nki.jit of the `nki` package: from a Python function to a traced Program.
+
+Loops are traced once where that is the same (`counting`); when anything does not work out so, the
+kernel is traced again with every loop run by Python, and only that verdict counts.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import inspect
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from accelopt.sim import compute, rules, serial, source_text
+from accelopt.sim.dialects.neuronxcc import results
+from accelopt.sim.dialects.neuronxcc.kernel import annotations_of, run_kernel
+from accelopt.sim.dialects.neuronxcc.launch import shape_results, write_back
+from accelopt.sim.dialects.neuronxcc.rewriting import check_annotation
+from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
+from accelopt.sim.dialects.nki import cores, registers
+from accelopt.sim.dialects.nki.conventions import CONVENTIONS
+from accelopt.sim.dialects.nki.formats import element_of
+from accelopt.sim.dialects.nki.language.memories import DEFAULT_TARGET
+from accelopt.sim.dialects.nki.python_loops import BUILTINS, AllLoops
+from accelopt.sim.dialects.nki.shared_addresses import with_shared_bytes
+from accelopt.sim.errors import (
+    KernelError,
+    KernelTypeError,
+    KernelValueError,
+    SourceLine,
+    Unsupported,
+)
+from accelopt.sim.program import Buffer, Program
+from accelopt.sim.rules import operands
+from accelopt.sim.trace import AbstractTensor, HostLaunch, declare_argument, trace
+from accelopt.sim.tracer import NeedsConcrete, Returned, Tracer, active
+
+RESTARTS = 8
+"""How often a trace with symbolic loops starts again before every loop is unrolled."""
+MAX_CORES = 2
+
+
+class Kernel:
+    """A decorated kernel: callable on NumPy arrays, and subscriptable by the number of cores."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        grid: tuple[int, ...] = (),
+        schedule: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self.function: Callable[..., Any] = getattr(function, "func", function)
+        self.grid = grid
+        self.schedule = schedule  # names of instructions, each with that of one it comes after
+        self.target = DEFAULT_TARGET
+        functools.update_wrapper(self, self.function)
+
+    @property
+    def func(self) -> Callable[..., Any]:
+        """The Python function."""
+        return self.function
+
+    def __getitem__(self, grid: Any) -> Kernel:
+        dimensions = grid if isinstance(grid, tuple) else (grid,)
+        return Kernel(self.function, tuple(int(size) for size in dimensions), self.schedule)
+
+    def with_schedule(self, schedule: Iterable[tuple[str, str | Iterable[str]]]) -> Kernel:
+        """The kernel with an order of instructions, by their names: each after one or several others
+        (how-to-scheduling-apis.rst). The simulated core keeps the order of the program; one that
+        contradicts it is refused."""
+        pairs = [
+            (later, earlier)
+            for later, others in schedule
+            for earlier in ([others] if isinstance(others, str) else others)
+        ]
+        return Kernel(self.function, self.grid, (*self.schedule, *pairs))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The kernel's results for NumPy arrays; inside of another kernel, its Python inlined."""
+        if active() is not None:
+            return self.function(*args, **kwargs)
+        if any(isinstance(value, AbstractTensor) for value in (*args, *kwargs.values())):
+            raise HostLaunch(self, args, kwargs)
+        program = serial.transferred(trace_kernel(self, args, kwargs))
+        rules.check(program)
+        given = [leaf for leaf in _leaves([*args, *kwargs.values()]) if _is_array(leaf)]
+        arrays = [np.ascontiguousarray(array) for array in given]
+        outputs = compute.execute(program, arrays)
+        write_back(program, given, outputs)
+        return shape_results(program, outputs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Program:
+        """The Program for these arguments: arrays or AbstractTensors, and plain values."""
+        return trace_kernel(self, args, kwargs)
+
+
+def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+    """Decorates a kernel. `mode` is ignored, `platform_target` refused, as since NKI 0.3."""
+    if "platform_target" in kwargs:
+        mend = "Choose the generation where the kernel is run (accelopt --target)."
+        said = "nki.jit takes no platform_target since NKI 0.3."
+        raise KernelTypeError("platform_target", said, mend)
+    if "mode" in kwargs:
+        warnings.warn("nki.jit ignores mode= since NKI 0.3.", stacklevel=2)
+    if fn is None:
+        return functools.partial(jit, **kwargs)
+    return Kernel(fn)
+
+
+def simulate(kernel: Callable[..., Any]) -> Kernel:
+    """The kernel on the simulated core."""
+    return kernel if isinstance(kernel, Kernel) else Kernel(kernel)
+
+
+def trace_kernel(
+    kernel: Kernel | Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    target: str | None = None,
+    report: Callable[[KernelError], None] | None = None,
+) -> Program:
+    """Traces a kernel for arguments: NumPy arrays or AbstractTensors become tensors in HBM (their
+    contents are never read), everything else is passed on. Raises KernelError, or calls `report`."""
+    wrapped = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
+    function = wrapped.function
+    source_text.restore(function)
+    code = function.__code__
+    shared: dict[str, Any] = {
+        "name": function.__name__,
+        "target": target or wrapped.target,
+        "source": SourceLine(code.co_filename, code.co_firstlineno),
+        "conventions": CONVENTIONS,
+    }
+
+    def record(tracer: Tracer) -> Returned:
+        return _record(tracer, wrapped, args, kwargs or {})
+
+    several = bool(wrapped.grid) and wrapped.grid != (1,)
+    if several or wrapped.schedule:  # cores meet in the middle of loops; names count iterations
+        return with_shared_bytes(trace(record, **shared, report=report, unrolled=AllLoops()))
+    try:
+        program = trace(record, **shared, restarts=RESTARTS)
+        if with_shared_bytes(program) is program:
+            return program
+    except (NeedsConcrete, Exception):  # believed only of loops that run as they are written
+        pass
+    # Also where tiles share bytes: a tile of a loop's body is fresh memory no more, so which product
+    # begins a sum must be known of every iteration.
+    return with_shared_bytes(trace(record, **shared, report=report, unrolled=AllLoops()))
+
+
+def _record(
+    tracer: Tracer, kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Returned:
+    function = kernel.function
+    _check_signature(tracer, function)
+    names = _names(function, args, kwargs)
+    values = [
+        _argument(tracer, name, value)
+        for name, value in zip(names, [*args, *kwargs.values()], strict=True)
+    ]
+    positional, keyword = values[: len(args)], values[len(args) :]
+    named = dict(zip(kwargs, keyword, strict=True))
+    tracer.mutable |= set(tracer.arguments)
+    _check_annotations(function, positional, named)
+    if len(kernel.grid) > 1 or any(not 1 <= size <= MAX_CORES for size in kernel.grid):
+        said = f"kernel{list(kernel.grid)}: a logical core has one or two cores."
+        tracer.refuse(KernelTypeError("launch_grid", said, "Write kernel[2](...)."))
+    cores_of = kernel.grid[0] if kernel.grid else 1
+    tracer.grid_shape = kernel.grid
+
+    def run(core: int) -> Any:
+        tracer.grid = (core,) if kernel.grid else ()
+        tracer.shared_cursor = 0
+        returned = run_kernel(tracer, function, tuple(positional), named, BUILTINS)
+        registers.check_all_closed()
+        return returned
+
+    returned = cores.run(tracer, run, cores_of)
+    if tracer.demanded:
+        return Returned()
+    _check_schedule(tracer, kernel.schedule)
+    _check_results(tracer, returned)
+    return results.collect(tracer, returned, legacy=True, on_chip_allowed=False)
+
+
+def _check_signature(tracer: Tracer, function: Callable[..., Any]) -> None:
+    """The compiler knows no `*` in a kernel's signature (NKI 0.3)."""
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            said = f"{function.__name__}: parameter '{parameter.name}' stands after '*'."
+            tracer.refuse(KernelTypeError("signature", said, "Write it without the '*'."))
+
+
+def _check_annotations(
+    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+) -> None:
+    names = list(inspect.signature(function).parameters)
+    annotations = annotations_of(function)
+    for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
+        if isinstance(value, TensorView) and annotations.get(name) is not None:
+            check_annotation(value, annotations[name], name)
+
+
+def _check_schedule(tracer: Tracer, schedule: tuple[tuple[str, str], ...]) -> None:
+    named = tracer.named
+    for later, earlier in schedule:
+        for name in (later, earlier):
+            if name not in named:
+                said = f"with_schedule: no instruction is named '{name}'."
+                tracer.refuse(KernelValueError("schedule", said, "Pass name= to the instruction."))
+        if named.get(later, 0) < named.get(earlier, 0):
+            what = f"a schedule against the program's order ('{later}' after '{earlier}')"
+            tracer.refuse(Unsupported(what, "Write the instructions in the order that you want."))
+
+
+def _check_results(tracer: Tracer, returned: Any) -> None:
+    """Outputs live in nl.shared_hbm (NKI 0.3)."""
+    for leaf in _leaves(returned):
+        private = isinstance(leaf, TensorView) and leaf.storage.buffer is Buffer.HBM
+        if private and leaf.storage not in tracer.arguments:
+            mend = "Make it with buffer=nl.shared_hbm."
+            tracer.refuse(operands.wrong_memory("return value", repr(leaf), "shared HBM", mend))
+
+
+def _names(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
+    parameters = list(inspect.signature(function).parameters)
+    padded = parameters + [f"argument{n}" for n in range(len(parameters), len(args))]
+    return [*padded[: len(args)], *kwargs]
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, AbstractTensor) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def _is_record(value: Any) -> bool:
+    """True for an instance of a kernel's own class, whose fields may be arrays."""
+    plain = (type, Enum, FunctionType, np.generic, np.dtype)
+    return hasattr(value, "__dict__") and not isinstance(value, plain) and not callable(value)
+
+
+def _argument(tracer: Tracer, name: str, value: Any) -> Any:
+    """Arrays become tensors in HBM, also in sequences, dicts and fields of objects."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return value[()]
+    if _is_array(value):
+        element = element_of(value.dtype)
+        return whole(declare_argument(tracer, name, tuple(value.shape), element))
+    if isinstance(value, (list, tuple)) and not isinstance(value, AbstractTensor):
+        items = [_argument(tracer, f"{name}{n}", item) for n, item in enumerate(value)]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, dict):
+        return {key: _argument(tracer, f"{name}_{key}", item) for key, item in value.items()}
+    if _is_record(value):
+        twin = copy.copy(value)
+        for field, item in vars(value).items():
+            object.__setattr__(twin, field, _argument(tracer, f"{name}_{field}", item))
+        return twin
+    return value
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Everything in nested sequences, dicts and objects, in the order of `_argument`."""
+    if _is_array(value):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return list(itertools.chain.from_iterable(_leaves(item) for item in value))
+    if isinstance(value, dict):
+        return list(itertools.chain.from_iterable(_leaves(item) for item in value.values()))
+    if dataclasses.is_dataclass(value) or _is_record(value):
+        return list(itertools.chain.from_iterable(_leaves(item) for item in vars(value).values()))
+    return [value]

@@ -1,0 +1,121 @@
+"""Memory regions and data types of the `nki` package."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from accelopt.hardware import TARGETS
+from accelopt.sim import dtypes
+from accelopt.sim.dialects.neuronxcc.language.formats import TileLimits
+from accelopt.sim.program import Buffer
+from accelopt.sim.rules import limits
+from accelopt.sim.tracer import active
+
+DEFAULT_TARGET = "trn2"
+"""Of kernels in this dialect: trn1 stays with `neuronxcc.nki` on an older SDK."""
+
+
+class MemoryRegion(Enum):
+    """Where a tensor lives."""
+
+    sbuf = "sbuf"
+    psum = "psum"
+    private_hbm = "private_hbm"
+    shared_hbm = "shared_hbm"
+
+    @property
+    def buffer(self) -> Buffer:
+        """The simulated core's name of it."""
+        return BUFFERS[self]
+
+
+sbuf = MemoryRegion.sbuf
+psum = MemoryRegion.psum
+private_hbm = hbm = MemoryRegion.private_hbm
+shared_hbm = MemoryRegion.shared_hbm
+
+BUFFERS = {
+    sbuf: Buffer.SBUF,
+    psum: Buffer.PSUM,
+    private_hbm: Buffer.HBM,
+    shared_hbm: Buffer.SHARED_HBM,
+}
+REGIONS = {buffer: region for region, buffer in BUFFERS.items()}
+
+
+def is_hbm(buffer: Any) -> bool:
+    """True for either kind of HBM."""
+    return buffer in (private_hbm, shared_hbm)
+
+
+def is_on_chip(buffer: Any) -> bool:
+    """True for SBUF and PSUM."""
+    return buffer in (sbuf, psum)
+
+
+def is_psum(buffer: Any) -> bool:
+    """True for PSUM."""
+    return bool(buffer == psum)
+
+
+def is_sbuf(buffer: Any) -> bool:
+    """True for SBUF."""
+    return bool(buffer == sbuf)
+
+
+float32 = dtypes.FLOAT32
+float16 = dtypes.FLOAT16
+bfloat16 = dtypes.BFLOAT16
+tfloat32 = dtypes.TFLOAT32
+float8_e4m3 = dtypes.FLOAT8_E4M3
+float8_e4m3fn = dtypes.FLOAT8_E4M3FN
+float8_e5m2 = dtypes.FLOAT8_E5M2
+int8, int16, int32 = dtypes.INT8, dtypes.INT16, dtypes.INT32
+uint8, uint16, uint32 = dtypes.UINT8, dtypes.UINT16, dtypes.UINT32
+bool_ = dtypes.BOOL
+float8_e5m2_x4 = dtypes.FLOAT8_E5M2_X4
+float8_e4m3fn_x4 = dtypes.FLOAT8_E4M3FN_X4
+float4_e2m1fn_x4 = dtypes.FLOAT4_E2M1FN_X4
+float8_e8m0fnu = dtypes.FLOAT8_E8M0FNU
+
+
+class _TileSize(TileLimits):
+    """Limits of tiles on the generation that the kernel is traced for."""
+
+    psum_bank_fmax = TileLimits.psum_fmax
+    psum_bank_fmax_bytes = limits.PSUM_BANK_BYTES
+    psum_num_banks = limits.PSUM_BANKS
+
+    @property
+    def sbuf_fmax_bytes(self) -> int:
+        """Bytes of a partition that tiles can take."""
+        tracer = active()
+        return TARGETS[DEFAULT_TARGET if tracer is None else tracer.target].sbuf_usable_bytes
+
+    @property
+    def sbuf_fmax(self) -> int:
+        """The same in float32 elements."""
+        return self.sbuf_fmax_bytes // 4
+
+    @property
+    def total_available_sbuf_size(self) -> int:
+        """The older name of sbuf_fmax_bytes."""
+        return self.sbuf_fmax_bytes
+
+    @property
+    def sbuf_size_bytes(self) -> int:
+        """Of all partitions."""
+        return self.sbuf_fmax_bytes * self.pmax
+
+
+tile_size = _TileSize()
+
+
+class fp32:
+    """Constants of float32."""
+
+    min = float(np.finfo(np.float32).min)
+    max = float(np.finfo(np.float32).max)

@@ -1,0 +1,207 @@
+"""Kernels that schedules offer: called as the original is, faster by prediction, and right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.kernel_function import kernel_function
+from accelopt.kernels.nki.lift.emission.phases import row_axes
+from accelopt.kernels.nki.lift.emission.reading import graph_of
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifted import lifted_kernel, signature
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.kernels.nki.lift.lowering import MARK
+from accelopt.kernels.nki.lift.schedule import Schedule
+from accelopt.kernels.nki.lift.scheduled_kernels import (
+    ScheduledKernel,
+    ScheduledKernels,
+    actions_of,
+    offered,
+)
+from accelopt.kernels.nki.lift.search import NO_ROWS, Refused, commonest
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts
+
+NAIVE = '''
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x, eps, gain: nl.ndarray = None):
+    """Rows of x over their root mean square, four columns of tiles at a time."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        rows = nl.load(x[i * 128 : (i + 1) * 128, :])
+        mean = nl.mean(nl.square(rows), axis=1)
+        scale = nl.rsqrt(nl.add(mean, eps))
+        for j in nl.affine_range(4):
+            part = nl.load(x[i * 128 : (i + 1) * 128, j * 256 : (j + 1) * 256])
+            nl.store(out[i * 128 : (i + 1) * 128, j * 256 : (j + 1) * 256], nl.multiply(part, scale))
+    return out
+'''
+
+RANDOM = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out[0:128, :], nl.add(nl.load(x[0:128, :]), nl.rand((128, 512))))
+    return out
+"""
+
+
+def test_an_offer_is_called_as_the_kernel_and_computes_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "naive.py"
+    path.write_text(NAIVE)
+    given = {"x": ParameterFacts((512, 1024), "float32"), "eps": ParameterFacts(())}
+    found = offered(NAIVE, path, given)
+    assert found.offers, found.refusal
+    offer = found.offers[0]
+    assert f"def kernel({signature(kernel_function(NAIVE))}):" in offer.source
+    assert signature(kernel_function(NAIVE)) == "x, eps, gain=None"
+    assert found.counts["timed"] >= 1
+    assert ScheduledKernels.from_json(found.as_json()) == found
+    account = found.account()
+    assert account["priced"] == found.counts["priced"] > account["timed"] >= 1
+    assert account["fastest"][0]["predicted_ms"] == offer.predicted_ms
+
+    arguments = [TensorArgument((512, 1024), "float32"), 0.5]
+    fast = tmp_path / "fast.py"
+    fast.write_text(offer.source)
+    x = np.random.default_rng(2).standard_normal((512, 1024)).astype(np.float32)
+    (got,) = SimulatedDevice().compile(str(fast), arguments).run([x, 0.5])
+    exact = x / np.sqrt(np.mean(np.float64(x) ** 2, axis=1, keepdims=True) + 0.5)
+    assert np.abs(got - exact).max() < 1e-5
+
+
+def test_a_kernel_by_schedule_has_the_name_that_its_author_gave_it(tmp_path: Path) -> None:
+    source = NAIVE.replace("def kernel(", "def root_mean_square(")
+    path = tmp_path / "naive.py"
+    path.write_text(source)
+    given = {"x": ParameterFacts((512, 1024), "float32"), "eps": ParameterFacts(())}
+    lifted = lifted_kernel(source, path, given)
+    rows = row_axes(graph_of(lifted.algorithm))[0].name
+    assert "def root_mean_square(x, eps, gain=None):" in lifted.lowered(Schedule(rows=rows)).source
+
+
+DIVIDED = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(scores, temperature):
+    out = nl.ndarray(scores.shape, dtype=scores.dtype, buffer=nl.shared_hbm)
+    for r in nl.affine_range(2):
+        tile = nl.load(scores[r * 128 : (r + 1) * 128, :]) / temperature
+        powers = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
+        nl.store(out[r * 128 : (r + 1) * 128, :], powers / nl.sum(powers, axis=1, keepdims=True))
+    return out
+"""
+
+
+def test_what_is_divided_by_an_argument_is_for_every_number(tmp_path: Path) -> None:
+    path, fast = tmp_path / "divided.py", tmp_path / "fast.py"
+    path.write_text(DIVIDED)
+    given = {"scores": ParameterFacts((256, 512), "float32"), "temperature": ParameterFacts(())}
+    lifted = lifted_kernel(DIVIDED, path, given)
+    rows = row_axes(graph_of(lifted.algorithm))[0].name
+    fast.write_text(lifted.lowered(Schedule(rows=rows)).source)
+    x = np.random.default_rng(2).standard_normal((256, 512)).astype(np.float32)
+    for number in (2.5, 0.3):
+        arguments = [TensorArgument((256, 512), "float32"), number]
+        (got,) = SimulatedDevice().compile(str(fast), arguments).run([x, number])
+        powers = np.exp(np.float64(x) / number)
+        assert np.allclose(got, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5, atol=0)
+
+
+def test_a_kernel_by_schedule_is_not_searched_again(tmp_path: Path) -> None:
+    found = offered(
+        f"{MARK}{{}}\n{NAIVE}", tmp_path / "unread.py", {"x": ParameterFacts((512, 1024))}
+    )
+    assert not found.offers
+    assert "by a schedule already" in found.refusal
+
+
+def test_what_cannot_be_lifted_is_refused_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "random.py"
+    path.write_text(RANDOM)
+    found = offered(RANDOM, path, {"x": ParameterFacts((128, 512), "float32")})
+    assert not found.offers
+    assert "random" in found.refusal
+
+
+def test_an_offer_becomes_an_action_that_says_what_it_saves() -> None:
+    data = [{"rows": "m"}, "Write it anew", "source", 1.5, 1_000_000]
+    offer = ScheduledKernel.from_json(data)
+    assert ScheduledKernel.from_json(offer.as_json()) == offer
+    metrics = {"latency": 3.0, "hbm_read_bytes": 2e9, "hbm_write_bytes": 1e6}
+    (action,) = actions_of([offer], metrics)
+    assert action.promise == 0.5
+    assert action.predicted == 1.5
+    assert action.sentence == "Write it anew: 2 GB fewer bytes."
+
+
+def test_lifting_ends_in_time_with_the_line_that_it_was_at(tmp_path: Path) -> None:
+    path = tmp_path / "naive.py"
+    path.write_text(NAIVE)
+    program = SimulatedDevice().compile(str(path), [TensorArgument((512, 1024), "float32"), 0.5])
+    with pytest.raises(NotLifted, match="within the -1 s of lifting") as refusal:
+        lift(program.program, seconds=-1.0)
+    assert refusal.value.source.line > 0
+
+
+@pytest.mark.parametrize(
+    ("time", "said"),
+    [
+        (Refused("[err_x] at kernel.py:7: a tile is too long."), "[err_x] at kernel.py:7: a tile is too long."),
+        (float("inf"), "the reason is not known"),
+    ],
+)  # fmt: skip
+def test_why_the_core_takes_no_kernel_by_schedule_is_said(
+    tmp_path: Path, time: float, said: str
+) -> None:
+    path = tmp_path / "naive.py"
+    path.write_text(NAIVE)
+    given = {"x": ParameterFacts((512, 1024), "float32"), "eps": ParameterFacts(())}
+    found = offered(NAIVE, path, given, times=lambda sources: [time] * len(sources))
+    assert not found.offers and found.refusal.endswith(said)
+    assert "the simulated core takes none of the" in found.refusal
+
+
+WHOLE_SUM = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((1, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    row = nl.sum(nl.load(x), axis=1, keepdims=True)
+    nl.store(out, nl.sum(nl.transpose(row), axis=1, keepdims=True))
+    return out
+"""
+
+
+def test_axes_that_cannot_be_rows_keep_their_reasons() -> None:
+    """What was tried and why it was refused, each reason with its axis; nothing is made up."""
+    assert commonest({}) == NO_ROWS
+    said = commonest(
+        {"with rows along m: x is read backwards": 2, "SBUF": 5}, {"SBUF": "t takes 9 of 8"}
+    )
+    assert said == "t takes 9 of 8; with rows along m: x is read backwards"
+
+
+def test_a_sum_of_everything_has_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "whole.py"
+    path.write_text(WHOLE_SUM)
+    found = offered(WHOLE_SUM, path, {"x": ParameterFacts((128, 512), "float32")})
+    assert not found.offers and "combined" in found.refusal

@@ -1,0 +1,122 @@
+"""Which dialect a kernel is written in, both in one process, and what mixing them is told."""
+
+import numpy as np
+import pytest
+from one_road import execute
+
+from accelopt.sim import rules
+from accelopt.sim.dialects.dialect import (
+    dialect_of,
+    dialect_of_source,
+    imported_dialect,
+    trace_kernel,
+    wrong_dialect,
+)
+from accelopt.sim.errors import KernelError, Unsupported
+from accelopt.sim.kernel_text import load, specs_of
+
+OLD = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.exp(nl.load(a)))
+    return out
+"""
+NEW = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=a)
+    nisa.activation(dst=tile, op=nl.exp, data=tile)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+"""
+A = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
+
+
+def test_both_dialects_run_in_one_process():
+    for text, dialect, target in ((OLD, "neuronxcc", "trn1"), (NEW, "nki", "trn2")):
+        kernel = load(text, f"{dialect}.py").kernel
+        assert dialect_of(kernel) == dialect == dialect_of_source(text)
+        program = trace_kernel(kernel, specs_of([A]))
+        rules.check(program)
+        assert program.target == target
+        (result,) = execute(program, [A])
+        np.testing.assert_allclose(result, np.exp(A), rtol=1e-6)
+
+
+def test_an_undecorated_kernel_is_told_by_the_modules_it_uses():
+    for text, dialect in ((OLD, "neuronxcc"), (NEW, "nki")):
+        kernel = load(text.replace("@nki.jit\n", ""), f"plain_{dialect}.py").kernel
+        assert dialect_of(kernel) == dialect
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("tile = ol.exp(tile)", 13),
+        ("import neuronxcc.nki.language as inner; inner.exp(tile)", 13),
+    ],
+)
+def test_a_kernel_that_mixes_the_dialects_is_told_so_in_one_sentence(line, told):
+    """Migration guide, 0.3 to 0.4: `neuronxcc.nki.*` inside kernels is a compilation error."""
+    text = NEW.replace("import nki\n", "import nki\nimport neuronxcc.nki.language as ol\n")
+    text = text.replace("    nisa.dma_copy(dst=out", f"    {line}\n    nisa.dma_copy(dst=out")
+    kernel = load(text, "mixed.py").kernel
+    with pytest.raises(KernelError, match="mixes the dialects") as refused:
+        trace_kernel(kernel, specs_of([A]))
+    assert refused.value.source.file == "mixed.py"
+    assert "accelopt translate" in refused.value.mend
+    assert refused.value.source.line == told
+
+
+def test_a_file_may_hold_kernels_of_both_dialects():
+    """As files do that are being migrated; annotations of the other `typing` do not count."""
+    text = NEW + "\nimport neuronxcc.nki as old_nki\nimport neuronxcc.nki.language as old_nl\n"
+    text += (
+        OLD.split("language as nl\n")[1]
+        .replace("nki.jit", "old_nki.jit")
+        .replace("nl.", "old_nl.")
+        .replace("def kernel", "def other")
+    )
+    module = load(text, "both.py")
+    assert dialect_of(module.kernel) == "nki"
+    assert dialect_of(module.other) == "neuronxcc"
+
+
+def test_a_text_in_another_dialect_than_asked_for_is_told_by_line_which_and_what_is_wanted():
+    assert imported_dialect("import numpy as np\n") is None and imported_dialect("def (") is None
+    assert not wrong_dialect(NEW, NEW) and not wrong_dialect("x = 1", NEW)
+    said = wrong_dialect(OLD, NEW)
+    assert said.startswith("line 2 imports neuronxcc.nki (Neuron SDK 2.21 to 2.29)")
+    assert "nisa.activation(dst=y" in said and said.count(". ") == 0
+    assert "y = nisa.activation(" in wrong_dialect("from nki import isa as nisa", OLD)
+
+
+def test_collectives_are_refused_by_name_with_what_they_would_take():
+    text = NEW.replace("import nki\n", "import nki\nimport nki.collectives as ncc\n")
+    text = text.replace(
+        "    return out", "    ncc.all_reduce(dsts=[out], srcs=[a])\n    return out"
+    )
+    with pytest.raises(Unsupported, match="all_reduce") as refused:
+        trace_kernel(load(text, "collective.py").kernel, specs_of([A]))
+    assert "a Program for each rank" in refused.value.mend
+
+
+def test_files_of_equal_text_keep_their_own_names():
+    text = OLD.replace("    nl.store(", "    t: typing.tensor[128, 64] = nl.load(a)\n    nl.store(")
+    text = text.replace(
+        "import neuronxcc.nki as nki",
+        "import neuronxcc.nki as nki\nimport neuronxcc.nki.typing as typing",
+    )
+    for file in ("first.py", "second.py"):
+        program = trace_kernel(load(text, file).kernel, specs_of([A]))
+        assert {node.source.file for _, node in program.walk()} == {file}
