@@ -227,8 +227,8 @@ def _error(tensor: Tensor, writer: tuple[int, _Use], user: tuple[int, _Use]) -> 
     (core, write), (other, use) = writer, user
     where, does = use.instruction.source, "overwrites" if use.value else "reads"
     said = (
-        f"core {other} {does} elements of '{tensor.name}' that core {core} writes at "
+        f"core {other} {does} elements of the tensor of {tensor.source} that core {core} writes at "
         f"{write.instruction.source}, and no barrier stands between."
     )
-    mend = f"Let both cores call nisa.core_barrier({tensor.name}, cores=(0, 1)) between them."
+    mend = "Let both cores call nisa.core_barrier(that tensor, cores=(0, 1)) between them."
     return KernelValueError("core_race", said, mend, where)
