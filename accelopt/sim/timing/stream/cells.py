@@ -14,7 +14,15 @@ import numpy as np
 from accelopt.sim.program import Tensor
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.stream import Stream, Unit
-from accelopt.sim.timing.stream.touches import Cells, PlainSpread, Spread, Touches, Use, touches
+from accelopt.sim.timing.stream.touches import (
+    Cells,
+    PlainSpread,
+    Side,
+    Spread,
+    Touches,
+    Use,
+    touches,
+)
 
 CELLS_PER_ACCESS = 8
 """Tiles are cut no finer than lets an access cover this many cells on average."""
@@ -256,6 +264,7 @@ def _order(result: Stream, found: Touches) -> None:
     result.kind = np.repeat(np.arange(sizes.size), sizes)[order].tolist()
     result.row = (np.arange(starts.size) - starts)[order].tolist()
     at = order.tolist()
+    result.read_cells = [_counted(found.reads, owner) for owner in range(sizes.size)]
     for side, target in ((found.reads, result.reads), (found.writes, result.writes)):
         collected: list[Cells] = []
         for owner, cells in enumerate(side.cells):
@@ -269,3 +278,11 @@ def _order(result: Stream, found: Touches) -> None:
             else:
                 collected += [[] for _ in range(sizes[owner])]
         target += [collected[number] for number in at]
+
+
+def _counted(side: Side, owner: int) -> tuple[tuple[int, int], ...]:
+    """Which accesses of an operation have cells, and how many."""
+    touched, parts = side.touched[owner], side.rows.get(owner)
+    if parts is None:
+        return tuple((at, len(side.cells[owner])) for at in touched)
+    return tuple((at, len(part[0])) for at, part in zip(touched, parts, strict=True))
