@@ -99,3 +99,53 @@ def scattered_evictions(x, by_rows):
             part = made[q * 32 + p, f] if by_rows else made[p, q * 128 + f]
             nl.store(out[i, q], part)
     return out
+
+
+def sums_of_indices(x, count):
+    """Windows that begin at i + j: most pairs of two loops make one that another has made."""
+    out = nl.ndarray((count, count, 128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    p, f = nl.arange(128)[:, None], nl.arange(WIDTH)[None, :]
+    for i in nl.affine_range(count):
+        for j in nl.affine_range(count):
+            raised = nisa.activation(np.exp, tile[p, i + j + f])
+            nl.store(out[i, j], nisa.tensor_reduce(np.add, raised, axis=1))
+    return out
+
+
+def mostly_unread(x, count):
+    """So many results beside each other, each of two activations, of which the first alone is
+    stored."""
+    out = nl.ndarray((128, WIDTH), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    made = nl.ndarray((nl.par_dim(128), WIDTH * count), dtype=x.dtype, buffer=nl.sbuf)
+    p, f = nl.arange(128)[:, None], nl.arange(WIDTH)[None, :]
+    for k in nl.affine_range(count):
+        raised = nisa.activation(np.exp, tile[p, k + f])
+        made[p, k * WIDTH + f] = nisa.activation(np.tanh, raised)
+    nl.store(out, made[0:128, 0:WIDTH])
+    return out
+
+
+def overwritten_scratch(x, count):
+    """One place in HBM is written and read again, by other numbers each time; a column of a tile
+    changes each time the tile is read."""
+    out = nl.ndarray((count, 2, 128, WIDTH), dtype=x.dtype, buffer=nl.shared_hbm)
+    scratch = nl.ndarray((128, WIDTH), dtype=x.dtype, buffer=nl.hbm)
+    tile = nl.load(x)
+    for k in nl.static_range(count):
+        nl.store(scratch, nisa.tensor_scalar(tile[0:128, k : k + WIDTH], np.multiply, 2.0))
+        nl.store(out[k, 0], nisa.activation(np.exp, nl.load(scratch)))
+        tile[0:128, k : k + 1] = nisa.tensor_scalar(tile[0:128, k : k + 1], np.multiply, 2.0)
+        nl.store(out[k, 1], nisa.activation(np.exp, tile[0:128, 0:WIDTH]))
+    return out
+
+
+def scale_and_bias(x):
+    """The same column as the scale and as the bias of the same function."""
+    out = nl.ndarray((2, 128, WIDTH), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, column = nl.load(x), nl.load(x[0:128, 0:1])
+    data = tile[0:128, 0:WIDTH]
+    nl.store(out[0], nisa.activation(np.exp, data, scale=column))
+    nl.store(out[1], nisa.activation(np.exp, data, bias=column))
+    return out

@@ -10,10 +10,14 @@ import pytest
 from distinct_work import (
     biased,
     looped_windows,
+    mostly_unread,
+    overwritten_scratch,
     partial_rows,
+    scale_and_bias,
     scattered_evictions,
     scheduled_windows,
     shifted_products,
+    sums_of_indices,
     windows,
 )
 from hypothesis import given, settings
@@ -79,6 +83,23 @@ def test_transposes_that_go_to_other_partitions_leave_psum_one_by_one():
     beside, below = (timed(scattered_evictions, (128, 2048), rows) for rows in (False, True))
     assert _count(beside, "copy") == 64 // 4
     assert _count(below, "copy") == 64
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+@pytest.mark.parametrize(
+    ("kernel", "shape", "more", "activations"),
+    [
+        (overwritten_scratch, TILE, (8,), 16),  # versions
+        (scale_and_bias, TILE, (), 2),  # operands by their names
+        (sums_of_indices, TILE, (12,), 23),  # the same windows, still done once
+        (mostly_unread, TILE, (80,), 2),  # what is not read, still not done
+    ],
+)
+def test_what_differs_is_done_and_what_does_not_is_done_once(
+    kernel, shape, more, activations, target
+):
+    """None is refused as impossible either: the least time leaves out what the compiler may."""
+    assert _count(timed(kernel, shape, *more, target=target), "activation") == activations
 
 
 class TestLeast:

@@ -39,6 +39,9 @@ MOVES_ONLY = frozenset(
 )
 """What computes nothing, or is counted by itself."""
 
+MAX_SPANS = 1 << 10
+"""Of a tile that is read in more places than this all of it counts as read."""
+
 MAX_ITERATIONS = 1 << 14
 """Masked transfers of more iterations are left out of the count of bytes."""
 
@@ -172,20 +175,19 @@ def _accesses(instruction: Instruction) -> list[Access]:
 def _needed(program: Program) -> Iterator[_Work]:
     """What a result may depend on, each thing once that is written several times."""
     everything = list(program.walk())
-    live = {tensor for tensor in program.results if tensor is not None}
+    wanted = _Wanted(program)
     grows = True
     while grows:
-        before = len(live)
+        before = wanted.size
         for _, instruction in reversed(everything):
-            if not instruction.outputs or any(
-                access.tensor in live for access in instruction.outputs.values()
-            ):
-                live.update(access.tensor for access in _accesses(instruction))
-        grows = len(live) > before
+            part = wanted.part(instruction)
+            if part:
+                wanted.add(_accesses(instruction), part)
+        grows = wanted.size > before
     needed = [
         (loops, instruction)
         for loops, instruction in everything
-        if any(access.tensor in live for access in instruction.outputs.values())
+        if instruction.outputs and wanted.part(instruction)
     ]
     varies = _varying(needed)
     for loops, instruction in _once(needed):
@@ -193,7 +195,82 @@ def _needed(program: Program) -> Iterator[_Work]:
             *(varies.get(access.tensor, ()) for access in _accesses(instruction))
         )
         trips = [loop.variable.trips for loop in loops if loop.variable in moving]
-        yield _Work(instruction, loops, math.prod(trips))
+        iterations = math.ceil(math.prod(trips) * wanted.part(instruction))
+        yield _Work(instruction, loops, iterations)
+
+
+class _Wanted:
+    """What a result may depend on: tensors, and of tiles of which only columns are read, those; and
+    at most in which part of the iterations that write it."""
+
+    def __init__(self, program: Program) -> None:
+        self.parts = {tensor: 1.0 for tensor in program.results if tensor is not None}
+        self.columns: dict[Tensor, np.ndarray] = {}  # bool, by element of a row, where not all
+        self.spans: dict[int, tuple[np.ndarray, int] | None] = {}
+
+    @property
+    def size(self) -> tuple[int, int, float]:
+        """Grows with what is wanted."""
+        columns = sum(int(found.sum()) for found in self.columns.values())
+        return len(self.parts) - len(self.columns), columns, sum(self.parts.values())
+
+    def part(self, instruction: Instruction) -> float:
+        """The part of an instruction's iterations whose work is wanted, at most."""
+        if not instruction.outputs:
+            return 1.0
+        return max(map(self._part, instruction.outputs.values()))
+
+    def _part(self, access: Access) -> float:
+        columns = self.columns.get(access.tensor)
+        whole = self.parts.get(access.tensor, 0.0)
+        span = None if columns is None else self._span(access)
+        if columns is None or span is None:
+            return whole
+        starts, length = span
+        return whole * sum(bool(columns[at : at + length].any()) for at in starts) / len(starts)
+
+    def add(self, accesses: list[Access], part: float) -> None:
+        """Wants all that some accesses read, in a part of their iterations."""
+        for access in accesses:
+            tensor = access.tensor
+            known = tensor in self.parts
+            self.parts[tensor] = max(self.parts.get(tensor, 0.0), part)
+            if known and tensor not in self.columns:
+                continue
+            span = self._span(access)
+            if span is None:
+                self.columns.pop(tensor, None)
+                continue
+            row = math.prod(tensor.tile_shape[1:])
+            columns = self.columns.setdefault(tensor, np.zeros(row, bool))
+            for at in span[0]:
+                columns[at : at + span[1]] = True
+
+    def _span(self, access: Access) -> tuple[np.ndarray, int] | None:
+        """Where in its row an access begins, in all iterations, and how long it is; None where that
+        is not known, or everything."""
+        if id(access) not in self.spans:
+            self.spans[id(access)] = _span(access)
+        return self.spans[id(access)]
+
+
+def _span(access: Access) -> tuple[np.ndarray, int] | None:
+    tensor = access.tensor
+    row = math.prod(tensor.tile_shape[1:])
+    pairs = list(zip(access.shape[1:], access.strides[1:], strict=True))
+    length = 1 + sum((n - 1) * abs(stride) for n, stride in pairs)
+    variables = sorted(access.offset.loop_variables, key=lambda v: v.id)
+    if (
+        not tensor.buffer.on_chip
+        or access.indirect
+        or access.dtype != tensor.dtype
+        or length >= row
+        or math.prod(variable.trips for variable in variables) > MAX_SPANS
+    ):
+        return None
+    low = sum((n - 1) * min(stride, 0) for n, stride in pairs)
+    starts = np.unique((access.offset.evaluate_many(_grid(variables)) + low) % row)
+    return None if int(starts[-1]) + length > row else (starts, length)
 
 
 NestedInstructions = list[tuple[tuple[Loop, ...], Instruction]]
