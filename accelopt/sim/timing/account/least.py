@@ -281,7 +281,8 @@ def _own_variables(instruction: Instruction) -> frozenset[LoopVariable]:
     those that appear in a division or a remainder, where a mask decides, or where two make the same
     addresses."""
     stored = (a for a in instruction.outputs.values() if not a.tensor.buffer.on_chip)
-    return frozenset().union(*map(_tell_apart, (*_accesses(instruction), *stored)))
+    moving = [a for a in (*_accesses(instruction), *stored) if a.offset.terms or a.block]
+    return frozenset().union(*map(_tell_apart, moving)) if moving else frozenset()
 
 
 def _tell_apart(access: Access) -> set[LoopVariable]:
