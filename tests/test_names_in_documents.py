@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = [str(file.relative_to(ROOT)) for file in ROOT.glob("*/**/*.py") if ".venv" not in file.parts]
+FILES = [
+    str(file.relative_to(ROOT)) for file in ROOT.glob("*/**/*.py") if ".venv" not in file.parts
+]
 NAMED = re.compile(r"`(?:accelopt/)?([\w/]+(?:\.py|/))(?::\w+)?`")
 
 

@@ -8,10 +8,11 @@ from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices import KernelFailure
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice, tensors_of
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.report.rule_check import stopped
 from accelopt.sim import timing
+from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import KernelError
 
 
@@ -34,6 +35,7 @@ def simulate(
     try:
         arguments = [argument_of(value) for value in inputs]
         program = device.compile(str(kernel), arguments, seconds=seconds).program
+        program = counted(program, tensors_of(inputs))
         return timing.profile(program, core or TARGETS[target], compiler)
     except KernelFailure as failure:
         raise ConfigError(as_given(f"{kernel}: {stopped(failure)}", kernel)) from failure

@@ -184,7 +184,9 @@ class _Run:
 
     def executable(self, stack: ExitStack) -> CompiledKernel:
         """The compiled kernel, closed with `stack`."""
-        executable = self._compiled(self._arguments(self._trial(self.names[0])), stack)
+        first = self._trial(self.names[0])
+        executable = self._compiled(self._arguments(first), stack)
+        executable.time_on(lambda: self.reference.kernel_inputs(first.inputs))
         self.isolation = executable.isolation
         return executable
 

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from accelopt.sim import dtypes
+from accelopt.sim.affine import LoopVariable
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.compute.analysis.constants import Constants
 from accelopt.sim.compute.analysis.forwarding import forward_copies
@@ -153,6 +154,7 @@ class Executable:
         self._threads = 1 if taken else threads or available_threads()
         self._pool: ThreadPoolExecutor | None = None
         self._lock = Lock()
+        self.trips: dict[LoopVariable, list[int]] = {}  # of loops of the device, entry by entry
         with collector_paused():
             self._compile_program(program, least_work)
 
@@ -208,6 +210,7 @@ class Executable:
         slot, registers, positions = lane.slots[loop.variable], lane.registers, lane.positions
         at = len(self._fresh.get(loop, ()))
         before, holds, after = steps[:at], steps[at], steps[at + 1 :]
+        trips = self.trips.setdefault(loop.variable, [])
 
         def run() -> None:
             registers[slot] = positions[slot] = 0
@@ -215,6 +218,7 @@ class Executable:
                 for step in before:
                     step()
                 if not holds():  # type: ignore[func-returns-value]
+                    trips.append(positions[slot])
                     return
                 for step in after:
                     step()
@@ -256,6 +260,8 @@ class Executable:
     def run(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray | None, ...]:
         """The results for arrays in the order of the program's arguments."""
         with self._lock, blas.threads(1), np.errstate(all="ignore"):
+            for counted in self.trips.values():
+                counted.clear()
             return self._run(arrays)
 
     def _run(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray | None, ...]:

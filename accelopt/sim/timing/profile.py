@@ -9,6 +9,7 @@ from functools import cached_property
 
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.sim.collector import collector_paused
+from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.program import Program
 from accelopt.sim.timing.account import counters, explanation
@@ -167,8 +168,10 @@ def profile(
 ) -> KernelProfile:
     """Predicted latency and counters of a kernel on a NeuronCore generation (default: the one that
     the Program was traced for). Raises KernelError for a kernel whose directly allocated tiles
-    destroy each other, and for a prediction that the machine's peaks rule out."""
+    destroy each other, for a prediction that the machine's peaks rule out, and for loops of the device
+    whose iterations depend on the inputs (`compute.trips.counted` takes them)."""
     spec = spec or TARGETS[program.target]
+    program = counted(program)
     with collector_paused():
         found = _profile(program, spec, compiler or Compiler(bounds=bounds_of(spec.name)))
     if found.latency_ms < found.least_ms:
@@ -187,6 +190,7 @@ def latencies(
     """Predicted latencies, in ms, on cores that differ in constants of time and in nothing else: a
     kernel that does not spill is compiled once, for the first of them."""
     compiler = compiler or Compiler(bounds=bounds_of(specs[0].name))
+    program = counted(program)
     with collector_paused():
         at = _compiled(program, specs[0], compiler)
         if at.spills:

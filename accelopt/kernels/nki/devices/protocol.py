@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -93,6 +93,9 @@ class CompiledKernel(Protocol):
     ) -> bool:
         """Whether compiling the kernel once more, under conditions that `again` numbers, gives the
         same program; True where the device cannot tell."""
+
+    def time_on(self, arguments: Callable[[], Sequence[object]]) -> None:
+        """Says how to make the arguments whose values count where the time depends on them."""
 
     def measure(self, timings: Timings) -> TimedRuns:
         """Time the kernel."""

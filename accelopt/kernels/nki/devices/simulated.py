@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,11 +32,8 @@ from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
 from accelopt.sandbox import ChildOutcome, Ending, Limits, Policy, Start, run, spawn
 from accelopt.sim import compute, coverage, dtypes, rules, serial, timing
 from accelopt.sim.compute.executor import Order
-from accelopt.sim.errors import (
-    NOWHERE,
-    KernelError,
-    SourceLine,
-)
+from accelopt.sim.compute.trips import counted
+from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.independence import dependences
 from accelopt.sim.program import Instruction, Program
 from accelopt.time_limits import START_SECONDS, TRACE_SECONDS
@@ -314,6 +311,15 @@ class SimulatedExecutable:
         self.device = device
         self.data = data
         self.core = device.core if device else TARGETS[program.target]
+        self._inputs: list[np.ndarray] | None = None
+
+    def time_on(self, arguments: Callable[[], Sequence[object]]) -> None:
+        """Takes how often loops of the device run from these arguments, if there are such loops."""
+        if any(instruction.opcode == "while" for _, instruction in self.program.walk()):
+            self._inputs = tensors_of(arguments())
+
+    def _profile(self) -> timing.KernelProfile:
+        return timing.profile(counted(self.program, self._inputs), self.core)
 
     def is_made_again(
         self, kernel_path: str, arguments: Sequence[KernelArgument], again: int
@@ -372,7 +378,7 @@ class SimulatedExecutable:
     def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
         """Execute the Program on the arrays among the arguments. With `shuffle`, the iterations of
         every affine loop and the programs of a launch run in an order drawn from it."""
-        tensors = [array for array in arrays if isinstance(array, np.ndarray) and array.ndim]
+        tensors = tensors_of(arrays)
         try:
             with np.errstate(all="ignore"):
                 order: Order = "program" if shuffle is None else "shuffled"
@@ -400,7 +406,7 @@ class SimulatedExecutable:
     def measure(self, timings: Timings = Timings()) -> TimedRuns:  # noqa: B008  (immutable)
         """The predicted latency; it does not vary, so one run stands for all."""
         try:
-            profile = timing.profile(self.program, self.core)
+            profile = self._profile()
         except KernelError as error:
             raise KernelFailure(Status.BENCHMARK_ERROR, str(error)) from error
         except Exception as error:
@@ -415,13 +421,18 @@ class SimulatedExecutable:
     def choices(self) -> Mapping[str, float]:
         """The latency by every other outcome of what the compiler decides, of a kernel of no more
         than `timing.MOST_ASKED` instructions."""
-        found = timing.profile(self.program, self.core)
+        found = self._profile()
         if len(found.run.stream) > timing.MOST_ASKED:
             return {}
         return {one.question: one.latency_ms for one in timing.interval(found).scenarios}
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def tensors_of(arrays: Sequence[object]) -> list[np.ndarray]:
+    """Those of a kernel's arguments that a Program has as tensors."""
+    return [array for array in arrays if isinstance(array, np.ndarray) and array.ndim]
 
 
 def _attribute_formats(instruction: Instruction) -> Iterator[tuple[np.dtype, str]]:

@@ -28,8 +28,8 @@ from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current
 
 ASSUMED_TRIPS = 2
-"""How often a loop of the device runs as far as everything knows that does not execute it: more than
-once, so that what one iteration leaves to the next is seen."""
+"""How often a loop of the device runs for the rules, which do not execute it: more than once, so that
+what one iteration leaves to the next is seen. The time asks `compute.trips`."""
 
 
 class VirtualRegister:

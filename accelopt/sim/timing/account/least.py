@@ -8,7 +8,9 @@ at the most that the machine can do. A prediction below it is a fault of the pre
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -16,18 +18,39 @@ import numpy as np
 from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
-from accelopt.sim.instruction_set import mask_shape
-from accelopt.sim.program import Instruction, Loop, Program, Tensor
-from accelopt.sim.timing.machine.pricing import slow_operands
+from accelopt.sim.instruction_set import OPCODES, mask_shape
+from accelopt.sim.program import Engine, Instruction, Loop, Program, Tensor
+from accelopt.sim.timing.machine.pricing import SIXTEEN_BIT, slow_operands
 from accelopt.sim.timing.stream.extents import masked_extent
 
 MOVES_ONLY = frozenset(
-    {"dma_copy", "copy", "memset", "transpose", "matmul", "iota", "print", "while"}
+    {
+        "dma_copy",
+        "copy",
+        "memset",
+        "transpose",
+        "matmul",
+        "iota",
+        "local_gather",
+        "print",
+        "quantize_mx",
+        "while",
+    }
 )
 """What computes nothing, or is counted by itself."""
 
+MAX_SPANS = 1 << 10
+"""Of a tile that is read in more places than this all of it counts as read."""
+
 MAX_ITERATIONS = 1 << 14
 """Masked transfers of more iterations are left out of the count of bytes."""
+
+
+class Lanes(NamedTuple):
+    """Who may do some work element by element, and at what rate at most."""
+
+    engines: frozenset[Engine]
+    narrow: bool  # all operands and results have 16 bits or fewer
 
 
 class Least(NamedTuple):
@@ -38,22 +61,40 @@ class Least(NamedTuple):
     copied_bytes: int  # of those, what an argument holds already
     fp32_flops: int  # of matrix products
     narrow_flops: int
-    columns: int  # elements a partition that instructions other than copies work on
+    # Elements a partition that instructions other than copies work on, by who may.
+    columns: tuple[tuple[Lanes, int], ...]
 
     def ms(self, spec: Hardware) -> float:
         """The time of the slowest part, with every other hidden behind it."""
         slow = spec.fp32_matmul_passes * spec.fp32_matmul_cycles_per_row
         products = self.fp32_flops * slow + self.narrow_flops * spec.matmul_cycles_per_row
         tensor = products / spec.peak_bf16_flops_per_ns
-        lanes = (
-            spec.vector_ghz * spec.fastest_vector_mode / spec.vector_cycles_per_element
-            + spec.scalar_ghz / spec.scalar_cycles_per_element
-            + spec.gpsimd_ghz / spec.gpsimd_cycles_per_element
-        )
         hbm = self.read_bytes + self.write_bytes
         once = min(self.copied_bytes, self.read_bytes)  # from HBM to HBM, in one transfer
         moved = max(hbm / spec.hbm_bytes_per_ns, (hbm - once) / spec.dma_peak_bytes_per_ns)
-        return max(moved, tensor, self.columns / lanes) * 1e-6
+        return max(moved, tensor, self._elements_ns(spec)) * 1e-6
+
+    def _elements_ns(self, spec: Hardware) -> float:
+        """The time of the busiest engines: for each set of them, what nobody else may do, shared
+        out among them as well as can be. An element is worth most where it takes the smallest
+        part of an engine's time, so no way of sharing takes less."""
+        rates = {
+            Engine.VECTOR: spec.vector_ghz / spec.vector_cycles_per_element,
+            Engine.SCALAR: spec.scalar_ghz / spec.scalar_cycles_per_element,
+            Engine.GPSIMD: spec.gpsimd_ghz / spec.gpsimd_cycles_per_element,
+        }
+        mode = max(spec.fastest_vector_mode, 2)  # of 16 bits; sums have it on every generation
+        longest = 0.0
+        for count in range(1, len(rates) + 1):
+            for engines in map(frozenset, combinations(rates, count)):
+                together = sum(rates[engine] for engine in engines)
+                ns = sum(
+                    elements / (mode if lanes.narrow and Engine.VECTOR in lanes.engines else 1)
+                    for lanes, elements in self.columns
+                    if lanes.engines <= engines
+                )
+                longest = max(longest, ns / together)
+        return longest
 
 
 class _Work(NamedTuple):
@@ -69,7 +110,7 @@ def least(program: Program) -> Least:
     works = list(_needed(program))
     read, written, copied = _moved(works, program)
     flops = {True: 0, False: 0}
-    columns = 0
+    columns: Counter[Lanes] = Counter()
     for work in works:
         instruction = work.instruction
         if instruction.opcode == "matmul":
@@ -78,8 +119,20 @@ def least(program: Program) -> Least:
             if not (instruction.attributes.get("is_transpose") or _is_masked(instruction)):
                 flops[slow_operands((stationary, moving))] += 2 * product * work.iterations
         elif instruction.opcode not in MOVES_ONLY and instruction.outputs:
-            columns += _columns(work)
-    return Least(read, written, copied, flops[True], flops[False], columns)
+            columns[_lanes(instruction)] += _columns(work)
+    return Least(read, written, copied, flops[True], flops[False], tuple(columns.items()))
+
+
+def _lanes(instruction: Instruction) -> Lanes:
+    """Who may do an instruction: whom it names, else all that the table and the compiler allow."""
+    engines = {instruction.engine}
+    if instruction.engine is Engine.UNASSIGNED:
+        engines = {*OPCODES[instruction.opcode].engines, Engine.VECTOR}
+        if instruction.opcode == "tensor_tensor":  # by a column, as a scale or a bias
+            engines.add(Engine.SCALAR)
+    accesses = (*instruction.inputs.values(), *instruction.outputs.values())
+    narrow = all(access.dtype.itemsize <= SIXTEEN_BIT for access in accesses)
+    return Lanes(frozenset(engines), narrow)
 
 
 def _is_masked(instruction: Instruction) -> bool:
@@ -92,7 +145,8 @@ def _columns(work: _Work) -> int:
     """Elements a partition of all iterations."""
     instruction = work.instruction
     if not instruction.mask.constraints:
-        return instruction.result.free_elements * work.iterations
+        accesses = (*instruction.inputs.values(), *instruction.outputs.values())
+        return max(access.free_elements for access in accesses) * work.iterations
     variables = [loop.variable for loop in work.loops]
     total = math.prod(variable.trips for variable in variables)
     if total != work.iterations or total > MAX_ITERATIONS:
@@ -121,20 +175,19 @@ def _accesses(instruction: Instruction) -> list[Access]:
 def _needed(program: Program) -> Iterator[_Work]:
     """What a result may depend on, each thing once that is written several times."""
     everything = list(program.walk())
-    live = {tensor for tensor in program.results if tensor is not None}
+    wanted = _Wanted(program)
     grows = True
     while grows:
-        before = len(live)
+        before = wanted.size
         for _, instruction in reversed(everything):
-            if not instruction.outputs or any(
-                access.tensor in live for access in instruction.outputs.values()
-            ):
-                live.update(access.tensor for access in _accesses(instruction))
-        grows = len(live) > before
+            part = wanted.part(instruction)
+            if part:
+                wanted.add(_accesses(instruction), part)
+        grows = wanted.size > before
     needed = [
         (loops, instruction)
         for loops, instruction in everything
-        if any(access.tensor in live for access in instruction.outputs.values())
+        if instruction.outputs and wanted.part(instruction)
     ]
     varies = _varying(needed)
     for loops, instruction in _once(needed):
@@ -142,19 +195,106 @@ def _needed(program: Program) -> Iterator[_Work]:
             *(varies.get(access.tensor, ()) for access in _accesses(instruction))
         )
         trips = [loop.variable.trips for loop in loops if loop.variable in moving]
-        yield _Work(instruction, loops, math.prod(trips))
+        iterations = math.ceil(math.prod(trips) * wanted.part(instruction))
+        yield _Work(instruction, loops, iterations)
+
+
+class _Wanted:
+    """What a result may depend on: tensors, and of tiles of which only columns are read, those; and
+    at most in which part of the iterations that write it."""
+
+    def __init__(self, program: Program) -> None:
+        self.parts = {tensor: 1.0 for tensor in program.results if tensor is not None}
+        self.columns: dict[Tensor, np.ndarray] = {}  # bool, by element of a row, where not all
+        self.spans: dict[int, tuple[np.ndarray, int] | None] = {}
+
+    @property
+    def size(self) -> tuple[int, int, float]:
+        """Grows with what is wanted."""
+        columns = sum(int(found.sum()) for found in self.columns.values())
+        return len(self.parts) - len(self.columns), columns, sum(self.parts.values())
+
+    def part(self, instruction: Instruction) -> float:
+        """The part of an instruction's iterations whose work is wanted, at most."""
+        if not instruction.outputs:
+            return 1.0
+        return max(map(self._part, instruction.outputs.values()))
+
+    def _part(self, access: Access) -> float:
+        columns = self.columns.get(access.tensor)
+        whole = self.parts.get(access.tensor, 0.0)
+        span = None if columns is None else self._span(access)
+        if columns is None or span is None:
+            return whole
+        starts, length = span
+        return whole * sum(bool(columns[at : at + length].any()) for at in starts) / len(starts)
+
+    def add(self, accesses: list[Access], part: float) -> None:
+        """Wants all that some accesses read, in a part of their iterations."""
+        for access in accesses:
+            tensor = access.tensor
+            known = tensor in self.parts
+            self.parts[tensor] = max(self.parts.get(tensor, 0.0), part)
+            if known and tensor not in self.columns:
+                continue
+            span = self._span(access)
+            if span is None:
+                self.columns.pop(tensor, None)
+                continue
+            row = math.prod(tensor.tile_shape[1:])
+            columns = self.columns.setdefault(tensor, np.zeros(row, bool))
+            for at in span[0]:
+                columns[at : at + span[1]] = True
+
+    def _span(self, access: Access) -> tuple[np.ndarray, int] | None:
+        """Where in its row an access begins, in all iterations, and how long it is; None where that
+        is not known, or everything."""
+        if id(access) not in self.spans:
+            self.spans[id(access)] = _span(access)
+        return self.spans[id(access)]
+
+
+def _span(access: Access) -> tuple[np.ndarray, int] | None:
+    tensor = access.tensor
+    row = math.prod(tensor.tile_shape[1:])
+    pairs = list(zip(access.shape[1:], access.strides[1:], strict=True))
+    length = 1 + sum((n - 1) * abs(stride) for n, stride in pairs)
+    variables = sorted(access.offset.loop_variables, key=lambda v: v.id)
+    if (
+        not tensor.buffer.on_chip
+        or access.indirect
+        or access.dtype != tensor.dtype
+        or length >= row
+        or math.prod(variable.trips for variable in variables) > MAX_SPANS
+    ):
+        return None
+    low = sum((n - 1) * min(stride, 0) for n, stride in pairs)
+    starts = np.unique((access.offset.evaluate_many(_grid(variables)) + low) % row)
+    return None if int(starts[-1]) + length > row else (starts, length)
 
 
 NestedInstructions = list[tuple[tuple[Loop, ...], Instruction]]
 
 
 def _own_variables(instruction: Instruction) -> frozenset[LoopVariable]:
-    """The loops on which its addresses and conditions depend."""
-    accesses = (*_accesses(instruction), *instruction.outputs.values())
-    return frozenset().union(
-        *(access.loop_variables for access in accesses),
-        *(constraint.loop_variables for constraint in instruction.mask.constraints),
-    )
+    """The loops in each of whose iterations it reads or stores something else, for certain: not
+    those that appear in a division or a remainder, where a mask decides, or where two make the same
+    addresses."""
+    stored = (a for a in instruction.outputs.values() if not a.tensor.buffer.on_chip)
+    moving = [a for a in (*_accesses(instruction), *stored) if a.offset.terms or a.block]
+    return frozenset().union(*map(_tell_apart, moving)) if moving else frozenset()
+
+
+def _tell_apart(access: Access) -> set[LoopVariable]:
+    """The loops that lead to other elements each time, whatever the others do."""
+    found = {v for index in access.block for v in index.loop_variables if index.coefficient(v)}
+    reach = 0
+    steps = {v: abs(access.offset.coefficient(v) * v.step) for v in access.offset.loop_variables}
+    for loop, step in sorted(steps.items(), key=lambda item: item[1]):
+        if step > reach:
+            found.add(loop)
+            reach += step * (loop.trips - 1)
+    return found
 
 
 def _varying(needed: NestedInstructions) -> dict[Tensor, set[LoopVariable]]:

@@ -21,6 +21,7 @@ from accelopt.sim.timing.machine.pricing import is_transpose
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.operation import Decision, Operation, Queue
 from accelopt.sim.timing.stream.stream import Stream
+from accelopt.sim.timing.stream.touches import row_elements
 
 READERS = frozenset({"activation", "tensor_scalar", "tensor_tensor"})
 
@@ -51,10 +52,15 @@ def merge_evictions(stream: Stream, spec: Hardware, decisions: list[Decision]) -
     entries: list[_Entry] = []
     wide: dict[tuple[int, int], int] = {}
     merged: dict[int, int] = {}
+    places = {
+        kind: _places(stream.instances[kind])
+        for eviction in found.values()
+        for kind in eviction.kinds
+    }
     for eviction, members in _groups(stream, found):
         kinds = eviction.kinds if eviction else ()
         copies = [[entry for entry in members if entry.kind == kind] for kind in kinds]
-        if not copies or len(copies[0]) < 2:
+        if not copies or len(copies[0]) < 2 or not all(_in_one(group, places) for group in copies):
             entries += members
             continue
         wider = [entry for group in copies for entry in group]
@@ -122,6 +128,33 @@ def _follow(access: Access, loop: Loop, elements: int) -> bool:
     """True when an access takes so many elements, and the next iteration's come right after."""
     step = access.offset.coefficient(loop.variable) * loop.variable.step
     return access.free_elements == step == elements
+
+
+_Places = list[tuple[np.ndarray, np.ndarray]]
+"""Of each access of an operation: the partition and the element in it, (n,) each."""
+
+
+def _places(item: Instances) -> _Places:
+    """Where the accesses on the chip begin."""
+    found: _Places = []
+    for access in (*item.operation.reads, *item.operation.writes):
+        if access.tensor.buffer.on_chip:
+            offset = np.broadcast_to(access.offset.evaluate_many(item.values), item.positions.shape)
+            partition, column = np.divmod(offset, row_elements(access))
+            found.append((partition, column))
+    return found
+
+
+def _in_one(copies: list[_Entry], places: dict[int, _Places]) -> bool:
+    """True when one access pattern takes each operand and result of all copies: from the same
+    partition on, and columns the same distance apart."""
+    if not copies:
+        return True
+    rows = [entry.row for entry in copies]
+    return all(
+        np.ptp(partition[rows]) == 0 and np.unique(np.diff(column[rows])).size < 2
+        for partition, column in places[copies[0].kind]
+    )
 
 
 def _groups(

@@ -9,8 +9,10 @@ defined in between: the compiler repeats what it would otherwise have to keep or
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
+from collections.abc import Iterator
+from itertools import accumulate, chain, pairwise
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,30 +36,31 @@ def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decis
     if not _may_repeat(stream, signatures):
         return False
     loads = by_form(stream.instances, lambda form: any(map(_in_hbm, form.reads)))
-    keys = [
-        _load_keys(item) if is_load and signature is not None else None
-        for item, is_load, signature in zip(stream.instances, loads, signatures, strict=True)
+    places = [
+        None if signature is None else _places(item, cells)
+        for item, signature, cells in zip(
+            stream.instances, signatures, stream.read_cells, strict=True
+        )
     ]
     window_of = [
         inf if item.loops and bounds.merge_over_sequential and _in_sequential_loop(item)
-        else bounds.merge_window_bytes if key is None else bounds.load_window_bytes
-        for item, key in zip(stream.instances, keys, strict=True)
+        else bounds.load_window_bytes if is_load and signature is not None
+        else bounds.merge_window_bytes
+        for item, is_load, signature in zip(stream.instances, loads, signatures, strict=True)
     ]  # fmt: skip
-    numbering = _Numbering(stream, bounds.merges_past_varying)
+    numbering = _Numbering(stream, bounds.merges_past_varying, places)
     defined = _Defined(stream)
     removed: set[int] = set()
     counts: dict[int, int] = {}
     for at, kind in enumerate(stream.kind):
-        signature, key = signatures[kind], keys[kind]
+        signature = signatures[kind]
         defined.before.append(defined.total)
         if signature is None or not numbering.single(at):
             numbering.new_values(at)
-        else:
-            does = (signature, key[stream.row[at]] if key is not None else None)
-            if numbering.repeats(at, does, defined.before, window_of[kind]):
-                removed.add(at)
-                counts[kind] = counts.get(kind, 0) + 1
-                continue
+        elif numbering.repeats(at, signature, defined.before, window_of[kind]):
+            removed.add(at)
+            counts[kind] = counts.get(kind, 0) + 1
+            continue
         defined.begin(at)
     if not removed:
         return False
@@ -72,17 +75,22 @@ def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decis
 
 
 class _Numbering:
-    """The number of the value in each cell, and which instance made each value last."""
+    """What is in each cell: the version of a result, and where in the tile that version begins.
+    Cells say who may have written what an instance reads; what makes two reads equal is the same part
+    of the same versions, in bytes, however the tiles are cut."""
 
-    def __init__(self, stream: Stream, past_varying: bool) -> None:
+    def __init__(self, stream: Stream, past_varying: bool, places: list[_Places | None]) -> None:
         self.stream = stream
         self.once = _written_once(stream)
         self.past_varying = past_varying
+        self.places = places
         self.previous: dict[int, int] = {}  # by operation: its latest instance
         self.varying: dict[int, int] = {}  # by operation: innermost loop that changes its value
         self.iterated = [item.positions.size > 1 for item in stream.instances]
-        self.value = list(range(len(self.once)))
+        self.version = list(range(len(self.once)))
+        self.origin = [0] * len(self.once)
         self.fresh = len(self.once)
+        self.made: dict[tuple[object, ...], int] = {}  # by what was done: the version it made
         self.alias: dict[int, int] = {}  # cell of removed work -> the cell that has its value
         # By what was done and by whom: where it was done, and where it was wanted last.
         self.seen: dict[tuple[object, ...], tuple[int, int]] = {}
@@ -96,20 +104,43 @@ class _Numbering:
     def new_values(self, at: int) -> None:
         """What an instance writes is like nothing that was there before."""
         for cell in self.stream.writes[at]:
-            self.value[cell] = self.fresh
+            self.version[cell] = self.fresh
+            self.origin[cell] = 0
             self.fresh += 1
 
-    def repeats(
-        self, at: int, does: tuple[object, ...], defined: list[float], window: float
-    ) -> bool:
+    def _reads(self, at: int, places: _Places) -> Iterator[tuple[tuple[int, int], ...]]:
+        """Of each tile that an instance reads, the versions, and how far behind the beginning of
+        each what it reads begins."""
+        version, origin = self.version, self.origin
+        cells = self.stream.reads[at]
+        row = places.reads[self.stream.row[at]]
+        for place, (first, last) in zip(row, places.cells, strict=True):
+            if last - first == 1:
+                cell = cells[first]
+                yield ((version[cell], place - origin[cell]),)
+            else:
+                found = [(version[cell], place - origin[cell]) for cell in cells[first:last]]
+                yield tuple(dict.fromkeys(found))
+
+    def repeats(self, at: int, signature: int, defined: list[float], window: float) -> bool:
         """True when an instance of the same instruction, or one beside this, did the same to the
         same values before, within the window; its results then stand for this one's."""
-        value, alias, writes = self.value, self.alias, self.stream.writes
+        alias, writes = self.alias, self.stream.writes
+        kind, row = self.stream.kind[at], self.stream.row[at]
+        places = self.places[kind]
+        assert places is not None
+        does = (signature, places.others[row], *self._reads(at, places))
+        made = self.made.get(does)
+        if made is None:
+            made = self.made[does] = self.fresh
+            self.fresh += 1
+        begins = places.writes[row]
+        for cell in writes[at]:
+            self.version[cell] = made
+            self.origin[cell] = begins
         # A tile that is cut into other pieces cannot stand for this one piece by piece.
         weight = self.stream.cell_weight
-        pieces = tuple([weight[cell] for cell in writes[at]])
-        key = (*does, pieces, *[value[alias.get(cell, cell)] for cell in self.stream.reads[at]])
-        kind = self.stream.kind[at]
+        key = (made, *[weight[cell] for cell in writes[at]])
         own = (kind, *key) if self.iterated[kind] else None
         latest = self.latest.get(key)
         found = self.seen.get(own) if own else None
@@ -134,11 +165,6 @@ class _Numbering:
             if apart.size == 1:
                 self.varying[kind] = max(self.varying.get(kind, -1), int(apart[0]))
         self.latest[key] = at
-        if latest is None:
-            self.new_values(at)
-        else:
-            for mine, theirs in zip(writes[at], writes[latest], strict=True):
-                value[mine] = value[alias.get(theirs, theirs)]  # the same, at another place
         return False
 
     def _may_leave(self, at: int, done: int) -> bool:
@@ -256,8 +282,8 @@ def _signatures(stream: Stream) -> list[int | None]:
     apart: dict[object, int] = {}
     found = [
         None
-        if signature is None
-        else apart.setdefault((signature, _phases(item.operation)), len(apart))
+        if signature is None or _masks_by_iteration(item.operation)
+        else apart.setdefault((signature, _operands(item.operation)), len(apart))
         for item, signature in zip(stream.instances, does, strict=True)
     ]
     broadcast_rows = _rows_for_broadcast(stream)
@@ -284,7 +310,7 @@ def _signature(operation: Operation) -> tuple[object, ...] | None:
             return None
         if any(isinstance(v, (Affine, Mask)) for v in instruction.attributes.values()):
             return None
-        if any(access.indirect for access in operation.reads):
+        if any(access.indirect for access in (*operation.reads, *operation.writes)):
             return None
         attributes = tuple(sorted((k, str(v)) for k, v in instruction.attributes.items()))
         attributes += tuple(_directions(c) for c in instruction.mask.constraints)
@@ -298,6 +324,26 @@ def _signature(operation: Operation) -> tuple[object, ...] | None:
     )
 
 
+def _operands(operation: Operation) -> tuple[object, ...]:
+    """What operands and results are called, and which of their elements count."""
+    instruction = operation.instruction
+    if instruction is None:
+        return ()
+    masks = [
+        access.mask for access in (*operation.reads, *operation.writes) if access.mask.constraints
+    ]
+    return (*instruction.inputs, *instruction.outputs, *masks)
+
+
+def _masks_by_iteration(operation: Operation) -> bool:
+    """True when which elements of an operand count changes from iteration to iteration."""
+    return any(
+        cut.loop_variables
+        for access in (*operation.reads, *operation.writes)
+        for cut in access.mask.constraints
+    )
+
+
 def _directions(constraint: Affine) -> tuple[tuple[int, int], ...]:
     """Along which axes of the tile a condition cuts."""
     return tuple(sorted(constraint.split()[1].items()))
@@ -307,39 +353,46 @@ def _layout(access: Access) -> tuple[object, ...]:
     return (access.shape, access.strides, access.dtype.str, access.tensor.buffer.on_chip)
 
 
-def _phases(operation: Operation) -> tuple[tuple[int, ...], ...]:
-    """For each tile that is read, where it begins between the elements of another one with the same
-    strides: even and odd columns lie in one piece of storage and are not the same."""
-    return tuple(_phase(access) for access in operation.reads if access.tensor.buffer.on_chip)
-
-
-def _phase(access: Access) -> tuple[int, ...]:
-    """Empty where elements follow each other."""
-    steps = zip(access.strides[1:], access.shape[1:], strict=True)
-    step = min((abs(stride) for stride, size in steps if size > 1 and stride), default=1)
-    numbers = (access.offset.constant, *(times for _, times in access.offset.terms))
-    phase = tuple(number % step for number in numbers)
-    return phase if any(phase) else ()
-
-
 def _in_hbm(access: Access) -> bool:
     return not access.tensor.buffer.on_chip
 
 
-def _load_keys(item: Instances) -> list[tuple[int, ...]]:
-    """What each instance reads in HBM: tensor, offset, and where its conditions cut the tile."""
-    hbm = list(filter(_in_hbm, item.operation.reads))
-    if not item.loops and item.partitions is None:
-        return [tuple(number for a in hbm for number in (a.tensor.id, a.offset.constant))]
-    n = item.positions.size
-    columns = []
-    for access in hbm:
-        columns.append(np.full(n, access.tensor.id))
-        columns.append(np.broadcast_to(access.offset.evaluate_many(item.values), (n,)))
-    instruction = item.operation.instruction
-    for constraint in instruction.mask.constraints if instruction else ():
-        columns.append(np.broadcast_to(constraint.split()[0].evaluate_many(item.values), (n,)))
-    return [tuple(row) for row in np.stack(columns, axis=1).tolist()]
+class _Places(NamedTuple):
+    """Where the accesses of an operation begin in each of its iterations, in bytes of a tile."""
+
+    cells: list[tuple[int, int]]  # of each read that has cells: its own among those of all reads
+    reads: list[tuple[int, ...]]  # of those reads
+    writes: list[int]
+    others: list[tuple[int, ...]]  # of reads of all HBM: tensor and place; where conditions cut
+
+
+def _places(item: Instances, read_cells: tuple[tuple[int, int], ...]) -> _Places:
+    operation, n = item.operation, item.positions.size
+    ends = [0, *accumulate(count for _, count in read_cells)]
+    others: list[Affine] = []
+    for access in filter(_in_hbm, operation.reads):
+        others += [Affine(access.tensor.id), access.offset]
+    if operation.instruction is not None:
+        others += [cut.split()[0] for cut in operation.instruction.mask.constraints]
+
+    def rows(numbers: list[Affine], sizes: list[int]) -> list[tuple[int, ...]]:
+        if all(number.is_constant for number in numbers):
+            constant = [one.constant * size for one, size in zip(numbers, sizes, strict=True)]
+            return [tuple(constant)] * n
+        columns = [
+            np.broadcast_to(one.evaluate_many(item.values) * size, (n,)).tolist()
+            for one, size in zip(numbers, sizes, strict=True)
+        ]
+        return list(zip(*columns, strict=True))
+
+    reads = [operation.reads[at] for at, _ in read_cells]
+    (write,) = operation.writes
+    return _Places(
+        list(pairwise(ends)),
+        rows([access.offset for access in reads], [access.dtype.itemsize for access in reads]),
+        [place for (place,) in rows([write.offset], [write.dtype.itemsize])],
+        rows(others, [1] * len(others)),
+    )
 
 
 class _Defined:

@@ -10,6 +10,7 @@ other (a single buffer there runs at a fraction: nki-autotune, moves.md).
 from __future__ import annotations
 
 from collections import Counter
+from math import prod
 
 from accelopt.sim.program import LoopKind
 from accelopt.sim.timing.stream.expansion import Instances
@@ -95,7 +96,8 @@ def _replaced_bytes(operation: Operation) -> int:
     tensor = access.tensor
     if masked or access.indirect or not tensor.buffer.on_chip or tensor.placement is not None:
         return 0
-    return access.partitions * access.free_elements * access.dtype.itemsize
+    lengths = zip(access.shape, access.strides, strict=True)
+    return prod(length for length, stride in lengths if stride) * access.dtype.itemsize
 
 
 def _sequential_depth(item: Instances) -> int:

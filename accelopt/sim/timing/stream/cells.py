@@ -14,10 +14,22 @@ import numpy as np
 from accelopt.sim.program import Tensor
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.stream import Stream, Unit
-from accelopt.sim.timing.stream.touches import Cells, PlainSpread, Spread, Touches, Use, touches
+from accelopt.sim.timing.stream.touches import (
+    Cells,
+    PlainSpread,
+    Side,
+    Spread,
+    Touches,
+    Use,
+    touches,
+)
 
 CELLS_PER_ACCESS = 8
-"""Tiles are cut no finer than lets an access cover this many cells on average."""
+"""Tiles are cut evenly no finer than lets an access cover this many cells on average."""
+
+EDGES_PER_ACCESS = 64
+"""And exactly where accesses begin and end, where no finer cut is even, as long as that lets an access
+cover this many: coarser cells make instructions wait for what they do not touch."""
 
 
 def stream(instances: list[Instances], scope: dict[Tensor, int]) -> Stream:
@@ -77,15 +89,23 @@ def _cut_spread(
     unit_of, count = _numbered(keys)
     total_bytes, rows = _size(tensor)
     finest = _common(total_bytes, [(use.start, use.length) for use in uses])
+    finest_rows = _common(rows, [(use.partition, use.partitions) for use in uses])
     byte_step, row_step = _steps(
         [(use.partition.size, use.length, use.partitions) for use in uses],
         finest,
-        _common(rows, [(use.partition, use.partitions) for use in uses]),
+        finest_rows,
         total_bytes,
     )
     edges = np.append(np.arange(0, total_bytes, byte_step), total_bytes)
-    if byte_step > finest:
-        edges = _edges(uses, edges)
+    if (byte_step, row_step) != (finest, finest_rows):
+        exact = _edges(uses, edges)
+        covered = sum(
+            int((last - first + 1).sum()) * -(-use.partitions // finest_rows)
+            for use in uses
+            for first, last in [_first_and_last(exact, use)]
+        )
+        if covered <= _allowed(EDGES_PER_ACCESS, sum(use.partition.size for use in uses)):
+            edges, row_step = exact, finest_rows
     down = -(-rows // row_step)
     across = edges.size - 1
     weights = (np.diff(edges) // math.gcd(*np.diff(edges).tolist())).tolist() * down
@@ -111,28 +131,23 @@ def _cut_spread(
 
 
 def _edges(uses: list[Spread], even: np.ndarray) -> np.ndarray:
-    """Where accesses begin and end, if cutting there makes no more cells of an access than cutting
-    evenly does."""
+    """Where accesses begin and end."""
     ends = [use.start + max(use.length, 1) for use in uses]
     exact = np.unique(np.concatenate([even[[0, -1]], *[use.start for use in uses], *ends]))
-    exact = exact[exact <= even[-1]]
+    within: np.ndarray = exact[exact <= even[-1]]
+    return within
 
-    def pieces(edges: np.ndarray) -> int:
-        return sum(
-            int(
-                (np.searchsorted(edges, end) - np.searchsorted(edges, use.start, "right") + 1).sum()
-            )
-            for use, end in zip(uses, ends, strict=True)
-        )
 
-    return exact if pieces(exact) <= pieces(even) else even
+def _first_and_last(edges: np.ndarray, use: Spread) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) each: the first and the last of the pieces that a use's intervals cover."""
+    first = np.searchsorted(edges, use.start, "right") - 1
+    end = np.searchsorted(edges, use.start + max(use.length, 1))
+    return first, np.minimum(end - 1, edges.size - 2)
 
 
 def _between(edges: np.ndarray, use: Spread) -> np.ndarray:
     """(n, k) numbers of the pieces that a use's intervals cover; short ones repeat their last."""
-    first = np.searchsorted(edges, use.start, "right") - 1
-    end = np.searchsorted(edges, use.start + max(use.length, 1))
-    last = np.minimum(end - 1, edges.size - 2)
+    first, last = _first_and_last(edges, use)
     most = int((last - first).max()) + 1
     cells: np.ndarray = np.minimum(first[:, None] + np.arange(most)[None, :], last[:, None])
     return cells
@@ -144,16 +159,17 @@ def _cut_spots(
     """As `_cut_spread`, for a tensor that only operations without iterations touch."""
     numbers = {key: at for at, key in enumerate(sorted({spot.scope for spot in spots}))}
     total_bytes, rows = _size(tensor)
-    byte_step, row_step = _steps(
-        [(1, spot.length, spot.partitions) for spot in spots],
-        math.gcd(total_bytes, *[n for spot in spots for n in (spot.start, spot.length)]),
-        math.gcd(rows, *[n for spot in spots for n in (spot.partition, spot.partitions)]),
-        total_bytes,
+    byte_step = math.gcd(total_bytes, *[n for spot in spots for n in (spot.start, spot.length)])
+    row_step = math.gcd(rows, *[n for spot in spots for n in (spot.partition, spot.partitions)])
+    columns, lines, column_at, line_at = _spans(spots, byte_step, row_step, total_bytes, rows)
+    covered = sum(
+        (column_at[right] - column_at[left]) * (line_at[below] - line_at[above])
+        for (left, right), (above, below) in zip(columns, lines, strict=True)
     )
-    across, down = -(-total_bytes // byte_step), -(-rows // row_step)
-    columns = [_span(spot.start, spot.length, byte_step, across) for spot in spots]
-    lines = [_span(spot.partition, spot.partitions, row_step, down) for spot in spots]
-    column_at, line_at = _joined(columns, across), _joined(lines, down)
+    if covered > _allowed(EDGES_PER_ACCESS, len(spots)):
+        accesses = [(1, spot.length, spot.partitions) for spot in spots]
+        byte_step, row_step = _steps(accesses, byte_step, row_step, total_bytes)
+        columns, lines, column_at, line_at = _spans(spots, byte_step, row_step, total_bytes, rows)
     weights = [b * a for a in _widths(line_at) for b in _widths(column_at)]
     first_cell = _declare(tensor, len(numbers), weights, site, depth, result)
     stride = len(column_at) - 1
@@ -164,12 +180,26 @@ def _cut_spots(
             spot.cells.extend(range(first + row, last + row))
 
 
+_Edges = dict[int, int]
+"""For each edge between pieces its number."""
+
+
+def _spans(
+    spots: list[PlainSpread], byte_step: int, row_step: int, total_bytes: int, rows: int
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]], _Edges, _Edges]:
+    """Of each spot the columns and the lines that it covers, and the numbers of their edges."""
+    across, down = -(-total_bytes // max(byte_step, 1)), -(-rows // max(row_step, 1))
+    columns = [_span(spot.start, spot.length, max(byte_step, 1), across) for spot in spots]
+    lines = [_span(spot.partition, spot.partitions, max(row_step, 1), down) for spot in spots]
+    return columns, lines, _joined(columns, across), _joined(lines, down)
+
+
 def _span(start: int, length: int, step: int, count: int) -> tuple[int, int]:
     """The first of the pieces that an interval covers, and the one after the last."""
     return start // step, min((start + length - 1) // step, count - 1) + 1
 
 
-def _joined(spans: list[tuple[int, int]], count: int) -> dict[int, int]:
+def _joined(spans: list[tuple[int, int]], count: int) -> _Edges:
     """Pieces that nobody tells apart become one: for each edge that is left, its number."""
     edges = {0, count}.union(*spans)
     return {edge: number for number, edge in enumerate(sorted(edges))}
@@ -218,7 +248,7 @@ def _steps(
     """Sizes of a cell, in bytes and in partitions, no finer than CELLS_PER_ACCESS allows. Accesses
     come as how many, bytes, partitions."""
     byte_step, row_step = max(byte_step, 1), max(row_step, 1)
-    allowed = CELLS_PER_ACCESS * sum(count for count, _, _ in accesses) + 256
+    allowed = _allowed(CELLS_PER_ACCESS, sum(count for count, _, _ in accesses))
     while True:
         covered = sum(
             count * -(-length // byte_step) * -(-partitions // row_step)
@@ -230,6 +260,10 @@ def _steps(
             byte_step *= 2
         else:
             row_step *= 2
+
+
+def _allowed(cells: int, accesses: int) -> int:
+    return cells * accesses + 256
 
 
 def _common(total: int, ranges: list[tuple[np.ndarray, int]]) -> int:
@@ -256,6 +290,7 @@ def _order(result: Stream, found: Touches) -> None:
     result.kind = np.repeat(np.arange(sizes.size), sizes)[order].tolist()
     result.row = (np.arange(starts.size) - starts)[order].tolist()
     at = order.tolist()
+    result.read_cells = [_counted(found.reads, owner) for owner in range(sizes.size)]
     for side, target in ((found.reads, result.reads), (found.writes, result.writes)):
         collected: list[Cells] = []
         for owner, cells in enumerate(side.cells):
@@ -269,3 +304,11 @@ def _order(result: Stream, found: Touches) -> None:
             else:
                 collected += [[] for _ in range(sizes[owner])]
         target += [collected[number] for number in at]
+
+
+def _counted(side: Side, owner: int) -> tuple[tuple[int, int], ...]:
+    """Which accesses of an operation have cells, and how many."""
+    touched, parts = side.touched[owner], side.rows.get(owner)
+    if parts is None:
+        return tuple((at, len(side.cells[owner])) for at in touched)
+    return tuple((at, len(part[0])) for at, part in zip(touched, parts, strict=True))

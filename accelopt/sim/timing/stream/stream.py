@@ -37,6 +37,8 @@ class Stream:
     cell_unit: list[int] = field(default_factory=list)
     cell_weight: list[int] = field(default_factory=list)  # sizes, in equal pieces of the tile
     sites: list[SourceLine] = field(default_factory=list)
+    # Of each operation as it was expanded: which accesses that it reads have cells, and how many.
+    read_cells: list[tuple[tuple[int, int], ...]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.kind)

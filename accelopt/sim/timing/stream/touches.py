@@ -80,11 +80,13 @@ Use = Cells | PlainSpread | Spread
 
 
 class Side(NamedTuple):
-    """Where the cells go that operations read, or write: of each that runs once; and of each that
-    runs more than once, by its number, those of every instance for each access."""
+    """Where the cells go that operations read, or write: of each that runs once and touches one
+    tile; and of the others, by their number, those of every instance for each access. `touched` says
+    for each operation which of its accesses have cells."""
 
     cells: list[Cells]
     rows: dict[int, list[list[Cells]]]
+    touched: list[tuple[int, ...]]
 
 
 class Touches(NamedTuple):
@@ -99,7 +101,7 @@ class Touches(NamedTuple):
 def touches(instances: list[Instances], scope: dict[Tensor, int]) -> Touches:
     """What all operations touch on the chip, and in HBM where it is written and read. `scope` are
     the loops around the declaration of each tensor."""
-    found = Touches({}, Side([], {}), Side([], {}))
+    found = Touches({}, Side([], {}, []), Side([], {}, []))
     ordered = _ordered_hbm(instances)
     extents = by_form(instances, _extents)
     for owner, (item, (read, written)) in enumerate(zip(instances, extents, strict=True)):
@@ -110,12 +112,21 @@ def touches(instances: list[Instances], scope: dict[Tensor, int]) -> Touches:
         ):
             cells: Cells = []
             side.cells.append(cells)
-            if not once:
+            touched = [
+                at
+                for at, extent in enumerate(forms)
+                if extent.on_chip or accesses[at].tensor in ordered
+            ]
+            side.touched.append(tuple(touched))
+            apart = not once or len(touched) > 1
+            if apart:
                 side.rows[owner] = []
-            for access, extent in zip(accesses, forms, strict=True):
+            for at in touched:
+                access, extent = accesses[at], forms[at]
                 tensor = access.tensor
-                if not extent.on_chip and tensor not in ordered:
-                    continue
+                if once and apart:
+                    cells = []
+                    side.rows[owner].append([cells])
                 depth = scope.get(tensor, 0)
                 offset = access.offset
                 use: Use

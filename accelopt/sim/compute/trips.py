@@ -1,0 +1,110 @@
+"""How often the loops of the device run, by executing what their conditions depend on.
+
+Only that is executed: registers, the instructions that write them, the loops around. Where no argument
+is among it, the numbers are the text's; otherwise they hold for the arguments that are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from accelopt.sim.access import Access, Tensor
+from accelopt.sim.compute.executor import Executable
+from accelopt.sim.errors import KernelValueError
+from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, is_dynamic
+
+
+def counted(program: Program, arrays: Sequence[np.ndarray] | None = None) -> Program:
+    """The Program with its loops of the device as loops of so many iterations as they run on the
+    arrays of its arguments; itself where it has none. One that other loops enter several times has
+    the mean of its iterations, rounded up.
+
+    Raises KernelValueError where the numbers depend on arguments and there are no arrays.
+    """
+    dynamic = [loop for loop in _loops(program.body) if is_dynamic(loop)]
+    if not dynamic:
+        return program
+    deciding = _deciding(program)
+    by_data = bool(deciding.intersection(program.arguments))
+    if by_data and arrays is None:
+        said = "how often this loop of the device runs depends on the inputs."
+        mend = "Without them no time is known: give inputs, or bounds that are numbers."
+        raise KernelValueError("dynamic_loop", said, mend, source=dynamic[0].source)
+    part = replace(
+        program,
+        body=_sliced(program.body, deciding),
+        arguments=program.arguments if by_data else (),
+        results=(),
+        result_shapes=(),
+    )
+    executable = Executable(part, threads=1)
+    executable.run(arrays if arrays is not None and by_data else ())
+    trips = {
+        variable.id: -(-sum(entries) // max(len(entries), 1))
+        for variable, entries in executable.trips.items()
+    }
+    return replace(program, body=_with_trips(program.body, trips))
+
+
+def _loops(body: tuple[ProgramNode, ...]) -> list[Loop]:
+    found = []
+    for node in body:
+        if isinstance(node, Loop):
+            found += [node, *_loops(node.body)]
+    return found
+
+
+def _reads(instruction: Instruction) -> list[Access]:
+    found = list(instruction.inputs.values())
+    for access in (*instruction.inputs.values(), *instruction.outputs.values()):
+        found += [item.index for item in access.indirect]
+    return found
+
+
+def _deciding(program: Program) -> set[Tensor]:
+    """All tensors on which a condition may depend."""
+    found: set[Tensor] = set()
+    grows = True
+    while grows:
+        before = len(found)
+        for _, instruction in program.walk():
+            if instruction.opcode == "while" or not found.isdisjoint(_written(instruction)):
+                found.update(access.tensor for access in _reads(instruction))
+        grows = len(found) > before
+    return found
+
+
+def _written(instruction: Instruction) -> set[Tensor]:
+    return {access.tensor for access in instruction.outputs.values()}
+
+
+def _sliced(body: tuple[ProgramNode, ...], deciding: set[Tensor]) -> tuple[ProgramNode, ...]:
+    """What decides, and the loops of the device."""
+    kept: list[ProgramNode] = []
+    for node in body:
+        if isinstance(node, Loop):
+            inner = _sliced(node.body, deciding)
+            if inner:
+                kept.append(replace(node, body=inner))
+        elif node.opcode == "while" or not deciding.isdisjoint(_written(node)):
+            kept.append(node)
+    return tuple(kept)
+
+
+def _with_trips(body: tuple[ProgramNode, ...], trips: dict[int, int]) -> tuple[ProgramNode, ...]:
+    found: list[ProgramNode] = []
+    for node in body:
+        if isinstance(node, Loop):
+            inner = _with_trips(node.body, trips)
+            if is_dynamic(node):
+                times = trips.get(node.variable.id, 0)
+                if times:
+                    variable = replace(node.variable, trips=times)
+                    found.append(replace(node, variable=variable, body=inner[1:]))
+                continue
+            node = replace(node, body=inner)
+        found.append(node)
+    return tuple(found)

@@ -1,0 +1,73 @@
+"""A verdict on a kernel with a loop of the device is timed by how often it ran on the public inputs.
+Evidence: none measured; a loop of 256 rounds was priced as one of two."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from accelopt.report.kernel_simulation import simulate
+
+from accelopt.evaluation import EvaluationRequest, Scrutiny, Status
+from accelopt.kernels.nki.judging import confirm, evaluate
+from accelopt.kernels.nki.referee.trials import TrialStore
+
+REFERENCE = """
+import numpy as np
+
+def get_inputs():
+    return [np.random.uniform(size=(128, 512)).astype(np.float32), np.full((1, 1), {rounds}, np.int32)]
+
+def forward(x, rounds):
+    for _ in range(int(rounds[0, 0])):
+        x = np.tanh(x)
+    return x
+
+def transform_to_nki_inputs(inputs):
+    return inputs
+"""
+KERNEL = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x, rounds):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, count = nl.load(x), nl.load(rounds)
+    stop = nisa.register_alloc()
+    nisa.register_load(stop, count)
+    for i in nl.dynamic_range(0, stop):
+        nisa.activation(dst=tile, op=nl.tanh, data=tile)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+"""
+
+
+@pytest.fixture
+def problem(tmp_path):
+    def written(rounds):
+        paths = []
+        for name, text in (("reference", REFERENCE.format(rounds=rounds)), ("kernel", KERNEL)):
+            paths.append(tmp_path / f"{name}_{rounds}.py")
+            paths[-1].write_text(textwrap.dedent(text))
+        return paths
+
+    return written
+
+
+def test_the_time_is_that_of_the_rounds_that_ran(problem, tmp_path):
+    found = {}
+    for rounds in (2, 40):
+        reference, kernel = problem(rounds)
+        request = EvaluationRequest(
+            kernel=str(kernel), task=str(reference), target="trn2", scrutiny=Scrutiny.QUICK
+        )
+        verdict = evaluate(request, trials=TrialStore(tmp_path / "trials"))
+        assert verdict.status is Status.CORRECT, verdict.message
+        found[rounds] = verdict.profile.latency
+        assert found[rounds] == simulate(kernel, reference, "trn2", 60).latency_ms
+        again = confirm(request, request, trials=TrialStore(tmp_path / "trials"))
+        assert "depends on the inputs" not in again.message
+    ns_a_round = (found[40] - found[2]) * 1e6 / 38
+    assert ns_a_round > 250  # 512 elements at less than 2 a ns

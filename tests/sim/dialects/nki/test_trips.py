@@ -1,0 +1,72 @@
+"""How often loops of the device run, as far as the time is concerned. Evidence: none measured; a loop
+of 256 rounds was priced as one of two."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from accelopt.sim.compute.trips import counted
+from accelopt.sim.errors import KernelError
+from accelopt.sim.timing import profile
+
+
+def _count(found, opcode):
+    instances = found.run.stream.instances
+    return sum(instances[kind].operation.opcode == opcode for kind in found.run.stream.kind)
+
+
+ROUNDS = """
+    @nki.jit
+    def kernel(a, count):
+        out = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(a)
+        rows = nl.load(count)
+        stop = nisa.register_alloc()
+        nisa.register_load(stop, rows)
+        {loop}
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    def step(tile):
+        nisa.activation(dst=tile, op=nl.tanh, data=tile)
+    """
+
+
+def _rounds(nki_text, loop):
+    text = nki_text(ROUNDS.format(loop=loop))
+    return text.trace(np.ones((128, 512), np.float32), np.ones((1, 1), np.int32))
+
+
+class TestLoopsOfTheDevice:
+    @pytest.mark.parametrize("count", [0, 1, 2, 256])
+    def test_known_bounds_are_the_trips(self, nki_text, count):
+        """256 cost what two cost."""
+        found = profile(_rounds(nki_text, f"nl.fori_loop(0, {count}, lambda i: step(tile))"))
+        assert _count(found, "activation") == count
+
+    def test_as_a_counted_loop(self, nki_text):
+        by_device, counted_loop = (
+            profile(_rounds(nki_text, loop))
+            for loop in (
+                "nl.fori_loop(0, 64, lambda i: step(tile))",
+                "for _ in nl.sequential_range(64): step(tile)",
+            )
+        )
+        assert by_device.summary["scalar_engine_active_time"] == pytest.approx(
+            counted_loop.summary["scalar_engine_active_time"]
+        )
+
+    def test_trips_that_data_decide_come_from_the_execution(self, nki_text):
+        program = _rounds(nki_text, "nl.fori_loop(0, stop, lambda i: step(tile))")
+        with pytest.raises(KernelError, match="depends on the inputs"):
+            profile(program)
+        tile = np.ones((128, 512), np.float32)
+        for rows in (0, 3, 100):
+            found = profile(counted(program, [tile, np.full((1, 1), rows, np.int32)]))
+            assert _count(found, "activation") == rows
+
+    def test_loops_in_loops_have_the_mean_rounded_up(self, nki_text):
+        """The inner one runs 0, 1, 2 and 3 times: 1.5 on average."""
+        inner = "nl.fori_loop(0, 4, lambda i: nl.fori_loop(0, i, lambda j: step(tile)))"
+        assert _count(profile(_rounds(nki_text, inner)), "activation") == 4 * 2
