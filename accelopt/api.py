@@ -19,7 +19,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.interruption import stop
 from accelopt.kernels.gpu.cases import case_of, language_of
-from accelopt.kernels.nki.devices.kernel_folder import default_target
+from accelopt.kernels.nki.default_target import default_target
 from accelopt.kernels.nki.sizes import at_sizes, sizes_in
 from accelopt.loop import optimize_all
 from accelopt.report.page import REPORT, page

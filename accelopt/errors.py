@@ -39,7 +39,10 @@ def internal_fault(error: BaseException, doing: str = "") -> str:
     own = [frame for frame in frames if package in Path(frame.filename).parents] or frames
     where = f" while {doing}" if doing else ""
     if own:
-        where += f" at {'/'.join(Path(own[-1].filename).parts[-3:])}:{own[-1].lineno}"
+        file = Path(own[-1].filename)
+        inside = package.parent in file.parents and package in file.parents
+        place = file.relative_to(package.parent) if inside else file.name
+        where += f" at {place}:{own[-1].lineno}"
     kind = "" if isinstance(error, InternalError) else f"{type(error).__name__}: "
     said = f"{kind}{error}".removesuffix(": ")
     return f"internal error of AccelOpt{where}, no fault of the kernel: {said}"

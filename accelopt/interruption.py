@@ -15,9 +15,9 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from accelopt.time_limits import END_SECONDS
+
 STOPPED = 128 + signal.SIGINT
-GRACE_SECONDS = 30.0
-"""What a process that was told to end may still take."""
 POLL_SECONDS = 0.5
 
 
@@ -55,7 +55,7 @@ def end_with_ancestors(top: int) -> None:
     def watch() -> None:
         _wait_for_one(watched)
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(GRACE_SECONDS)
+        time.sleep(END_SECONDS)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, name="ancestors", daemon=True).start()

@@ -12,8 +12,8 @@ from pathlib import Path
 from accelopt.caches import default_cache
 from accelopt.eval_numpy import KernelProperties
 from accelopt.evaluation import REL_TOL, Evaluation, EvaluationRequest, Status
+from accelopt.kernels.nki.default_target import default_target
 from accelopt.kernels.nki.devices import Device
-from accelopt.kernels.nki.devices.kernel_folder import default_target
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.requests import call_for
 from accelopt.sandbox.workers import as_evaluation, perform

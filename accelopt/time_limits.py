@@ -62,6 +62,8 @@ CHILD_SECONDS = 120.0
 """A confined child of which nothing else is said."""
 CLUSTER_SECONDS = 10.0
 """For the head of a cluster to answer."""
+END_SECONDS = 30.0
+"""For a process that was told to end, before it is killed."""
 THREAD_SECONDS = 1800.0
 """Work of our own in a thread, that of children which it waits for included."""
 COMMAND_SECONDS = 1800.0

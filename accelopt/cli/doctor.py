@@ -25,7 +25,7 @@ from accelopt.errors import AcceloptError, ConfigError, sentence
 from accelopt.evaluation import Scrutiny
 from accelopt.kernel_wrapper import NKIKernel
 from accelopt.kernels.language import LanguageOptions
-from accelopt.kernels.nki.devices.kernel_folder import default_target
+from accelopt.kernels.nki.default_target import default_target
 from accelopt.knob_space import KnobSpec, Space, values_in
 from accelopt.loop import search
 from accelopt.nodes import Node

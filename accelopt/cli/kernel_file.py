@@ -11,7 +11,7 @@ import typer
 
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
-from accelopt.kernels.nki.devices.kernel_folder import default_target
+from accelopt.kernels.nki.default_target import default_target
 from accelopt.report.kernel_simulation import as_given, simulate
 from accelopt.sim import timing
 

@@ -24,7 +24,7 @@ from accelopt.cli.kernel_file import (
 )
 from accelopt.errors import ConfigError, MissingExtra
 from accelopt.evaluation import Case
-from accelopt.kernels.nki.devices.kernel_folder import default_target
+from accelopt.kernels.nki.default_target import default_target
 from accelopt.kernels.nki.sizes import sizes_in
 from accelopt.kernels.triton.schemas import SCHEMAS, shipped_case
 from accelopt.knob_space import sentence

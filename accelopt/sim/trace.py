@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +44,10 @@ def declare_argument(tracer: Tracer, name: str, shape: tuple[int, ...], dtype: n
     return tensor
 
 
+AWAITED: ContextVar[bool] = ContextVar("AWAITED", default=False)
+"""Whether somebody reads `HostLaunch`: the host function that a kernel's file has is called for it."""
+
+
 class HostLaunch(BaseException):
     """A kernel was called on the host with arguments without data: there is nothing to execute, and
     whoever gave these arguments reads here what was launched. No exception of the kernel's, so that a
@@ -52,6 +57,13 @@ class HostLaunch(BaseException):
         self.kernel = kernel
         self.arguments = arguments
         self.keywords = keywords
+
+
+def raise_if_awaited(kernel: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """HostLaunch for a call with arguments without data, where one is awaited."""
+    given = (*args, *kwargs.values())
+    if AWAITED.get() and any(isinstance(value, AbstractTensor) for value in given):
+        raise HostLaunch(kernel, args, kwargs)
 
 
 Record = Callable[[Tracer], Returned]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from accelopt.kernels.nki.devices.kernel_folder import write_kernel
 from accelopt.nodes import Node, Result
 from accelopt.published import CandidateRow
 from accelopt.search.candidate_selection import Selection
@@ -13,6 +12,14 @@ from accelopt.store import write_atomically
 
 CANDIDATE_COLUMNS = tuple("service_name task kernel problem values plan_id case_name".split())
 PARENT = "parent"  # plan_id of a kernel that stays as it is
+
+
+def write_kernel(path: Path, source: str, kernel: Path | str) -> None:
+    """Writes a kernel as the file `path`, and beside it what the file `kernel`, from which it was made,
+    imports of its folder."""
+    from accelopt.kernels.nki.devices import kernel_folder  # only here: it brings the device
+
+    kernel_folder.write_kernel(path, source, kernel)
 
 
 def select(results: Sequence[Result], selection: Selection, topk: int) -> list[Node]:

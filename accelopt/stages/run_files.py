@@ -10,13 +10,12 @@ from typing import Any
 from accelopt.agents.budget import Ledger
 from accelopt.evaluation import Case, to_json
 from accelopt.kernels.moves import METHODS, methods_of, what_it_does
-from accelopt.kernels.nki.devices.kernel_folder import write_kernel
 from accelopt.nodes import Node
 from accelopt.published import CandidateRow, PlannerResult, ResultRow, SampleResult, ServiceResult
 from accelopt.report.diffs import patch_of
 from accelopt.search.graph_report import events_text, trace_text
 from accelopt.search.strategy import Strategy
-from accelopt.stages.candidate_files import CANDIDATE_COLUMNS, origin, write_candidate
+from accelopt.stages.candidate_files import CANDIDATE_COLUMNS, origin, write_candidate, write_kernel
 from accelopt.stages.record_files import write_records, write_table
 from accelopt.stages.run import Iteration, Outcome, Run
 from accelopt.store import content_key, write_atomically, write_json

@@ -10,11 +10,11 @@ from accelopt.errors import ConfigError
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.gpu.cases import source_of
 from accelopt.kernels.nki.benchmark import relative_tolerance
-from accelopt.kernels.nki.devices.kernel_folder import write_kernel
 from accelopt.published import SampleResult
 from accelopt.report.diffs import patch_of
 from accelopt.report.page import versions
 from accelopt.report.story import ProblemStory, Story, StoryStep
+from accelopt.stages.candidate_files import write_kernel
 from accelopt.stages.record_files import (
     read_candidate_table,
     read_candidates,

@@ -1,6 +1,6 @@
 # reference: softmax
-# verdict: timeout
-# Traced in a moment, executed in a year.
+# verdict: compile_error
+# Traced in a moment, executed in a year: ten billion instructions are refused before they run.
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl

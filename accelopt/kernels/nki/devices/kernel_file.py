@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from accelopt.kernels.nki.devices.absent_modules import AbsentImporter
 from accelopt.kernels.nki.devices.kernel_folder import importer_of
 from accelopt.kernels.nki.kernel_function import NoKernel, chosen, host_launch
-from accelopt.sim.trace import AbstractTensor, HostLaunch
+from accelopt.sim.trace import AWAITED, AbstractTensor, HostLaunch
 
 _MODULE = "accelopt_kernel"
 ALONE: Mapping[str, object] = {"package": "", "modules": {}}
@@ -46,6 +46,7 @@ def call_of(kernel: Any, arguments: Sequence[Any]) -> KernelCall:
         return KernelCall(kernel.func, [*kernel.args, *arguments], dict(kernel.keywords))
     if not isinstance(kernel, FunctionType) or not host_launch(_text_of(kernel), kernel.__name__):
         return KernelCall(kernel, list(arguments), {})
+    awaited = AWAITED.set(True)
     try:
         kernel(*arguments)
     except HostLaunch as launch:
@@ -53,6 +54,8 @@ def call_of(kernel: Any, arguments: Sequence[Any]) -> KernelCall:
         passed = [*launch.arguments, *launch.keywords.values()]
         if [id(a) for a in passed if isinstance(a, AbstractTensor)] == list(map(id, given)):
             return KernelCall(launch.kernel, list(launch.arguments), dict(launch.keywords))
+    finally:
+        AWAITED.reset(awaited)
     raise NoKernel(
         f"{kernel.__name__} does not launch a kernel with its own tensors in their order: write a line "
         "`kernel = name[grid]`, with numbers in the grid"

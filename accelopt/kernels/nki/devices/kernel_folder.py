@@ -20,7 +20,6 @@ from types import ModuleType
 from typing import NamedTuple
 
 from accelopt.parsing import parse_python
-from accelopt.sim.dialects.dialect import DEFAULT_TARGETS, imported_dialect
 from accelopt.store import content_key, write_atomically
 
 MOST_FILES = 200
@@ -235,14 +234,3 @@ def importer_of(folder: Mapping[str, object]) -> FolderImporter:
     modules = folder["modules"]
     assert isinstance(modules, dict)
     return FolderImporter({name: FolderModule(*row) for name, row in modules.items()})
-
-
-def default_target(kernel: Path) -> str:
-    """The generation that kernels of this file's dialect are written for: that which it imports, or
-    what it imports of its folder."""
-    try:
-        text = kernel.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return DEFAULT_TARGETS["neuronxcc"]
-    texts = (text, *(module.text for module in kernel_folder(kernel, text).modules.values()))
-    return DEFAULT_TARGETS[next(filter(None, map(imported_dialect, texts)), "neuronxcc")]

@@ -28,7 +28,7 @@ from accelopt.sim.errors import KernelError, KernelTypeError, SourceLine
 from accelopt.sim.loops import KernelRange
 from accelopt.sim.program import LoopKind, Program
 from accelopt.sim.rules import kernels
-from accelopt.sim.trace import AbstractTensor, HostLaunch, declare_argument, trace
+from accelopt.sim.trace import AbstractTensor, declare_argument, raise_if_awaited, trace
 from accelopt.sim.tracer import Conventions, Returned, Tracer, active
 
 HOST_MODES = frozenset({"baremetal", "benchmark", "profile", "simulation"})
@@ -94,8 +94,7 @@ class Kernel:
             measurement,
         )
 
-        if any(isinstance(value, AbstractTensor) for value in (*args, *kwargs.values())):
-            raise HostLaunch(self, args, kwargs)
+        raise_if_awaited(self, args, kwargs)
 
         program = self.trace(*args, **kwargs)
         rules.check(program)

@@ -40,7 +40,7 @@ from accelopt.sim.errors import (
 )
 from accelopt.sim.program import Buffer, Program
 from accelopt.sim.rules import operands
-from accelopt.sim.trace import AbstractTensor, HostLaunch, declare_argument, trace
+from accelopt.sim.trace import AbstractTensor, declare_argument, raise_if_awaited, trace
 from accelopt.sim.tracer import NeedsConcrete, Returned, Tracer, active
 
 RESTARTS = 8
@@ -87,8 +87,7 @@ class Kernel:
         """The kernel's results for NumPy arrays; inside of another kernel, its Python inlined."""
         if active() is not None:
             return self.function(*args, **kwargs)
-        if any(isinstance(value, AbstractTensor) for value in (*args, *kwargs.values())):
-            raise HostLaunch(self, args, kwargs)
+        raise_if_awaited(self, args, kwargs)
         program = serial.transferred(trace_kernel(self, args, kwargs))
         rules.check(program)
         given = [leaf for leaf in _leaves([*args, *kwargs.values()]) if _is_array(leaf)]
