@@ -14,7 +14,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.knobs import Knob, Role
-from accelopt.kernels.triton.moves.source import QUERIES as QUERIES_TOGETHER
 from accelopt.kernels.triton.moves.source import JitFunction, called, is_range
 
 
@@ -24,7 +23,6 @@ class KernelKind(StrEnum):
     PRODUCT = "matrix product"
     ATTENTION = "attention over blocks of queries"
     DECODE = "products in a loop"
-    QUERIES = "products in a loop for several queries"
     ROWS = "a loop along a row"
     ELEMENTS = "elementwise blocks"
     WHOLE = "a whole row at once"
@@ -67,7 +65,6 @@ DECODE = (
     (128, 4, 2), (64, 4, 2), (32, 4, 3), (64, 4, 3), (128, 8, 2), (64, 8, 2), (128, 4, 3),
     (64, 4, 4), (32, 4, 4), (256, 8, 2), (16, 4, 4), (32, 2, 3), (64, 2, 3),
 )  # fmt: skip
-QUERIES = ((64, 8, 2), (64, 4, 2), (32, 8, 3), (32, 4, 2), (32, 4, 3), (128, 8, 1), (64, 8, 1))
 # (loop tile, warps)
 ROWS = (
     (8192, 16), (4096, 16), (1024, 4), (2048, 8), (4096, 8), (8192, 32), (4096, 4), (2048, 4),
@@ -101,8 +98,6 @@ def kind_of(kernel: JitFunction, knobs: list[Knob]) -> KernelKind:
         return KernelKind.PRODUCT
     if dots >= 2 and programs == 1 and stepped:
         return KernelKind.ATTENTION
-    if stepped and QUERIES_TOGETHER in kernel.parameters:
-        return KernelKind.QUERIES
     if stepped and ((dots and loops) or _has_tiles(kernel)):
         return KernelKind.DECODE
     if stepped:
@@ -134,8 +129,8 @@ def configurations(kernel: JitFunction, knobs: list[Knob]) -> Iterator[LaunchCon
         for first, loop, warps, stages, registers in ATTENTION:
             tiles = ((names[0], first), (stepped[0].name, loop))
             yield LaunchConfiguration(tiles, warps, stages, registers)
-    elif kind in (KernelKind.DECODE, KernelKind.QUERIES):
-        for loop, warps, stages in DECODE if kind is KernelKind.DECODE else QUERIES:
+    elif kind is KernelKind.DECODE:
+        for loop, warps, stages in DECODE:
             yield LaunchConfiguration(((stepped[0].name, loop),), warps, stages)
     elif kind is KernelKind.ROWS:
         for loop, warps in ROWS:

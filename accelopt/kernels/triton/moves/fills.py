@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ast
-import copy
 from itertools import pairwise
 
-from accelopt.kernels.triton.moves.loops import bodies, fresh_name
+from accelopt.kernels.triton.moves.loops import fresh_name
 from accelopt.kernels.triton.moves.source import (
     WORK,
     Edit,
     Launch,
     Source,
-    address_of,
     assigned_in,
     called,
-    first_line,
     names_in,
     stored_parameters,
 )
@@ -64,84 +61,6 @@ def filled_where_left(source: Source, launch: Launch) -> str | None:
             ),
         ]
     )
-
-
-def filled_by_kernel(source: Source, launch: Launch) -> str | None:
-    """Let the kernel store what its outputs are filled with, where it stores nothing else.
-
-    Before: `out = torch.zeros(...)`, and a kernel that ends in `if there_are_keys: tl.store(out +
-    place, x)`. After: `out = torch.empty(...)`, and `else: tl.store(out + place, 0.0)`. Legal where
-    every store stands in such a condition and the programs together reach the whole tensor. That
-    is not proved: the referee leaves NaN in the memory that outputs are given.
-    """
-    node = copy.deepcopy(launch.kernel.node)
-    made = _made(launch) if launch.function is not None else []
-    values: dict[str, ast.expr] = {}
-    for filled in made:
-        for parameter in launch.kernel.parameters:
-            bound = launch.bound(parameter)
-            if bound is not None and ast.unparse(bound) == _name(filled):
-                values[parameter] = _value(filled)
-    stores = [
-        n for n in ast.walk(node) if isinstance(n, ast.Expr) and called(n.value) == "tl.store"
-    ]
-    if not values or not stores or any(_leaves_by_data(n, node) for n in ast.walk(node)):
-        return None
-    reached: list[ast.Expr] = []
-    for body in bodies(node):
-        for statement in body:
-            own = [s for s in getattr(statement, "body", []) if s in stores]
-            if isinstance(statement, ast.If) and own and not statement.orelse:
-                lines = [_filling(statement.body, s, values, launch) for s in own]
-                if None in lines:
-                    return None
-                statement.orelse = [line for found in lines for line in found or ()]
-                reached += own
-    if len(reached) < len(stores):
-        return None
-    kernel = launch.kernel.node
-    text = ast.unparse(ast.fix_missing_locations(node))
-    return source.edited(
-        [
-            *(source.replacing(statement.value, _empty(statement)) for statement in made),
-            Edit(source.line_start(first_line(kernel)), source.end(kernel), text),
-        ]
-    )
-
-
-def _leaves_by_data(inner: ast.AST, node: ast.FunctionDef) -> bool:
-    """Whether a program ends early by what it has loaded."""
-    if not (isinstance(inner, ast.If) and any(isinstance(n, ast.Return) for n in ast.walk(inner))):
-        return False
-    read = names_in(inner.test)
-    for _ in node.body:
-        for statement in ast.walk(node):
-            if isinstance(statement, ast.Assign) and assigned_in([statement]) & read:
-                read |= names_in(statement.value)
-                if "tl.load" in ast.unparse(statement.value):
-                    return True
-    return "tl.load" in ast.unparse(inner.test)
-
-
-def _filling(
-    body: list[ast.stmt], store: ast.Expr, values: dict[str, ast.expr], launch: Launch
-) -> list[ast.stmt] | None:
-    """What stores the filling in a store's place, with what its address and mask are made of."""
-    assert isinstance(store.value, ast.Call)
-    filling = copy.deepcopy(store.value)
-    parameters = [p for p in address_of(launch, filling.args[0]) if p in values]
-    if len(parameters) != 1 or len(filling.args) < 2 or "tl.load" in ast.unparse(filling):
-        return None
-    filling.args[1] = values[parameters[0]]
-    needed, lines = names_in(filling), [ast.Expr(filling)]
-    found: list[ast.stmt] = [*lines]
-    for statement in reversed(body[: body.index(store)]):
-        if assigned_in([statement]) & needed:
-            if not isinstance(statement, ast.Assign) or "tl.load" in ast.unparse(statement):
-                return None
-            needed |= names_in(statement.value)
-            found.insert(0, copy.deepcopy(statement))
-    return found
 
 
 def _listing(launch: Launch) -> tuple[ast.For, ast.AugAssign, ast.If] | None:

@@ -24,7 +24,7 @@ from accelopt.kernels.triton.moves.source import (
 from accelopt.parsing import parse_expression, parse_python
 
 
-class Coordinate(NamedTuple):
+class _Coordinate(NamedTuple):
     """A number that a kernel makes of its program's place in the grid.
 
     `axis` is the grid's; `program` the name of the place, None where the number is the place
@@ -52,7 +52,7 @@ def heads_together(source: Source, launch: Launch) -> str | None:
     sizes = grid_sizes(launch)
     if sizes is None or HEADS in launch.kernel.parameters:
         return None
-    for coordinate in coordinates(launch.kernel.node):
+    for coordinate in _coordinates(launch.kernel.node):
         if coordinate.axis < len(sizes):
             text = _with_lanes(source, launch, coordinate, sizes)
             if text is not None:
@@ -60,7 +60,7 @@ def heads_together(source: Source, launch: Launch) -> str | None:
     return None
 
 
-def coordinates(node: ast.FunctionDef) -> Iterator[Coordinate]:
+def _coordinates(node: ast.FunctionDef) -> Iterator[_Coordinate]:
     """`h = tl.program_id(a)`, and `p % H` or `p // B` of `p = tl.program_id(a)`."""
     places: dict[str, int] = {}
     stores = Counter(
@@ -77,14 +77,14 @@ def coordinates(node: ast.FunctionDef) -> Iterator[Coordinate]:
         axis = _grid_axis(value)
         if axis is not None:
             places[name] = axis
-            yield Coordinate(name, axis, None, None, True)
+            yield _Coordinate(name, axis, None, None, True)
         elif isinstance(value, ast.BinOp) and ast.unparse(value.left) in places:
             program = ast.unparse(value.left)
             if isinstance(value.op, ast.Mod):
                 extent = ast.unparse(value.right)
-                yield Coordinate(name, places[program], program, extent, True)
+                yield _Coordinate(name, places[program], program, extent, True)
             elif isinstance(value.op, ast.FloorDiv):
-                yield Coordinate(name, places[program], program, None, False)
+                yield _Coordinate(name, places[program], program, None, False)
 
 
 def _grid_axis(node: ast.expr) -> int | None:
@@ -97,15 +97,15 @@ def _grid_axis(node: ast.expr) -> int | None:
 
 
 def _with_lanes(
-    source: Source, launch: Launch, head: Coordinate, sizes: list[ast.expr]
+    source: Source, launch: Launch, head: _Coordinate, sizes: list[ast.expr]
 ) -> str | None:
     node = copy.deepcopy(launch.kernel.node)
-    if not is_asked_once(node, head.axis):
+    if not _is_asked_once(node, head.axis):
         return None
     if head.program is not None and not _is_split_only(node, head):
         return None
-    shared_by = quotient(node, head)
-    count = number_of_heads(launch, head, shared_by, sizes)
+    shared_by = _quotient(node, head)
+    count = _number_of_heads(launch, head, shared_by, sizes)
     if count is None:
         return None
     names = {word: fresh_name(word, node) for word in ("head_group", "first_head")}
@@ -122,11 +122,11 @@ def _with_lanes(
         return None
     add_parameter(node.args, HEADS, constant=True)
     grid = [ast.unparse(size) for size in sizes]
-    grid[head.axis] = divided(sizes[head.axis], count)
+    grid[head.axis] = _divided(sizes[head.axis], count)
     return relaunched(source, launch, node, f"({', '.join(grid)},)", f"{HEADS}={count}")
 
 
-def divided(size: ast.expr, count: str) -> str:
+def _divided(size: ast.expr, count: str) -> str:
     """How many groups of `count` there are, as text."""
     if ast.unparse(size) == count:
         return "1"
@@ -134,7 +134,7 @@ def divided(size: ast.expr, count: str) -> str:
     return ast.unparse(ast.BinOp(size, ast.FloorDiv(), divisor))
 
 
-def is_asked_once(node: ast.FunctionDef, axis: int) -> bool:
+def _is_asked_once(node: ast.FunctionDef, axis: int) -> bool:
     """Whether one call alone depends on how many programs there are along an axis of the grid."""
     forms = (f"tl.program_id({axis})", f"tl.program_id(axis={axis})")
     asked = grid_questions(node)
@@ -142,7 +142,7 @@ def is_asked_once(node: ast.FunctionDef, axis: int) -> bool:
     return not counted and sum(question in forms for question in asked) == 1
 
 
-def _is_split_only(node: ast.FunctionDef, head: Coordinate) -> bool:
+def _is_split_only(node: ast.FunctionDef, head: _Coordinate) -> bool:
     """Whether the program's place is read in one `%` and one `//` of the same number alone."""
     reads = [
         inner
@@ -160,7 +160,7 @@ def _is_split_only(node: ast.FunctionDef, head: Coordinate) -> bool:
     return len(reads) == len(splits) and len({ast.unparse(s.right) for s in splits}) == 1
 
 
-def quotient(node: ast.FunctionDef, head: Coordinate) -> str | None:
+def _quotient(node: ast.FunctionDef, head: _Coordinate) -> str | None:
     """The R of the only `h // R` in the kernel."""
     found = {
         ast.unparse(inner.right)
@@ -172,8 +172,8 @@ def quotient(node: ast.FunctionDef, head: Coordinate) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def number_of_heads(
-    launch: Launch, head: Coordinate, shared_by: str | None, sizes: list[ast.expr]
+def _number_of_heads(
+    launch: Launch, head: _Coordinate, shared_by: str | None, sizes: list[ast.expr]
 ) -> str | None:
     """How many heads a program computes, in the words of the host code."""
     if shared_by is None and head.extent is None:
@@ -210,7 +210,7 @@ def _on_host(node: ast.expr, launch: Launch) -> str | None:
 
 
 def _body(
-    node: ast.FunctionDef, head: Coordinate, names: dict[str, str], lanes: Lanes
+    node: ast.FunctionDef, head: _Coordinate, names: dict[str, str], lanes: Lanes
 ) -> list[ast.stmt]:
     """The kernel's statements with the head's own replaced by a group of heads."""
     group, place = names["head_group"], head.program
@@ -234,7 +234,7 @@ def _body(
     )
     # A guard against heads past the last one asks for the first head of the group instead.
     for statement in after:
-        if isinstance(statement, ast.If) and leaves(statement) and not statement.orelse:
+        if isinstance(statement, ast.If) and _leaves(statement) and not statement.orelse:
             test = statement.test
             if isinstance(test, ast.Compare) and ast.unparse(test.left) == head.name:
                 test.left = ast.Name(names["first_head"], ast.Load())
@@ -242,6 +242,6 @@ def _body(
     return [*written[:made], *parse_python(lines).body, *written[made:]]
 
 
-def leaves(statement: ast.If) -> bool:
+def _leaves(statement: ast.If) -> bool:
     """Whether all that is done is to return."""
     return len(statement.body) == 1 and isinstance(statement.body[0], ast.Return)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from accelopt.kernels.triton.moves.ends import LAST, renamed
 from accelopt.kernels.triton.moves.source import called, names_in
 from accelopt.parsing import parse_expression
 
@@ -47,8 +46,7 @@ class Lanes:
 
     `count` names the length of the axis. `known` maps the text of expressions, the number itself
     and what is made of it in a way of the caller's own, to what takes their place. `inside` names
-    a mask along the axis for what is loaded and stored; None where all values exist. `of_all` maps
-    conditions that differ along the axis to those that hold where one of them does. Counted are the
+    a mask along the axis for what is loaded and stored; None where all values exist. Counted are the
     `products` made and the `accesses` that differ along the axis.
     """
 
@@ -57,12 +55,10 @@ class Lanes:
         count: str,
         known: dict[str, RankedExpression],
         inside: str | None = None,
-        of_all: dict[str, str] | None = None,
     ) -> None:
         self.count = count
         self.known = known
         self.inside = inside
-        self.of_all = of_all or {}
         self.env: dict[str, RankedExpression] = {}
         self.products = 0
         self.accesses = 0
@@ -216,8 +212,6 @@ class Lanes:
         name = called(node)
         if name in REDUCTIONS:
             return self._reduction(node, name)
-        if name == LAST:
-            return self._last(self._value(node.args[0]))
         if name == "tl.load":
             return self._load(node)
         if name in ("tl.zeros", "tl.full"):
@@ -250,14 +244,6 @@ class Lanes:
             operands, rank, laned = self._together([self._value(a) for a in node.args])
             return RankedExpression(ast.Call(node.func, operands, []), rank, laned)
         raise NotLaned(f"the rank of {ast.unparse(node)} is not known")
-
-    def _last(self, ends: RankedExpression) -> RankedExpression:
-        """The largest of numbers along the axis."""
-        text = ast.unparse(ends.node)
-        if not ends.laned:
-            return ends
-        shown = text if self.inside is None else f"tl.where({self.inside}, {text}, 0)"
-        return RankedExpression(_parsed(f"tl.max({shown}, axis=0)"), 0)
 
     def _reduction(self, node: ast.Call, name: str) -> RankedExpression:
         axis = _axis(node)
@@ -321,8 +307,6 @@ class Lanes:
         """A mask, a value or a default, in the shape of its pointer."""
         value = self._value(node)
         if not pointer.laned:
-            if value.laned:
-                value = self._value(renamed(node, self.of_all))
             if value.laned:
                 raise NotLaned(f"{ast.unparse(node)} differs where its address does not")
             return value.node

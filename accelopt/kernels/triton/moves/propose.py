@@ -36,7 +36,6 @@ from accelopt.kernels.triton.moves.steps import (
     HEADS_OF_FEW,
     HOST_STEPS,
     ONE_LAUNCH,
-    QUERIES,
     MoveStep,
     on_kernel,
     routes_of,
@@ -141,7 +140,7 @@ def variants(source: Source) -> Iterator[Variant]:
         yield from _together(source, name, [*HOST_STEPS, ONE_LAUNCH, *first])
         for route in others:
             if route[0].move(source, name) is not None:
-                before = HOST_STEPS if route[0] in (QUERIES, HEADS_OF_FEW) else ()
+                before = HOST_STEPS if route[0] is HEADS_OF_FEW else ()
                 yield from _together(source, name, [*before, *route])
         for step in dict.fromkeys(
             [ONE_LAUNCH, *(step for route in (first, *others) for step in route)]

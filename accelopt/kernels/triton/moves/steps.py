@@ -11,7 +11,6 @@ from accelopt.kernels.triton.moves import (
     ahead,
     arithmetic,
     autotuning,
-    clamps,
     conditions,
     descriptors,
     fills,
@@ -19,14 +18,10 @@ from accelopt.kernels.triton.moves import (
     heads,
     host,
     launches,
-    lookups,
     loops,
     masks,
     order,
     persistent,
-    queries,
-    scales,
-    sharing,
     splits,
 )
 from accelopt.kernels.triton.moves.configurations import KernelKind
@@ -99,34 +94,22 @@ PEELED = MoveStep("pad_tail_and_mask", "Take the masks out of the main loop of {
                on_kernel(masks.peel_masks), 0.9)  # fmt: skip
 BASE_TWO = MoveStep("softmax_math_fusion", "Raise two to a power in {}, with the change of base folded into its scale.",
                  on_kernel(arithmetic.base_two), 1.5)  # fmt: skip
-ONE_SCALE = MoveStep("one_scale", "Multiply the scores of {} once by the product of their scales.",
-                 on_kernel(scales.one_scale), 1.05)  # fmt: skip
 MOST_FIRST = MoveStep("most_work_first", "Start the blocks of {} with the most work first.",
                    on_launch(order.most_work_first), 0.8)  # fmt: skip
 
 
-QUERIES = MoveStep("queries_together", "Let each program of {} compute all heads of several queries.",
-               on_launch(partial(queries.queries_together, rows=queries.ROWS)), 2.6)  # fmt: skip
-SHARED = MoveStep("share_loads", "Load each tile of {} once in a step, and what all steps load before them.",
-              on_launch(sharing.shared_loads), 1.2)  # fmt: skip
 FEWER = MoveStep("fewer_conditions", "Leave out of the masks of {} what always holds or no store shows.",
              on_kernel(conditions.fewer_conditions), 1.1)  # fmt: skip
 FILLED = MoveStep("fill_what_is_left", "Fill the outputs of {} only where its work leaves steps out.",
               on_launch(fills.filled_where_left), 1.3)  # fmt: skip
-IN_KERNEL = MoveStep("fill_in_kernel", "Let {} store what its outputs are filled with where it stores nothing else.",
-                     on_launch(fills.filled_by_kernel), 1.1)  # fmt: skip
 SPLIT = MoveStep("split_loop", "Share the loop of each program of {} among several where there are too few.",
              on_launch(partial(splits.split_loop, waves=1)), 1.7)  # fmt: skip
-LAST_AGAIN = MoveStep("read_last_again", "Load the last position again where a step of {} reaches past it, without masks.",
-                  on_kernel(clamps.last_again), 1.1)  # fmt: skip
 AHEAD = MoveStep("look_up_ahead", "Look up in {} where a step's loads are found one step before.",
              on_kernel(ahead.looked_up_ahead), 1.1)  # fmt: skip
 PERSISTENT = MoveStep("persistent_programs", "Let as many programs of {} as there are multiprocessors walk over the grid.",
                   on_launch(persistent.persistent_programs), 1.3)  # fmt: skip
 HALVES = MoveStep("store_in_halves", "Store the tiles of {} in halves.", on_launch(halves.stored_in_halves), 0.8)  # fmt: skip
 
-FIND_SEQUENCE = MoveStep("find_sequence", "Let each program of {} find the sequence of its query in the offsets, with no table of the host's.",
-                      on_launch(lookups.found_sequence), 1.6)  # fmt: skip
 
 FIXED = MoveStep("fix_choice", "Launch {} with one choice in place of an autotuner's.",
                  on_launch(autotuning.without_autotuner), 1.0)  # fmt: skip
@@ -134,11 +117,8 @@ FIXED = MoveStep("fix_choice", "Launch {} with one choice in place of an autotun
 HEADS_OF_FEW = HEADS._replace(weight=2.4)
 """As `HEADS`, for a few keys: one loop, whose first loads are all under way before its products."""
 
-LOOPED = (COUNTED, STEPPED, SHARED, FEWER, OWN_PRECISION, STOPPED)
+LOOPED = (COUNTED, STEPPED, FEWER, OWN_PRECISION, STOPPED)
 """What becomes of a loop over keys before its masks are taken out or kept."""
-PREFILL = (*LOOPED, BASE_TWO, ONE_SCALE, LAST_AGAIN)
-"""What becomes of a loop over keys that several queries share."""
-LATER = (MOST_FIRST, AHEAD, IN_KERNEL)
 ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
     KernelKind.PRODUCT: (
         (COUNTED, OWN_PRECISION, GROUPED, DESCRIPTORS, PERSISTENT, HALVES),
@@ -149,19 +129,16 @@ ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
         (STOPPED, PEELED),
     ),
     KernelKind.DECODE: (
-        (HEADS, *LOOPED, PEELED, BASE_TWO, ONE_SCALE, SPLIT, AHEAD),
-        (QUERIES, *PREFILL, *LATER),
-        (HEADS_OF_FEW, *LOOPED, BASE_TWO, ONE_SCALE, SPLIT, AHEAD),
-        (STOPPED, PEELED),
+        (HEADS, *LOOPED, PEELED, BASE_TWO, SPLIT, AHEAD),
+        (HEADS_OF_FEW, *LOOPED, BASE_TWO, SPLIT, AHEAD),
+        (STOPPED, PEELED, MOST_FIRST),
     ),
 }
 """Steps that go together for a kind of work, in their order; the first route is tried whole, of the
 others only what their first step fits."""
-ROUTED_AS = {KernelKind.QUERIES: KernelKind.DECODE}
 OTHERWISE = ((COUNTED, STEPPED, PEELED, BASE_TWO, DESCRIPTORS),)
 
 
 def routes_of(kind: KernelKind) -> tuple[tuple[MoveStep, ...], ...]:
-    """The routes for a kind of work. A table of sequences goes behind all that looks for its loads."""
-    routes = ROUTES.get(ROUTED_AS.get(kind, kind), OTHERWISE)
-    return tuple((*route, FIND_SEQUENCE) for route in routes)
+    """The routes for a kind of work."""
+    return ROUTES.get(kind, OTHERWISE)
