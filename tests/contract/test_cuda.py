@@ -8,7 +8,7 @@ import pytest
 from accelopt.contract.spec import KernelSpec
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda import compiling
-from accelopt.kernels.cuda.launching import (
+from accelopt.kernels.cuda.launch_pragma import (
     ExecutionConfiguration,
     launch_of,
     scalar_type,

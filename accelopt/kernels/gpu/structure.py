@@ -12,12 +12,12 @@ from typing import NamedTuple
 from accelopt.hardware.gpus import DEFAULT_GPU, GPU, GPUS
 from accelopt.kernels.gpu.bench.process.messages import Code, Resources
 from accelopt.kernels.gpu.bench.roofline import Bound
-from accelopt.ptx.changes import touched
+from accelopt.ptx.global_traffic import global_traffic
 from accelopt.ptx.module import NotPtx
 from accelopt.ptx.phases import ASYNC_COPY, ASYNC_WAIT, BARRIER, FENCE, GLOBAL_LOAD, MBARRIER
+from accelopt.ptx.region_changes import touched
 from accelopt.ptx.regions import LoopWork, Region, RegionDag, analyse
-from accelopt.ptx.sweeps import sweeps
-from accelopt.ptx.work import Work
+from accelopt.ptx.work_counts import Work
 
 MUCH_MORE = 1.25  # of the bytes that the problem needs
 MOST_LINES = 5
@@ -172,7 +172,7 @@ def _traffic(main: Structure, least: Bound, target: GPU) -> MemoryTraffic | None
     other half may have copies of the first (each serves the multiprocessors next to it). What other
     blocks ask as well comes from the cache.
     """
-    block = sweeps(main.dag)
+    block = global_traffic(main.dag)
     if block is not None and main.blocks:
         together = min(main.blocks, target.multiprocessors * max(1, main.resident)) * block.held
         again = block.again * main.blocks if 2 * together > target.l2_bytes else 0
