@@ -8,7 +8,7 @@ import pytest
 from accelopt.contract.spec import Argument, KernelSpec
 from accelopt.evaluation import Status
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
-from accelopt.kernels.gpu.structure import structures
+from accelopt.kernels.gpu.ptx_structure import structures
 from accelopt.kernels.specs.solutions import definition_of, solution_of, workload_of
 from accelopt.ptx.global_traffic import global_traffic
 

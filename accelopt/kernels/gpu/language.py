@@ -33,7 +33,7 @@ from accelopt.kernels.gpu.compiler_output import CompilerOutput
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline, of_structure
 from accelopt.kernels.gpu.profiling.metrics import Metrics, Unavailable
 from accelopt.kernels.gpu.profiling.ncu import NOT_ASKED, Profiled, collect
-from accelopt.kernels.gpu.structure import Structure, evidence, missed, structures
+from accelopt.kernels.gpu.ptx_structure import Structure, evidence, missed, structures
 from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
 from accelopt.knob_space import Parameter

@@ -24,9 +24,9 @@ from accelopt.kernels.triton.moves.split_k_parts import (
     STEPS,
     Parts,
     add_parameters,
-    lanes_of,
     parts_of,
     places,
+    row_extent,
     steps_text,
 )
 from accelopt.kernels.triton.moves.split_k_reduction import (
@@ -202,7 +202,7 @@ def _host(
     joining = copy.deepcopy(call)
     assert isinstance(joining.func, ast.Subscript)
     call.func.slice = parse_expression(f"({', '.join(grid)}, {splits})")
-    lanes = lanes_of(parts)
+    lanes = row_extent(parts)
     if lanes is not None:
         rows = lanes if lanes.isdigit() else launch.bound(lanes)
         if rows is None:

@@ -98,7 +98,7 @@ def _shape(name: str, before: list[ast.stmt]) -> tuple[str, ...] | None:
     )
 
 
-def lanes_of(parts: Parts) -> str | None:
+def row_extent(parts: Parts) -> str | None:
     """The extent of the rows that all states have, as text, where each row's part can be joined
     alone: nothing before or behind the loop mixes rows."""
     behind = [*parts.before, *parts.after]
@@ -121,7 +121,7 @@ def places(parts: Parts, axis: int, split: str, lane: str = "") -> dict[str, str
     found = {}
     for name, shape in parts.shapes.items():
         size = " * ".join(shape) or "1"
-        inner = shape[1:] if lane and lanes_of(parts) else shape
+        inner = shape[1:] if lane and row_extent(parts) else shape
         own = f"({split} * ({programs}) + {place}) * ({size})"
         if lane:
             own += f" + {lane} * {' * '.join(inner) or '1'}" if inner is not shape else ""

@@ -12,8 +12,8 @@ from accelopt.kernels.triton.moves.split_k_parts import (
     LEAST,
     Parts,
     add_parameters,
-    lanes_of,
     places,
+    row_extent,
     steps_text,
 )
 from accelopt.parsing import parse_expression, parse_python
@@ -35,7 +35,7 @@ def joined(own: ast.FunctionDef, parts: Parts, axis: int) -> ast.FunctionDef:
     call = parts.loops[-1].iter
     assert isinstance(call, ast.Call)
     whole, step = ast.unparse(call.args[1]), ast.unparse(call.args[2])
-    lanes, top = lanes_of(parts), parts.states.maximum
+    lanes, top = row_extent(parts), parts.states.maximum
     by_lane = lanes is not None
     lane = f"tl.program_id({axis})" if by_lane else "0"
     count, first, taken = names.values()
@@ -72,7 +72,7 @@ def joined(own: ast.FunctionDef, parts: Parts, axis: int) -> ast.FunctionDef:
     text += f"for {first} in range(0, {count}, {JOINED_TOGETHER}):\n    " + "\n    ".join(lines)
     around = ast.Module([*copy.deepcopy(parts.before), *copy.deepcopy(parts.after)], [])
     if lanes is not None:
-        around = _OneLane(axis, lanes).visit(around)
+        around = _OneRow(axis, lanes).visit(around)
     behind = len(parts.before)
     node.body = [*around.body[:behind], *parse_python(text).body, *around.body[behind:]]
     add_parameters(node, parts)
@@ -84,13 +84,13 @@ def joined(own: ast.FunctionDef, parts: Parts, axis: int) -> ast.FunctionDef:
 def can_be_joined(parts: Parts) -> bool:
     """Whether a head's states are numbers and vectors, the maximum a number."""
     ranks = {
-        name: len(shape) - (lanes_of(parts) is not None) for name, shape in parts.shapes.items()
+        name: len(shape) - (row_extent(parts) is not None) for name, shape in parts.shapes.items()
     }
     top = parts.states.maximum
     return max(ranks.values()) < 2 and (top is None or not ranks[top])
 
 
-class _OneLane(ast.NodeTransformer):
+class _OneRow(ast.NodeTransformer):
     """One of the rows that a program computes together, by a further axis of the grid."""
 
     def __init__(self, axis: int, lanes: str) -> None:

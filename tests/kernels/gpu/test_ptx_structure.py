@@ -11,7 +11,7 @@ from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
 from accelopt.kernels.gpu.bench.process.messages import Code, Resources
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.diagnosis import of_structure
-from accelopt.kernels.gpu.structure import evidence, missed, structures
+from accelopt.kernels.gpu.ptx_structure import evidence, missed, structures
 
 CORPUS = Path(__file__).parents[2] / "ptx" / "corpus"
 H200 = GPUS["h200"]
@@ -152,7 +152,7 @@ def test_bytes_that_a_launch_asks_in_vain_limit_a_kernel() -> None:
 
 
 def test_rows_that_do_not_fit_are_fetched_again() -> None:
-    from accelopt.kernels.gpu.structure import Structure, _traffic
+    from accelopt.kernels.gpu.ptx_structure import Structure, _traffic
     from accelopt.ptx.regions import analyse
 
     def loop(place: int) -> str:

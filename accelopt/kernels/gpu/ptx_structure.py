@@ -1,4 +1,4 @@
-"""What the PTX of a solution's kernels says of where their time may go: evidence, and no time.
+"""Evidence from the PTX of a solution's kernels of where their time may go; no time model.
 
 Work is counted by `accelopt.ptx`, with what the launch says of the kernel's parameters.
 """
