@@ -29,10 +29,10 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
 from accelopt.kernels.gpu.bench.judging import runner_client
 from accelopt.kernels.gpu.bench.judging.baselines import Baseline, BaselineCache
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
-from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
 from accelopt.kernels.gpu.bench.judging.verdict import Verdict, to_trace
-from accelopt.kernels.gpu.bench.process import package
-from accelopt.kernels.gpu.bench.process.calling import passes_destination
+from accelopt.kernels.gpu.bench.process import bench_package
+from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
 from accelopt.sandbox import fork
 from accelopt.time_limits import CALL_SECONDS, SEARCH_SECONDS
 
@@ -107,7 +107,7 @@ class FlashInferKernel:
         it that is a note, for kernels that others published do it and FlashInfer-Bench lets them.
         `destination_passing_style` None: the parameters decide.
         """
-        package.require()
+        bench_package.require()
         task = self.task(
             read_json(Solution, Path(solution_path)),
             read_workload(Path(workload_path)),
@@ -135,7 +135,7 @@ class FlashInferKernel:
                 properties = KernelProperties(
                     compiled=True, metadata={"run_error": _log_of(trace), "status": "run_error"}
                 )
-        return package.as_package_trace(trace), properties
+        return bench_package.as_package_trace(trace), properties
 
     def task(
         self,
@@ -149,7 +149,7 @@ class FlashInferKernel:
         for row, name in ((solution, solution.name), (workload, workload_stem(workload))):
             if row.definition != self.definition.name:
                 raise ConfigError(f"{name} is for {row.definition}, not {self.definition.name}")
-        settings = package.settings(self.definition)
+        settings = bench_package.settings(self.definition)
         plan = self.plan or full_plan(settings)
         return Task(
             root=self.root,
@@ -202,7 +202,7 @@ class FlashInferKernel:
         return str(write_json(solution, folder / f"{solution.name}.json"))
 
 
-def full_plan(settings: package.PackageSettings) -> TimingPlan:
+def full_plan(settings: bench_package.PackageSettings) -> TimingPlan:
     """All that can be asked of a solution, with the package's own settings for its timer."""
     return TimingPlan(
         warmup_runs=settings.warmup_runs,
@@ -211,10 +211,10 @@ def full_plan(settings: package.PackageSettings) -> TimingPlan:
     )
 
 
-def settings_job(payload: Mapping[str, Any]) -> package.PackageSettings:
+def settings_job(payload: Mapping[str, Any]) -> bench_package.PackageSettings:
     """The package's settings for a definition, from a worker's child process: to import it takes seconds."""
-    package.require()
-    return package.settings(Definition.model_validate(payload["definition"]))
+    bench_package.require()
+    return bench_package.settings(Definition.model_validate(payload["definition"]))
 
 
 def evaluate_job(payload: Mapping[str, Any]) -> Evaluation:
@@ -228,7 +228,7 @@ def evaluate_job(payload: Mapping[str, Any]) -> Evaluation:
     definition = Definition.model_validate(payload["definition"])
     workload = Trace.model_validate(payload["workload"])
     solution = Solution.model_validate(payload["solution"])
-    settings = package.PackageSettings.model_validate(payload["settings"])
+    settings = bench_package.PackageSettings.model_validate(payload["settings"])
     scrutiny = Scrutiny(payload.get("scrutiny", Scrutiny.QUICK))
     task = Task(
         root=Path(payload["root"]),

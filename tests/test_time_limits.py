@@ -11,9 +11,9 @@ ROOT = Path(accelopt.__file__).parent
 MEASURED_FOR = {
     "interruption.py": {"POLL_SECONDS"},
     "fsm/processes.py": {"LOOK_SECONDS", "LAST_SECONDS"},
-    "kernels/gpu/bench/judging/task.py": {"seconds", "judging_seconds"},
+    "kernels/gpu/bench/judging/evaluation_task.py": {"seconds", "judging_seconds"},
     "kernels/gpu/bench/process/candidate.py": {"ROUND_SECONDS", "PACKAGE_SECONDS", "call_seconds"},
-    "kernels/gpu/bench/process/profiled.py": {"STEP_SECONDS"},
+    "kernels/gpu/bench/process/profiled_call.py": {"STEP_SECONDS"},
     "kernels/gpu/bench/process/referee.py": {"SLOW_SECONDS"},
     "kernels/gpu/bench/process/runner.py": {"GRACE_SECONDS"},
     "kernels/gpu/bench/process/timing.py": {"BUSY_SECONDS"},

@@ -18,12 +18,12 @@ from accelopt.agents.calls import Tool
 from accelopt.agents.proposer import KernelView
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Profile
-from accelopt.kernels.gpu.material import NO_COUNTERS, NO_PTX, Material
+from accelopt.kernels.gpu.compiler_output import NO_COUNTERS, NO_PTX, CompilerOutput
 from accelopt.kernels.gpu.profiling.metrics import Metrics, read_kernels
-from accelopt.ptx.lines import by_source
+from accelopt.ptx.region_views import overview, region_detail, stage_detail
 from accelopt.ptx.regions import RegionDag, analyse
+from accelopt.ptx.source_lines import by_source
 from accelopt.ptx.statements import read
-from accelopt.ptx.views import overview, region_detail, stage_detail
 
 LONGEST = 4000  # characters of an answer
 MOST_TURNS = 8
@@ -121,7 +121,7 @@ class Contexts(NamedTuple):
     source: Callable[..., Json]
 
     @classmethod
-    def of_gpu(cls, found: Material) -> Contexts:
+    def of_gpu(cls, found: CompilerOutput) -> Contexts:
         """From PTX and counters."""
         return cls(
             RegionDagContext(found.ptx, missing=found.no_ptx).inspect,

@@ -10,7 +10,7 @@ import typer
 
 from accelopt.cli.kernel_file import existing
 from accelopt.errors import ConfigError, reason
-from accelopt.ptx import views
+from accelopt.ptx import region_views
 from accelopt.ptx.module import Module, NotPtx
 from accelopt.ptx.regions import RegionDag, analyse_function
 from accelopt.ptx.statements import read
@@ -55,14 +55,16 @@ def ptx(
             return
         dags = _dags(module, kernel, warps, one_kernel)
         if stage is not None:
-            said = json.dumps(views.stage_detail(dags[0], stage), indent=1)
+            said = json.dumps(region_views.stage_detail(dags[0], stage), indent=1)
         elif region is not None:
-            said = json.dumps(views.region_detail(dags[0], region, EVERY, whole=True), indent=1)
+            said = json.dumps(
+                region_views.region_detail(dags[0], region, EVERY, whole=True), indent=1
+            )
         elif json_:
-            texts = [views.to_json(dag) for dag in dags]
+            texts = [region_views.to_json(dag) for dag in dags]
             said = texts[0] if len(texts) == 1 else "[\n" + ",\n".join(texts) + "\n]"
         elif dot or mermaid:
-            said = (views.to_dot if dot else views.to_mermaid)(dags[0]).rstrip()
+            said = (region_views.to_dot if dot else region_views.to_mermaid)(dags[0]).rstrip()
         else:
             said = "\n".join(map(ptx_text, dags)).rstrip()
     except NotPtx as error:

@@ -55,9 +55,6 @@ class GPU(Sourced):
     special_results_per_clock: int = constant(
         "1", "documented", f"of a multiprocessor; {_RATES}", default=16
     )
-    product_rows: int = constant(
-        "1", "documented", "of one instruction of a warp group; PTX ISA, wgmma", default=64
-    )
 
     @property
     def block_shared_bytes(self) -> int:
@@ -102,12 +99,10 @@ A100 = GPU(
     l2_gigabytes_per_second=7219.0,
     shared_bytes=164 << 10,
     single_results_per_clock=64,
-    product_rows=16,
     sources={
         "l2_gigabytes_per_second": Provenance(
             "GB/s", "documented", "A100 whitepaper: 5120 bytes a clock"
         ),
-        "product_rows": Provenance("1", "documented", "of one instruction of a warp; PTX ISA, mma"),
     },
 )
 GPUS = {"h200": H200, "h100": H100, "a100": A100}

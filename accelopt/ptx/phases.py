@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from accelopt.ptx.module import Statement
-from accelopt.ptx.registers import Registers
+from accelopt.ptx.register_dataflow import Registers
 
 GLOBAL_LOAD, GLOBAL_STORE = "global_load", "global_store"
 SHARED_LOAD, SHARED_STORE = "shared_load", "shared_store"

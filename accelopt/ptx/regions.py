@@ -9,8 +9,8 @@ from itertools import groupby, pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
-from accelopt.ptx.copies import Copies, follow
-from accelopt.ptx.flow import Flow, NaturalLoop, blocks
+from accelopt.ptx.async_copies import Copies, follow
+from accelopt.ptx.control_flow import Flow, NaturalLoop, blocks
 from accelopt.ptx.module import Function, Module, SourcePlace, Statement
 from accelopt.ptx.phases import (
     ASYNC_WAIT,
@@ -23,9 +23,9 @@ from accelopt.ptx.phases import (
     phases,
     space,
 )  # fmt: skip
-from accelopt.ptx.registers import Registers, registers
+from accelopt.ptx.register_dataflow import Registers, registers
 from accelopt.ptx.statements import read
-from accelopt.ptx.work import Work, shared_memory, work
+from accelopt.ptx.work_counts import Work, shared_memory, work
 
 ORDERED_BY = {BARRIER: "barrier", ASYNC_WAIT: "async_wait", FENCE: "mem_fence"}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from accelopt.ptx.lines import by_source
 from accelopt.ptx.module import Function, Module, NotPtx
 from accelopt.ptx.regions import LoopWork, Region, RegionDag
-from accelopt.ptx.work import Work
+from accelopt.ptx.source_lines import by_source
+from accelopt.ptx.work_counts import Work
 
 WIDTH = 80
 REGIONS_SHOWN = 8

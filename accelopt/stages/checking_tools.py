@@ -11,7 +11,7 @@ from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.planner import suggestion_list
 from accelopt.agents.proposer import KernelView
 from accelopt.evaluation import Status
-from accelopt.kernels.gpu.material import Compiles
+from accelopt.kernels.gpu.compiler_output import Compiles
 from accelopt.kernels.language import Language
 from accelopt.nodes import Node
 from accelopt.stages.evaluations import Evaluations, TimeIsOver
@@ -65,7 +65,7 @@ def toolbox_for(evaluations: Evaluations, offline: OfflineProposer, limit: int) 
 async def analysis_tools(view: KernelView, language: Language) -> tuple[Tool, ...]:
     """Functions about the kernel in view: from its PTX and counters, or from the simulated core."""
     if isinstance(language, Compiles):
-        return tools_for(Contexts.of_gpu(await language.material(view.node)))
+        return tools_for(Contexts.of_gpu(await language.compiler_output(view.node)))
     return tools_for(Contexts.of_simulation(view))
 
 

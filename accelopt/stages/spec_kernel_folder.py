@@ -22,9 +22,9 @@ from typing import Any
 
 from accelopt.awaiting import in_thread
 from accelopt.errors import ConfigError
-from accelopt.kernels.cuda.launching import launch_of
+from accelopt.kernels.cuda.launch_pragma import launch_of
 from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
-from accelopt.kernels.gpu.material import Compiles
+from accelopt.kernels.gpu.compiler_output import Compiles
 from accelopt.kernels.language import Language
 from accelopt.kernels.specs.control import result_of
 from accelopt.nodes import Node, Result, method_of

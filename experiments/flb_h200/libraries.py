@@ -21,8 +21,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition
-from accelopt.kernels.gpu.bench.judging.task import Task
-from accelopt.kernels.gpu.bench.lock import gpu_lock
+from accelopt.kernels.gpu.bench.gpu_lock import gpu_lock
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
 
 ROUNDS, SETS, HEAT_SECONDS = 6, 5, 0.05
 RIGHT = 2e-2  # relative L2 of the whole, of 16-bit results against the reference's
@@ -227,8 +227,8 @@ def reference_of(definition: Definition) -> Callable[..., Any]:
 def _measure(task: Task) -> dict[str, dict[str, Any]]:
     import torch
 
-    from accelopt.kernels.gpu.bench.files.blobs import materialise
-    from accelopt.kernels.gpu.bench.files.draws import fresh
+    from accelopt.kernels.gpu.bench.files.index_tensors import materialise
+    from accelopt.kernels.gpu.bench.files.input_draws import fresh
     from accelopt.kernels.gpu.bench.process.inputs import InputFactory
 
     torch.cuda.set_device(task.device)

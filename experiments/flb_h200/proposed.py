@@ -25,13 +25,13 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import libraries
 from timers import by_profiler
 
-from accelopt.kernels.gpu.bench.files.blobs import materialise
-from accelopt.kernels.gpu.bench.files.draws import fresh
+from accelopt.kernels.gpu.bench.files.index_tensors import materialise
+from accelopt.kernels.gpu.bench.files.input_draws import fresh
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder, write_json
-from accelopt.kernels.gpu.bench.judging.task import Task
-from accelopt.kernels.gpu.bench.lock import gpu_lock
+from accelopt.kernels.gpu.bench.gpu_lock import gpu_lock
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
 from accelopt.kernels.gpu.bench.process.inputs import InputFactory
-from accelopt.kernels.gpu.bench.process.loading import load_entry
+from accelopt.kernels.gpu.bench.process.solution_loading import load_entry
 from accelopt.kernels.triton.moves.propose import proposals
 
 SETS, LONGEST = 3, 160

@@ -28,6 +28,7 @@ import shapes
 from accelopt.agents.proposer import Proposer
 from accelopt.evaluation import NO_VERDICTS, Evaluation
 from accelopt.flb_wrapper import SEARCH_PLAN, keep
+from accelopt.hardware.gpus import gpu_called
 from accelopt.kernels.gpu.bench.files.tracefiles import (
     Solution,
     TraceFolder,
@@ -36,10 +37,9 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     write_json,
 )
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
-from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
-from accelopt.kernels.gpu.bench.process import package
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
+from accelopt.kernels.gpu.bench.process import bench_package
 from accelopt.kernels.gpu.bench.roofline import bound
-from accelopt.hardware.gpus import gpu_called
 from accelopt.kernels.gpu.cases import case_of
 from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize_all
@@ -69,7 +69,7 @@ def large_workload(folder: TraceFolder, name: str):
 
 
 def task_of(folder: TraceFolder, name: str, solution, **fields) -> Task:
-    settings = package.settings(folder.definitions[name])
+    settings = bench_package.settings(folder.definitions[name])
     return Task(
         root=folder.root,
         definition=folder.definitions[name],
@@ -330,7 +330,7 @@ def main() -> None:
 def write_summary(rows: list[dict[str, object]], refused: list[dict[str, object]], args) -> str:
     """`summary.json` and `summary.md`, with the date and the versions; returns the text."""
     stamp = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    versions = package.versions()
+    versions = bench_package.versions()
     seconds = round(time.monotonic() - BEGIN)
     summary = {
         "date": stamp, "versions": versions, "seconds": seconds, "rows": rows, "hostile": refused

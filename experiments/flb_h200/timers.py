@@ -31,11 +31,11 @@ sys.path.insert(0, str(ROOT))
 from accelopt.kernels.gpu.bench.files.selection import choose
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
-from accelopt.kernels.gpu.bench.judging.task import TimingPlan, Task
-from accelopt.kernels.gpu.bench.process import package
-from accelopt.kernels.gpu.bench.process.calling import passes_destination
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
+from accelopt.kernels.gpu.bench.process import bench_package
+from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
 from accelopt.kernels.gpu.bench.process.inputs import Draw, InputFactory
-from accelopt.kernels.gpu.bench.process.loading import load_entry
+from accelopt.kernels.gpu.bench.process.solution_loading import load_entry
 from accelopt.store import write_atomically
 
 STARTER = ROOT / "experiments" / "flb_optimize" / "starter_trace"
@@ -185,7 +185,7 @@ def main() -> None:
         if args.definitions and choice.workload.definition not in args.definitions:
             continue
         definition = folder.definitions[choice.workload.definition]
-        settings = package.settings(definition)
+        settings = bench_package.settings(definition)
         task = Task(
             root=folder.root, definition=definition, workload=choice.workload,
             solution=choice.solution, tolerance=settings.tolerance, plan=TimingPlan(),
@@ -196,9 +196,9 @@ def main() -> None:
     stamp = datetime.now(timezone.utc).isoformat(timespec="seconds")
     text = table(rows)
     write_atomically(
-        args.out, json.dumps({"date": stamp, "versions": package.versions(), "rows": rows}, indent=2) + "\n"
+        args.out, json.dumps({"date": stamp, "versions": bench_package.versions(), "rows": rows}, indent=2) + "\n"
     )
-    write_atomically(args.out.with_suffix(".md"), f"{stamp}, {package.versions()}\n\n{text}")
+    write_atomically(args.out.with_suffix(".md"), f"{stamp}, {bench_package.versions()}\n\n{text}")
     print(text)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from paths import SELECTED, add_folder_option
 
 from accelopt.errors import ConfigError
-from accelopt.kernels.gpu.bench.files import blobs
+from accelopt.kernels.gpu.bench.files import index_tensors
 from accelopt.kernels.gpu.bench.files.selection import BOUND_MS, choose
 from accelopt.kernels.gpu.bench.files.tracefiles import Trace, TraceFolder, workload_stem
 from accelopt.stages import script_options
@@ -28,7 +28,7 @@ async def main(args: Namespace) -> None:
         if wanted and choice.workload.definition not in wanted:
             continue
         definition = folder.definitions[choice.workload.definition]
-        blobs.materialise(folder.root, definition, choice.workload.workload)
+        index_tensors.materialise(folder.root, definition, choice.workload.workload)
         chosen = choice.trace or Trace(
             definition=definition.name,
             workload=choice.workload.workload,

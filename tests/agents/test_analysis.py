@@ -10,7 +10,7 @@ import pytest
 from accelopt.agents.analysis import FUNCTIONS, LONGEST, Contexts, fitted, tools_for
 from accelopt.agents.proposer import KernelView
 from accelopt.evaluation import Bottleneck, Case, Diagnosis, Evaluation, Profile, Status
-from accelopt.kernels.gpu.material import Material
+from accelopt.kernels.gpu.compiler_output import CompilerOutput
 from accelopt.kernels.gpu.profiling.metrics import Metrics
 from accelopt.nodes import Node
 
@@ -67,7 +67,7 @@ def simulated(brief=None, timed=True):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_answer_is_json_of_bounded_size(ptx, name):
-    contexts = Contexts.of_gpu(Material(ptx, METRICS))
+    contexts = Contexts.of_gpu(CompilerOutput(ptx, METRICS))
     found = [ask(contexts, name, question) for question in QUESTIONS]
     assert any("missing" not in one for one in found) and any("missing" in one for one in found)
 
@@ -87,7 +87,7 @@ def test_on_a_neuron_core_they_answer_too(name):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_is_absent_is_one_sentence(name):
     contexts = Contexts.of_gpu(
-        Material(no_ptx="no PTX: no compiler is here", no_metrics="no counters: no ncu")
+        CompilerOutput(no_ptx="no PTX: no compiler is here", no_metrics="no counters: no ncu")
     )
     assert ask(contexts, name, '{"start_line": 1}' if "source" in name else "{}")[
         "missing"
@@ -95,7 +95,7 @@ def test_what_is_absent_is_one_sentence(name):
 
 
 def test_the_answers_are_those_of_the_material(ptx):
-    contexts = Contexts.of_gpu(Material(ptx, METRICS))
+    contexts = Contexts.of_gpu(CompilerOutput(ptx, METRICS))
     counts = ask(contexts, "region_dag_inspect", "{}")["metadata"]["counts"]
     assert counts["num_regions"] > 0
     summary = ask(contexts, "ncu_metrics_inspect", "{}")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from accelopt.contract.spec import IOContract, KernelSpec, read_specs
-from accelopt.contract.values import IOContractManager, decode, dtype_of, encode
+from accelopt.contract.tensors import IOContractManager, decode, dtype_of, encode
 from accelopt.errors import ConfigError
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool

@@ -8,9 +8,9 @@ import pytest
 from accelopt.contract.spec import Argument, KernelSpec
 from accelopt.evaluation import Status
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
-from accelopt.kernels.gpu.structure import structures
+from accelopt.kernels.gpu.ptx_structure import structures
 from accelopt.kernels.specs.solutions import definition_of, solution_of, workload_of
-from accelopt.ptx.sweeps import sweeps
+from accelopt.ptx.global_traffic import global_traffic
 
 
 def has_gpu():
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_gpu(), reason="no CUDA
 
 
 def task_of(said, folder, source=None, **fields):
-    from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
+    from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
 
     spec = KernelSpec.model_validate(said)
     start = solution_of(spec)
@@ -53,21 +53,21 @@ def judged(*args, **fields):
 def test_both_ways_to_start_a_kernel_give_the_same(tmp_path, by, made):
     import torch
 
-    from accelopt.kernels.cuda import starting
+    from accelopt.kernels.cuda import launcher
     from accelopt.kernels.cuda.compiling import build
-    from accelopt.kernels.cuda.launching import launch_of, signature_of
+    from accelopt.kernels.cuda.launch_pragma import launch_of, signature_of
 
     if by == "ByCuPy":
         pytest.importorskip("cupy")
     torch.cuda.init()
     spec = KernelSpec.model_validate(made())
     source = solution_of(spec).main_source
-    start = getattr(starting, by)
+    start = getattr(launcher, by)
     signature = signature_of(source)
     kernel = start(build(source, 90, tmp_path), signature.name, launch_of(source))
     arguments = [Argument.model_validate(a.model_dump()) for a in spec.kernel.io.args]
     inputs = [torch.randn(a.tensor.shape, device="cuda") for a in spec.kernel.io.inputs]
-    result = starting.LoadedKernel(signature, arguments, kernel).call(*inputs)
+    result = launcher.LoadedKernel(signature, arguments, kernel).call(*inputs)
     wanted = inputs[0] + inputs[1] if len(inputs) == 2 else inputs[0].sum(dim=1)
     assert torch.allclose(result, wanted, rtol=1e-4, atol=1e-2)
 
@@ -116,6 +116,6 @@ def test_counters_show_the_bytes_that_must_move(tmp_path, made):
     with CompilerPool(1) as pool:
         compiled = pool.check(task.definition, task.workload, task.solution)
     (kernel,) = structures(compiled.code, compiled.resources)
-    block = sweeps(kernel.dag)
+    block = global_traffic(kernel.dag)
     assert block is not None
     assert found.dram_bytes == pytest.approx(block.asked * kernel.blocks, rel=0.1)

@@ -8,7 +8,7 @@ import pytest
 from accelopt.contract.spec import KernelSpec
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda import compiling
-from accelopt.kernels.cuda.launching import (
+from accelopt.kernels.cuda.launch_pragma import (
     ExecutionConfiguration,
     launch_of,
     scalar_type,
@@ -18,7 +18,7 @@ from accelopt.kernels.cuda.launching import (
 from accelopt.kernels.cuda.moves import RULES, proposals
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
 from accelopt.kernels.gpu.bench.source.source_rules import violations
-from accelopt.kernels.gpu.structure import structures
+from accelopt.kernels.gpu.ptx_structure import structures
 from accelopt.kernels.moves import METHODS, methods_of, what_it_does
 from accelopt.kernels.specs.solutions import definition_of, solution_of, workload_of
 

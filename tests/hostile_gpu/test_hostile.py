@@ -33,7 +33,7 @@ def has_gpu() -> bool:
 
 def judge(exhibit, device, **fields):
     from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
-    from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
+    from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
 
     definition = FOLDER.definitions[exhibit.definition]
     on_gpu = device != "cpu"

@@ -18,7 +18,7 @@ DISHONEST = native_museum.natives("dishonest")
 
 def judge(native):
     from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
-    from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
+    from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
 
     if "torch" not in native.solution.spec.binding:
         pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")

@@ -12,9 +12,7 @@ from shutil import which
 
 import pytest
 
-from accelopt.ptx import views
-from accelopt.ptx.changes import touched
-from accelopt.ptx.lines import by_source
+from accelopt.ptx import region_views
 from accelopt.ptx.phases import (
     ASYNC_COPY,
     BARRIER,
@@ -23,9 +21,11 @@ from accelopt.ptx.phases import (
     SHARED_LOAD,
     SHARED_STORE,
 )  # fmt: skip
+from accelopt.ptx.region_changes import touched
 from accelopt.ptx.regions import RegionDag, analyse, analyse_function
+from accelopt.ptx.source_lines import by_source
 from accelopt.ptx.statements import read
-from accelopt.ptx.work import Work
+from accelopt.ptx.work_counts import Work
 
 CORPUS = Path(__file__).parent / "corpus"
 EVERY = sorted(path.name.removesuffix(".ptx.gz") for path in CORPUS.glob("*.ptx.gz"))
@@ -225,7 +225,7 @@ def test_a_trip_of_matmul(name: str) -> None:
     assert work.global_read_bytes == 2 * 2 * 128 * 64 == 32768
     if "sm100" in name:
         assert (work.flops, work.unknown_flops) == (0, 4)
-        assert views.overview(dag)["loops"][0]["work_a_trip"]["flops"] == "unknown"
+        assert region_views.overview(dag)["loops"][0]["work_a_trip"]["flops"] == "unknown"
     else:
         assert (work.flops, work.unknown_flops) == (2 * 128 * 128 * 64, 0)
     assert dag.copies.unawaited == ()
@@ -275,29 +275,29 @@ def test_a_corpus_of_the_compilers_that_are_here(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_views_are_json_and_as_wide_as_asked(name: str) -> None:
     dag = dag_of(name)
-    whole = json.loads(views.to_json(dag))
+    whole = json.loads(region_views.to_json(dag))
     assert whole["metadata"]["counts"]["num_instructions"] == len(dag.function.statements)
-    short = views.overview(dag, 2, 3)
+    short = region_views.overview(dag, 2, 3)
     assert len(short["pipeline_stages"]) <= 2 and len(short["hot_regions"]) <= 3
     for region in dag.hot[:3]:
-        detail = json.dumps(views.region_detail(dag, region.region_id, 4, whole=True))
+        detail = json.dumps(region_views.region_detail(dag, region.region_id, 4, whole=True))
         assert json.loads(detail)["ptx_snippet"][0] == region.statements[0].text
-        brief = views.region_detail(dag, region.region_id, 4)["ptx_snippet"][0]
+        brief = region_views.region_detail(dag, region.region_id, 4)["ptx_snippet"][0]
         assert region.statements[0].name in brief and len(brief) < 200
     assert sum(len(stage["region_ids"]) > 0 for stage in whole["pipeline_stages"]) == len(
         dag.stages
     )
-    json.dumps(views.stage_detail(dag, len(dag.stages) - 1))
+    json.dumps(region_views.stage_detail(dag, len(dag.stages) - 1))
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_drawings(name: str) -> None:
     """Graphviz gets every region and edge; Mermaid boxes that edges join, and no more than it draws."""
     dag = dag_of(name)
-    dot = views.to_dot(dag)
+    dot = region_views.to_dot(dag)
     assert len(re.findall(r"^ +r\d+ \[label", dot, re.MULTILINE)) == len(dag.regions)
     assert dot.count(" -> ") == len(dag.edges) and dot.count("{") == dot.count("}")
-    mermaid = views.to_mermaid(dag)
+    mermaid = region_views.to_mermaid(dag)
     boxes = re.findall(r"^ +(g\d+)\[", mermaid, re.MULTILINE)
     edges = re.findall(r"^ +(g\d+) -\.?-?>(?:\|\w+\|)? (g\d+)$", mermaid, re.MULTILINE)
     assert len(boxes) == len(set(boxes)) <= 200 and len(edges) == len(set(edges))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from accelopt.ptx.global_traffic import GlobalTraffic, global_traffic
 from accelopt.ptx.regions import RegionDag, analyse
-from accelopt.ptx.sweeps import Sweeps, sweeps
 
 CORPUS = Path(__file__).with_name("corpus")
 
@@ -70,10 +70,10 @@ def sweep(array: str, number: int) -> str:
 def test_what_a_block_asks_again() -> None:
     begin = "ld.param.u32 %r9, [n];"
     once = kernel(f"{begin} {sweep('x', 1)} {sweep('y', 2)} ret;", n=1024)
-    assert sweeps(once) == Sweeps(asked=8192, again=0, held=0)
+    assert global_traffic(once) == GlobalTraffic(asked=8192, again=0, held=0)
     twice = kernel(f"{begin} {sweep('x', 1)} {sweep('y', 2)} {sweep('x', 3)} ret;", n=1024)
-    assert sweeps(twice) == Sweeps(asked=12288, again=4096, held=4096)
-    assert sweeps(kernel(f"{begin} {sweep('x', 1)} ret;")) is None
+    assert global_traffic(twice) == GlobalTraffic(asked=12288, again=4096, held=4096)
+    assert global_traffic(kernel(f"{begin} {sweep('x', 1)} ret;")) is None
 
 
 def test_kernels_of_triton_with_their_launches() -> None:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelopt.ptx.changes import touched
-from accelopt.ptx.lines import by_source
 from accelopt.ptx.module import NotPtx, SourcePlace
+from accelopt.ptx.region_changes import touched
+from accelopt.ptx.region_views import to_json
 from accelopt.ptx.regions import RegionDag, analyse
+from accelopt.ptx.source_lines import by_source
 from accelopt.ptx.statements import read
-from accelopt.ptx.views import to_json
 
 TEXT = (Path(__file__).parent / "nasty.ptx").read_text()
 FIRST = """

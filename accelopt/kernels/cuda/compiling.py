@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.hardware.gpus import GPU
-from accelopt.kernels.cuda.launching import compilable, launch_of
+from accelopt.kernels.cuda.launch_pragma import compilable, launch_of
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.time_limits import NVCC_SECONDS

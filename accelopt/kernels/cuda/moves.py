@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from accelopt.errors import ConfigError
-from accelopt.kernels.cuda.launching import launch_of, signature_of
+from accelopt.kernels.cuda.launch_pragma import launch_of, signature_of
 from accelopt.kernels.moves import METHODS
 from accelopt.knob_space import Parameter
 from accelopt.nodes import Action, Rewrite, made

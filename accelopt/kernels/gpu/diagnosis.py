@@ -9,7 +9,7 @@ from accelopt.evaluation import Bottleneck, Diagnosis, Profile
 from accelopt.hardware.gpus import DEFAULT_GPU, GPU, GPUS
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.profiling.metrics import Metrics
-from accelopt.kernels.gpu.structure import Evidence
+from accelopt.kernels.gpu.ptx_structure import Evidence
 from accelopt.kernels.moves import methods_that_touch
 
 ROOFLINE, STRUCTURE, COUNTERS = "roofline", "Region-DAG", "Nsight Compute"

@@ -21,20 +21,20 @@ from accelopt.hardware.gpus import (
 )
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.baselines import measure_reference
-from accelopt.kernels.gpu.bench.judging.children import COMPILER_SETTINGS
+from accelopt.kernels.gpu.bench.judging.child_processes import COMPILER_SETTINGS
 from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
-from accelopt.kernels.gpu.bench.judging.task import Task
-from accelopt.kernels.gpu.bench.process import package
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
+from accelopt.kernels.gpu.bench.process import bench_package
 from accelopt.kernels.gpu.bench.roofline import Bound, bound
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.gpu.briefing import briefing
 from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition, source_of
-from accelopt.kernels.gpu.compilations import Compilations
+from accelopt.kernels.gpu.compile_cache import CompileCache
+from accelopt.kernels.gpu.compiler_output import CompilerOutput
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline, of_structure
-from accelopt.kernels.gpu.material import Material
 from accelopt.kernels.gpu.profiling.metrics import Metrics, Unavailable
 from accelopt.kernels.gpu.profiling.ncu import NOT_ASKED, Profiled, collect
-from accelopt.kernels.gpu.structure import Structure, evidence, missed, structures
+from accelopt.kernels.gpu.ptx_structure import Structure, evidence, missed, structures
 from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
 from accelopt.knob_space import Parameter
@@ -84,9 +84,9 @@ class Solutions(Language):
         self.options = options
         self.target = options.target if options.target in GPUS else DEFAULT_GPU
         self._environment = _environment(os.environ)
-        self._compilations = Compilations(self.compiled_with, self.target, self._environment)
+        self._compilations = CompileCache(self.compiled_with, self.target, self._environment)
         self._problems: dict[str, ProblemFiles] = {}
-        self._known_settings: dict[str, package.PackageSettings] = {}
+        self._known_settings: dict[str, bench_package.PackageSettings] = {}
         self._counters: dict[tuple[str, str], Profiled] = {}
         self._profiling = threading.Lock()
         interpreted = self._environment.get("TRITON_INTERPRET") == "1"
@@ -129,12 +129,12 @@ class Solutions(Language):
             )
             return as_evaluation(await self.pool.ask(call, Evaluation))
 
-    async def _settings(self, definition: JsonObject) -> package.PackageSettings | Fault:
+    async def _settings(self, definition: JsonObject) -> bench_package.PackageSettings | Fault:
         """The package's own for a definition, asked for once."""
         key = json.dumps(definition)
         if key not in self._known_settings:
             call = Call(SETTINGS, {"definition": definition}, GPU_START_SECONDS, WORKER_BYTES)
-            found = await self.pool.ask(call, package.PackageSettings)
+            found = await self.pool.ask(call, bench_package.PackageSettings)
             if isinstance(found, Fault):
                 return found
             self._known_settings[key] = found
@@ -281,12 +281,12 @@ class Solutions(Language):
         limit = of_structure(known, least, target, parent.profile, self.name).bottleneck
         return missed(before, kernels, limit.resource) if limit else None
 
-    async def material(self, node: Node) -> Material:
+    async def compiler_output(self, node: Node) -> CompilerOutput:
         """The PTX of the kernel that is longest, and the counters of a call, or why there are none."""
         counted = await in_thread(self._counted, node)
         compiled = await self.compiled(node)
         texts = [code.ptx for code in compiled.code if code.ptx]
-        return Material(
+        return CompilerOutput(
             ptx=max(texts, key=len, default=""),
             metrics=counted if isinstance(counted, Metrics) else None,
             no_ptx=f"no PTX: {compiled.failure or 'nothing was compiled'}",
@@ -388,7 +388,7 @@ def referee_version() -> str:
     own = Path(__file__).parent
     folders = (own / "bench", own.parents[1] / "sandbox")
     texts = [path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.py"))]
-    versions = [f"{name}={version}" for name, version in sorted(package.versions().items())]
+    versions = [f"{name}={version}" for name, version in sorted(bench_package.versions().items())]
     return content_key(*versions, *texts)
 
 

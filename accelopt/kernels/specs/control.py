@@ -20,16 +20,16 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Evaluation, faults
 from accelopt.hardware.gpus import DEFAULT_GPU, GPUS
 from accelopt.kernel_source import fingerprint
-from accelopt.kernels.cuda.launching import launch_of, with_launch
+from accelopt.kernels.cuda.launch_pragma import launch_of, with_launch
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
-from accelopt.kernels.gpu.bench.judging.task import Task
-from accelopt.kernels.gpu.bench.process import package
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
+from accelopt.kernels.gpu.bench.process import bench_package
 from accelopt.kernels.gpu.bench.process.messages import Compiled
 from accelopt.kernels.gpu.profiling.ncu import collect
 from accelopt.kernels.specs.solutions import ENTRY, definition_of, solution_of, workload_of
-from accelopt.kernels.triton.moves.space import tile_space, with_values
+from accelopt.kernels.triton.moves.tile_space import tile_space, with_values
 from accelopt.store import content_key, read_text, write_atomically, write_json
 from accelopt.time_limits import SPEC_SECONDS
 
@@ -84,7 +84,7 @@ def evaluate_control(path: Path, cache: Path | None = None) -> dict[str, Any]:
         solution=solution,
         start=start,
         timeout_seconds=SPEC_SECONDS,
-        tolerance=package.settings(definition).tolerance,
+        tolerance=bench_package.settings(definition).tolerance,
     )
     evaluation = evaluate(task).evaluation
     counters = None

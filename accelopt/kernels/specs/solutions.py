@@ -15,7 +15,7 @@ from pathlib import Path
 from accelopt.contract.spec import Argument, KernelSpec, LaunchConfig
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
-from accelopt.kernels.cuda.launching import ExecutionConfiguration, signature_of, with_launch
+from accelopt.kernels.cuda.launch_pragma import ExecutionConfiguration, signature_of, with_launch
 from accelopt.kernels.gpu.bench.files.tracefiles import (
     Definition,
     DefinitionAxis,
@@ -38,7 +38,7 @@ import tempfile
 from pathlib import Path
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution
-from accelopt.kernels.gpu.bench.process.loading import load_entry
+from accelopt.kernels.gpu.bench.process.solution_loading import load_entry
 
 run = load_entry(
     Solution.model_validate(json.loads({solution!r})),

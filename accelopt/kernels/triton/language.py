@@ -8,7 +8,7 @@ from accelopt.awaiting import in_thread
 from accelopt.kernels.gpu.language import Solutions
 from accelopt.kernels.notes import note_on
 from accelopt.kernels.triton.moves.propose import proposals
-from accelopt.kernels.triton.moves.space import tile_space, with_values
+from accelopt.kernels.triton.moves.tile_space import tile_space, with_values
 from accelopt.kernels.triton.names import NOTES, sheet
 from accelopt.kernels.triton.schemas import SCHEMAS, schema_of, solution_text
 from accelopt.knob_space import Parameter, Space

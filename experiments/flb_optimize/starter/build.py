@@ -5,7 +5,7 @@
 `references/NAME.py` is the PyTorch reference of a definition, `solutions/NAME.py` a plain Triton
 solution. Each definition has a workload over 100 microseconds on a Hopper GPU and a tiny one for
 the Triton interpreter. Index tensors are not stored: they are generated from the workload's uuid
-when they are first needed (`accelopt.kernels.gpu.bench.files.blobs`).
+when they are first needed (`accelopt.kernels.gpu.bench.files.index_tensors`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import uuid
 from pathlib import Path
 
 from accelopt.kernels.gpu.bench.files.tracefiles import (
-    DefinitionAxis,
     BuildSpec,
     Definition,
+    DefinitionAxis,
+    DefinitionTensor,
     InputSource,
     Solution,
     SourceFile,
-    DefinitionTensor,
     Trace,
     Workload,
     write_json,

@@ -6,11 +6,11 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from accelopt.report.kernel_simulation import simulate
 
 from accelopt.evaluation import EvaluationRequest, Scrutiny, Status
 from accelopt.kernels.nki.judging import confirm, evaluate
 from accelopt.kernels.nki.referee.trials import TrialStore
+from accelopt.report.kernel_simulation import simulate
 
 REFERENCE = """
 import numpy as np

@@ -4,6 +4,7 @@ work in a form that nothing can take for another's."""
 from __future__ import annotations
 
 import numpy as np
+
 from accelopt.sim.dialects.neuronxcc import isa as nisa
 from accelopt.sim.dialects.neuronxcc import language as nl
 

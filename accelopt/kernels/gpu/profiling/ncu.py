@@ -21,12 +21,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from accelopt.kernels.gpu.bench.files.blobs import materialise
-from accelopt.kernels.gpu.bench.judging.children import caches, payload_of
-from accelopt.kernels.gpu.bench.judging.task import Task
-from accelopt.kernels.gpu.bench.lock import gpu_lock, scratch
-from accelopt.kernels.gpu.bench.process.calling import passes_destination
-from accelopt.kernels.gpu.bench.process.profiled import DEVICE, GO, READY, STEP_SECONDS
+from accelopt.kernels.gpu.bench.files.index_tensors import materialise
+from accelopt.kernels.gpu.bench.gpu_lock import gpu_lock, scratch
+from accelopt.kernels.gpu.bench.judging.child_processes import caches, payload_of
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
+from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
+from accelopt.kernels.gpu.bench.process.profiled_call import DEVICE, GO, READY, STEP_SECONDS
 from accelopt.kernels.gpu.profiling.metrics import (
     NAMES,
     Metrics,
@@ -40,7 +40,7 @@ from accelopt.sandbox.policy import search_path
 from accelopt.sandbox.starting import variables_of
 from accelopt.time_limits import NCU_SECONDS
 
-PROGRAM = "accelopt.kernels.gpu.bench.process.profiled"
+PROGRAM = "accelopt.kernels.gpu.bench.process.profiled_call"
 Profiled: TypeAlias = "Metrics | Unavailable"
 NOT_ASKED = Unavailable("it was not asked for")
 PAUSES = (1.0, 4.0)  # seconds, before it is tried again where another profiler has the counters

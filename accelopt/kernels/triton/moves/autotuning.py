@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import TypeGuard
 
-from accelopt.kernels.triton.moves.configurations import LaunchConfiguration
+from accelopt.kernels.triton.moves.launch_configurations import LaunchConfiguration
 from accelopt.kernels.triton.moves.source import Edit, JitFunction, Launch, Source, called
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")

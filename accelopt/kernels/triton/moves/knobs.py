@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.source import (
     HEADS,
-    QUERIES,
     ROWS,
     Edit,
     JitFunction,
@@ -78,7 +77,7 @@ def _is_dimension(name: str) -> bool:
     """Whether a constant names a size of the problem or of the grid rather than of a tile."""
     upper = name.upper()
     return (
-        name in (ROWS, HEADS, QUERIES)
+        name in (ROWS, HEADS)
         or upper.startswith("D_")
         or any(word in upper for word in ("DIM", "HIDDEN", "STRIDE", "WIDTH", "PAGE"))
     )

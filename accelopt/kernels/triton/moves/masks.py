@@ -174,7 +174,7 @@ def _conditions(loop: ast.For) -> dict[str, ast.expr]:
 def _hiding_bounds(loop: ast.For, kernel: ast.FunctionDef) -> list[_Bound]:
     """Bounds of conditions that hide scores: `tl.where(condition, scores, very negative)`."""
     positions = _positions(loop)
-    named = named_numbers(kernel)
+    named = _named_numbers(kernel)
     conditions = _conditions(loop)
     found = []
     for node in ast.walk(loop):
@@ -187,12 +187,7 @@ def _hiding_bounds(loop: ast.For, kernel: ast.FunctionDef) -> list[_Bound]:
     return found
 
 
-def hides_from(loop: ast.For, kernel: ast.FunctionDef, name: str) -> bool:
-    """Whether a loop hides the scores of all positions from the one that a name tells on."""
-    return any(ast.unparse(bound.limit) == name for bound in _hiding_bounds(loop, kernel))
-
-
-def named_numbers(kernel: ast.FunctionDef) -> dict[str, ast.expr]:
+def _named_numbers(kernel: ast.FunctionDef) -> dict[str, ast.expr]:
     """The values of names that are stored as one and the same expression everywhere."""
     found: dict[str, set[str]] = {}
     values: dict[str, ast.expr] = {}

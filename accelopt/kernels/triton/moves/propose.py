@@ -9,20 +9,19 @@ from functools import partial
 from typing import NamedTuple
 
 from accelopt.kernels.moves import METHODS
-from accelopt.kernels.triton.moves import hints, loops, rows
+from accelopt.kernels.triton.moves import compiler_hints, loops, rows_per_program
 from accelopt.kernels.triton.moves.autotuning import (
     configured_names,
     first_configuration,
     with_configurations,
 )
-from accelopt.kernels.triton.moves.configurations import (
+from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
+from accelopt.kernels.triton.moves.launch_configurations import (
     KernelKind,
     LaunchConfiguration,
     configurations,
     kind_of,
 )
-from accelopt.kernels.triton.moves.joins import JOINED
-from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
 from accelopt.kernels.triton.moves.source import (
     JitFunction,
     Launch,
@@ -30,13 +29,13 @@ from accelopt.kernels.triton.moves.source import (
     asks_elsewhere,
     called,
 )
-from accelopt.kernels.triton.moves.steps import (
+from accelopt.kernels.triton.moves.split_k_reduction import JOINED
+from accelopt.kernels.triton.moves.structural_moves import (
     COUNTED,
     FIXED,
     HEADS_OF_FEW,
     HOST_STEPS,
     ONE_LAUNCH,
-    QUERIES,
     MoveStep,
     on_kernel,
     routes_of,
@@ -141,7 +140,7 @@ def variants(source: Source) -> Iterator[Variant]:
         yield from _together(source, name, [*HOST_STEPS, ONE_LAUNCH, *first])
         for route in others:
             if route[0].move(source, name) is not None:
-                before = HOST_STEPS if route[0] in (QUERIES, HEADS_OF_FEW) else ()
+                before = HOST_STEPS if route[0] is HEADS_OF_FEW else ()
                 yield from _together(source, name, [*before, *route])
         for step in dict.fromkeys(
             [ONE_LAUNCH, *(step for route in (first, *others) for step in route)]
@@ -198,9 +197,9 @@ def _row_variants(source: Source, launch: Launch, kind: KernelKind) -> Iterator[
     """Rows: several of them in a program, a whole one at once, and prefetched loads."""
     kernel = launch.kernel
     if kind is KernelKind.WHOLE:
-        adapts = any(isinstance(width, str) for width in rows.widths(source, launch))
+        adapts = any(isinstance(width, str) for width in rows_per_program.widths(source, launch))
         for place, count in enumerate(ROWS_TOGETHER[:1] if adapts else ROWS_TOGETHER):
-            text = rows.several_rows(source, launch, count)
+            text = rows_per_program.several_rows(source, launch, count)
             if text is not None:
                 sentence = f"Let each program of {kernel.name} compute {count} rows."
                 weight = 1.8 * 0.5 ** (place / HALF_PLACE)
@@ -209,14 +208,14 @@ def _row_variants(source: Source, launch: Launch, kind: KernelKind) -> Iterator[
         yield from _whole_row(source, kernel)
     if kind in (KernelKind.ROWS, KernelKind.DECODE):
         for stages in (3, 2):
-            pipelined = hints.pipelined_loops(source, kernel, stages)
+            pipelined = compiler_hints.pipelined_loops(source, kernel, stages)
             if pipelined is not None:
                 text = f"Prefetch the loads in the loops of {kernel.name}, {stages} stages deep."
                 yield Variant(("prefetch_loads",), text, pipelined, 0.7)
 
 
 def _whole_row(source: Source, kernel: JitFunction) -> Iterator[Variant]:
-    constant = hints.constant_sizes(kernel, hints.row_end_names(kernel))
+    constant = compiler_hints.constant_sizes(kernel, compiler_hints.row_end_names(kernel))
     inner = source if constant is None else Source(source.with_kernel(kernel, constant))
     stepped = on_kernel(loops.stepped_by_tiles)(inner, kernel.name)
     inner = inner if stepped is None else Source(stepped)
@@ -228,12 +227,12 @@ def _whole_row(source: Source, kernel: JitFunction) -> Iterator[Variant]:
 
 def _hint_variants(source: Source, launch: Launch) -> Iterator[Variant]:
     kernel = launch.kernel
-    constant = on_kernel(hints.constant_sizes)(source, kernel.name)
+    constant = on_kernel(compiler_hints.constant_sizes)(source, kernel.name)
     if constant is not None:
         text = f"Compile {kernel.name} for its sizes, as constants."
         yield Variant(("vectorize_global_loads",), text, constant, 1.05)
     for stores in (False, True):
-        hinted = hints.streaming_hints(source, kernel, stores=stores)
+        hinted = compiler_hints.streaming_hints(source, kernel, stores=stores)
         if hinted is not None:
             what = "loads and stores" if stores else "loads"
             text = f"Mark the {what} of {kernel.name} that touch data once as streaming."

@@ -12,7 +12,6 @@ from accelopt.parsing import parse_expression, parse_python
 # Parameters that moves add and tie to the grid: no tiles, for set alone they would be wrong.
 ROWS = "ROWS"
 HEADS = "HEADS_TOGETHER"
-QUERIES = "QUERIES_TOGETHER"
 WORK = "WORK"  # the table that says which piece of the work a program does
 
 

@@ -11,10 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from accelopt.kernels.gpu.bench.files import blobs
+from accelopt.kernels.gpu.bench.files import index_tensors
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
 from accelopt.kernels.gpu.bench.process.inputs import Draw, InputFactory
-from accelopt.kernels.gpu.bench.process.loading import load_entry
+from accelopt.kernels.gpu.bench.process.solution_loading import load_entry
 
 
 def worst_error(case: dict[str, object]) -> float:
@@ -24,7 +24,7 @@ def worst_error(case: dict[str, object]) -> float:
     solution = Solution.model_validate(case["solution"])
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        blobs.materialise(root, definition, workload)
+        index_tensors.materialise(root, definition, workload)
         inputs = InputFactory(root, definition, workload, "cpu").make(Draw(7))
         got = load_entry(solution, root / "source", definition)(*inputs)
     namespace: dict[str, object] = {}

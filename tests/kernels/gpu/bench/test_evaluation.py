@@ -6,7 +6,7 @@ import pytest
 
 from accelopt.evaluation import Status
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
-from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
 
 TINY = TimingPlan(sets=2, least_rounds=2, most_rounds=2, package=False)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelopt.kernels.gpu.bench.files.draws import NORMAL, VALUES, Draw, fresh
+from accelopt.kernels.gpu.bench.files.input_draws import NORMAL, VALUES, Draw, fresh
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_tensors_never_lie_where_they_lay(torch):
 
 def test_a_seal_is_the_keys_and_the_values(torch):
     """Equal for equal bytes under one key; another for another key, or for any one bit."""
-    from accelopt.kernels.gpu.bench.process.sealing import Sealer
+    from accelopt.kernels.gpu.bench.process.output_seals import Sealer
 
     sealer = Sealer(torch.device("cpu"))
     outputs = [torch.randn(7, 5).to(torch.bfloat16), torch.arange(9, dtype=torch.int8), "no tensor"]

@@ -13,13 +13,13 @@ from plain_kernels import BY_SEQUENCE, FLAT, LOOPED, ONE_ROW, OPEN_LOOP
 
 from accelopt.kernels.triton.moves import (
     arithmetic,
-    heads,
-    host,
-    launches,
+    gqa_packing,
+    grid_order,
+    host_synchronisation,
+    launch_batching,
     loops,
-    order,
-    rows,
-    splits,
+    rows_per_program,
+    split_k,
 )
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.source import Source
@@ -88,7 +88,9 @@ def test_exponents_that_a_factor_does_not_pass_through_stay(change):
 
 
 def test_values_are_read_once_and_not_to_be_checked():
-    text = host.values_read_once(Source(host.without_value_checks(Source(OPEN_LOOP))))
+    text = host_synchronisation.values_read_once(
+        Source(host_synchronisation.without_value_checks(Source(OPEN_LOOP)))
+    )
     assert ".item()" not in text
     assert "raise" not in text
     assert text.count(".tolist()") == 2
@@ -98,7 +100,7 @@ def test_an_index_tensor_that_changes_is_read_where_it_was():
     text = OPEN_LOOP.replace(
         "        for row in", "        qo_indptr = qo_indptr + 0\n        for row in"
     )
-    assert "qo_indptr[sequence].item()" in host.values_read_once(Source(text))
+    assert "qo_indptr[sequence].item()" in host_synchronisation.values_read_once(Source(text))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_an_index_tensor_that_changes_is_read_where_it_was():
 def test_rows_that_are_not_alone_stay_apart(change):
     assert change[0] in ONE_ROW
     source = Source(ONE_ROW.replace(*change))
-    assert rows.several_rows(source, source.launches[0], 4) is None
+    assert rows_per_program.several_rows(source, source.launches[0], 4) is None
 
 
 def test_the_grid_goes_with_the_rows():
@@ -126,7 +128,7 @@ def test_the_grid_goes_with_the_rows():
 @pytest.mark.parametrize(("width", "together"), [("512", 16), ("1024", None), ("4096", None)])
 def test_as_many_rows_as_stay_in_registers(width, together):
     source = Source(ONE_ROW.replace("WIDTH=width", f"WIDTH={width}"))
-    moved = rows.several_rows(source, source.launches[0], 16)
+    moved = rows_per_program.several_rows(source, source.launches[0], 16)
     assert (moved is None) == (together is None)
     assert moved is None or f"ROWS={together}" in moved
 
@@ -135,7 +137,7 @@ def test_a_width_that_the_host_works_out_says_how_many_rows():
     source = Source(ONE_ROW)
     found = [p.source for p in proposals(ONE_ROW) if "row_is_inside" in p.source]
     assert found and all("ROWS=min(16, triton.cdiv(8192, width))" in text for text in found)
-    assert rows.widths(source, source.launches[0]) == {"width"}
+    assert rows_per_program.widths(source, source.launches[0]) == {"width"}
 
 
 def moved(starter):
@@ -143,22 +145,22 @@ def moved(starter):
     prefill, norm = "gqa_ragged_prefill_causal_h32_kv8_d128", "rmsnorm_h4096"
     source = Source(ONE_ROW)
     yield prefill, based_on_two(counted(OPEN_LOOP))
-    yield prefill, host.values_read_once(Source(OPEN_LOOP))
+    yield prefill, host_synchronisation.values_read_once(Source(OPEN_LOOP))
     for count in (4, 16):
-        yield norm, rows.several_rows(source, source.launches[0], count)
+        yield norm, rows_per_program.several_rows(source, source.launches[0], count)
     source = Source(LOOPED)
     yield prefill, LOOPED
-    yield prefill, launches.one_launch(source, source.launches[0])
+    yield prefill, launch_batching.one_launch(source, source.launches[0])
     yield prefill, proposals(LOOPED)[0].source
-    source = Source(launches.one_launch(source, source.launches[0]))
-    yield prefill, order.most_work_first(source, source.launches[0])
+    source = Source(launch_batching.one_launch(source, source.launches[0]))
+    yield prefill, grid_order.most_work_first(source, source.launches[0])
     source = Source(starter.solutions[f"plain_{prefill}"].main_source)
-    turned = order.most_work_first(source, source.launches[0])
+    turned = grid_order.most_work_first(source, source.launches[0])
     yield prefill, turned
     yield prefill, turned.replace("65535", "0")  # as where there are too many blocks
     for text in (OPEN_LOOP, FLAT):
         yield prefill, text
-        yield prefill, heads.heads_together(Source(text), Source(text).launches[0])
+        yield prefill, gqa_packing.heads_together(Source(text), Source(text).launches[0])
     for name in (prefill, "gqa_paged_decode_h32_kv8_d128_ps16"):
         plain = starter.solutions[f"plain_{name}"].main_source
         together = [
@@ -169,8 +171,8 @@ def moved(starter):
             yield name, proposal.source
     for proposal in proposals(OPEN_LOOP)[:3]:
         yield prefill, proposal.source
-    source = Source(heads.heads_together(Source(FLAT), Source(FLAT).launches[0]))
-    shared = splits.split_loop(source, source.launches[0], 64)
+    source = Source(gqa_packing.heads_together(Source(FLAT), Source(FLAT).launches[0]))
+    shared = split_k.split_loop(source, source.launches[0], 64)
     yield prefill, shared.replace("processors = 1", "processors = 2")
 
 
@@ -211,10 +213,10 @@ def test_loops_over_the_keys_of_several_sequences_compute_what_they_did():
     chosen = [
         proposal
         for proposal in proposals(BY_SEQUENCE)
-        if "queries_together+share_loads" in proposal.change.move and "Set" not in proposal.sentence
+        if "heads_together" in proposal.change.move and "Set" not in proposal.sentence
     ]
     moves = {move for proposal in chosen for move in proposal.change.move.split("+")}
-    assert {"read_last_again", "fill_in_kernel", "find_sequence"} <= moves
+    assert {"stop_at_bound", "look_up_ahead", "split_loop"} <= moves
     sources = [BY_SEQUENCE, *(proposal.source for proposal in chosen)]
     errors = interpreted("alike.py", [json.dumps(source) for source in sources])
     assert len(errors) == len(sources) - 1

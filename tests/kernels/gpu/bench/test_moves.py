@@ -9,15 +9,15 @@ from plain_kernels import LOOPED
 
 from accelopt.kernels.triton.moves import (
     arithmetic,
-    descriptors,
-    host,
-    launches,
+    grid_order,
+    host_synchronisation,
+    launch_batching,
     loops,
     masks,
-    order,
+    tensor_descriptors,
 )
-from accelopt.kernels.triton.moves.configurations import KernelKind, kind_of
 from accelopt.kernels.triton.moves.knobs import find_knobs, set_options
+from accelopt.kernels.triton.moves.launch_configurations import KernelKind, kind_of
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.source import Source
 
@@ -136,7 +136,7 @@ def test_one_pass_reloads_what_has_changed():
 
 def test_descriptors_replace_every_access_of_a_tile(starter):
     source = starter_source(starter, "gemm_n4096_k4096")
-    text = descriptors.descriptor_tiles(source, source.launches[0])
+    text = tensor_descriptors.descriptor_tiles(source, source.launches[0])
     assert "tl.load(" not in text
     assert "a_ptr.load([pid_m * BLOCK_M, start])" in text
     assert "b_ptr.load([pid_n * BLOCK_N, start]).T" in text
@@ -169,7 +169,7 @@ def run(A):
 
 def test_moving_pointers_become_moving_offsets():
     source = Source(MOVING)
-    text = descriptors.descriptor_tiles(source, source.launches[0])
+    text = tensor_descriptors.descriptor_tiles(source, source.launches[0])
     assert "a_ptrs_at = 0" in text
     assert "a_ptrs_at += BK" in text
     assert "a_ptr.load([pid * BM, a_ptrs_at])" in text
@@ -177,12 +177,12 @@ def test_moving_pointers_become_moving_offsets():
 
 def test_a_pointer_with_another_use_keeps_its_form():
     source = Source(MOVING.replace("    cols =", "    first = tl.load(a_ptr)\n    cols ="))
-    assert descriptors.descriptor_tiles(source, source.launches[0]) is None
+    assert tensor_descriptors.descriptor_tiles(source, source.launches[0]) is None
 
 
 def test_grouped_order_follows_the_order_in_which_programs_start(starter):
     source = starter_source(starter, "gemm_n4096_k4096")
-    text = ast.unparse(order.grouped_order(source.kernels["gemm_kernel"]))
+    text = ast.unparse(grid_order.grouped_order(source.kernels["gemm_kernel"]))
     swizzled = "= tl.swizzle2d(pid_n, pid_m, tl.num_programs(1), tl.num_programs(0)"
     line = next(line for line in text.splitlines() if swizzled in line)
     assert line.split("=")[0].strip(" ()") == "pid_n, pid_m"  # Python 3.10 writes parentheses
@@ -190,22 +190,22 @@ def test_grouped_order_follows_the_order_in_which_programs_start(starter):
 
 def test_long_programs_of_all_heads_start_before_short_ones(starter):
     source = starter_source(starter, "gqa_ragged_prefill_causal_h32_kv8_d128")
-    text = order.most_work_first(source, source.launches[0])
+    text = grid_order.most_work_first(source, source.launches[0])
     assert "block = tl.num_programs(2) - 1 - tl.program_id(2) if BLOCKS_OUTERMOST" in text
     assert "head = tl.program_id(0) if BLOCKS_OUTERMOST else tl.program_id(1)" in text
     assert "[(heads, sequences, triton.cdiv(total_q, BLOCK_M)) if triton.cdiv" in text
     again = Source(text)
-    assert order.most_work_first(again, again.launches[0]) is None
+    assert grid_order.most_work_first(again, again.launches[0]) is None
 
 
 def test_a_table_of_work_is_sorted_and_no_other_order_changed():
     source = Source(LOOPED)
-    source = Source(launches.one_launch(source, source.launches[0]))
-    text = order.most_work_first(source, source.launches[0])
+    source = Source(launch_batching.one_launch(source, source.launches[0]))
+    text = grid_order.most_work_first(source, source.launches[0])
     added = set(text.splitlines()) - set(source.text.splitlines())
     assert [line.strip() for line in added] == ["work.sort(key=lambda one: -one[0])"]
     again = Source(text)
-    assert order.most_work_first(again, again.launches[0]) is None
+    assert grid_order.most_work_first(again, again.launches[0]) is None
 
 
 @pytest.mark.parametrize("grid", ["(8, 1)", "(8,)"])
@@ -214,7 +214,7 @@ def test_one_axis_of_blocks_is_counted_from_its_end(grid):
         "rows[:, None] *", "tl.where(pid < 0, 0, rows)[:, None] *"
     )
     source = Source(text)
-    new = order.most_work_first(source, source.launches[0])
+    new = grid_order.most_work_first(source, source.launches[0])
     assert "pid = tl.num_programs(0) - 1 - tl.program_id(0)" in new
     assert f"k[{grid}]" in new
 
@@ -259,7 +259,7 @@ def test_winners_of_the_recorded_run_are_still_proposed(starter):
 
 def test_host_code_need_not_wait():
     source = Source("import torch\n\n\ndef run(x):\n    torch.cuda.synchronize()\n    return x\n")
-    assert "synchronize" not in host.without_synchronisation(source)
+    assert "synchronize" not in host_synchronisation.without_synchronisation(source)
 
 
 def test_proposals_are_valid_distinct_and_ordered(starter):
@@ -304,7 +304,7 @@ def test_an_autotuned_kernel_gets_other_configurations():
 def test_descriptors_take_tensors_of_any_layout_and_beginning(torch):
     """What the copy engine cannot read is copied: transposed, or not at a multiple of 16 bytes."""
     names = {}
-    exec(descriptors.WHOLE_ROWS, names)
+    exec(tensor_descriptors.WHOLE_ROWS, names)
     plain = torch.arange(64 * 72, dtype=torch.float32).view(64, 72)
     memory = torch.arange(64 * 64 + 1, dtype=torch.float32)
     for tensor in (plain, plain.T, memory[1:].view(64, 64), plain[:, 4:68], plain[:, ::2]):

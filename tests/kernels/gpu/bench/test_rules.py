@@ -5,11 +5,11 @@ from typing import NamedTuple
 import pytest
 
 from accelopt.evaluation import Status
-from accelopt.kernels.gpu.bench.judging import rules
-from accelopt.kernels.gpu.bench.judging.rules import Clocks
-from accelopt.kernels.gpu.bench.judging.task import Task
+from accelopt.kernels.gpu.bench.judging import reply_rules
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
+from accelopt.kernels.gpu.bench.judging.reply_rules import Clocks
+from accelopt.kernels.gpu.bench.process.call_observation import ProfiledKernel, facts, kernels_of
 from accelopt.kernels.gpu.bench.process.messages import Seen, Timed
-from accelopt.kernels.gpu.bench.process.observation import ProfiledKernel, facts, kernels_of
 
 MARK = "void at::native::vectorized_elementwise_kernel<4, FillFunctor<c10::complex<double> > >"
 
@@ -98,14 +98,14 @@ def test_a_librarys_computing_kernels_are_told_from_torchs_own():
 def test_kernels_on_another_stream_are_counted(starter):
     seen = facts(kernels([("k", 10), ("k", 10, True, 9)]), 1)
     assert seen.other_streams == 1
-    with pytest.raises(rules.Ended, match="another stream"):
-        rules.accept_kernels(task(starter), seen)
+    with pytest.raises(reply_rules.Ended, match="another stream"):
+        reply_rules.accept_kernels(task(starter), seen)
 
 
 def test_marks_that_are_not_ours_are_refused(starter):
     seen = facts(kernels([("k", 10), (MARK, 1, False)]), 1)
-    with pytest.raises(rules.Ended, match="pass for the marks") as ended:
-        rules.accept_kernels(task(starter), seen)
+    with pytest.raises(reply_rules.Ended, match="pass for the marks") as ended:
+        reply_rules.accept_kernels(task(starter), seen)
     assert ended.value.status is Status.REFUSED
 
 
@@ -118,16 +118,16 @@ def test_marks_that_are_not_ours_are_refused(starter):
     ],
 )
 def test_a_library_that_does_the_work_is_refused_but_for_rivals(starter, seen, said):
-    with pytest.raises(rules.Ended, match=said):
-        rules.accept_kernels(task(starter), seen)
-    assert rules.accept_kernels(task(starter, rival=True), seen) == []
+    with pytest.raises(reply_rules.Ended, match=said):
+        reply_rules.accept_kernels(task(starter), seen)
+    assert reply_rules.accept_kernels(task(starter, rival=True), seen) == []
 
 
 def test_short_help_of_a_library_is_no_offence(starter):
     """A small fill beside a small kernel, and a copy beside a long one."""
     for seen in (Seen(triton_share=0.4, kernel_ms=0.01), Seen(triton_share=0.6, kernel_ms=1.0)):
-        assert "a share of the GPU time" in rules.accept_kernels(task(starter), seen)[0]
-    assert "is not known" in rules.accept_kernels(task(starter), Seen())[0]
+        assert "a share of the GPU time" in reply_rules.accept_kernels(task(starter), seen)[0]
+    assert "is not known" in reply_rules.accept_kernels(task(starter), Seen())[0]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_short_help_of_a_library_is_no_offence(starter):
     ],
 )
 def test_honest_clocks_pass_with_what_is_worth_a_note(median, clocks, said):
-    notes = rules.accept_clocks(median, clocks)
+    notes = reply_rules.accept_clocks(median, clocks)
     assert bool(notes) == bool(said)
     assert said in "".join(notes)
 
@@ -160,15 +160,15 @@ def test_honest_clocks_pass_with_what_is_worth_a_note(median, clocks, said):
     ],
 )
 def test_clocks_that_say_too_little_are_refused(median, clocks, said):
-    with pytest.raises(rules.Ended, match=said):
-        rules.accept_clocks(median, clocks)
+    with pytest.raises(reply_rules.Ended, match=said):
+        reply_rules.accept_clocks(median, clocks)
 
 
 def test_what_a_round_must_be_like(starter):
     good = Timed(
         latencies=(1.0,), seals=((1,),), changed=0, shared=False, difference=0.0, launches=1
     )
-    rules.accept_round(task(starter), good, 1, 8)
+    reply_rules.accept_round(task(starter), good, 1, 8)
     for changed, said in (
         ({"shared": True}, "the same memory"),
         ({"difference": float("nan")}, "differ by nan"),
@@ -178,8 +178,8 @@ def test_what_a_round_must_be_like(starter):
         ({"launches": 0}, "starts no Triton kernel"),
         ({"grown_bytes": 8}, "keeps 0 MB"),
     ):
-        with pytest.raises(rules.Ended, match=said):
-            rules.accept_round(task(starter), good.model_copy(update=changed), 1, 8)
+        with pytest.raises(reply_rules.Ended, match=said):
+            reply_rules.accept_round(task(starter), good.model_copy(update=changed), 1, 8)
 
 
 CUDA_KERNELS = """
@@ -208,7 +208,7 @@ __global__ __launch_bounds__(128, 2) void reduce_rows(float* x) {}
 def test_kernels_that_a_cuda_source_does_not_define_are_foreign(starter, name, foreign):
     plain = starter.solutions_of("gemm_n4096_k4096")[0]
     solution = plain.with_source(CUDA_KERNELS, "native")
-    assert bool(rules.foreign_to(solution, {name: 1.0})) is foreign
+    assert bool(reply_rules.foreign_to(solution, {name: 1.0})) is foreign
 
 
 def test_a_compiled_solutions_own_kernels_do_its_work(starter):
@@ -217,6 +217,8 @@ def test_a_compiled_solutions_own_kernels_do_its_work(starter):
     made = plain.with_source(CUDA_KERNELS, "native").model_copy(update={"spec": spec})
     asked = task(starter)._replace(solution=made)
     library = Seen(triton_share=0.0, kernel_ms=1.0, plain=0.9, foreign={"add": 0.1})
-    with pytest.raises(rules.Ended, match="own kernels have 10% of the GPU time"):
-        rules.accept_kernels(asked, library)
-    rules.accept_kernels(asked, library.model_copy(update={"plain": 0.3, "foreign": {"add": 0.7}}))
+    with pytest.raises(reply_rules.Ended, match="own kernels have 10% of the GPU time"):
+        reply_rules.accept_kernels(asked, library)
+    reply_rules.accept_kernels(
+        asked, library.model_copy(update={"plain": 0.3, "foreign": {"add": 0.7}})
+    )

@@ -6,8 +6,8 @@ import types
 
 import pytest
 
-from accelopt.kernels.gpu.bench.source.allowed import DEVICE_LANGUAGES
-from accelopt.kernels.gpu.bench.source.names import is_device_name
+from accelopt.kernels.gpu.bench.source.allow_lists import DEVICE_LANGUAGES
+from accelopt.kernels.gpu.bench.source.name_resolution import is_device_name
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 
 HONEST = [

@@ -8,7 +8,7 @@ from flb_traces import installed
 from plain_kernels import HEADER
 from test_moved_results import interpreted
 
-from accelopt.kernels.triton.moves import autotuning, descriptors, heads, knobs, loops
+from accelopt.kernels.triton.moves import autotuning, gqa_packing, knobs, loops, tensor_descriptors
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.source import Source, grid_sizes
 
@@ -249,7 +249,7 @@ def test_other_loops_over_tiles_stay(change):
 
 
 def test_how_many_heads_share_keys_may_be_worked_out_in_the_kernel():
-    text = on_launch(heads.heads_together, CAST)
+    text = on_launch(gqa_packing.heads_together, CAST)
     assert text is not None and "HEADS_TOGETHER=4 // 2" in text
     assert "tl.cast(" not in text.split("for tile")[1].split("tl.store")[0]
 
@@ -271,7 +271,7 @@ def test_a_product_in_another_style_gets_descriptors_for_every_tile_size():
         "triton.cdiv(c.shape[0], 32)", "triton.cdiv(c.shape[1], 32)",
     ]  # fmt: skip
     counted = Source(PRODUCT).with_kernel(launch.kernel, loops.counted_loop(launch.kernel))
-    text = on_launch(descriptors.descriptor_tiles, counted)
+    text = on_launch(tensor_descriptors.descriptor_tiles, counted)
     assert "a_ptr.load([tl.program_id(0) * BLOCK_M, at])" in text
     assert "b_ptr.load([tl.program_id(1) * BLOCK_N, at]).T" in text
     assert "whole_rows(a), [block_m, block_k]" in text and "block_n = 32\n" in text
@@ -284,7 +284,7 @@ def test_a_stride_that_is_another_one_keeps_the_pointers(change):
     counted = Source(PRODUCT.replace(*change)).with_kernel(
         launch.kernel, loops.counted_loop(launch.kernel)
     )
-    text = on_launch(descriptors.descriptor_tiles, counted)
+    text = on_launch(tensor_descriptors.descriptor_tiles, counted)
     assert (
         text is None
         or "whole_rows(a), [block_m, block_k]" not in text

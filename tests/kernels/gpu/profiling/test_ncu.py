@@ -15,8 +15,8 @@ import pytest
 
 from accelopt.evaluation import Profile
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder
-from accelopt.kernels.gpu.bench.judging.task import Task
-from accelopt.kernels.gpu.bench.lock import gpu_lock
+from accelopt.kernels.gpu.bench.gpu_lock import gpu_lock
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.diagnosis import of_counters
 from accelopt.kernels.gpu.profiling import ncu

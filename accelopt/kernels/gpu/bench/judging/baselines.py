@@ -13,13 +13,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accelopt.evaluation import Status
 from accelopt.kernels.gpu.bench.files.tracefiles import workload_stem
-from accelopt.kernels.gpu.bench.judging.children import RefereeProcess
+from accelopt.kernels.gpu.bench.gpu_lock import gpu_lock
+from accelopt.kernels.gpu.bench.judging.child_processes import RefereeProcess
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
-from accelopt.kernels.gpu.bench.judging.rules import Ended
-from accelopt.kernels.gpu.bench.judging.task import Task
-from accelopt.kernels.gpu.bench.lock import gpu_lock
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
+from accelopt.kernels.gpu.bench.judging.reply_rules import Ended
+from accelopt.kernels.gpu.bench.process import bench_package
 from accelopt.kernels.gpu.bench.process import messages as say
-from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.process.timing import Statistics
 from accelopt.sandbox import scratch_folder
 from accelopt.store import content_key, write_atomically
@@ -96,7 +96,7 @@ class BaselineCache:
 
 
 def _environment(hardware: str) -> tuple[str, ...]:
-    return (hardware, *(f"{name}={version}" for name, version in package.versions().items()))
+    return (hardware, *(f"{name}={version}" for name, version in bench_package.versions().items()))
 
 
 def measure_solution(task: Task) -> Baseline:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from accelopt.evaluation import Status
 from accelopt.hardware.gpus import DEFAULT_GPU, GPUS
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
-from accelopt.kernels.gpu.bench.judging.children import converse
+from accelopt.kernels.gpu.bench.judging.child_processes import converse
 from accelopt.kernels.gpu.bench.judging.verdict import status_of_error
 from accelopt.kernels.gpu.bench.process import messages as say
-from accelopt.kernels.gpu.bench.process.calling import passes_destination
-from accelopt.ptx.lines import by_source
+from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
 from accelopt.ptx.module import SourcePlace, Statement
+from accelopt.ptx.source_lines import by_source
 from accelopt.ptx.statements import read
 from accelopt.sandbox import scratch_folder
 from accelopt.sandbox.conversation import ChildEnded, ChildRaised, Conversation

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 from accelopt.evaluation import Evaluation, Status
-from accelopt.kernels.gpu.bench.files import blobs
-from accelopt.kernels.gpu.bench.judging.rules import Ended
-from accelopt.kernels.gpu.bench.judging.task import Task
+from accelopt.kernels.gpu.bench.files import index_tensors
+from accelopt.kernels.gpu.bench.gpu_lock import scratch
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
+from accelopt.kernels.gpu.bench.judging.reply_rules import Ended
 from accelopt.kernels.gpu.bench.judging.trial import SolutionTrial
 from accelopt.kernels.gpu.bench.judging.verdict import Verdict
-from accelopt.kernels.gpu.bench.lock import scratch
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.sandbox import scratch_folder
 
@@ -22,7 +22,7 @@ def evaluate(task: Task) -> Verdict:
     if found:
         message = "forbidden in the source: " + "; ".join(str(item) for item in found[:5])
         return Verdict(evaluation=Evaluation(status=Status.REFUSED, message=message))
-    blobs.materialise(task.root, task.definition, task.workload.workload)
+    index_tensors.materialise(task.root, task.definition, task.workload.workload)
     with scratch_folder(scratch()) as folder:
         trial = SolutionTrial(task, folder)
         try:

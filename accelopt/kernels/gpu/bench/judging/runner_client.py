@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Trace
-from accelopt.kernels.gpu.bench.judging.children import converse
-from accelopt.kernels.gpu.bench.judging.task import Task
-from accelopt.kernels.gpu.bench.lock import gpu_lock
+from accelopt.kernels.gpu.bench.gpu_lock import gpu_lock
+from accelopt.kernels.gpu.bench.judging.child_processes import converse
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
 from accelopt.kernels.gpu.bench.process import messages as say
-from accelopt.kernels.gpu.bench.process.calling import passes_destination
+from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
 from accelopt.sandbox import scratch_folder
 from accelopt.sandbox.conversation import ChildEnded, ChildRaised
 

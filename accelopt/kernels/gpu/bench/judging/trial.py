@@ -13,15 +13,15 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from accelopt.evaluation import Check, Evaluation, Profile, Status
-from accelopt.kernels.gpu.bench.files.draws import LENGTHS, VALUES, Draw, fresh
+from accelopt.kernels.gpu.bench.files.input_draws import LENGTHS, VALUES, Draw, fresh
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
-from accelopt.kernels.gpu.bench.judging import rules
-from accelopt.kernels.gpu.bench.judging.children import CandidateProcess, RefereeProcess
-from accelopt.kernels.gpu.bench.judging.measuring import KeptCall, Measurement
-from accelopt.kernels.gpu.bench.judging.rules import Ended
-from accelopt.kernels.gpu.bench.judging.task import Task
+from accelopt.kernels.gpu.bench.gpu_lock import gpu_lock
+from accelopt.kernels.gpu.bench.judging import reply_rules
+from accelopt.kernels.gpu.bench.judging.child_processes import CandidateProcess, RefereeProcess
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
+from accelopt.kernels.gpu.bench.judging.reply_rules import Ended
+from accelopt.kernels.gpu.bench.judging.timing_rounds import KeptCall, Measurement
 from accelopt.kernels.gpu.bench.judging.verdict import Verdict
-from accelopt.kernels.gpu.bench.lock import gpu_lock
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.comparison import Figures
 from accelopt.kernels.gpu.bench.process.timing import Statistics
@@ -38,7 +38,7 @@ class SolutionTrial:
         self.checks: list[Check] = []
         self.notes: list[str] = []
         self.figures: list[Figures] = []
-        self.place = say.Place(hardware="", libs={})
+        self.place = say.DeviceEnvironment(hardware="", libs={})
         self.expected: tuple[say.Output, ...] = ()
         self.measured: Measurement | None = None
         outputs = folder / "candidate"
@@ -92,11 +92,11 @@ class SolutionTrial:
         key = secrets.randbits(_KEY_BITS)
         asked = say.CheckCall(draw=draw, name=name, key=key, observe=observe)
         reply = self.candidate.ask(asked, say.Checked)
-        rules.accept_outputs(self.task, reply.outputs, self.expected)
+        reply_rules.accept_outputs(self.task, reply.outputs, self.expected)
         if reply.mutated:
-            raise rules.refuse(f"changes its inputs: {', '.join(reply.mutated)}")
+            raise reply_rules.refuse(f"changes its inputs: {', '.join(reply.mutated)}")
         if observe:
-            rules.accept_operators(self.task, reply.launches, reply.heavy, self.expected)
+            reply_rules.accept_operators(self.task, reply.launches, reply.heavy, self.expected)
         self._judge(KeptCall(name, draw, key, reply.seals), f"{name} inputs")
 
     def _judge(self, kept: KeptCall, label: str) -> None:
@@ -104,7 +104,9 @@ class SolutionTrial:
         reply = self.referee.ask(asked, say.Judged)
         self.candidate.forget(kept.name)
         if reply.broken:
-            raise rules.refuse(f"on {label}: outputs are not what they were when the call ended")
+            raise reply_rules.refuse(
+                f"on {label}: outputs are not what they were when the call ended"
+            )
         if reply.skipped:
             self.notes.append(f"{label}: {reply.skipped}")
             return

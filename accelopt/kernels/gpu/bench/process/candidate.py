@@ -14,25 +14,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from accelopt.kernels.gpu.bench.files.draws import Draw, fresh
+from accelopt.kernels.gpu.bench.files.input_draws import Draw, fresh
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
+from accelopt.kernels.gpu.bench.process import bench_package
 from accelopt.kernels.gpu.bench.process import messages as say
-from accelopt.kernels.gpu.bench.process import package
-from accelopt.kernels.gpu.bench.process.guard import (
+from accelopt.kernels.gpu.bench.process.call_observation import (
+    LaunchCounter,
+    recording_operators,
+    watching_kernels,
+)
+from accelopt.kernels.gpu.bench.process.environment import describe
+from accelopt.kernels.gpu.bench.process.inputs import InputFactory, placed, torch_dtype
+from accelopt.kernels.gpu.bench.process.output_seals import Sealer
+from accelopt.kernels.gpu.bench.process.process_guard import (
     attributes_of_tensors,
     difference,
     guarded_functions,
     share_memory,
 )
-from accelopt.kernels.gpu.bench.process.inputs import InputFactory, placed, torch_dtype
-from accelopt.kernels.gpu.bench.process.loading import load_entry
-from accelopt.kernels.gpu.bench.process.observation import (
-    LaunchCounter,
-    recording_operators,
-    watching_kernels,
-)
-from accelopt.kernels.gpu.bench.process.sealing import Sealer
-from accelopt.kernels.gpu.bench.process.surroundings import describe
+from accelopt.kernels.gpu.bench.process.solution_loading import load_entry
 from accelopt.kernels.gpu.bench.process.timing import BUSY_SECONDS, Clock
 from accelopt.sandbox.serving import Handlers
 
@@ -74,7 +74,7 @@ class Candidate:
         self.call_seconds = 1.0
         self.function: Callable[..., Any] = _missing
 
-    def introduce(self, _: say.Introduce) -> say.Place:
+    def introduce(self, _: say.Introduce) -> say.DeviceEnvironment:
         """Versions and the device's name."""
         return describe(self.torch, self.device)
 
@@ -327,7 +327,7 @@ class Candidate:
 
     def package(self, asked: say.Package) -> say.Latency:
         """The package's own timer on its own protocol: mean over trials, milliseconds."""
-        time_runnable = package.timer()
+        time_runnable = bench_package.timer()
 
         def function(*arguments: Any) -> Any:
             return self.function(*arguments)

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from accelopt.hardware.gpus import GPU, GPUS
-from accelopt.kernels.gpu.bench.files import blobs
+from accelopt.kernels.gpu.bench.files import index_tensors
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.inputs import torch_dtype
-from accelopt.kernels.gpu.bench.process.loading import load_entry
 from accelopt.kernels.gpu.bench.process.messages import Resources
+from accelopt.kernels.gpu.bench.process.solution_loading import load_entry
 from accelopt.sandbox.serving import Handlers
 
 
@@ -184,7 +184,7 @@ def _arguments(definition: Definition, workload: Trace) -> list[Any]:
     """Unfilled tensors of the right shapes; index tensors with their values."""
     import torch
 
-    generated = blobs.generate(definition, workload.workload, 1)
+    generated = index_tensors.generate(definition, workload.workload, 1)
     made: list[Any] = []
     for name, spec in definition.inputs.items():
         shape = definition.shape(spec, workload.workload)

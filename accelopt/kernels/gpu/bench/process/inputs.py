@@ -1,7 +1,7 @@
 """Input tensors from a draw: the same in every process on the same kind of device.
 
 Values are drawn as FlashInfer-Bench draws them (standard normal; integers in [-1024, 1024); 8-bit
-floats clamped to 2) or spread otherwise (see `draws`), and always seeded, so that the candidate's
+floats clamped to 2) or spread otherwise (see `input_draws`), and always seeded, so that the candidate's
 process and the referee's agree on inputs without exchanging them. A seed that the candidate learns
 only when it must answer is secret. Every tensor that is made lies where none lay before.
 """
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from accelopt.contract.spec import Argument, Init, IOContract, TensorSpec
-from accelopt.contract.values import IOContractManager
-from accelopt.kernels.gpu.bench.files import blobs
-from accelopt.kernels.gpu.bench.files.draws import Draw
+from accelopt.contract.tensors import IOContractManager
+from accelopt.kernels.gpu.bench.files import index_tensors
+from accelopt.kernels.gpu.bench.files.input_draws import Draw
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class InputFactory:
 
             path = self.root / source.path
             self._files[name] = load_file(str(path), str(self.device))[source.tensor_key or name]
-            generated = generated and blobs.is_generated(path)
+            generated = generated and index_tensors.is_generated(path)
         return generated and bool(self._files)
 
     def make(self, draw: Draw) -> list[Any]:
@@ -144,7 +144,7 @@ class InputFactory:
 
         if not (draw.fresh_indices and self._generated):
             return self._files
-        arrays = blobs.generate(
+        arrays = index_tensors.generate(
             self.definition, self.workload, draw.seed, draw.lengths, indices_only=True
         )
         fresh = {name: torch.from_numpy(a).to(self.device) for name, a in arrays.items()}

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from accelopt.kernels.gpu.bench.files.draws import Draw
+from accelopt.kernels.gpu.bench.files.input_draws import Draw
 from accelopt.kernels.gpu.bench.process.comparison import Figures
 from accelopt.kernels.gpu.bench.process.timing import Statistics
 from accelopt.sandbox.serving import Message
@@ -20,7 +20,7 @@ class Introduce(Message):
     """Who are you?"""
 
 
-class Place(Message):
+class DeviceEnvironment(Message):
     """Where a measurement is made: the device, and the versions of what it depends on."""
 
     hardware: str
@@ -50,7 +50,7 @@ class CheckCall(Message):
 
 
 class Checked(Message):
-    """What a call returned. `seals` are the outputs' when the call ended (see `sealing`)."""
+    """What a call returned. `seals` are the outputs' when the call ended (see `output_seals`)."""
 
     outputs: tuple[Output, ...]
     seals: tuple[int, ...]

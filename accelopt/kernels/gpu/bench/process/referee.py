@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accelopt.kernels.gpu.bench.files.draws import EVEN, Draw, fresh
+from accelopt.kernels.gpu.bench.files.input_draws import EVEN, Draw, fresh
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Trace
+from accelopt.kernels.gpu.bench.process import bench_package
 from accelopt.kernels.gpu.bench.process import messages as say
-from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.process.comparison import Figures, Tolerance, compare, limit_of
+from accelopt.kernels.gpu.bench.process.environment import describe
 from accelopt.kernels.gpu.bench.process.inputs import InputFactory, torch_dtype
-from accelopt.kernels.gpu.bench.process.sealing import Sealer
-from accelopt.kernels.gpu.bench.process.surroundings import describe
+from accelopt.kernels.gpu.bench.process.output_seals import Sealer
 from accelopt.kernels.gpu.bench.process.timing import BUSY_SECONDS, Clock, summarise
 from accelopt.sandbox.serving import Handlers
 
@@ -54,7 +54,7 @@ class Referee:
         self.function = module.__dict__["run"]
         self.wanted: dict[Draw, list[Any]] = {}
 
-    def introduce(self, _: say.Introduce) -> say.Place:
+    def introduce(self, _: say.Introduce) -> say.DeviceEnvironment:
         """Versions and the device's name."""
         return describe(self.torch, self.device)
 
@@ -198,7 +198,7 @@ class Referee:
 
     def package(self, asked: say.Package) -> say.Latency:
         """The package's own timer on the reference: mean over trials, milliseconds."""
-        time_runnable = package.timer()
+        time_runnable = bench_package.timer()
         latencies = []
         with self.torch.no_grad():
             for _ in range(asked.trials):

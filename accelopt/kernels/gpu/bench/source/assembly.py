@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from accelopt.kernels.gpu.bench.source.reasons import CLOCK
+from accelopt.kernels.gpu.bench.source.refusal_reasons import CLOCK
 
 NO_PTX = "is no PTX: assembly for the device alone may stand there"
 

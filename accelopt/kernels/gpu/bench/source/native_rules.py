@@ -14,9 +14,9 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from accelopt.kernels.gpu.bench.source.assembly import assembly_faults
+from accelopt.kernels.gpu.bench.source.c_library import system_faults
 from accelopt.kernels.gpu.bench.source.linkage import HIDDEN, HOST, linkage_faults
 from accelopt.kernels.gpu.bench.source.source_text import Violation
-from accelopt.kernels.gpu.bench.source.system import system_faults
 from accelopt.kernels.wording import words_to_a_model
 
 SPEAKS = "speaks to a model instead of a reader"

@@ -1,6 +1,6 @@
 """What a solution's source must be like: a first door before anything runs.
 
-What may be named is listed (`allowed`), all else is refused: modules, functions, classes where they
+What may be named is listed (`allow_lists`), all else is refused: modules, functions, classes where they
 are called or tested for, plain values. Nothing of a library may be handed about as a value, for what
 holds a module or a class can be asked for anything in it; and no attribute is set but on what is the
 solution's own.
@@ -12,9 +12,9 @@ import ast
 import builtins
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
-from accelopt.kernels.gpu.bench.source import allowed, attributes
+from accelopt.kernels.gpu.bench.source import allow_lists, attributes
 from accelopt.kernels.gpu.bench.source.assembly import assembly_faults
-from accelopt.kernels.gpu.bench.source.names import (
+from accelopt.kernels.gpu.bench.source.name_resolution import (
     Names,
     is_class,
     is_device_name,
@@ -26,7 +26,7 @@ from accelopt.kernels.gpu.bench.source.names import (
     stored,
 )
 from accelopt.kernels.gpu.bench.source.native_rules import SUFFIXES, native_violations
-from accelopt.kernels.gpu.bench.source.reasons import EVERYONE, OTHER, UNSEEN, reason_for
+from accelopt.kernels.gpu.bench.source.refusal_reasons import EVERYONE, OTHER, UNSEEN, reason_for
 from accelopt.kernels.gpu.bench.source.source_text import (
     Violation,
     is_absent,
@@ -94,7 +94,7 @@ class SourceScan(ast.NodeVisitor):
         """All violations, in the order of the text."""
         self.visit(self.module)
         for name, nodes in self.names.bound.items():
-            if is_dunder(name) and name not in allowed.OWN_DUNDERS:
+            if is_dunder(name) and name not in allow_lists.OWN_DUNDERS:
                 self._report(nodes[0], name, UNASKED)
         return sorted(self.found, key=lambda one: one.line)
 
@@ -109,7 +109,7 @@ class SourceScan(ast.NodeVisitor):
             own = item.name.split(".")[0] in self.names.own_modules
             if own and "." in item.name:
                 self._report(node, f"import {item.name}", "is a file to import from by name")
-            elif not own and item.name not in allowed.MODULES and not is_absent(item.name):
+            elif not own and item.name not in allow_lists.MODULES and not is_absent(item.name):
                 self._report(node, f"import {item.name}", reason_for(item.name))
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
@@ -171,7 +171,7 @@ class SourceScan(ast.NodeVisitor):
 
     def _plain_name(self, node: ast.Name) -> None:
         name = node.id
-        if self._is_local(name) or name in allowed.BUILTINS:
+        if self._is_local(name) or name in allow_lists.BUILTINS:
             return
         if name == "type" and self._only_compared(self.parents[node]):
             return
@@ -179,7 +179,7 @@ class SourceScan(ast.NodeVisitor):
         if isinstance(value, type) and issubclass(value, BaseException):
             return
         if hasattr(builtins, name) or is_dunder(name):
-            reason = WHILE_IT_RUNS if name in allowed.BY_LITERAL else UNSEEN
+            reason = WHILE_IT_RUNS if name in allow_lists.BY_LITERAL else UNSEEN
             self._report(node, name, REACHES_OUT if name == "type" else reason)
 
     def _is_local(self, name: str) -> bool:
@@ -204,7 +204,7 @@ class SourceScan(ast.NodeVisitor):
         if is_device_name(full) or self._stands_as_class(node, full) or is_absent(full):
             return
         if self._is_called(node):
-            if not matches(full, allowed.CALLS):
+            if not matches(full, allow_lists.CALLS):
                 self._report(node, full, reason_for(full))
             return
         reason = reason_for(full)
@@ -225,7 +225,7 @@ class SourceScan(ast.NodeVisitor):
                 return False
             node, parent = parent, self.parents[parent]
         if isinstance(parent, ast.ClassDef) and node in parent.bases:
-            return matches(full, allowed.BASES)
+            return matches(full, allow_lists.BASES)
         if not is_class(full):
             return False
         if isinstance(parent, ast.Call):
@@ -267,9 +267,9 @@ class SourceScan(ast.NodeVisitor):
             self._report(node, name, WHILE_IT_RUNS)
         elif is_dunder(name):
             shown = name == "__class__" and self._only_compared(node)
-            if name not in allowed.HARMLESS_DUNDERS and not shown:
+            if name not in allow_lists.HARMLESS_DUNDERS and not shown:
                 self._report(node, name, REACHES_OUT)
-        elif name.startswith("_") and name not in allowed.HARMLESS_UNDERSCORED:
+        elif name.startswith("_") and name not in allow_lists.HARMLESS_UNDERSCORED:
             base = getattr(node, "value", None)
             if name not in self.own_attributes or not self._is_of_its_own(base):
                 self._report(node, name, REACHES_OUT)
@@ -309,7 +309,7 @@ class SourceScan(ast.NodeVisitor):
         if not isinstance(base, ast.Name):
             return False
         function = self._function_around(base)
-        compared = function is not None and function.name in allowed.COMPARISONS
+        compared = function is not None and function.name in allow_lists.COMPARISONS
         second = [item.arg for item in function.args.args[1:]] if function and compared else []
         return self._is_own(base) or base.id in second
 
@@ -331,7 +331,7 @@ class SourceScan(ast.NodeVisitor):
     def visit_Subscript(self, node: ast.Subscript) -> None:
         if "os.environ" in self.names.resolve(node.value) and not isinstance(node.ctx, ast.Load):
             key = node.slice.value if isinstance(node.slice, ast.Constant) else ""
-            if not str(key).startswith(allowed.ENVIRONMENT_PREFIXES):
+            if not str(key).startswith(allow_lists.ENVIRONMENT_PREFIXES):
                 self._report(node, ast.unparse(node), "changes the environment of the harness")
         self.generic_visit(node)
 
@@ -340,16 +340,16 @@ class SourceScan(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
         named = function.id if isinstance(function, ast.Name) else ""
-        if self._is_builtin(function, *allowed.BY_LITERAL):
+        if self._is_builtin(function, *allow_lists.BY_LITERAL):
             self._by_literal(node, named)
             return
         if "os.environ.setdefault" in self.names.resolve(function):
             key = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
-            if not str(key).startswith(allowed.ENVIRONMENT_PREFIXES):
+            if not str(key).startswith(allow_lists.ENVIRONMENT_PREFIXES):
                 self._report(node, ast.unparse(node), "changes the environment of the harness")
         if isinstance(function, ast.Attribute) and function.attr in ("format", "format_map"):
             self._format(node, function)
-        if self.names.resolve(function) & allowed.ASSEMBLY_CALLS:
+        if self.names.resolve(function) & allow_lists.ASSEMBLY_CALLS:
             self._assembly(node)
         if self._names_by_strings(node):
             self._report(node, ast.unparse(node)[:60], WHILE_IT_RUNS)

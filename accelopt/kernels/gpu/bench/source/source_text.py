@@ -9,8 +9,8 @@ import tokenize
 from functools import cache
 from typing import NamedTuple
 
-from accelopt.kernels.gpu.bench.source.allowed import MODULES
-from accelopt.kernels.gpu.bench.source.reasons import REASONS
+from accelopt.kernels.gpu.bench.source.allow_lists import MODULES
+from accelopt.kernels.gpu.bench.source.refusal_reasons import REASONS
 from accelopt.kernels.wording import words_to_a_model
 
 _TAKEN = {name.split(".")[0] for name in MODULES | set(REASONS)} | sys.stdlib_module_names

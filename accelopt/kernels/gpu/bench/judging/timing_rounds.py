@@ -1,0 +1,218 @@
+"""The timing rounds of one evaluation, and the checks of one clock by another.
+
+Which calls are judged is picked when a round is over and all its outputs are sealed: until then every
+call may be the one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+import time
+from typing import NamedTuple
+
+from accelopt.evaluation import Status
+from accelopt.kernels.gpu.bench.files import index_tensors
+from accelopt.kernels.gpu.bench.files.input_draws import Draw, fresh
+from accelopt.kernels.gpu.bench.judging import reply_rules
+from accelopt.kernels.gpu.bench.judging.child_processes import CandidateProcess
+from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
+from accelopt.kernels.gpu.bench.judging.reply_rules import Ended
+from accelopt.kernels.gpu.bench.process import messages as say
+from accelopt.kernels.gpu.bench.process.timing import (
+    BACKLOG_FACTOR,
+    MOST_BACKLOG_MS,
+    Statistics,
+    summarise,
+)
+
+_KEY_BITS = 62
+_KEPT_BYTES = 6 << 30  # of outputs that wait to be judged
+_BATCH_MS = 12.0  # of the device's time that the parent's clock needs to see a difference
+_REPEATS = 3
+
+
+class KeptCall(NamedTuple):
+    """A call whose outputs lie in files, to be judged. `surely`: however long judging takes."""
+
+    name: str
+    draw: Draw
+    key: int = 0
+    seals: tuple[int, ...] | None = None
+    surely: bool = False
+
+
+class Measurement:
+    """All rounds of one candidate, and what the other clocks say."""
+
+    def __init__(
+        self,
+        task: Task,
+        candidate: CandidateProcess,
+        expected: tuple[say.Output, ...],
+        has_indices: bool,
+    ) -> None:
+        self.task = task
+        self.candidate = candidate
+        self.expected = expected
+        self.has_indices = has_indices
+        self.kept: list[KeptCall] = []
+        self.notes: list[str] = []
+        self.samples: list[float] = []
+        self.package_ms: float | None = None
+        self.outside_ms: float | None = None
+        self.dry = False
+        self.seen: say.Seen | None = None
+        self.watched_alone = False
+        self.prepared = say.Prepared(sets=2, most_calls=6, queue_ms=1.0, lag_ms=0.0)
+        self._left_bytes = _KEPT_BYTES
+        self._output_bytes = sum(math.prod(item.shape) * _size(item.dtype) for item in expected)
+
+    @property
+    def statistics(self) -> Statistics:
+        """Of all samples that count."""
+        return summarise(self.samples)
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.task.device != "cpu"
+
+    def clocks(self) -> dict[str, float | None]:
+        """Latencies by other clocks, milliseconds, under the names of a profile's metrics."""
+        alone = self.seen if self.watched_alone else None
+        return {
+            "package_latency_ms": self.package_ms,
+            "outside_latency_ms": self.outside_ms,
+            "kernel_latency_ms": alone.kernel_ms if alone is not None else None,
+        }
+
+    def run(self) -> None:
+        """Time the candidate, by itself, by the parent's clock, and by the package's."""
+        plan = self.task.plan
+        self.prepared = self.candidate.ask(say.Prepare(sets=plan.sets), say.Prepared)
+        observed = secrets.randbelow(plan.least_rounds)
+        begin = time.monotonic()
+        for index in range(plan.most_rounds):
+            reply, draws, keys = self._round("operators" if index == observed else "")
+            if index == observed:
+                reply_rules.accept_operators(self.task, reply.launches, reply.heavy, self.expected)
+            else:
+                self.samples += reply.latencies
+            done = index + 1 >= plan.least_rounds and (
+                time.monotonic() - begin > plan.seconds or self.statistics.spread <= plan.steady
+            )
+            last = done or index + 1 == plan.most_rounds
+            self._keep(f"round{index}", reply, draws, keys, surely=last)
+            if last:
+                break
+        if self._on_gpu:
+            self._outside()
+        if plan.package:
+            self._package()
+
+    def _round(self, observe: str) -> tuple[say.Timed, tuple[Draw, ...], tuple[int, ...]]:
+        """One round on new inputs; of one set also the index tensors are new."""
+        count = self.prepared.sets
+        reindexed = secrets.randbelow(count)
+        draws = tuple(fresh(indices=self.has_indices and i == reindexed) for i in range(count))
+        keys = tuple(secrets.randbits(_KEY_BITS) for _ in range(count))
+        reply = self.candidate.ask(say.Round(draws=draws, keys=keys, observe=observe), say.Timed)
+        reply_rules.accept_round(self.task, reply, count, self._output_bytes)
+        return reply, draws, keys
+
+    def _keep(
+        self, name: str, reply: say.Timed, draws: tuple[Draw, ...], keys: tuple[int, ...],
+        *, surely: bool = False,
+    ) -> None:  # fmt: skip
+        """Have the outputs of one call of the round that is over written, if there is room."""
+        pick = secrets.randbelow(len(draws))
+        if surely or self._left_bytes > 0:
+            self._reveal(
+                pick, KeptCall(f"{name}_{pick}", draws[pick], keys[pick], reply.seals[pick], surely)
+            )
+
+    def _reveal(self, index: int, kept: KeptCall) -> None:
+        asked = say.Reveal(index=index, name=kept.name)
+        outputs = self.candidate.ask(asked, say.Revealed).outputs
+        reply_rules.accept_outputs(self.task, outputs, self.expected)
+        self._left_bytes -= sum(
+            path.stat().st_size for path in self.candidate.folder.glob(f"{kept.name}_*.bin")
+        )
+        self.kept.append(kept)
+
+    def watch_kernels(self, *, alone: bool = True) -> None:
+        """One more round, which the candidate cannot tell from the others, under the profiler.
+
+        After all others, for launches are slower in a process that the profiler has been in (seen on
+        an H200: 45 microseconds a call). With others on the device its times say nothing.
+        """
+        if not self._on_gpu:
+            return
+        reply, draws, keys = self._round("kernels")
+        self._keep("profiled", reply, draws, keys, surely=True)
+        self.seen = reply.seen or say.Seen()
+        self.watched_alone = alone
+        self.notes += reply_rules.accept_kernels(self.task, self.seen)
+
+    def _outside(self) -> None:
+        """Milliseconds a call by the parent's clock, measured again while it would convict: another
+        process may have disturbed it."""
+        for attempt in range(_REPEATS):
+            found = self._outside_once(judge=attempt == 0)
+            self.outside_ms = found if self.outside_ms is None else min(found, self.outside_ms)
+            if self.statistics.median >= reply_rules.LEAST_OF_OUTSIDE * self.outside_ms:
+                return
+
+    def _outside_once(self, *, judge: bool) -> float:
+        """What so many more calls take longer, behind a wait long enough to queue all of them."""
+        median = self.statistics.median
+        calls = int(min(self.prepared.most_calls // 3, max(2, _BATCH_MS / max(median, 1e-3))))
+        wait = min(MOST_BACKLOG_MS, 0.5 + 2 * calls * BACKLOG_FACTOR * self.prepared.queue_ms)
+        walls: dict[int, list[float]] = {calls: [], 2 * calls: []}
+        for repeat in range(_REPEATS):
+            draws = tuple(fresh() for _ in range(3 * calls))
+            self.candidate.ask(say.Fill(draws=draws), say.Done)
+            for first, count in ((0, calls), (calls, 2 * calls)):
+                begin = time.perf_counter()
+                asked = say.Batch(first=first, calls=count, wait_ms=wait)
+                self.dry |= self.candidate.ask(asked, say.Batched).dry
+                walls[count].append((time.perf_counter() - begin) * 1e3)
+                if judge and repeat == 0:
+                    pick = secrets.randbelow(count)
+                    name = f"batch{count}_{pick}"
+                    self._reveal(pick, KeptCall(name, draws[first + pick], surely=count > calls))
+        return max(0.0, min(walls[2 * calls]) - min(walls[calls])) / calls
+
+    def _package(self) -> None:
+        """The package's own timer, for traces and comparison with others' figures."""
+        plan = self.task.plan
+        asked = say.Package(
+            trials=plan.package_trials, warmup_runs=plan.warmup_runs, iterations=plan.iterations
+        )
+        try:
+            self.package_ms = self.candidate.ask(asked, say.Latency).milliseconds
+        except Ended as ended:
+            if ended.status in (Status.CRASH, Status.TIMEOUT):
+                raise
+            with contextlib.suppress(IndexError):
+                self.notes.append(f"the package's timer failed: {str(ended).splitlines()[0]}")
+
+    def accept(self) -> list[str]:
+        """The clocks beside each other. Returns notes; raises Ended where they disagree."""
+        if self.outside_ms is not None:
+            alone = self.clocks()["kernel_latency_ms"]
+            self.notes += reply_rules.accept_clocks(
+                self.statistics.median,
+                reply_rules.Clocks(
+                    self.prepared.lag_ms, self.outside_ms, alone, self.package_ms,
+                    self.prepared.queue_ms, self.dry,
+                ),
+            )  # fmt: skip
+        return self.notes
+
+
+def _size(dtype: str) -> int:
+    """Bytes of an element; four where the format is not one of NumPy's or ours."""
+    known = index_tensors.DTYPES.get(dtype)
+    return known[1].itemsize if known is not None else 4
