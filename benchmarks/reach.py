@@ -174,8 +174,7 @@ def reach(kernel: Kernel, folder: Path, evaluations: int, search: bool) -> Reach
         found.before_ms = outcome.start.latency
         found.after_ms = outcome.best.latency if outcome.best else None
         found.schedule = any("Rewrite" in change for change in outcome.changes)
-        refusal = outcome.before.refusal if outcome.before else ""
-        found.reason = found.reason or outcome.failure or refusal
+        found.reason = found.reason or outcome.failure or outcome.before.unscheduled
     return found
 
 
