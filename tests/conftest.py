@@ -29,20 +29,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 LONGEST_FIRST = (
+    "test_museum.py",
     "test_documents.py",
-    "test_strategies.py",
-    "test_optimize.py",
-    "test_installed.py",
-    "test_kill.py",
-    "test_killed_manager.py",
-    "test_accelopt_command.py",
-    "test_also.py",
     "test_recorded.py",
+    "test_optimize_kernels.py",
+    "test_workers.py",
+    "test_faults.py",
+    "test_installed.py",
+    "test_sandbox.py",
+    "test_also.py",
+    "test_accelopt_command.py",
+    "test_killed_manager.py",
+    "test_optimize.py",
+    "test_commands.py",
+    "test_strategies.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take a minute begin first, so that both processes end together."""
+    """Files that take longest (15 to 60 seconds) begin first, so that both processes end together."""
     longest = {name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: longest.get(item.path.name, len(longest)))
 

@@ -1,4 +1,5 @@
-"""Every command that README and docs show is run, on the kernel of the tutorial."""
+"""Commands that README and docs show, on the kernel of the tutorial: each path through the product is run
+once, and what differs from it in a limit or a folder alone is parsed."""
 
 import json
 import re
@@ -8,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from accelopt.agents.scripted_server import ScriptedServer
+from accelopt.cli.app import GROUPS, app, command
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -22,7 +25,8 @@ ELSEWHERE = {
     "python scripts/optimize_kernels.py": "tests/scripts/test_optimize_kernels.py: it needs a GPU",
     "accelopt optimize solution.json": "tests/kernels/triton and `make test-gpu`: it needs a GPU",
 }
-WHOLE = "--out run"  # the tutorial's own run and what continues it; others end after a round
+# Options that bound or place a run, and choose no other code.
+LIMITS = ("--out", "--iterations", "--max-iterations", "--max-tokens")
 
 
 def blocks(page, language):
@@ -47,9 +51,17 @@ def order(line):
     return line.startswith(("accelopt report", "accelopt db")), later, line
 
 
+def path(line):
+    """The code that a command takes, by its names and by the options that it is given."""
+    words = shlex.split(line)
+    options = {word for word in words if word.startswith("-")} - {*LIMITS}
+    return *words[1 : 3 if words[1] in GROUPS else 2], *sorted(options)
+
+
+LINES = [line for line in commands() if not any(line.startswith(known) for known in ELSEWHERE)]
+# One line for each path, if possible one that names its folder: others continue what is there.
 RUN = sorted(
-    (line for line in commands() if not any(line.startswith(known) for known in ELSEWHERE)),
-    key=order,
+    {path(line): line for line in sorted(LINES, key=lambda n: "--out" in n)}.values(), key=order
 )
 
 
@@ -67,16 +79,24 @@ def folder(tmp_path_factory):
 
 def test_all_lines_are_commands_that_we_know():
     assert len(RUN) >= 6
-    assert {shlex.split(line)[0] for line in RUN} == {"accelopt"}
+    assert {shlex.split(line)[0] for line in LINES} == {"accelopt"}
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line not in RUN])
+def test_a_command_whose_path_another_takes_is_parsed(line):
+    """Every option is one of the command's, and every value one that it takes."""
+    command()
+    name, *words = shlex.split(line)[1:]
+    subcommand = typer.main.get_command(app).commands[name]
+    assert subcommand.make_context(name, words).params
 
 
 @pytest.mark.parametrize("line", RUN)
 def test_a_command_of_the_documents(folder, line):
     words = shlex.split(line)[1:]
-    if words[0] == "optimize" and "--out" not in words:  # each run has a folder of its own
-        words += ["--out", f"run{abs(hash(line))}"]
-    if words[0] == "optimize" and "--iterations" not in words and f"{WHOLE} " not in f"{line} ":
-        words += ["--iterations", "1"]
+    if words[0] == "optimize":  # a short round, in a folder of its own
+        words += [] if "--out" in words else ["--out", f"run{RUN.index(line)}"]
+        words += ["--iterations", "1", "--plans", "2", "--samples", "1"]
     done = subprocess.run(
         [sys.executable, "-m", "accelopt", *words], cwd=folder, capture_output=True, text=True
     )

@@ -7,6 +7,8 @@ as correct, and as fast, as the honest kernel.
 
 import glob
 import os
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,9 +43,9 @@ def judged(kernel: str, trials: TrialStore, scrutiny: Scrutiny = Scrutiny.FULL) 
 
 
 @pytest.fixture(scope="session")
-def honest(trials) -> dict[str, Evaluation]:
-    references = {header(name)["reference"] for name in KERNELS if is_control_needed(name)}
-    return {name: judged(f"honest_{name}", trials) for name in references}
+def judgement(trials) -> Callable[[str], Evaluation]:
+    """The verdict on a kernel by its name, found once: honest ones are controls of others."""
+    return cache(lambda kernel: judged(kernel, trials))
 
 
 def is_control_needed(kernel: str) -> bool:
@@ -56,14 +58,14 @@ def test_the_museum_is_large_enough():
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_verdict(kernel, trials, honest, monkeypatch):
+def test_verdict(kernel, judgement, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-caller")
     monkeypatch.setenv("TZ", MARK)  # passes to every child: it marks what we started
-    evaluation = judged(kernel, trials)
+    evaluation = judgement(kernel)
     expected = header(kernel)["verdict"].split("|")
     assert evaluation.status.value in expected, (evaluation.status, evaluation.message)
     if evaluation.status is Status.CORRECT and is_control_needed(kernel):
-        control = honest[header(kernel)["reference"]]
+        control = judgement(f"honest_{header(kernel)['reference']}")
         assert evaluation.profile.latency == control.profile.latency
     if evaluation.status is not Status.CORRECT:
         assert evaluation.message and evaluation.profile is None

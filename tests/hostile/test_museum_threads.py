@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from exhibits import header, kernel_file, names, reference_file
 from one_road import assert_threads_change_nothing
+from warm import core
 
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices import KernelFailure
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.sim.errors import KernelError
 
@@ -24,8 +24,7 @@ def compare(name):
     problem = Reference(reference_file(name))
     given = problem.kernel_inputs(problem.inputs(0))
     arguments = [argument_of(value) for value in given]
-    device = SimulatedDevice("trn1")
-    compiled = device.compile(str(kernel_file(name)), arguments, seconds=PATIENCE_SECONDS)
+    compiled = core().compile(str(kernel_file(name)), arguments, seconds=PATIENCE_SECONDS)
     arrays = [value for value in given if isinstance(value, np.ndarray) and value.ndim]
     assert_threads_change_nothing(compiled.program, arrays)
 

@@ -153,6 +153,7 @@ def random_area(tmp_path_factory):
     return cache(lambda land: area(folder, "random", land))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "random"])
 def test_better_than_random_at_equal_evaluations(tmp_path, name, random_area):
     """By the mean logarithm of the best time after each evaluation, on forty landscapes, with the

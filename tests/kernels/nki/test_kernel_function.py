@@ -6,9 +6,9 @@ made inside of functions, host functions that launch a grid), written anew.
 
 import numpy as np
 import pytest
+from warm import core
 
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.kernel_function import (
     NoKernel,
     kernel_function,
@@ -96,7 +96,7 @@ X = TensorArgument((512, 256), "float32")
 def compiled(tmp_path, source, arguments=(X,)):
     path = tmp_path / "kernel.py"
     path.write_text(source)
-    return SimulatedDevice("trn1").compile(str(path), arguments)
+    return core().compile(str(path), arguments)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from warm import core
 
 from accelopt.kernels.nki.devices.protocol import TensorArgument
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.authorship.authored import Author
 from accelopt.kernels.nki.lift.authorship.redundant_reshapes import without_detours
 from accelopt.kernels.nki.lift.emission.reading import graph_of
@@ -152,7 +152,7 @@ def test_the_instructions_stay(lowered: tuple[str, str], tmp_path: Path) -> None
     for number, text in enumerate(lowered):
         path = tmp_path / f"kernel{number}.py"
         path.write_text(text)
-        compiled = SimulatedDevice().compile(str(path), arguments)
+        compiled = core().compile(str(path), arguments)
         steps = [
             (
                 instruction.opcode,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from warm import core
 
 from accelopt.algorithm.algorithm import Algorithm
 from accelopt.kernels.nki.devices.protocol import TensorArgument
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifting import lift
@@ -91,7 +91,7 @@ def test_an_everyday_kernel_by_schedule(name: str, tmp_path: Path) -> None:
     path, made = tmp_path / "author.py", tmp_path / "made.py"
     path.write_text(HEAD + text)
     specs = [TensorArgument(shape, "float32") for shape in shapes]
-    program = SimulatedDevice().compile(str(path), specs).program
+    program = core().compile(str(path), specs).program
     algorithm = lift(program)
     source = next(_lowered(algorithm, Interface(sequence=program.returns_sequence)))
     made.write_text(source)
@@ -99,7 +99,7 @@ def test_an_everyday_kernel_by_schedule(name: str, tmp_path: Path) -> None:
     given = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
     if text is MASKED_SOFTMAX:
         given[1] = (given[1] > 0).astype(np.float32)
-    found = SimulatedDevice().compile(str(made), specs).run(given)
+    found = core().compile(str(made), specs).run(given)
     for one, other in zip(found, exact(*map(np.float64, given)), strict=True):
         assert np.allclose(one.reshape(other.shape), other, rtol=1e-4, atol=1e-5)
 

@@ -6,16 +6,17 @@ import itertools
 import random
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from warm import core
 
 from accelopt.algorithm.algorithm import Algorithm, Reduce
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lowering import lower
@@ -28,6 +29,7 @@ DRAWN = 4
 """Schedules of each algorithm that are carried out."""
 
 
+@cache
 def legal(algorithm: Algorithm) -> list[tuple[Schedule, str]]:
     """Every schedule of an algorithm that has a kernel, once for each kernel."""
     graph = graph_of(algorithm)
@@ -46,7 +48,7 @@ def result(source: str, algorithm: Algorithm, folder: Path, given: list[np.ndarr
     path = folder / "kernel.py"
     path.write_text(source)
     specs = [TensorArgument(array.given, array.dtype) for array in algorithm.inputs]
-    return SimulatedDevice().compile(str(path), specs).run(given)[0]
+    return core().compile(str(path), specs).run(given)[0]
 
 
 def inputs(algorithm: Algorithm) -> list[np.ndarray]:
@@ -68,8 +70,7 @@ def test_schedules_compute_the_algorithm(algorithm: Algorithm, tmp_path: Path) -
     wide = [array.astype(np.float64) for array in given]
     (exact,) = evaluate(algorithm, dict(zip(names, wide, strict=True)))
     narrow = any(array.dtype != "float32" for array in algorithm.inputs)
-    random.Random(7).shuffle(found)
-    for schedule, source in found[:DRAWN]:
+    for schedule, source in random.Random(7).sample(found, min(DRAWN, len(found))):
         got = result(source, algorithm, tmp_path, given)
         assert got.shape == exact.shape
         assert got.dtype == dtypes.parse(algorithm.outputs[0].dtype)

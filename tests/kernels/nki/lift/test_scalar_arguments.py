@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from warm import core
 
 from accelopt.evaluation import Status
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.emission.phases import row_axes
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifted import lifted_kernel
@@ -84,7 +84,7 @@ def run(path: Path, *arguments: object) -> np.ndarray:
     shapes = [
         TensorArgument(a.shape, "float32") if isinstance(a, np.ndarray) else a for a in arguments
     ]  # type: ignore[list-item]
-    (found,) = SimulatedDevice().compile(str(path), shapes).run(arguments)  # type: ignore[arg-type]
+    (found,) = core().compile(str(path), shapes).run(arguments)  # type: ignore[arg-type]
     return found
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from warm import core
 
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.devices.protocol import TensorArgument
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.lowering import Interface, lower
@@ -40,7 +40,7 @@ MISSED = pytest.mark.xfail(strict=True, reason="53% longer at this size: issue 1
 def test_the_own_schedule_recovers(name: str, tmp_path: Path) -> None:
     (path,) = KERNELS.glob(f"{name}*.py")
     specs = [TensorArgument(shape, "float32") for shape in CASES[name]]
-    kernel = SimulatedDevice().compile(str(path), specs)
+    kernel = core().compile(str(path), specs)
     found = timing.profile(kernel.program, TARGETS["trn1"])
     algorithm = lift(kernel.program)
     metrics = {**found.summary, "latency": found.latency_ms}
@@ -54,7 +54,7 @@ def test_the_own_schedule_recovers(name: str, tmp_path: Path) -> None:
 
     again = tmp_path / "again.py"
     again.write_text(lower(algorithm, schedule, interface).source)
-    lowered = SimulatedDevice().compile(str(again), specs)
+    lowered = core().compile(str(again), specs)
     assert timing.profile(lowered.program, TARGETS["trn1"]).latency_ms <= found.latency_ms * 1.05
     rng = np.random.default_rng(3)
     given = [0.2 * rng.standard_normal(shape).astype(np.float32) for shape in CASES[name]]

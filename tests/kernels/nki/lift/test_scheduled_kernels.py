@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from warm import core
 
 from accelopt.kernels.nki.devices.protocol import TensorArgument
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.kernel_function import kernel_function
 from accelopt.kernels.nki.lift.emission.phases import row_axes
 from accelopt.kernels.nki.lift.emission.reading import graph_of
@@ -77,7 +77,7 @@ def test_an_offer_is_called_as_the_kernel_and_computes_the_same(tmp_path: Path) 
     fast = tmp_path / "fast.py"
     fast.write_text(offer.source)
     x = np.random.default_rng(2).standard_normal((512, 1024)).astype(np.float32)
-    (got,) = SimulatedDevice().compile(str(fast), arguments).run([x, 0.5])
+    (got,) = core().compile(str(fast), arguments).run([x, 0.5])
     exact = x / np.sqrt(np.mean(np.float64(x) ** 2, axis=1, keepdims=True) + 0.5)
     assert np.abs(got - exact).max() < 1e-5
 
@@ -118,7 +118,7 @@ def test_what_is_divided_by_an_argument_is_for_every_number(tmp_path: Path) -> N
     x = np.random.default_rng(2).standard_normal((256, 512)).astype(np.float32)
     for number in (2.5, 0.3):
         arguments = [TensorArgument((256, 512), "float32"), number]
-        (got,) = SimulatedDevice().compile(str(fast), arguments).run([x, number])
+        (got,) = core().compile(str(fast), arguments).run([x, number])
         powers = np.exp(np.float64(x) / number)
         assert np.allclose(got, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5, atol=0)
 
@@ -153,7 +153,7 @@ def test_an_offer_becomes_an_action_that_says_what_it_saves() -> None:
 def test_lifting_ends_in_time_with_the_line_that_it_was_at(tmp_path: Path) -> None:
     path = tmp_path / "naive.py"
     path.write_text(NAIVE)
-    program = SimulatedDevice().compile(str(path), [TensorArgument((512, 1024), "float32"), 0.5])
+    program = core().compile(str(path), [TensorArgument((512, 1024), "float32"), 0.5])
     with pytest.raises(NotLifted, match="within the -1 s of lifting") as refusal:
         lift(program.program, seconds=-1.0)
     assert refusal.value.source.line > 0

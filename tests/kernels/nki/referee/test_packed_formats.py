@@ -4,6 +4,7 @@ The same groups give the same scales and elements, so an honest product differs 
 the rounding of float32 sums, and nothing is allowed for the elements' few bits."""
 
 import pytest
+from warm import core
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import EvaluationRequest, Scrutiny, Status
@@ -112,7 +113,7 @@ def judged(tmp_path):
             scrutiny=Scrutiny(scrutiny),
             target="trn3",
         )
-        return evaluate(request, trials=TrialStore(tmp_path / "trials"))
+        return evaluate(request, core(request.target), TrialStore(tmp_path / "trials"))
 
     return run
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from warm import core
 
 from accelopt.evaluation import EvaluationRequest, Status
 from accelopt.kernels.nki.judging import evaluate
@@ -54,7 +55,7 @@ def test_what_a_kernel_does_not_hold_for_is_noted(
     kernel.write_text(KERNEL.format(check=check, peak=peak, shift=shift))
     task.write_text(REFERENCE.format(flag=False))
     request = EvaluationRequest(kernel=str(kernel), task=str(task))
-    evaluation = evaluate(request, trials=TrialStore(tmp_path / "trials"))
+    evaluation = evaluate(request, core(request.target), TrialStore(tmp_path / "trials"))
     assert evaluation.status is Status.CORRECT, evaluation.message
     plain = [note for note in evaluation.notes if "plain" in note]
     assert bool(plain) == bool(said)

@@ -3,6 +3,7 @@ with a tolerance that fits the format. NKIBench's own rule stays where all is fl
 
 import numpy as np
 import pytest
+from warm import core
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import EvaluationRequest, Scrutiny, Status
@@ -65,7 +66,7 @@ def judged(tmp_path):
             scrutiny=Scrutiny(scrutiny),
             **more,
         )
-        return evaluate(request, trials=TrialStore(tmp_path / "trials"))
+        return evaluate(request, core(request.target), TrialStore(tmp_path / "trials"))
 
     return run
 
@@ -102,28 +103,19 @@ def test_with_float32_inputs_the_published_rule_holds_for_the_program(judged, sc
 
 
 @pytest.mark.parametrize("scrutiny", ["published", "full"])
-@pytest.mark.parametrize(
-    "besides",
-    [
-        "def rounded(x):\n    return nl.copy(x, dtype=nl.bfloat16)\n",
-        'FORMATS = {"narrow": nl.float16, "wide": nl.float32}\n',
-        '"""A kernel that is never in bfloat16."""\n',
-    ],
-    ids=["function", "table", "string"],
-)
-def test_what_the_judged_kernel_does_not_compute_in_is_no_matter(judged, scrutiny, besides):
-    """nki-samples' attention_kernels.py has kernels in float32 and in bfloat16 in one file."""
-    found = judged(
-        "np.float32",
-        scrutiny=scrutiny,
-        text=KERNEL + "\n" + besides.replace("{", "{{").replace("}", "}}"),
-    )
-    assert found.status is Status.CORRECT, found.message
-
-
-def test_a_narrow_tensor_that_nothing_touches_rounds_nothing(judged):
+def test_what_the_judged_kernel_does_not_compute_in_is_no_matter(judged, scrutiny):
+    """A function, a table, a string and a tensor that nothing touches round nothing: nki-samples'
+    attention_kernels.py has kernels in float32 and in bfloat16 in one file."""
     unused = KERNEL.replace("    for i", "    nl.ndarray((128, 8), dtype=nl.bfloat16)\n    for i")
-    assert judged("np.float32", text=unused).status is Status.CORRECT
+    besides = """
+def rounded(x):
+    return nl.copy(x, dtype=nl.bfloat16)
+
+FORMATS = {{"narrow": nl.float16, "wide": nl.float32}}
+'A kernel that is never in bfloat16.'
+"""
+    found = judged("np.float32", scrutiny=scrutiny, text=unused + besides)
+    assert found.status is Status.CORRECT, found.message
 
 
 def test_the_request_may_allow_more(judged):

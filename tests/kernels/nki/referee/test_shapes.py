@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from warm import core
 
 from accelopt.evaluation import EvaluationRequest, Status
 from accelopt.kernels.nki.judging import evaluate
@@ -40,7 +41,7 @@ def test_a_winner_says_where_it_holds(tmp_path, check, rows, width, holds_for, s
     path = tmp_path / "kernel.py"
     path.write_text(KERNEL.format(check=check, rows=rows, width=width))
     request = EvaluationRequest(kernel=str(path), task=str(REFERENCE))
-    evaluation = evaluate(request, trials=TrialStore(tmp_path / "trials"))
+    evaluation = evaluate(request, core(request.target), TrialStore(tmp_path / "trials"))
     assert evaluation.status is Status.CORRECT, evaluation.message
     assert evaluation.holds_for == holds_for
     assert said in " ".join(evaluation.notes)
@@ -55,7 +56,7 @@ def test_of_a_reference_at_one_size_alone_a_kernel_holds_for_that(tmp_path):
     task.write_text(text.replace("return inputs", "return [inputs[0].reshape(256, 512)]"))
     assert task.read_text() != text
     request = EvaluationRequest(kernel=str(kernel), task=str(task))
-    evaluation = evaluate(request, trials=TrialStore(tmp_path / "trials"))
+    evaluation = evaluate(request, core(request.target), TrialStore(tmp_path / "trials"))
     assert evaluation.status is Status.CORRECT, evaluation.message
     assert evaluation.holds_for == "these shapes"
     assert evaluation.notes == ("for these shapes: the reference takes no others to try it at",)
