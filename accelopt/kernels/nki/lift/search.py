@@ -27,7 +27,7 @@ from accelopt.kernels.nki.lift.emission.flattening import (
     flat_offsets,
 )
 from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered
-from accelopt.kernels.nki.lift.emission.phases import Phases, roles_of, row_axes
+from accelopt.kernels.nki.lift.emission.phases import Phases, roles_of, row_axes, why_no_rows
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.emission.row_packing import beside_counts
 from accelopt.kernels.nki.lift.lowering import Interface, Lowered, lower
@@ -62,7 +62,7 @@ MOST_OVER = 1.5
 
 MOST_REASONS = 3
 
-NO_ROWS = "no axis is left that rows could lie along: everything is combined over all of them"
+NOT_KNOWN = "the reason is not known"
 
 
 class Refused(float):
@@ -117,9 +117,9 @@ class Found:
 
 
 def commonest(refused: Mapping[str, int], shortages: Mapping[str, str] | None = None) -> str:
-    """The reasons that most schedules were refused for, in words; with none, no axis was tried."""
+    """The reasons that most schedules were refused for, in words."""
     most = sorted(refused, key=refused.__getitem__, reverse=True)[:MOST_REASONS]
-    return "; ".join((shortages or {}).get(reason, reason) for reason in most) or NO_ROWS
+    return "; ".join((shortages or {}).get(reason, reason) for reason in most) or NOT_KNOWN
 
 
 def schedules(graph: Graph, refused: dict[str, int] | None = None) -> Iterator[Schedule]:
@@ -132,7 +132,10 @@ def schedules(graph: Graph, refused: dict[str, int] | None = None) -> Iterator[S
             for width in sorted({columns, *(min(columns, most) for most in COLUMNS)}):
                 yield Schedule(rows=ROWS, flat=columns, columns=width)
         return
-    for axis in row_axes(graph):
+    axes = row_axes(graph)
+    if not axes:
+        refused[why_no_rows(graph)] = 1
+    for axis in axes:
         try:
             plan = Phases(roles_of(graph, axis.name), Schedule(rows=axis.name))
         except NotLowered as refusal:

@@ -23,7 +23,7 @@ from accelopt.kernels.nki.lift.scheduled_kernels import (
     actions_of,
     offered,
 )
-from accelopt.kernels.nki.lift.search import NO_ROWS, Refused, commonest
+from accelopt.kernels.nki.lift.search import NOT_KNOWN, Refused, commonest
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 
 NAIVE = '''
@@ -193,7 +193,7 @@ def kernel(x):
 
 def test_axes_that_cannot_be_rows_keep_their_reasons() -> None:
     """What was tried and why it was refused, each reason with its axis; nothing is made up."""
-    assert commonest({}) == NO_ROWS
+    assert commonest({}) == NOT_KNOWN
     said = commonest(
         {"with rows along m: x is read backwards": 2, "SBUF": 5}, {"SBUF": "t takes 9 of 8"}
     )
@@ -205,3 +205,33 @@ def test_a_sum_of_everything_has_no_rows(tmp_path: Path) -> None:
     path.write_text(WHOLE_SUM)
     found = offered(WHOLE_SUM, path, {"x": ParameterFacts((128, 512), "float32")})
     assert not found.offers and "combined" in found.refusal
+
+
+BOTH_WAYS = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    rows = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    columns = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nl.store(rows, nl.sum(tile, axis=1, keepdims=True))
+    turned = nisa.nc_transpose(tile)
+    nl.store(columns, nl.sum(turned, axis=1, keepdims=True))
+    return rows, columns
+"""
+
+
+def test_sums_over_rows_beside_sums_over_columns_say_which_result_needs_which_axis(
+    tmp_path: Path,
+) -> None:
+    """As in a backward pass of a norm: neither axis is free in every result."""
+    path = tmp_path / "both.py"
+    path.write_text(BOTH_WAYS)
+    found = offered(BOTH_WAYS, path, {"x": ParameterFacts((128, 128), "float32")})
+    assert not found.offers
+    assert "cannot be rows: it is combined over for out, it is no axis of out2" in found.refusal
+    assert "cannot be rows: it is combined over for out2, it is no axis of out" in found.refusal

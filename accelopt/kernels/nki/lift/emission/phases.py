@@ -8,7 +8,7 @@ over it, belongs to a later phase.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -96,6 +96,44 @@ def row_axes(graph: Graph) -> list[Axis]:
         except NotLowered:
             continue
         found.append(axis)
+    return found
+
+
+def why_no_rows(graph: Graph) -> str:
+    """Why none of the axes can be rows, axis by axis: results that lack it, or are combined over it."""
+    outputs = {output.array: output.value for output in graph.outputs}
+    axes = {axis for value in outputs.values() for axis in value.axes}
+    if not axes:
+        return f"{' and '.join(outputs)} have no axis: everything is combined"
+    return "; ".join(
+        f"{axis.name} cannot be rows: {_why_not(graph, outputs, axis)}"
+        for axis in sorted(axes, key=lambda axis: -axis.extent)
+    )
+
+
+def _why_not(graph: Graph, outputs: Mapping[str, GraphValue], axis: Axis) -> str:
+    combining = [name for name, value in outputs.items() if axis in _combined(value)]
+    lacking = [name for name, v in outputs.items() if not ({axis} & v.axes or name in combining)]
+    parts = [f"it is combined over for {' and '.join(combining)}"] if combining else []
+    parts += [f"it is no axis of {' and '.join(lacking)}"] if lacking else []
+    if parts:
+        return ", ".join(parts)
+    try:
+        roles_of(graph, axis.name)
+    except NotLowered as refusal:
+        return str(refusal)
+    return "the reason is not known"
+
+
+def _combined(value: GraphValue) -> set[Axis]:
+    """The axes that a value, or what it is made of, is combined over."""
+    found, seen, waiting = set[Axis](), set[GraphValue](), [value]
+    while waiting:
+        value = waiting.pop()
+        if value not in seen:
+            seen.add(value)
+            found.update(value.reduced)
+            waiting += value.arguments
     return found
 
 
