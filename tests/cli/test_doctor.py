@@ -6,7 +6,7 @@ import pytest
 
 from accelopt.agents.scripted_server import ScriptedFault, ScriptedServer
 from accelopt.cli import doctor
-from accelopt.cli.doctor import CHECKS, KERNEL, REFERENCE, Patient, examine
+from accelopt.cli.doctor import KERNEL, REFERENCE, Patient, examine
 from accelopt.cli.tune import report
 from accelopt.errors import ConfigError
 from accelopt.search.experts import EXPERTS, Expert
@@ -23,11 +23,6 @@ def with_model(patient, **config):
     path = patient.kernel.with_name("model.json")
     path.write_text(json.dumps({"model": "m", "timeout": 1.0, "attempts": 1, **config}))
     return patient._replace(model_config=path)
-
-
-def test_there_are_eight_checks_in_the_order_of_need():
-    assert list(CHECKS) == ["environment", "packages", "files", "model", "validation",
-                            "execution", "analysis", "loop"]  # fmt: skip
 
 
 def test_what_is_well_is_said_in_a_line(patient, capsys):
