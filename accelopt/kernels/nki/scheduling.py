@@ -109,9 +109,16 @@ class Scheduling:
         return actions_of(found.offers, counters_of(node.profile))
 
     def refusal(self, node: Node) -> str:
-        """Why the search for a kernel by schedule, if there was one, found none."""
+        """Why the search for a kernel by schedule, if there was one, found none, or none that is
+        predicted to be faster."""
         kept = self._kept(self._key(node, self.inspector.arguments(node.case, node.source)))
-        return kept.refusal if kept else ""
+        if kept is None or not kept.offers:
+            return kept.refusal if kept else ""
+        fastest = kept.offers[0].predicted_ms
+        if node.latency is None or fastest < node.latency:
+            return ""
+        timed = kept.counts.get("timed", len(kept.offers))
+        return f"the fastest of {timed} that were timed is predicted to take {fastest:.4g} ms"
 
     def _kept(self, key: str) -> ScheduledKernels | None:
         """What an earlier search came to."""

@@ -64,6 +64,19 @@ def test_a_kernel_of_ones_own_is_measured_against_its_own_bytes_and_operations(t
     assert "What this kernel reads, computes and writes" in "\n".join(explanation.facts)
 
 
+def test_schedules_that_are_all_slower_are_told_with_the_time_of_the_fastest(tmp_path, node):
+    """Where schedules exist and none is faster, silence would leave the reason unknown."""
+
+    async def told(language, node):
+        await language.actions(node)
+        return (await language.explain(node)).unscheduled
+
+    quick = Node(node.case, KERNEL, node.evaluation.model_copy(update={"profile": profile(1e-3)}))
+    said = with_language(tmp_path, lambda nki: told(nki, quick))
+    assert "that were timed is predicted to take" in said and said.endswith(" ms")
+    assert with_language(tmp_path, lambda nki: told(nki, node)) == ""
+
+
 def test_a_calibrated_machine_has_predictions_and_verdicts_of_its_own(tmp_path, node):
     """What was worked out for one machine is not taken for another, wherever it is kept."""
 
