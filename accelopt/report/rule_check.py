@@ -18,11 +18,13 @@ from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import (
     SimulatedDevice,
     Survey,
+    tensors_of,
 )
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.report.memory_bars import memory_text
 from accelopt.sandbox.progress import note
+from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.independence import Dependence, dependences
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
@@ -82,7 +84,7 @@ def check(
         arguments = None if given is None else [argument_of(value) for value in given]
         note("tracing the kernel")
         survey = SimulatedDevice(target).survey(str(kernel), arguments, seconds=seconds)
-        report = _violations(report, survey)
+        report = _violations(report, survey, given)
         if survey.program is None or report.violations or report.problem or reference is None:
             return report
     except KernelFailure as failure:
@@ -110,8 +112,9 @@ def stopped(failure: KernelFailure) -> str:
     return failure.message + longer
 
 
-def _violations(report: CheckReport, survey: Survey) -> CheckReport:
-    """What tracing found, and, in a Program that it finds nothing in, what the whole of it tells."""
+def _violations(report: CheckReport, survey: Survey, given: Sequence[object] | None) -> CheckReport:
+    """What tracing found, and, in a Program that it finds nothing in, what the whole of it tells. How
+    often loops of the device run is known of the arguments that are `given`."""
     distinct = {(e.identifier, e.source): e for e in reversed(survey.violations)}
     violations = sorted(map(_violation, distinct.values()), key=lambda found: found.source)
     report = report._replace(
@@ -122,8 +125,13 @@ def _violations(report: CheckReport, survey: Survey) -> CheckReport:
     found = [_needing(dependence) for dependence in dependences(survey.program)]
     report = report._replace(violations=tuple(found))
     try:
-        return report._replace(memory=memory_use(survey.program))
+        arrays = None if given is None else tensors_of(given)
+        return report._replace(memory=memory_use(counted(survey.program, arrays)))
     except KernelError as error:
+        if (
+            error.identifier == "dynamic_loop"
+        ):  # the memory over time is not known, no rule is broken
+            return report
         if error.source == NOWHERE:  # of the prediction, not of a line of the kernel
             raise
         return report._replace(violations=(*found, _violation(error)))

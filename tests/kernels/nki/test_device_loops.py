@@ -8,9 +8,11 @@ import textwrap
 import pytest
 
 from accelopt.evaluation import EvaluationRequest, Scrutiny, Status
+from accelopt.kernels.nki.inspection import inspect_job
 from accelopt.kernels.nki.judging import confirm, evaluate
 from accelopt.kernels.nki.referee.trials import TrialStore
 from accelopt.report.kernel_simulation import simulate
+from accelopt.report.rule_check import check
 
 REFERENCE = """
 import numpy as np
@@ -71,3 +73,16 @@ def test_the_time_is_that_of_the_rounds_that_ran(problem, tmp_path):
         assert "depends on the inputs" not in again.message
     ns_a_round = (found[40] - found[2]) * 1e6 / 38
     assert ns_a_round > 250  # 512 elements at less than 2 a ns
+
+
+def test_without_data_a_prediction_is_not_known_and_nothing_is_refused(problem, tmp_path):
+    """A search predicts from shapes alone: such a kernel is not told from others before it is judged."""
+    reference, kernel = problem(2)
+    payload = {
+        "kernel": str(kernel),
+        "arguments": [[[128, 512], "float32"], [[1, 1], "int32"]],
+        "target": "trn2",
+    }
+    found = inspect_job(payload)
+    assert found.status is Status.BENCHMARK_ERROR and "depends on the inputs" in found.message
+    assert check(kernel, target="trn2", reference=reference, cache=tmp_path).passed

@@ -104,4 +104,5 @@ def test_a_race_is_refused_with_both_lines(nki_text, name):
     with pytest.raises(KernelError, match="no barrier stands between") as refused:
         text.kernel[2](A.copy())
     assert refused.value.identifier == "core_race"
-    assert str(refused.value).count(text.file) == 2 and "core_barrier(" in refused.value.mend
+    # the line that reads or overwrites, that which writes, and that which makes the tensor
+    assert str(refused.value).count(text.file) == 3 and "core_barrier(" in refused.value.mend
