@@ -90,7 +90,7 @@ def row_axes(graph: Graph) -> list[Axis]:
     combined = {axis for value in graph.values for axis in value.reduced}
     common = frozenset.intersection(*(output.value.axes for output in graph.outputs))
     found = []
-    for axis in sorted(common - combined, key=lambda axis: -axis.extent):
+    for axis in sorted(common - combined, key=lambda axis: (-axis.extent, axis.name)):
         try:
             roles_of(graph, axis.name)
         except NotLowered:
@@ -107,7 +107,7 @@ def why_no_rows(graph: Graph) -> str:
         return f"{' and '.join(outputs)} have no axis: everything is combined"
     return "; ".join(
         f"{axis.name} cannot be rows: {_why_not(graph, outputs, axis)}"
-        for axis in sorted(axes, key=lambda axis: -axis.extent)
+        for axis in sorted(axes, key=lambda axis: (-axis.extent, axis.name))
     )
 
 
