@@ -65,6 +65,8 @@ class Values:
             settings = tuple(sorted((k, repr(v)) for k, v in instruction.attributes.items()))
             for access in inputs.values():
                 found[access.tensor].append(_Use(instruction, access, 0))
+            if _keeps_what_is_there(instruction):
+                continue
             for name, access in outputs.items():
                 _, *place = self.form(access)
                 value = hash((instruction.opcode, settings, read, name, *place)) or 1
@@ -96,6 +98,16 @@ class Values:
         if isinstance(term, LoopVariable):
             return self._names.setdefault(term, len(self._names)), term.start, term.step, term.trips
         return term
+
+
+def _keeps_what_is_there(instruction: Instruction) -> bool:
+    """True for a copy of elements to themselves, as a fence at a kernel's end."""
+    read, written = [*instruction.inputs.values()], [*instruction.outputs.values()]
+    return (
+        instruction.opcode in ("dma_copy", "copy")
+        and not instruction.mask.constraints
+        and read == written
+    )
 
 
 def _flat(nodes: Sequence[ProgramNode]) -> Iterator[Instruction]:

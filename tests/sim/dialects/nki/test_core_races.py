@@ -27,6 +27,10 @@ HONEST = {
         "nisa.dma_copy(dst=out.view(nl.int32)[mine], src=t.view(nl.int32))",
     ],
     "both the same": ["nl.store(part, nl.load(a))", "nl.store(out, nl.load(part))"],
+    "a copy to itself as a fence": [
+        "nl.store(out, nl.load(a))",
+        "nisa.dma_copy(dst=out, src=out)",
+    ],
     "one alone": ["if me == 0:", "    nl.store(part, nl.load(a))", "    nl.store(out, nl.load(part))"],
     "read after a barrier": [
         "nl.store(part[mine], nl.load(a[mine]))",
