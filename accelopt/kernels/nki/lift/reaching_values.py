@@ -318,7 +318,7 @@ class Reaching:
             return self._initial(tensor, address)
         loop = self.loop_at(block)
         if tensor in loop.tensors:
-            return self._fresh(tensor)
+            return self._initial(tensor, address)
         place = Moment(block, trips[:-1])
         trip = trips[-1]
         solutions = self._iterations(tensor, address, place)
