@@ -96,6 +96,13 @@ class CompilerBounds(Sourced):
         "whether an activation that also sums is two, each made from the loads on: nothing was measured",
         default=False,
     )
+    rewrites: bool = constant(
+        "1",
+        "documented",
+        "whether the compiler merges repeated work, joins and widens loops and copies out of PSUM; since "
+        "NKI 0.3 loads and loops stand where the author wrote them",
+        default=True,
+    )
     whole_rounds: int = constant(
         "rounds",
         "fitted",
@@ -153,15 +160,39 @@ NEWER_BOUNDS = replace(
     },
 )
 
-COMPILERS: Mapping[str, CompilerBounds] = {"2.21": COMPILER_BOUNDS, "2.26": NEWER_BOUNDS}
-"""By the SDK they stand for: 2.21 is the compiler of NKIBench's published measurements on trn1, 2.26
-that of the kernels measured on trn2 (neuronx-cc 2.0.260476). What differs between the two is only
-what those figures show; all other numbers are the older one's."""
+NKI_BOUNDS = replace(
+    COMPILER_BOUNDS,
+    rewrites=False,
+    load_buffer_bytes=32 * 1024,
+    sources={
+        "rewrites": Provenance(
+            "1",
+            "measured",
+            "the profiles of 82 blocked products (trn2_public.csv) count each load of the text",
+        ),
+        "load_buffer_bytes": Provenance("B a partition", "assumed", "as SDK 2.26's"),
+    },
+)
 
-DEFAULT_COMPILER: Mapping[str, str] = {"trn1": "2.21", "trn2": "2.26", "trn3": "2.26"}
-"""The compiler that kernels of each generation were measured with; trn3 has trn2's."""
+COMPILERS: Mapping[str, CompilerBounds] = {
+    "2.21": COMPILER_BOUNDS,
+    "2.26": NEWER_BOUNDS,
+    "0.6": NKI_BOUNDS,
+}
+"""By version. For `neuronxcc.nki` the SDK: 2.21 is the compiler of NKIBench's published measurements on
+trn1, 2.26 that of the kernels of that package measured on trn2 (SDK 2.26 to 2.28). For `nki` its own
+version: 0.6 stands for 0.3 to 0.7 (SDK 2.29 and later). What differs is only what figures show; all
+other numbers are the oldest one's."""
 
 
-def bounds_of(target: str) -> CompilerBounds:
-    """The bounds of the compiler that kernels of a generation were measured with."""
-    return COMPILERS[DEFAULT_COMPILER[target]]
+def default_compiler(target: str, dialect: str) -> str:
+    """The version, in `COMPILERS`, whose kernels of a dialect were measured on a generation; trn3 has
+    trn2's."""
+    if dialect == "nki":
+        return "0.6"
+    return "2.21" if target == "trn1" else "2.26"
+
+
+def bounds_of(target: str, dialect: str = "neuronxcc") -> CompilerBounds:
+    """The bounds of `default_compiler`."""
+    return COMPILERS[default_compiler(target, dialect)]
