@@ -221,7 +221,7 @@ def _latency_ms(at: Compilation, spec: Hardware, known: list[tuple[object, float
 
 
 def _priced(at: Compilation, spec: Hardware) -> list[Transfer | None]:
-    return with_latency(price_transfers(at.flow, spec), at.drained, spec)
+    return with_latency(price_transfers(at.flow, spec, at.bounds), at.drained, spec)
 
 
 def _compiled(program: Program, spec: Hardware, compiler: Compiler) -> Compilation:

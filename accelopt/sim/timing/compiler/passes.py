@@ -111,7 +111,7 @@ def _balance_copies(at: Compilation) -> None:
 
 
 def _price(at: Compilation) -> None:
-    at.costs = price_transfers(at.flow, at.spec)
+    at.costs = price_transfers(at.flow, at.spec, at.bounds)
 
 
 def _fit_sbuf(at: Compilation) -> None:
