@@ -219,8 +219,9 @@ def trn2(folders: list[Path]) -> Iterator[Measured]:
                 shares[key][field] = float(row[column]) * 1e6
     for (problem, kernel), found in latencies.items():
         baseline = kernel.partition("baseline:")[2]
-        where = f"NKIBench/kernels/{baseline}" if baseline else f"workspaces/{problem}/{kernel}"
-        path = first_existing(folders, [where])
+        own = f"workspaces/{problem}"
+        places = [f"NKIBench/kernels/{baseline}"] if baseline else [f"{own}/{kernel}", f"{own}/runs/{kernel}"]
+        path = first_existing(folders, places)
         figures = {"latency": median(found), **shares[problem, kernel]}
         name = f"{problem} baseline" if baseline else Path(kernel).stem
         program = _kernel(path, problem, "trn2")

@@ -86,7 +86,7 @@ def _split_units(stream: Stream, loads: list[tuple[int, ...]], horizon: int) -> 
         first = whole.start
         for end in range(whole.start + 1, whole.stop + 1):
             if end == whole.stop or (
-                cut and not _together(touched[end - 1], touched[end], horizon)
+                cut and not _together(touched[first], touched[end], horizon)
             ):
                 stream.cell_unit[first:end] = [len(units)] * (end - first)
                 part, all_of_it = weight[first:end], weight[whole.start : whole.stop]
