@@ -131,7 +131,7 @@ TRN2 = replace(
     fp32_transpose_passes=1,
     broadcast_passes=2,
     tensor_ramp_fraction=0.5,
-    tensor_ramp_ns=3413.0,
+    tensor_ramp_ns=3000.0,
     tensor_ramp_use=0.5085,
     tensor_ramp_reserve_ns=1900.0,
     launch_ns=9500.0,
@@ -193,7 +193,7 @@ TRN2 = replace(
         "tensor_ramp_fraction": _documented(
             "1", "Neuron Explorer, understanding throttling: trn2 and trn3 start at 50%"
         ),
-        "tensor_ramp_ns": _measured("ns", _PROFILES + "windows of a state are multiples of 3,413 ns"),
+        "tensor_ramp_ns": _documented("ns", "Neuron Explorer, understanding throttling: about 3 us"),
         "tensor_ramp_use": _measured(
             "1",
             "about 50% by the document; bmm_v1, whose products and transposes use 50.8% of the rows, "
