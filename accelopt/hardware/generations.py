@@ -96,7 +96,7 @@ def _fitted(unit: str, note: str) -> Provenance:
 TRN2 = replace(
     TRN1,
     name="trn2",
-    calibration="calibrated on measured kernels of five sources (docs/timing.md)",
+    calibration="calibrated on measured kernels of several sources (docs/timing.md)",
     generation=3,
     tensor_ghz=2.4,
     vector_ghz=0.96,
