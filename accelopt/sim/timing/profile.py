@@ -23,7 +23,13 @@ from accelopt.sim.timing.bounds import (
     bounds_of,
 )
 from accelopt.sim.timing.compiler.draining import with_latency
-from accelopt.sim.timing.compiler.passes import INSTANCE_PASSES, LOOP_PASSES, PASSES, Compilation, Pass
+from accelopt.sim.timing.compiler.passes import (
+    INSTANCE_PASSES,
+    LOOP_PASSES,
+    PASSES,
+    Compilation,
+    Pass,
+)
 from accelopt.sim.timing.compiler.spilling import Spills
 from accelopt.sim.timing.machine.dependence import DependenceGraph
 from accelopt.sim.timing.machine.schedule import Timeline, depends_on, schedule

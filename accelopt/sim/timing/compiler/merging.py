@@ -48,9 +48,7 @@ def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decis
         else bounds.merge_window_bytes
         for item, is_load, signature in zip(stream.instances, loads, signatures, strict=True)
     ]  # fmt: skip
-    kept = [
-        bounds.kept_load_bytes if is_load else bounds.kept_result_bytes for is_load in loads
-    ]
+    kept = [bounds.kept_load_bytes if is_load else bounds.kept_result_bytes for is_load in loads]
     numbering = _Numbering(stream, kept, places)
     defined = _Defined(stream)
     removed: set[int] = set()
@@ -177,7 +175,9 @@ class _Numbering:
         if self.kept[kind] == inf or kind != self.stream.kind[wanted]:
             return True
         units, cell_unit = self.stream.units, self.stream.cell_unit
-        size = sum(units[unit].bytes for unit in {cell_unit[cell] for cell in self.stream.writes[at]})
+        size = sum(
+            units[unit].bytes for unit in {cell_unit[cell] for cell in self.stream.writes[at]}
+        )
         return (self.ordinal[at] - self.ordinal[wanted] - 1) * size <= self.kept[kind]
 
     def _side_by_side(self, at: int, done: int) -> bool:

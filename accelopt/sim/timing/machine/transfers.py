@@ -229,7 +229,9 @@ def _transfer(
         conflict = descriptors * (spec.hbm_conflict_ns + run / spec.hbm_conflict_bytes_per_ns)
     time += 2 * spec.dma_buffer_ns  # the engine's report, a write to a semaphore (nki-dma-overview)
     total = partitions * elements * layout.size
-    return Transfer(begin % spec.dma_engines, engines, time, total, descriptors, 0, 0, conflict_ns=conflict)
+    return Transfer(
+        begin % spec.dma_engines, engines, time, total, descriptors, 0, 0, conflict_ns=conflict
+    )
 
 
 def spill_transfer(
