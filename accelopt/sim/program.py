@@ -50,7 +50,7 @@ class Instruction:
     `outputs["result"]` is what it writes. Inputs and attributes carry the names of the NKI call.
     The attribute `dtype` is the format the result is rounded to before it is stored. Elements where
     `mask` does not hold are neither read nor written; its axes are those of the result's shape
-    unless the opcode says otherwise.
+    unless the opcode says otherwise. `core` is the one of a logical core that runs it.
     """
 
     opcode: str
@@ -60,6 +60,7 @@ class Instruction:
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     mask: Mask = EVERYTHING
     source: SourceLine = NOWHERE
+    core: int = 0
 
     @property
     def result(self) -> Access:

@@ -143,8 +143,7 @@ def trace_kernel(
     def record(tracer: Tracer) -> Returned:
         return _record(tracer, wrapped, args, kwargs or {})
 
-    several = bool(wrapped.grid) and wrapped.grid != (1,)
-    if several or wrapped.schedule:  # cores meet in the middle of loops; names count iterations
+    if wrapped.schedule:  # names count iterations
         return with_shared_bytes(trace(record, **shared, report=report, unrolled=AllLoops()))
     try:
         program = trace(record, **shared, restarts=RESTARTS)

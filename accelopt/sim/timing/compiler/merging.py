@@ -23,10 +23,10 @@ from accelopt.sim.program import Buffer, LoopKind
 from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.forms import by_form
-from accelopt.sim.timing.stream.operation import Decision, Operation
+from accelopt.sim.timing.stream.operation import RECEIVE, Decision, Operation
 from accelopt.sim.timing.stream.stream import Stream
 
-NEVER_MERGED = frozenset({"random", "dropout", "loop_reduce", "print", "while"})
+NEVER_MERGED = frozenset({"random", "dropout", "loop_reduce", "print", "while", RECEIVE})
 
 
 def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decision]) -> bool:
@@ -282,7 +282,9 @@ def _signatures(stream: Stream) -> list[int | None]:
     apart: dict[object, int] = {}
     found = [
         None
-        if signature is None or _masks_by_iteration(item.operation)
+        if signature is None
+        or _masks_by_iteration(item.operation)
+        or any(access.tensor in stream.shared for access in item.operation.reads)
         else apart.setdefault((signature, _operands(item.operation)), len(apart))
         for item, signature in zip(stream.instances, does, strict=True)
     ]

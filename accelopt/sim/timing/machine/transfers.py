@@ -151,7 +151,8 @@ def price_transfers(stream: Stream, spec: Hardware) -> list[Transfer | None]:
 
 
 def _copy(form: Operation, spec: Hardware) -> _Copy:
-    source, target = form.reads[0], form.writes[0]
+    # Of an exchange between cores each knows one side; both are alike.
+    source, target = (form.reads or form.writes)[0], (form.writes or form.reads)[0]
     chip = next((a for a in (target, source) if a.tensor.buffer.on_chip), None)
     transposed = bool(form.instruction and form.instruction.attributes.get("transpose"))
     return _Copy(
@@ -159,7 +160,7 @@ def _copy(form: Operation, spec: Hardware) -> _Copy:
         target.partitions,
         target.free_elements,
         row_elements(chip) if chip else 0,
-        chip is target,
+        bool(form.writes) and chip is target,
         0 if source.tensor.buffer.on_chip else source.dtype.itemsize,
         0 if target.tensor.buffer.on_chip else target.dtype.itemsize,
     )
