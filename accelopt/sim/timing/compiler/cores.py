@@ -95,7 +95,7 @@ def _of_core(
         elif node.core == core:
             yield replace(node, outputs={})
         elif target == core:
-            yield replace(node, inputs={})
+            yield replace(node, inputs={}, core=core)
 
 
 def _with_what_is_sent(body: list[ProgramNode]) -> list[ProgramNode]:

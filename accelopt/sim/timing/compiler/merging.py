@@ -246,7 +246,7 @@ def _rows_for_broadcast(stream: Stream) -> set[Operation]:
         item.operation
         for item in stream.instances
         if item.form.is_dma
-        and item.form.writes[0].partitions == 1
+        and any(access.partitions == 1 for access in item.form.writes[:1])
         and (item.loops or wanted[_row_loaded(item)] > 1)
     ]
     if not rows:
@@ -266,8 +266,10 @@ def _rows_for_broadcast(stream: Stream) -> set[Operation]:
 
 def _row_loaded(item: Instances) -> tuple[object, ...]:
     """What a transfer outside of loops reads."""
-    source = item.operation.reads[0] if item.form.is_dma else None
-    return () if source is None else (source.tensor, source.offset, source.shape)
+    if not (item.form.is_dma and item.operation.reads):
+        return ()
+    source = item.operation.reads[0]
+    return source.tensor, source.offset, source.shape
 
 
 def _signatures(stream: Stream) -> list[int | None]:
