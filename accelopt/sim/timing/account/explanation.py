@@ -35,7 +35,7 @@ class LineCost:
     source: SourceLine
     operations: str
     count: int
-    busy_ms: dict[str, float]  # by engine; for DMA, the time of its busiest engine
+    busy_ms: dict[str, float]  # by engine, the mean of two cores; for DMA, of its busiest engine
     critical_ms: float  # of the path that decides the latency
     bytes: int
     waiting_ms: float = 0.0  # of the critical part, what passes before its instructions begin
@@ -109,7 +109,7 @@ def line_costs(stream: Stream, costs: list[Transfer | None], timeline: Timeline)
         source = operation.source
         cost = costs[at]
         time = cost.engine_ns if cost else timeline.free[at] - timeline.start[at]
-        busy[source][QUEUE_NAMES[operation.queue]] += time * 1e-6
+        busy[source][QUEUE_NAMES[operation.queue]] += time * 1e-6 / stream.cores
         count[source] += 1
         moved[source] += cost.bytes if cost else 0
         names[source][operation.label] = None

@@ -21,6 +21,19 @@ def kernel(a):
 HONEST = {
     "rows": ["nl.store(out[mine], nl.load(a[mine]))"],
     "columns": ["nl.store(out[:, nl.ds(me * 256, 256)], nl.load(a[:, nl.ds(me * 256, 256)]))"],
+    "rows in a loop": [
+        "for n in range(8):",
+        "    rows = nl.ds(me * 64 + n * 8, 8)",
+        "    nl.store(out[rows], nl.load(a[rows]))",
+    ],
+    "every other column in a loop": [
+        "for n in range(256):",
+        "    nl.store(out[:, nl.ds(2 * n + me, 1)], nl.load(a[:, nl.ds(2 * n + me, 1)]))",
+    ],
+    "both the same in a loop": [
+        "for n in range(8):",
+        "    nl.store(out[nl.ds(n * 16, 16)], nl.load(a[nl.ds(n * 16, 16)]))",
+    ],
     "every other column": ["nl.store(out[:, me::2], nl.load(a[:, me::2]))"],
     "views of the same bytes": [
         "t = nl.load(a[mine])",
@@ -71,6 +84,17 @@ RACES = {
         "nisa.core_barrier(out, (0, 1))",
         "t = nl.load(out[other])",
         "nl.store(out[mine], nl.multiply(t, 2.0))",
+    ],
+    "rows in a loop, one too many": [
+        "for n in range(9 - me):",
+        "    rows = nl.ds(me * 64 + n * 8, 8)",
+        "    nl.store(out[rows], nl.multiply(nl.load(a[rows]), 1.0 + me))",
+    ],
+    "rows by a quotient, one of them both's": [
+        "for n in range(8):",
+        "    r, c = n // 2 + 3 * me, n % 2 * 256",
+        "    t = nl.load(a[nl.ds(r, 1), nl.ds(c, 256)])",
+        "    nl.store(out[nl.ds(r, 1), nl.ds(c, 256)], nl.multiply(t, 1.0 + me))",
     ],
     "both write, each its own": [
         "nl.store(out, nl.multiply(nl.load(a), 1.0 + me))",
