@@ -88,6 +88,11 @@ def is_dynamic(loop: Loop) -> bool:
     return isinstance(first, Instruction) and first.opcode == "while"
 
 
+def core_of(node: ProgramNode) -> int:
+    """The core of a logical core that runs an instruction, or a loop's first one."""
+    return next(map(core_of, node.body), 0) if isinstance(node, Loop) else node.core
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """A traced kernel. `arguments` are its tensor parameters in order; `results` what it returns

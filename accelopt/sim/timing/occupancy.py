@@ -62,8 +62,9 @@ def _use(stream: Stream, buffer: Buffer, core: int, memory: str, capacity: int) 
     for unit, position in first.items():
         change[position] += stream.units[unit].bytes
         change[last[unit] + 1] -= stream.units[unit].bytes
-    live = np.cumsum(change)[:-1]
-    at = int(live.argmax()) if live.size else 0
+    own = [stream.core_of(kind) == core for kind in stream.kind]
+    live = np.cumsum(change)[:-1][own]
+    at = int(np.flatnonzero(own)[live.argmax()]) if live.size else 0
     held: dict[tuple[str, SourceLine], int] = {}
     for unit, position in first.items():
         if position <= at <= last[unit]:
