@@ -11,6 +11,7 @@ masks are passed over. Of a loop that is traced once each use counts with all it
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Container, Hashable, Iterator, Sequence
 from typing import NamedTuple
@@ -193,12 +194,12 @@ def _runs(uses: list[_Use], unit: int) -> _Runs | None:
                 length *= extent
             elif stride:
                 left.append((extent, stride))
+        total += math.prod(extent for extent, _ in left)
+        if total > MOST_RUNS:
+            return None
         first = np.array([lowest * size])
         for extent, stride in left:
             first = (first[:, None] + np.arange(extent) * stride).reshape(-1)
-        total += len(first)
-        if total > MOST_RUNS:
-            return None
         columns.append((first, len(first)))
         lengths.append(length)
     if not columns:
