@@ -170,7 +170,7 @@ class _Join:
         self.flow.core = [core for core in CORES for _ in flows[core].instances]
         self.place: list[dict[int, int]] = [{}, {}]  # of each core: where its instances are now
         self.touching = [_touches(flow) for flow in flows]
-        self.passed = [-1, -1]  # the wait of each core's last barrier
+        self.passed: list[int] = []  # each core's part of the last barrier
 
     def meet(self, parts: list[_Part]) -> None:
         """One barrier, or the end."""
@@ -182,17 +182,14 @@ class _Join:
                 at = self.add(core, position)
                 if self.touching[core][self.compiled[core].flow.kind[position]]:
                     earlier.append(at)
-                    if self.passed[core] >= 0:
-                        signals.setdefault(self.passed[core], []).append(at)
+                    if self.passed:
+                        signals[at] = [self.passed[core]]
             if part.wait >= 0:
                 arrived.append(at)
-                for other in earlier:
-                    signals.setdefault(other, []).append(at)
-        for core, part in enumerate(parts):
-            if part.wait >= 0:
-                self.passed[core] = self.add(core, part.wait)
-                for other in arrived:
-                    signals.setdefault(other, []).append(self.passed[core])
+                signals[at] = earlier
+        if arrived:
+            self.passed = [self.add(core, part.wait) for core, part in enumerate(parts)]
+            signals.update(dict.fromkeys(self.passed, arrived))
         for core, part in enumerate(parts):
             self.exchange(core, part.sends, parts[1 - core].receives)
 
@@ -205,8 +202,7 @@ class _Join:
             at = self.add(core, sent)
             self.place[1 - core][received] = at
             self.flow.writes[at] = [cell + self.cells[1 - core] for cell in other.writes[received]]
-            for passed in self.passed:
-                self.whole.signals.setdefault(passed, []).append(at)
+            self.whole.signals[at] = self.passed
 
     def add(self, core: int, position: int) -> int:
         """Appends an instance of a core; returns its place."""

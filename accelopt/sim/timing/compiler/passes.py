@@ -56,7 +56,7 @@ class Compilation:
     drained: frozenset[int] = frozenset()  # transfers that begin a round with nothing under way
     behind: dict[int, list[int]] = field(default_factory=dict)  # loads after who is issued first
     spilled: frozenset[int] = frozenset()  # cores whose SBUF does not hold everything
-    signals: dict[int, list[int]] = field(default_factory=dict)  # who waits for whom at barriers
+    signals: dict[int, list[int]] = field(default_factory=dict)  # for whom one waits at barriers
     graph: DependenceGraph = field(init=False)
 
     def expand(self) -> None:

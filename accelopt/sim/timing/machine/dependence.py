@@ -45,7 +45,7 @@ def depend(
     declaration has. Tiles take turns in the usable part of their core's SBUF; when capacity has
     forced spills there (in the cores `spilled`), what is kept has filled that part, and the
     compiler's reserve is what lets anything be fetched ahead (gqa and bmm_softmax of NKIBench need
-    it). `signals` are what else waits for an instance's result: barriers between cores."""
+    it). `signals` are whose results an instance waits for besides: barriers between cores."""
     n = len(stream)
     graph = DependenceGraph([[] for _ in range(n)], {}, behind or {}, [0] * n)
     rooms = _Rooms(stream, spec, bounds, spilled)
@@ -54,10 +54,6 @@ def depend(
     cells = len(stream.cell_unit)
     writers: list[list[int] | None] = [None] * cells
     readers: list[list[int] | None] = [None] * cells
-    told: list[list[int]] = [[] for _ in range(n if signals else 0)]
-    for other, those in (signals or {}).items():
-        for at in those:
-            told[at].append(other)
     accumulating = [item.operation.accumulates for item in stream.instances]
     successors, followers, waits = graph.successors, graph.followers, graph.waits
     for at in range(n):
@@ -87,8 +83,8 @@ def depend(
             if found:
                 before.update(found)
             writers[cell] = [at]
-        if told:
-            before.update(told[at])
+        if signals:
+            before.update(signals.get(at, ()))
         before.discard(at)
         for other in before:
             successors[other].append(at)
