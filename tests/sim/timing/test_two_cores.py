@@ -256,7 +256,7 @@ def test_where_there_are_no_logical_cores_programs_run_one_after_the_other():
     program = traced(*SHARED["rows"], 2, "trn1")
     found, one = profile(program, TRN1), timed(*SHARED["rows"], 1, TRN1)
     assert found.run.stream.cores == len(found.occupancy_by_core) == 1
-    assert found.latency_ms == pytest.approx(one.latency_ms, rel=0.05)
+    assert found.latency_ms == pytest.approx(one.latency_ms, rel=0.1)
 
 
 def test_a_program_whose_cores_use_one_tile_has_no_time():
