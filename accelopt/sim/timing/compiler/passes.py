@@ -106,8 +106,7 @@ def _merge_repeated(at: Compilation) -> None:
 
 
 def _balance_copies(at: Compilation) -> None:
-    if at.spec.copies_alternate:
-        balancing.balance_copies(at.flow, at.spec, at.decisions)
+    balancing.balance_copies(at.flow, at.spec, at.decisions)
 
 
 def _price(at: Compilation) -> None:
