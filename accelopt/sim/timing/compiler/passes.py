@@ -214,7 +214,12 @@ INSTANCE_PASSES = (
         _drain_transfers,
         question="transfers of every loop run on from round to round",
     ),
-    Pass("separate_rounds", _separate_rounds, question="rounds of every loop overlap"),
+    Pass(
+        "separate_rounds",
+        _separate_rounds,
+        question="rounds of every loop overlap",
+        rewrites=True,
+    ),
     Pass(
         "rotate_buffers",
         _depend(rotate=True),
