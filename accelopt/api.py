@@ -110,10 +110,10 @@ def optimize_kernel(
         raise ConfigError("--also is for an NKI kernel with its --reference")
     refuse_earlier_run(folder, resume)
     cases = [start, *other_shapes(start, also, folder)]
-    config = config_of(options.at(default_target(kernel)), folder)
-    if "definition" in start.values:
-        config = for_solution(config, kernel)
-    return run_search(cases, config if backend is None else config.in_language(backend), again)
+    options = options.at(default_target(kernel))._replace(
+        backend=backend or language_of_case(start)
+    )
+    return run_search(cases, config_of(options, folder), again)
 
 
 def config_of(options: Options, out: Path) -> Config:
@@ -121,9 +121,9 @@ def config_of(options: Options, out: Path) -> Config:
     return options.config(out, base_folder(), neuron_cores())
 
 
-def for_solution(config: Config, kernel: Path) -> Config:
-    """The same for a solution of FlashInfer-Bench, with the prompts for those."""
-    return config.in_language(language_of(kernel))._replace(prompts=config.prompts / "flb")
+def language_of_case(case: Case) -> str:
+    """NKI, but of a solution of FlashInfer-Bench the language that it is written in."""
+    return language_of(Path(case.kernel)) if "definition" in case.values else "nki"
 
 
 def starting_case(

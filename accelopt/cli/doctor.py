@@ -18,24 +18,20 @@ import typer
 from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.calls import NO_ANSWER, InMemory, Question
 from accelopt.agents.configuration import ModelConfig, load_model_config
-from accelopt.agents.proposer import Proposer
 from accelopt.api import base_folder, own_kernel
 from accelopt.cli.kernel_file import TargetOption
 from accelopt.errors import AcceloptError, ConfigError, sentence
-from accelopt.evaluation import Scrutiny
 from accelopt.kernel_wrapper import NKIKernel
-from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.default_target import default_target
 from accelopt.knob_space import KnobSpec, Space, values_in
 from accelopt.loop import search
 from accelopt.nodes import Node
 from accelopt.search.experts import EXPERTS, TriedValues, best_of
 from accelopt.search.knob_search import Experts
-from accelopt.search.strategy import Settings
 from accelopt.stages.baseline_and_winner import measure
+from accelopt.stages.config import Options
 from accelopt.stages.endpoints import Calls
-from accelopt.stages.run import Run
-from accelopt.stages.workshop import WorkshopOptions, open_workshop
+from accelopt.stages.run_setup import open_run
 from accelopt.time_limits import DOCTOR_SECONDS
 
 LEAST_PYTHON = (3, 10)
@@ -255,11 +251,8 @@ async def _asked(config: ModelConfig) -> str:
 
 async def _tuned(patient: Patient, folder: Path) -> tuple[Node, Experts]:
     """One iteration of the experts, by rule."""
-    language = LanguageOptions(folder / "kernels", target=patient.target)
-    options = WorkshopOptions(language, workers=1, screening=Scrutiny.QUICK)
-    async with open_workshop(folder, options) as shop:
-        proposer = Proposer(shop.offline, shop.offline, shop.offline)
-        run = Run(shop, proposer, Settings(strategy="experts", iterations=1), folder)
+    options = Options(strategy="experts", iterations=1, workers=1, target=patient.target)
+    async with open_run(options.config(folder, base_folder()), {}) as run:
         start = await measure(own_kernel(patient.kernel, patient.reference), run)
         if start.latency is None:
             raise ConfigError(f"there is nothing to start from: {start.evaluation.message}")
