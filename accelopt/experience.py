@@ -9,6 +9,7 @@ Percentages are 0 to 100, times milliseconds.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from pydantic import Field
 
@@ -40,6 +41,19 @@ class Attempt(Row):
     combined_sol_pct: float = 0.0
     passed_verification: bool = False
     error_message: str = Field(default="", description="of one that passed: what was mended first")
+
+    @classmethod
+    def timed(cls, before: float | None, after: float | None, **about: Any) -> Attempt:
+        """An attempt by the times of the two kernels, None where one failed, and the other fields."""
+        saved = 100 * (before - after) / before if before and after else None
+        return cls(
+            time_before_ms=before,
+            time_after_ms=after,
+            improvement_pct=saved,
+            is_improvement=bool(saved and saved > 0),
+            passed_verification=after is not None,
+            **about,
+        )
 
 
 class Reflexion(Row):

@@ -19,7 +19,6 @@ from accelopt.agents.proposer import (
     Draft,
     Failure,
     KernelView,
-    Lesson,
     PlanDraft,
     Scheduled,
     SlowFastPair,
@@ -29,7 +28,7 @@ from accelopt.agents.proposer import (
 from accelopt.awaiting import contained
 from accelopt.kernel_source import fingerprint
 from accelopt.nodes import Action, Chain, Change, Node, Plan, Reschedule, Rewrite
-from accelopt.published import NO_OPTIMIZATION_TITLE
+from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
 
 T = TypeVar("T")
 
@@ -166,21 +165,22 @@ class OfflineProposer:
         """None: a rewrite that failed is not mended by rule."""
         return Draft(None, "the offline proposer does not repair")
 
-    async def summarize(self, pair: SlowFastPair) -> Lesson:
+    async def summarize(self, pair: SlowFastPair) -> Experience:
         """The plan as a lesson, with the lines that differ."""
-        if not pair.plan or fingerprint(pair.slow_kernel) == fingerprint(pair.fast_kernel):
-            return Lesson(NO_OPTIMIZATION_TITLE, None)
+        slow, fast = pair.experience.slow_kernel, pair.experience.fast_kernel
+        if not pair.plan or fingerprint(slow) == fingerprint(fast):
+            return pair.learned(NO_OPTIMIZATION_TITLE)
         title = f"**{Plan.read(pair.plan).sentence.split('. ')[0].rstrip('.')}**"
-        before, after = _difference(pair.slow_kernel, pair.fast_kernel)
+        before, after = _difference(slow, fast)
         summary = "\n\n".join(
             [
                 title,
-                f"{pair.plan} Measured: {pair.speedup:.2f} times as fast.",
+                f"{pair.plan} Measured: {pair.experience.speedup:.2f} times as fast.",
                 quote(f"# before\n{before}", "python"),
                 quote(f"# after\n{after}", "python"),
             ]
         )
-        return Lesson(title, summary, summary)
+        return pair.learned(title, summary, summary)
 
     async def _chain(
         self, node: Node, first: TimedAction, longest: int

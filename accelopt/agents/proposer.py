@@ -152,25 +152,19 @@ class Failure(NamedTuple):
 
 
 class SlowFastPair(NamedTuple):
-    """Two verified kernels for one problem, how many times as fast the second is, and what limits
-    each of them, in lines."""
+    """Two verified kernels for one problem, as an experience that says nothing yet; what made the one of
+    the other, and what limits each of them, in lines."""
 
-    label: str
-    slow_kernel: str
-    fast_kernel: str
-    speedup: float
+    experience: Experience
     plan: str = ""
     iteration: int = 0
     slow_profile: str = ""
     fast_profile: str = ""
 
-
-class Lesson(NamedTuple):
-    """What a summarizer says of a pair; no summary where it found nothing to learn."""
-
-    title: str
-    summary: str | None
-    raw_response: str = ""
+    def learned(self, title: str, summary: str | None = None, raw: str = "") -> Experience:
+        """The experience with what a summarizer says; no summary where it found nothing to learn."""
+        update = {"title": title, "summary": summary, "raw_response": raw}
+        return self.experience.model_copy(update=update)
 
 
 class Plans(Protocol):
@@ -201,8 +195,8 @@ class Implements(Protocol):
 class Summarizes(Protocol):
     """Says what made a kernel faster."""
 
-    async def summarize(self, pair: SlowFastPair) -> Lesson:
-        """What made the difference between the two kernels of `pair`."""
+    async def summarize(self, pair: SlowFastPair) -> Experience:
+        """`pair` with what made the difference between its two kernels."""
 
 
 class Brief(NamedTuple):

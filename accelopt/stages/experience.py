@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from accelopt.agents.developer_by_rule import reflexion_by_rule
 from accelopt.errors import ConfigError
 from accelopt.evaluation import NO_VERDICTS, Case, faults
-from accelopt.experience import START, Attempt, Finding, Transition
+from accelopt.experience import START, Attempt, Finding, Reflexion, Transition
 from accelopt.kernels.moves import METHODS, methods_of
-from accelopt.nodes import Node, Plan, Result, Rewrite, method_of
+from accelopt.nodes import Change, Node, Plan, Result, Rewrite, method_of
 from accelopt.search.graph_report import Report, Spent, report_of
 from accelopt.search.method_catalog import DATASET, GRAPH, Catalog, ReGraphDataset
 from accelopt.store import read_text, write_atomically, write_json
@@ -42,11 +42,6 @@ class Step(NamedTuple):
         return self.result.job.node
 
     @property
-    def target(self) -> str:
-        """The machine that the parent was timed on; empty where it was not."""
-        return self.parent.profile.target if self.parent.profile else ""
-
-    @property
     def method(self) -> str:
         """What was done, by the name of the job's action or else of the change."""
         action, change = self.result.job.action, self.node.change
@@ -58,12 +53,6 @@ class Step(NamedTuple):
         before, after = self.parent.latency, self.node.latency
         return log(before / after) if before and after else None
 
-    @property
-    def saved(self) -> float | None:
-        """Percent of the parent's time; None where a time is not known."""
-        before, after = self.parent.latency, self.node.latency
-        return 100 * (before - after) / before if before and after else None
-
     def finding(self) -> Finding:
         """The row of a step on which no worker reflected: what the verdict says."""
         node, job, change = self.node, self.result.job, self.node.change
@@ -72,28 +61,16 @@ class Step(NamedTuple):
         method = method or (change.move if isinstance(change, Rewrite) else "")
         touches = METHODS[method].touches if method in METHODS else ()
         resource = touches[0] if touches else ""
-        attempt = Attempt(
+        attempt = Attempt.timed(
+            self.parent.latency,
+            node.latency,
             round_num=job.round,
             worker_id=job.number,
             bottleneck_category=resource,
-            time_before_ms=self.parent.latency,
-            time_after_ms=node.latency,
-            improvement_pct=self.saved,
-            is_improvement=bool(self.saved and self.saved > 0),
-            passed_verification=node.latency is not None,
             error_message=node.evaluation.message[:LONGEST_ERROR],
         )
-        return Finding(
-            problem=node.case.problem,
-            target=self.target,
-            resource=resource,
-            method=method,
-            kernel=self.parent.key,
-            change=change.sentence,
-            attempt=attempt,
-            reflexion=reflexion_by_rule(attempt, method, change),
-            origin=f"{node.case.case_name}, round {job.round}",
-        )
+        reflexion = reflexion_by_rule(attempt, method, change)
+        return finding_of(self.parent, change, attempt, reflexion, method=method, resource=resource)
 
     def transition(self, number: int, before: str, start: Node, language: str) -> Transition:
         """The row of the step as evaluation `number` of the search from `start`: its method after the
@@ -118,6 +95,29 @@ class Step(NamedTuple):
             candidate_id=node.name,
             variant_dir=f"{node.case.case_name}/iteration_{self.result.job.round}",
         )
+
+
+def finding_of(
+    parent: Node,
+    change: Change | None,
+    attempt: Attempt,
+    reflexion: Reflexion | None,
+    *,
+    method: str,
+    resource: str,
+) -> Finding:
+    """An attempt on `parent` as the row that it is found again by."""
+    return Finding(
+        problem=parent.case.problem,
+        target=parent.profile.target if parent.profile else "",
+        resource=resource,
+        method=method,
+        kernel=parent.key,
+        change=change.sentence if change else "",
+        attempt=attempt,
+        reflexion=reflexion,
+        origin=f"{parent.case.case_name}, round {attempt.round_num}",
+    )
 
 
 def findings_of(results: Iterable[Result]) -> Iterator[Finding]:
