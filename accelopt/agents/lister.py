@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from accelopt.agents.analysis import FUNCTIONS, MOST_TURNS
 from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question, Tool
 from accelopt.agents.executor import UNANSWERED
-from accelopt.agents.planner import system_text, tried_list, with_lessons
-from accelopt.agents.prompts import PromptPair, bullet_list, quote, render, render_sections
+from accelopt.agents.planner import tried_list
+from accelopt.agents.prompts import PromptPair, bullet_list
 from accelopt.agents.proposer import LONGEST_DETAIL, KernelView, Listed, WrittenKernel
-from accelopt.agents.roles import ROLES
+from accelopt.agents.questions import NOTHING_MEASURED, kernel_slots, question_about
 from accelopt.kernel_source import apply_patch, fenced_blocks, is_patch
 
 REMINDER = "Your answer could not be read: {}. Answer again with the JSON alone."
@@ -55,26 +55,15 @@ class LLMCandidateGenerator:
         """The prompt: measurements, then structure, then what to edit; the kernel in view alone."""
         found = view.diagnosis.bottlenecks if view.diagnosis else ()
         slots = {
-            **dict.fromkeys("limits lines memory compiler prices".split(), ""),
-            **view.brief,
+            **kernel_slots(view),
             "most": str(most),
-            "problem_code": quote(view.reference, "python"),
-            "kernel_code": quote(view.kernel, "python"),
-            "facts": bullet_list(view.facts, "(no analysis of this kernel)"),
+            "facts": bullet_list(view.facts, NOTHING_MEASURED),
             "diagnosis": bullet_list([f"{b.resource}: {b.reason}" for b in found], "(none)"),
             "tried": tried_list(view.tried),
             "methods": ", ".join(methods) or "(none)",
-            "gate": view.gate,
             "tools": self._told(),
         }
-        return Question(
-            role="lister",
-            label=f"lister/{view.iteration}/{view.service_name}",
-            system=with_lessons(system_text(self.prompt, view), view),
-            user=render_sections(self.prompt.user_template, slots),
-            iteration=view.iteration,
-            max_tokens=ROLES["lister"].tokens,
-        )
+        return question_about(view, "lister", self.prompt, slots)
 
     def _told(self) -> str:
         if self.tools is None:
@@ -99,14 +88,7 @@ class LLMRelabeler:
             for number, one in enumerate(candidates)
         ]
         slots = {"catalog": json.dumps(list(methods)), "steps": json.dumps(rows, indent=1)}
-        question = Question(
-            role="relabeler",
-            label=f"relabeler/{view.iteration}/{view.service_name}",
-            system=self.prompt.system,
-            user=render(self.prompt.user_template, slots),
-            iteration=view.iteration,
-            max_tokens=ROLES["relabeler"].tokens,
-        )
+        question = question_about(view, "relabeler", self.prompt, slots)
         try:
             return (await self.model.ask(question)).text
         except NO_ANSWER:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from accelopt.agents.calls import NO_ANSWER, Model, Question
-from accelopt.agents.prompts import PromptPair, quote, render_sections
+from accelopt.agents.calls import NO_ANSWER, Model
+from accelopt.agents.prompts import PromptPair, quote
 from accelopt.agents.proposer import SlowFastPair
+from accelopt.agents.questions import question
 from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
 
 NOTHING_FOUND = "no optimization found"
@@ -31,15 +32,10 @@ class Summarizer:
             "slow_profile": pair.slow_profile,
             "fast_profile": pair.fast_profile,
         }
-        question = Question(
-            role="summarizer",
-            label=f"summarizer/{pair.iteration}/{known.service_name}/{known.id}",
-            system=self.prompts.system,
-            user=render_sections(self.prompts.user_template, slots),
-            iteration=pair.iteration,
-        )
+        label = f"summarizer/{pair.iteration}/{known.service_name}/{known.id}"
+        asked = question("summarizer", self.prompts, label, slots, pair.iteration)
         try:
-            answer = await self.model.ask(question)
+            answer = await self.model.ask(asked)
         except NO_ANSWER as error:
             return pair.learned("", raw=str(error))
         raw = answer.reasoning or answer.text
