@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from accelopt.evaluation import LanguageName, Row
+from accelopt.evaluation import LanguageName, MethodName, Row
 
 START = "START"
 """The method that a baseline is said to come from."""
@@ -80,7 +80,7 @@ class Finding(Row):
     problem: str
     target: str = ""
     resource: str = ""
-    method: str = ""
+    method: MethodName = ""
     kernel: str = Field(default="", description="key of the kernel that it was tried on")
     change: str = Field(default="", description="what was done, in a sentence")
     attempt: Attempt
@@ -111,8 +111,8 @@ class Transition(Row):
     t: int = 0
     kernel: str = Field(default="", description="the problem, by the name of its case")
     arch: str = Field(default="", description="of a GPU, such as sm_90")
-    from_method: str = START
-    to_method: str = Field(min_length=1)
+    from_method: MethodName = START
+    to_method: MethodName = Field(min_length=1)
     ok: bool = False
     mean_ms: float | None = None
     baseline_ms: float | None = None
