@@ -248,7 +248,7 @@ async def _search(
             outcomes = await attended(
                 optimize_all(cases, run, known), _greeting(workshop, board.remark)
             )
-        story = story_of(outcomes, run, device_of(outcomes), saved, board.moments)
+        story = story_of(outcomes, run, device_of(outcomes), saved, board.judged_after)
         write_story(story, config.out)
         write_atomically(config.out / REPORT, page([story]))
         return outcomes

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from accelopt.agents.calls import NO_ANSWER, Model, Question
 from accelopt.agents.experience_text import experiences_text
-from accelopt.agents.model_tools import Bench, Toolbox
+from accelopt.agents.model_tools import Toolbox, ToolSession
 from accelopt.agents.planner import tools_text
 from accelopt.agents.prompts import numbered, quote
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
@@ -83,20 +83,20 @@ class Executor:
         return await self._draft(self.fixer, question, view)
 
     async def _draft(self, model: Model, question: Question, view: KernelView) -> Draft:
-        bench = self.toolbox.open(view) if self.toolbox else Bench()
+        session = self.toolbox.open(view) if self.toolbox else ToolSession()
         limit = self.toolbox.limit if self.toolbox else 0
         try:
-            answer = await model.ask(question, bench.tools, limit)
+            answer = await model.ask(question, session.tools, limit)
         except NO_ANSWER as error:
-            if bench.best is not None:
-                return Draft(bench.best.source, checked=bench.sources)
-            return Draft(None, f"{UNANSWERED}: {error}", failed=True, checked=bench.sources)
+            if session.best is not None:
+                return Draft(session.best.source, checked=session.sources)
+            return Draft(None, f"{UNANSWERED}: {error}", failed=True, checked=session.sources)
         source = kernel_source(answer.text)
-        if source is None and bench.best is not None:
-            return Draft(bench.best.source, checked=bench.sources)
+        if source is None and session.best is not None:
+            return Draft(session.best.source, checked=session.sources)
         reason = "" if source else "the reply held no code block with the kernel"
-        best = bench.best.source if bench.best else None
-        return Draft(source, reason, checked=bench.sources, best=best)
+        best = session.best.source if session.best else None
+        return Draft(source, reason, checked=session.sources, best=best)
 
     def _slots(self, view: KernelView, change: Change, *more: str) -> dict[str, str]:
         plan = change.full_text if isinstance(change, Plan) else change.sentence

@@ -86,10 +86,10 @@ class OfflineProposer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def offered(self, node: Node, focus: str = "") -> list[Action]:
+    async def actions_on(self, node: Node, focus: str = "") -> list[Action]:
         """The actions on `node`, most promising first, one for each different result."""
         key = f"{focus}/{node.case.case_name}/{node.key}"
-        return await _once(self._found, key, lambda: self._offered(node, focus))
+        return await _once(self._found, key, lambda: self._find_actions(node, focus))
 
     async def source_of(self, node: Node, action: Action) -> str | None:
         """The kernel that an action on `node` makes, for one that came without it."""
@@ -113,9 +113,9 @@ class OfflineProposer:
         )
 
     async def _made(self, node: Node, change: Change) -> str | None:
-        """The kernel that one change makes of `node`: as offered, or by a schedule that somebody wrote;
+        """The kernel that one change makes of `node`: by a rule, or by a schedule that somebody wrote;
         None where it does not have that change."""
-        offered = await self.offered(node)
+        offered = await self.actions_on(node)
         source = next((item.source for item in offered if item.change == change), None)
         if source is None and isinstance(change, Reschedule):
             found = await self.scheduled(node, json.dumps(change.schedule))
@@ -205,7 +205,7 @@ class OfflineProposer:
         return await _once(self._ranked, key, lambda: self._predict(node, predicted))
 
     async def _predict(self, node: Node, predicted: int) -> list[TimedAction]:
-        found = await self.offered(node)
+        found = await self.actions_on(node)
         head = found[:predicted]
         times = await asyncio.gather(*(self._time(node, action) for action in head))
         options = [TimedAction(*pair) for pair in zip(head, times, strict=True)]
@@ -223,7 +223,7 @@ class OfflineProposer:
         self.fault = said
         return ()
 
-    async def _offered(self, node: Node, focus: str) -> list[Action]:
+    async def _find_actions(self, node: Node, focus: str) -> list[Action]:
         distinct: dict[str, Action] = {}
         found = await contained(self.actions(node, focus), "listing changes by rule", self._failed)
         for action in sorted(found, key=lambda item: -item.promise):

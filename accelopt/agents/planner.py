@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
-from accelopt.agents.model_tools import Bench, Toolbox
+from accelopt.agents.model_tools import Toolbox, ToolSession
 from accelopt.agents.prompts import bullet_list, quote_words
 from accelopt.agents.proposer import (
     KernelView,
@@ -56,18 +56,18 @@ class Planner:
     async def plan(self, view: KernelView, draw: int, draws: int) -> PlanDraft:
         """The change of draw number `draw`; none when the model gives no answer."""
         question = self.question(view, draw, draws)
-        bench = self.toolbox.open(view) if self.toolbox else Bench()
+        session = self.toolbox.open(view) if self.toolbox else ToolSession()
         limit = self.toolbox.limit if self.toolbox else 0
         try:
-            draft = await self._read(await self.model.ask(question, bench.tools, limit), view)
+            draft = await self._read(await self.model.ask(question, session.tools, limit), view)
             if isinstance(draft, str):
                 said = f"{question.user}\n\n{REFUSED.format(draft)}"
                 again = question._replace(label=f"{question.label}/again", user=said)
-                draft = await self._read(await self.model.ask(again, bench.tools, limit), view)
+                draft = await self._read(await self.model.ask(again, session.tools, limit), view)
         except NO_ANSWER as error:
             draft = PlanDraft(None, reason=str(error), failed=True)
         found = PlanDraft(None, reason=draft) if isinstance(draft, str) else draft
-        return found._replace(best=bench.best.source if bench.best else None)
+        return found._replace(best=session.best.source if session.best else None)
 
     async def _read(self, answer: Answer, view: KernelView) -> PlanDraft | str:
         """What the answer wants done; a sentence for a schedule that the kernel does not have."""

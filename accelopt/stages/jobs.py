@@ -185,7 +185,7 @@ async def _space(job: Job, view: KernelView, run: Run) -> Result:
 
 async def _actions(job: Job, view: KernelView, run: Run) -> Result:
     """What the language offers, and the plans of a model."""
-    found = await run.workshop.offline.offered(job.node, job.focus)
+    found = await run.workshop.offline.actions_on(job.node, job.focus)
     offered = [
         action
         for action in found

@@ -29,7 +29,7 @@ class Watcher(NamedTuple):
     measured: Callable[[Node], None] = lambda *_: None
     verifying: Callable[[Node], None] = lambda *_: None
     reported: Callable[[str, str], None] = lambda *_: None
-    settled: Callable[[Outcome], None] = lambda *_: None
+    finished: Callable[[Outcome], None] = lambda *_: None
 
 
 class KernelFiles(Protocol):
