@@ -310,40 +310,9 @@ class Experience(PublishedRow):
     origin: str = ""
     change: str = ""
 
-    @classmethod
-    def of(cls, node: Node, origin: str = "") -> Experience:
-        """A timed kernel and its parent, of which nothing is learned yet."""
-        assert node.parent is not None and node.speedup is not None
-        sources = [node.parent.source, node.source]
-        slow, fast = sources if node.speedup >= 1 else sources[::-1]
-        return cls(
-            service_name=node.parent.name,
-            case_name=node.case.case_name,
-            id=node.label,
-            speedup_original=node.speedup,
-            speedup=max(node.speedup, 1 / node.speedup),
-            slow_kernel=slow,
-            fast_kernel=fast,
-            origin=origin,
-            change=_touched(node),
-        )
-
     def to_record(self) -> dict[str, Any]:
         """The JSON object: no `summary` where nothing was learned."""
         return self.model_dump(mode="json", exclude_none=True)
-
-
-def _touched(node: Node) -> str:
-    """What a plan did, by its kind and the text of the lines that it names, whatever their numbers; by
-    its value what a rule did."""
-    change, parent = node.change, node.parent
-    if not isinstance(change, Plan):
-        return change.key if change else ""
-    if not change.method or not change.places or parent is None:
-        return ""
-    lines = parent.source.splitlines()
-    touched = [lines[number - 1].strip() for number in change.places if number <= len(lines)]
-    return "\n".join([change.method, *touched])
 
 
 NO_OPTIMIZATION_TITLE = "**No optimization found**"

@@ -10,6 +10,7 @@ from accelopt.nodes import Change, Node, Plan, Result
 from accelopt.published import Experience
 from accelopt.search.experience_list import remember, select_contrasts
 from accelopt.stages.concurrency import run_together
+from accelopt.stages.experience import Step
 
 if TYPE_CHECKING:
     from accelopt.kernels.language import Language
@@ -28,7 +29,7 @@ async def summarize_contrasts(
     The summarizer sees what limits both where `language` can tell."""
 
     async def one(node: Node) -> Experience:
-        experience = Experience.of(node, origin)
+        experience = Step(node).experience(origin)
         assert node.parent is not None
         profiles = [await _limits(one, language) for one in (node.parent, node)]
         slow, fast = profiles if experience.speedup_original >= 1 else profiles[::-1]

@@ -9,7 +9,7 @@ from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.proposer import KernelView, SlowFastPair, TriedChange
 from accelopt.evaluation import Evaluation, Profile, Status
 from accelopt.nodes import THEN, Node, Plan, Rewrite, made
-from accelopt.published import Experience
+from accelopt.stages.experience import Step
 
 
 async def rewrites(node, focus):
@@ -104,13 +104,13 @@ def test_a_lesson_is_the_plan_with_its_lines(tmp_path):
         Node(toy.start(tmp_path), source, toy.verdict(source))
         for source in (toy.kernel(100), toy.kernel(50))
     )
-    pair = SlowFastPair(Experience.of(replace(fast, parent=start)), "Halve 100. It is large.")
+    pair = SlowFastPair(Step(replace(fast, parent=start)).experience(), "Halve 100. It is large.")
     lesson = asyncio.run(proposer.summarize(pair))
     assert lesson.title == "**Halve 100**"
     assert "2.00 times as fast" in lesson.summary
     assert "# before\n    COST = 100" in lesson.summary
     assert "# after\n    COST = 50" in lesson.summary
-    same = SlowFastPair(Experience.of(replace(start, parent=start)), pair.plan)
+    same = SlowFastPair(Step(replace(start, parent=start)).experience(), pair.plan)
     assert asyncio.run(proposer.summarize(same)).summary is None
 
 

@@ -6,6 +6,7 @@ from accelopt.evaluation import Case, Evaluation, Profile, Status
 from accelopt.nodes import Node, Plan
 from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
 from accelopt.search.experience_list import MemorySettings, draw, remember, select_contrasts
+from accelopt.stages.experience import Step
 
 CASE = Case(problem="p", values={}, task="t", kernel="k")
 
@@ -40,7 +41,9 @@ def test_winners_take_half_of_the_places_and_losers_the_rest():
 
 def test_pairs_are_presented_slow_to_fast():
     result = service(plan_0_0=sample(4.0), plan_1_0=sample(20.0))
-    faster, slower = map(Experience.of, select_contrasts([result], MemorySettings()))
+    faster, slower = (
+        Step(node).experience() for node in select_contrasts([result], MemorySettings())
+    )
     assert (faster.slow_kernel, faster.fast_kernel) == ("parent 10.0", "kernel 4.0")
     assert (slower.slow_kernel, slower.fast_kernel) == ("kernel 20.0", "parent 10.0")
 
@@ -106,9 +109,9 @@ def node(source, latency, parent=None, change=None):
 def test_a_change_is_told_by_the_text_of_its_lines():
     change = Plan(sentence="t", method="fuse", places=(2,))
     parents = [node(source, 2.0) for source in ("x\n  y = 1\n", "new\n y = 1\n", "x\nz\n")]
-    said = [Experience.of(node("", 1.0, parent, change)).change for parent in parents]
+    said = [Step(node("", 1.0, parent, change)).experience().change for parent in parents]
     assert said[0] == said[1] == "fuse\ny = 1" != said[2]
-    assert not Experience.of(node("", 1.0, parents[0], Plan(sentence="words"))).change
+    assert not Step(node("", 1.0, parents[0], Plan(sentence="words"))).experience().change
 
 
 def test_a_foreign_memory_is_drawn_in_its_order_without_repetition():
