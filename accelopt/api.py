@@ -1,4 +1,4 @@
-"""The doors for programs, which the command line and the scripts use too: `optimize` does what the
+"""The functions for programs, which the command line and the scripts use too: `optimize` does what the
 command of that name does, `run_search` searches any cases with any configuration.
 
 What the process's environment says (the folder of prompts, cores, keys of models) is read here, and
@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelopt.agents.configuration import OFFLINE, ModelConfig, load_model_config
 from accelopt.agents.roles import MODEL_ROLES, ModelRole
@@ -34,11 +34,14 @@ from accelopt.stages.experience import read_findings
 from accelopt.stages.jobs import Knowledge
 from accelopt.stages.live_board import board_for, watcher_of
 from accelopt.stages.record_files import read_experiences
-from accelopt.stages.run import KernelFiles, Outcome
+from accelopt.stages.run import Outcome
 from accelopt.stages.run_setup import open_run
 from accelopt.stages.run_story import story_of
 from accelopt.stages.workshop import Workshop
 from accelopt.store import came_to_something, read_text, write_atomically
+
+if TYPE_CHECKING:
+    from accelopt.stages.spec_kernel_folder import KernelFolder
 
 ROUNDS = 4
 DEFAULTS = Options(beam=3, plans=4, samples=2)
@@ -212,7 +215,7 @@ def run_search(
     cases: Sequence[Case],
     config: Config,
     again: str = "the same command",
-    files: KernelFiles | None = None,
+    files: KernelFolder | None = None,
 ) -> list[Outcome]:
     """Run the loop on `cases`. Ctrl-C stops it cleanly and exits with status 130; `again` is what
     then continues it. `files` are written beside the run's own."""
@@ -232,7 +235,7 @@ def _left(cases: Sequence[Case], out: Path) -> str:
 
 
 async def _search(
-    cases: Sequence[Case], config: Config, files: KernelFiles | None
+    cases: Sequence[Case], config: Config, files: KernelFolder | None
 ) -> list[Outcome]:
     refuse_wrong_options(cases[0], config.settings)
     if not config.prompts.is_dir():

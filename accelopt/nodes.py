@@ -1,4 +1,4 @@
-"""What travels inside the house: a kernel in the search, the step that made it, jobs and results.
+"""The records that pass between modules: a kernel in the search, the step that made it, jobs and results.
 
 Files are written from these and never read back; a failure is a node or a result like any other.
 """

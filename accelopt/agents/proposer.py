@@ -1,4 +1,4 @@
-"""What a proposer is asked and what it answers: the one door between the loop and its agents."""
+"""What a proposer is asked and what it answers: the interface between the loop and its agents."""
 
 from __future__ import annotations
 
