@@ -74,12 +74,14 @@ OPCODES: dict[str, Opcode] = {
     for row in (
         # Data movement. `accumulate` names an op (`add`) for read-modify-write, or is None.
         Opcode("dma_copy", ("source",),
-               {"accumulate": kinds.ADDITION, "oob_mode": kinds.OUT_OF_BOUNDS,
-                "transpose": kinds.TRUTH}, (_D,),
-               optional=("accumulate", "oob_mode", "transpose"),
+               {"accumulate": kinds.ADDITION, "descriptors": kinds.DESCRIPTORS,
+                "oob_mode": kinds.OUT_OF_BOUNDS, "transpose": kinds.TRUTH}, (_D,),
+               optional=("accumulate", "descriptors", "oob_mode", "transpose"),
                meaning="result = source, element by element, converting; at least one side in HBM "
                "or both in SBUF; `transpose` True marks load_transpose2d and dma_transpose, whose "
-               "accesses already carry the transposed strides"),
+               "accesses already carry the transposed strides; `descriptors` are made before the run, or "
+               "while it runs by software or by the hardware beside one of two engines; where none is "
+               "named the compiler chooses"),
         Opcode("copy", ("data",), {ASSIGN: kinds.TRUTH}, (_S, _V, _G), optional=(ASSIGN,),
                meaning="result = data, broadcasting"),
         Opcode("memset", (), {"value": kinds.NUMBER}, (_V, _G), meaning="result = value"),

@@ -97,7 +97,8 @@ def core_of(node: ProgramNode) -> int:
 class Program:
     """A traced kernel. `arguments` are its tensor parameters in order; `results` what it returns
     (an argument when a mutable parameter is returned), in `result_shapes` where those are not the
-    tensors' own; `returns_sequence` is True when the kernel returned a tuple or list."""
+    tensors' own; `returns_sequence` is True when the kernel returned a tuple or list. `dialect` is the
+    package that it was written for, `neuronxcc` or `nki`."""
 
     name: str
     arguments: tuple[Tensor, ...]
@@ -108,6 +109,7 @@ class Program:
     target: str = "trn1"
     source: SourceLine = NOWHERE
     result_shapes: tuple[tuple[int, ...] | None, ...] = ()
+    dialect: str = "neuronxcc"
 
     def shape_of_result(self, number: int) -> tuple[int, ...] | None:
         """The shape in which the kernel returned a result; None for a result that is None."""

@@ -91,6 +91,7 @@ class Conventions(NamedTuple):
     """What a kernel's dialect has of its own: what it hands out for a tensor, what it asks of every
     instruction, and its own words for what to do about an error, by identifier."""
 
+    dialect: str
     view_type: type[Any]
     check: Callable[[Instruction], KernelError | None] = lambda _: None
     mends: Mapping[str, str] = MappingProxyType({})

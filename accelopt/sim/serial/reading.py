@@ -163,6 +163,7 @@ class _Reader:
             text_of(document["target"]),
             self.source(document["source"]),
             shapes,
+            text_of(document["dialect"]),
         )
 
     def document(self) -> Any:

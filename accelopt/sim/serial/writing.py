@@ -59,6 +59,7 @@ class _Writer:
             "version": VERSION,
             "name": program.name,
             "target": program.target,
+            "dialect": program.dialect,
             "source": _source(program.source),
             "returns_sequence": program.returns_sequence,
             "arguments": [self.tensor(tensor) for tensor in program.arguments],

@@ -69,6 +69,15 @@ class Compiler:
             raise ValueError(f"compilers that are known: {', '.join(COMPILERS)}; not {version}.")
         return cls(bounds=COMPILERS[version])
 
+    @classmethod
+    def for_program(cls, program: Program, spec: Hardware) -> Compiler:
+        """The compiler that takes the program's dialect for the core, unless another is asked for."""
+        return cls(bounds=bounds_of(spec.name, program.dialect))
+
+    def does(self, one: Pass) -> bool:
+        """Whether a pass does what it is for, rather than what is done in its place."""
+        return one.name not in self.without and (self.bounds.rewrites or not one.rewrites)
+
     def less(self, name: str) -> Compiler:
         """The same compiler without one pass."""
         return replace(self, without=self.without | {name})
@@ -191,7 +200,7 @@ def profile(
     spec = spec or TARGETS[program.target]
     program = counted(program)
     with collector_paused():
-        found = _profile(program, spec, compiler or Compiler(bounds=bounds_of(spec.name)))
+        found = _profile(program, spec, compiler or Compiler.for_program(program, spec))
     if found.latency_ms < found.least_ms:
         raise KernelError(
             "impossible",
@@ -207,7 +216,7 @@ def latencies(
 ) -> tuple[float, ...]:
     """Predicted latencies, in ms, on cores that differ in constants of time and in nothing else: a
     kernel that does not spill is compiled once, for the first of them."""
-    compiler = compiler or Compiler(bounds=bounds_of(specs[0].name))
+    compiler = compiler or Compiler.for_program(program, specs[0])
     program = counted(program)
     with collector_paused():
         at = _compiled(program, specs[0], compiler)
@@ -230,13 +239,13 @@ def _latency_ms(at: Compilation, spec: Hardware, known: list[tuple[object, float
 
 
 def _priced(at: Compilation, spec: Hardware) -> list[Transfer | None]:
-    return with_latency(price_transfers(at.flow, spec), at.drained, spec)
+    return with_latency(price_transfers(at.flow, spec, at.bounds), at.drained, spec)
 
 
 def _compiled(program: Program, spec: Hardware, compiler: Compiler) -> Compilation:
     def run(passes: Iterable[Pass], at: Compilation) -> None:
         for one in passes:
-            (one.otherwise if one.name in compiler.without else one.do)(at)
+            (one.do if compiler.does(one) else one.otherwise)(at)
 
     parts = [
         Compilation(part, spec, compiler.bounds, shared) for part, shared in by_core(program, spec)
@@ -301,7 +310,7 @@ class LatencyRange:
 
 def interval(found: KernelProfile, compiler: Compiler | None = None) -> LatencyRange:
     """Simulates both outcomes of every decision that is not inferable for this kernel."""
-    base = compiler or Compiler(bounds=bounds_of(found.run.spec.name))
+    base = compiler or found.run.compiler
     scenarios = tuple(
         Scenario(question, _profile(found.run.program, spec, variant).latency_ms)
         for question, variant, spec in _ambiguities(found, base)

@@ -81,13 +81,14 @@ class Pass:
     """One decision: what it does, and what is done in its place when it is switched off.
 
     `question` says the other outcome in words, where nothing in a kernel tells which one the
-    compiler took.
+    compiler took. What `rewrites` is not done by a compiler that leaves the author's text as it is.
     """
 
     name: str
     do: PassFunction
     otherwise: PassFunction = _nothing
     question: str = ""
+    rewrites: bool = False
 
 
 def _loops(change: Callable[[Nest, Compilation], Nest]) -> PassFunction:
@@ -114,7 +115,7 @@ def _balance_copies(at: Compilation) -> None:
 
 
 def _price(at: Compilation) -> None:
-    at.costs = price_transfers(at.flow, at.spec)
+    at.costs = price_transfers(at.flow, at.spec, at.bounds)
 
 
 def _fit_sbuf(at: Compilation) -> None:
@@ -170,16 +171,19 @@ LOOP_PASSES = (
         "make_results_apart",
         _loops(_make_results_apart),
         question="both results of an activation made at once",
+        rewrites=True,
     ),
     Pass(
         "fuse_loops",
         _loops(lambda nest, at: fusion.fuse_loops(nest, at.spec, at.decisions)),
         question="loops left apart",
+        rewrites=True,
     ),
     Pass(
         "widen_tiny_loops",
         _loops(lambda nest, at: widening.widen_tiny_loops(nest, at.bounds, at.decisions)),
         question="tiny loops left as written",
+        rewrites=True,
     ),
     Pass(
         "broadcast_partitions",
@@ -188,24 +192,30 @@ LOOP_PASSES = (
     Pass(
         "read_psum_directly",
         _loops(lambda nest, at: placement.read_psum_directly(nest, at.decisions)),
+        rewrites=True,
     ),
     Pass(
         "place_in_psum",
         _loops(lambda nest, at: placement.place_in_psum(nest, at.decisions)),
         question="no result placed in PSUM",
+        rewrites=True,
     ),
 )
 
 INSTANCE_PASSES = (
-    Pass("merge_repeated", _merge_repeated),
+    Pass("merge_repeated", _merge_repeated, rewrites=True),
     Pass("trim_fills", lambda at: filling.trim_fills(at.flow, at.decisions)),
     Pass("remove_dead", lambda at: merging.remove_dead(at.flow, at.decisions)),
     Pass(
         "rename_refilled",
-        lambda at: renaming.rename_refilled(at.flow, at.decisions),
+        lambda at: renaming.rename_refilled(at.flow, at.bounds, at.decisions),
         question="refilled tiles keep their storage",
     ),
-    Pass("merge_evictions", lambda at: eviction.merge_evictions(at.flow, at.spec, at.decisions)),
+    Pass(
+        "merge_evictions",
+        lambda at: eviction.merge_evictions(at.flow, at.spec, at.decisions),
+        rewrites=True,
+    ),
     Pass("balance_copies", _balance_copies),
     Pass("fit_psum", lambda at: banks.fit_psum(at.flow, at.spec, at.decisions)),
     Pass("fit_sbuf", _fit_sbuf, _price),

@@ -65,6 +65,8 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
             least = spec.dynamic_issue_cycles
         issue = max(elements + overhead, least) / clock
         latency = elements / clock + spec.engine_latency_ns - issue
+        if operation.queue is Queue.SCALAR and operation.opcode == "activation":
+            latency += spec.function_ns
     return OperationCost(
         issue,
         max(latency, 0.0),

@@ -19,7 +19,7 @@ from accelopt.sim.timing.bounds import COMPILER_BOUNDS
 from accelopt.sim.timing.machine.dependence import DependenceGraph
 from accelopt.sim.timing.machine.pricing import price
 from accelopt.sim.timing.machine.throttling import TensorClock
-from accelopt.sim.timing.machine.transfers import Transfer
+from accelopt.sim.timing.machine.transfers import RINGS, Transfer
 from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import Operation, Queue
 from accelopt.sim.timing.stream.stream import Stream
@@ -75,6 +75,7 @@ class _DmaEngines:
         self.latency = spec.dma_latency_ns
         self.queues: dict[int, deque[int]] = {}
         self.turns: deque[int] = deque()
+        self.ring_free = [0.0] * len(RINGS)  # when each can take the next transfer's descriptors
 
     def add(self, kind: int, instance: int) -> None:
         """A transfer whose dependences are met."""
@@ -110,6 +111,8 @@ class _DmaEngines:
         """Puts a transfer on its engines. Returns when its last byte is there, and the transfer
         that kept its slowest engine busy (-1: none did)."""
         free, each, last, hbm = self.free, cost.engine_ns, self.last, self.hbm
+        if cost.issue_ns:
+            now = self.ring_free[cost.ring] = max(now, self.ring_free[cost.ring]) + cost.issue_ns
         begin = finish = now + self.latency
         size = len(free)
         held_by = -1
@@ -281,7 +284,9 @@ class _Machine:
         at = dma.next()
         cost = self.costs[at]
         assert cost is not None
-        allowed = dma.backlog_ends(cost) - self.fetch
+        allowed = dma.backlog_ends(cost) - self.fetch - cost.issue_ns
+        if cost.issue_ns:
+            allowed = max(allowed, dma.ring_free[cost.ring])
         if allowed > now:
             self._look_again(queue, now, allowed)
             return -1

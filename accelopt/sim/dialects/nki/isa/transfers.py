@@ -35,6 +35,15 @@ def _mode(dge_mode: Any) -> enums.dge_mode:
     return member(enums.dge_mode, dge_mode, "dge_mode")  # type: ignore[no-any-return]
 
 
+def descriptors(dge_mode: Any, engine: Any = enums.engine.unknown) -> dict[str, str]:
+    """The attribute that says who makes a transfer's descriptors; none where the compiler chooses."""
+    mode = _mode(dge_mode)
+    if mode is enums.dge_mode.hwdge:
+        return {"descriptors": "scalar" if engine is enums.engine.scalar else "sync"}
+    named = {enums.dge_mode.none: "static", enums.dge_mode.swdge: "software"}
+    return {"descriptors": named[mode]} if mode in named else {}
+
+
 def check_descriptors(dge_mode: Any, target: TensorView, source: TensorView) -> None:
     """Hardware descriptor generation begins with NeuronCore-v3 and converts nothing (NKI 0.3)."""
     mode = _mode(dge_mode)
@@ -65,7 +74,8 @@ def dma_copy(
     check_descriptors(dge_mode, target, source)
     target, source = transferred("dma_copy", target, source)
     emit("dma_copy", result=target, inputs={"source": source},
-         attributes={"oob_mode": behaviour.name, "accumulate": None})  # fmt: skip
+         attributes={"oob_mode": behaviour.name, "accumulate": None,
+                     **descriptors(dge_mode, engine)})  # fmt: skip
 
 
 @instruction
@@ -100,7 +110,8 @@ def dma_compute(
         into, moved = transferred("dma_compute", target, source)
         adds = "add" if own or number else None
         emit("dma_copy", result=into, inputs={"source": moved},
-             attributes={"oob_mode": behaviour.name, "accumulate": adds})  # fmt: skip
+             attributes={"oob_mode": behaviour.name, "accumulate": adds,
+                         "descriptors": "software" if target.indirect else "static"})  # fmt: skip
     if not others:
         fail(KernelValueError("dma_compute", "every source is dst itself."))
 
@@ -145,7 +156,8 @@ def dma_transpose(
     )
     mode = member(out_of_bounds, oob_mode, "oob_mode").name
     emit("dma_copy", result=target, inputs={"source": turned},
-         attributes={"oob_mode": mode, "accumulate": None, "transpose": True})  # fmt: skip
+         attributes={"oob_mode": mode, "accumulate": None, "transpose": True,
+                     **descriptors(dge_mode)})  # fmt: skip
 
 
 def _turned(source: TensorView, axes: tuple[int, ...]) -> Any:
