@@ -110,8 +110,7 @@ def _merge_repeated(at: Compilation) -> None:
 
 
 def _balance_copies(at: Compilation) -> None:
-    if at.spec.copies_alternate:
-        balancing.balance_copies(at.flow, at.spec, at.decisions)
+    balancing.balance_copies(at.flow, at.spec, at.decisions)
 
 
 def _price(at: Compilation) -> None:
@@ -224,7 +223,12 @@ INSTANCE_PASSES = (
         _drain_transfers,
         question="transfers of every loop run on from round to round",
     ),
-    Pass("separate_rounds", _separate_rounds, question="rounds of every loop overlap"),
+    Pass(
+        "separate_rounds",
+        _separate_rounds,
+        question="rounds of every loop overlap",
+        rewrites=True,
+    ),
 )
 
 LAUNCH_PASSES = (
