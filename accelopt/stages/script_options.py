@@ -20,6 +20,7 @@ from accelopt.agents.roles import ModelRole
 from accelopt.errors import AcceloptError, sentence
 from accelopt.evaluation import Scrutiny, language_called
 from accelopt.hardware import TARGETS
+from accelopt.hardware.front_ends import FRONT_ENDS, checked_front_end
 from accelopt.interruption import end_in_good_order, end_with_ancestors, stop
 from accelopt.kernels.language import LANGUAGES, LanguageOptions
 from accelopt.sandbox import sweep
@@ -53,6 +54,7 @@ def add_backend_options(parser: ArgumentParser) -> None:
     """Options of every script that evaluates or describes kernels."""
     parser.add_argument("--backend", default="nki", help=f"by default nki; {', '.join(LANGUAGES)}")
     parser.add_argument("--target", default="trn1", help=f"by default trn1; {', '.join(TARGETS)}")
+    parser.add_argument("--compiler", default="", help=f"front end: {', '.join(FRONT_ENDS)}")
     parser.add_argument("--workers", type=workers, default=0, help="evaluations at a time; 0: CPUs")
     parser.add_argument("--traceset_root", type=Path, default=None)
 
@@ -120,6 +122,7 @@ def language_options(args: Namespace, folder: Path) -> LanguageOptions:
         name=language_called(args.backend),
         save_fields=tuple(read_names(Path(fields))) if fields else (),
         target=args.target,
+        compiler=checked_front_end(args.compiler),
         rel_tol=getattr(args, "rel_tol", None),
         traceset_root=args.traceset_root,
     )
