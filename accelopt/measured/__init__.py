@@ -5,6 +5,7 @@
 | `trn1_nkibench.csv` | fourteen kernels with all counters | zhang677/AccelOpt |
 | `trn1_tutorials.csv` | fifteen timings | the SDK's matmul and mamba tutorials, 2.26.1 |
 | `trn1_variants.csv` | versions of a layernorm and a conv1d, P99 of ten runs | ucb-bar/autocomp |
+| `trn2_instructions.csv` | kinds of instructions, spacings, packets, in eight profiles | yahavb/trainium-agent-labs, allenkchau/trainium-kernel-fusion |
 | `trn2_kernels.csv` | versions of seven problems, p50, shares of the engines | Jerry2423/kda-for-trainium |
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import csv
 from importlib.resources import files
 
-FILES = ("trn1_nkibench", "trn1_tutorials", "trn1_variants", "trn2_kernels")
+FILES = ("trn1_nkibench", "trn1_tutorials", "trn1_variants", "trn2_instructions", "trn2_kernels")
 
 
 def rows(name: str) -> list[dict[str, str]]:
