@@ -17,10 +17,9 @@ from accelopt.agents.configuration import OFFLINE, ModelConfig, load_model_confi
 from accelopt.agents.roles import MODEL_ROLES, ModelRole
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
-from accelopt.hardware.front_ends import checked_front_end
 from accelopt.interruption import stop
 from accelopt.kernels.gpu.cases import case_of, language_of
-from accelopt.kernels.nki.default_target import default_target, dialect_of_file
+from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.kernels.nki.sizes import at_sizes, sizes_in
 from accelopt.loop import optimize_all
 from accelopt.report.page import REPORT, page

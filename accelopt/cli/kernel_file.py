@@ -11,8 +11,8 @@ import typer
 
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
-from accelopt.hardware.front_ends import FRONT_ENDS, checked_front_end
-from accelopt.kernels.nki.default_target import default_target, dialect_of_file
+from accelopt.hardware.front_ends import FRONT_ENDS
+from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.report.kernel_simulation import as_given, simulate
 from accelopt.sim import timing
 

@@ -12,8 +12,8 @@ from accelopt.cli.options import with_shared_options
 from accelopt.cli.results import result_rows
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
-from accelopt.hardware.front_ends import checked_front_end
 from accelopt.kernels.nki.benchmark import read_benchmark
+from accelopt.kernels.nki.default_target import checked_front_end
 from accelopt.report.console import output
 from accelopt.report.page import REPORT
 from accelopt.report.result_table import ResultsTable

@@ -25,8 +25,7 @@ from accelopt.cli.kernel_file import (
 )
 from accelopt.errors import ConfigError, MissingExtra
 from accelopt.evaluation import Case
-from accelopt.hardware.front_ends import checked_front_end
-from accelopt.kernels.nki.default_target import default_target, dialect_of_file
+from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.kernels.nki.sizes import sizes_in
 from accelopt.kernels.triton.schemas import SCHEMAS, shipped_case
 from accelopt.knob_space import sentence

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from accelopt.errors import ConfigError
-
 
 class FrontEnd(NamedTuple):
     """The dialect that it takes, and the releases it stands for."""
@@ -34,15 +32,15 @@ def simulated_on(target: str, version: str) -> str:
     return ", ".join(filter(None, (f"simulated {target}", front_end(version))))
 
 
-def checked_front_end(version: str, dialect: str = "") -> str:
-    """`version`, or ConfigError where there is no such front end, or where it does not take kernels of
-    `dialect`. Empty, the default of a dialect and a target, fits all."""
+def wrong_front_end(version: str, dialect: str = "") -> str:
+    """What is wrong with asking for a version, for kernels of `dialect` where one is given; empty where
+    nothing is. Empty, the default of a dialect and a target, fits all."""
     if version and version not in FRONT_ENDS:
         known = ", ".join(f"{name} ({one.releases})" for name, one in FRONT_ENDS.items())
-        raise ConfigError(f"--compiler {version}: there are {known}.")
+        return f"--compiler {version}: there are {known}."
     own = FRONT_ENDS[version].dialect if version else dialect
-    if dialect not in ("", own):
-        fitting = " or ".join(name for name, one in FRONT_ENDS.items() if one.dialect == dialect)
-        words = f"takes kernels of {own}, and this one is of {dialect}: ask for {fitting}."
-        raise ConfigError(f"--compiler {version} {words}")
-    return version
+    if dialect in ("", own):
+        return ""
+    fitting = " or ".join(name for name, one in FRONT_ENDS.items() if one.dialect == dialect)
+    takes = f"takes kernels of {own}, and this one is of {dialect}: ask for {fitting}."
+    return f"--compiler {version} {takes}"

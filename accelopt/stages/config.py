@@ -12,9 +12,9 @@ from accelopt.agents.prompts import read_names
 from accelopt.agents.roles import ModelRole
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Scrutiny, language_called
-from accelopt.hardware.front_ends import checked_front_end
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.calibration.machine import read_machine, target_of
+from accelopt.kernels.nki.default_target import checked_front_end
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.search.candidate_selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES, UNBOUNDED, Settings

@@ -20,9 +20,10 @@ from accelopt.agents.roles import ModelRole
 from accelopt.errors import AcceloptError, sentence
 from accelopt.evaluation import Scrutiny, language_called
 from accelopt.hardware import TARGETS
-from accelopt.hardware.front_ends import FRONT_ENDS, checked_front_end
+from accelopt.hardware.front_ends import FRONT_ENDS
 from accelopt.interruption import end_in_good_order, end_with_ancestors, stop
 from accelopt.kernels.language import LANGUAGES, LanguageOptions
+from accelopt.kernels.nki.default_target import checked_front_end
 from accelopt.sandbox import sweep
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 from accelopt.store import write_atomically

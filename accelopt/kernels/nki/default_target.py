@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from accelopt.errors import ConfigError
+from accelopt.hardware.front_ends import wrong_front_end
 from accelopt.kernels.nki.devices.kernel_folder import kernel_folder
 from accelopt.sim.dialects.dialect import DEFAULT_TARGETS, Dialect, imported_dialect
 
@@ -16,6 +18,13 @@ def dialect_of_file(kernel: Path) -> Dialect:
         return "neuronxcc"
     texts = (text, *(module.text for module in kernel_folder(kernel, text).modules.values()))
     return next(filter(None, map(imported_dialect, texts)), "neuronxcc")
+
+
+def checked_front_end(version: str, dialect: str = "") -> str:
+    """`version` of a front end. Raises ConfigError for none, or for one of another dialect."""
+    if wrong := wrong_front_end(version, dialect):
+        raise ConfigError(wrong)
+    return version
 
 
 def default_target(kernel: Path) -> str:

@@ -53,8 +53,8 @@ def inspection_call(
 ) -> Call:
     """What a worker does to inspect the kernel at a path; of tensors, shape and dtype are given.
     `constants` are a calibrated machine's, `compiler` is the version of the front end."""
-    payload = {"kernel": kernel, "arguments": arguments, "target": target}
-    payload |= {"constants": constants, "compiler": compiler}
+    payload = {"kernel": kernel, "arguments": arguments, "target": target, "constants": constants}
+    payload["compiler"] = compiler
     return Call(
         INSPECTION,
         payload,

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
-from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
-from accelopt.hardware.front_ends import checked_front_end, simulated_on
+from accelopt.hardware.front_ends import simulated_on, wrong_front_end
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import KernelError, SourceLine
@@ -64,17 +63,17 @@ class Compiler:
 
     @classmethod
     def of(cls, version: str) -> Compiler:
-        """The compiler of a version in `COMPILERS`. Raises ConfigError for another one."""
-        return cls(bounds=COMPILERS[checked_front_end(version)])
+        """The compiler of a version in `COMPILERS`. Raises ValueError for another one."""
+        if wrong := wrong_front_end(version):
+            raise ValueError(wrong)
+        return cls(bounds=COMPILERS[version])
 
     @classmethod
     def for_program(cls, program: Program, spec: Hardware, version: str = "") -> Compiler:
         """The compiler of that version, by default the one that takes the program's dialect for the
         core. Raises KernelError for one that does not take its dialect."""
-        try:
-            version = checked_front_end(version, program.dialect)
-        except ConfigError as error:
-            raise KernelError("front_end", str(error)) from None
+        if wrong := wrong_front_end(version, program.dialect):
+            raise KernelError("front_end", wrong)
         return cls(bounds=COMPILERS[version or default_compiler(spec.name, program.dialect)])
 
     def does(self, one: Pass) -> bool:
