@@ -96,7 +96,7 @@ def _fitted(unit: str, note: str) -> Provenance:
 TRN2 = replace(
     TRN1,
     name="trn2",
-    calibration="calibrated on measured kernels of five sources (docs/timing.md)",
+    calibration="calibrated on measured kernels of several sources (docs/timing.md)",
     generation=3,
     tensor_ghz=2.4,
     vector_ghz=0.96,
@@ -104,6 +104,7 @@ TRN2 = replace(
     gpsimd_ghz=1.2,
     hbm_bytes_per_ns=716.0,
     sbuf_partition_bytes=224 * 1024,
+    sbuf_reserved_bytes=17 * 1024,
     dma_bytes_per_ns=27.2,
     dma_buffer_ns=4.0,
     dma_strided_ns=0.0,
@@ -145,7 +146,14 @@ TRN2 = replace(
     vector_fast_modes=True,
     sources={
         "generation": _documented("1", f"{_ARCH}: NeuronCore-v3"),
-        "hbm_bytes_per_ns": _documented("B/ns", "profile metadata; 2.9 TB/s for the eight of a device"),
+        "hbm_bytes_per_ns": _documented(
+            "B/ns", "profile metadata; 2.9 TB/s for the eight of a device"
+        ),
+        "sbuf_reserved_bytes": _measured(
+            "B",
+            "154 settings of a blocked product with up to 206 KiB of live tiles do not spill, 75 from "
+            "208 KiB on do (trn2_public.csv and others)",
+        ),
         "dma_bytes_per_ns": _documented(
             "B/ns", "profile metadata: 435 GB/s for 16 engines; a packet of 4 KiB takes 158 ns"
         ),
@@ -160,7 +168,9 @@ TRN2 = replace(
             "adamw's chunks of 684 and 1,368 numbers (16 and 32 B past a multiple of 64) keep the DMA "
             "engines busy for 12.4 and 11.6 ns a row more than the five between 576 and 1,824",
         ),
-        "hbm_conflict_ns": _fitted("ns", "rope's rows of 512 B to 16 KiB, 1 MiB apart: none is seen"),
+        "hbm_conflict_ns": _fitted(
+            "ns", "rope's rows of 512 B to 16 KiB, 1 MiB apart: none is seen"
+        ),
         "hbm_conflict_bytes_per_ns": _fitted("B/ns", "rope: 258 to 293 GB/s"),
         "descriptors_ns": _documented("ns", "nki-dge.rst: about 600 a transfer by hardware"),
         "access_cycles": _documented("cycles", "as on trn1"),
@@ -193,7 +203,9 @@ TRN2 = replace(
         "tensor_ramp_fraction": _documented(
             "1", "Neuron Explorer, understanding throttling: trn2 and trn3 start at 50%"
         ),
-        "tensor_ramp_ns": _documented("ns", "Neuron Explorer, understanding throttling: about 3 us"),
+        "tensor_ramp_ns": _documented(
+            "ns", "Neuron Explorer, understanding throttling: about 3 us"
+        ),
         "tensor_ramp_use": _measured(
             "1",
             "about 50% by the document; bmm_v1, whose products and transposes use 50.8% of the rows, "
@@ -204,7 +216,9 @@ TRN2 = replace(
         ),
         "dma_latency_ns": _documented("ns", "nki-dma-bandwidth-guide: semaphore to first byte"),
         "semaphore_ns": Provenance("ns", "assumed", "as on trn1"),
-        "launch_ns": _fitted("ns", "fusion_mlp at 128 x 128 x 512 and copy_tiled (trn2_public.csv)"),
+        "launch_ns": _fitted(
+            "ns", "fusion_mlp at 128 x 128 x 512 and copy_tiled (trn2_public.csv)"
+        ),
         "rsqrt_error": _measured(
             "1",
             "add_rmsnorm_matmul_v1 and v2 are off by 1.4635e-5 on every seed, and with operands split "

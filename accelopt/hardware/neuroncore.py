@@ -310,6 +310,11 @@ class Hardware(Sourced):
         """All DMA engines together."""
         return self.dma_engines * self.dma_bytes_per_ns
 
+    def peak_bytes_per_ns(self, cores: int) -> float:
+        """All DMA engines of so many cores at one stack of HBM."""
+        together = cores * self.dma_peak_bytes_per_ns
+        return together if cores == 1 else min(together, self.hbm_bytes_per_ns)
+
     @property
     def fastest_vector_mode(self) -> int:
         """By how much the Vector engine's fastest mode takes elements faster than fp32's."""

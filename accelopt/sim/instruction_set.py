@@ -181,6 +181,10 @@ OPCODES: dict[str, Opcode] = {
                meaning="zero with the given probability"),
         Opcode("while", ("condition",), {}, (_Y,), outputs=(),
                meaning="the first of a loop's body: the loop ends where its condition (1, 1) is 0"),
+        Opcode("core_barrier", (), {"tensor": kinds.INTEGER}, (_G, _T, _V, _S, _Y), outputs=(),
+               optional=("tensor",),
+               meaning="both cores of a logical core come here before either goes on; the number of "
+               "the tensor that the kernel names"),
         Opcode("print", ("data",), {"prefix": kinds.TEXT}, (_G,), outputs=(),
                meaning="device_print"),
     )
@@ -255,4 +259,4 @@ def mask_shape(instruction: Instruction) -> tuple[int, ...]:
         return instruction.inputs["data"].shape
     if instruction.opcode == "while":
         return instruction.inputs["condition"].shape
-    return instruction.result.shape
+    return instruction.result.shape if instruction.outputs else ()

@@ -50,7 +50,7 @@ class Instruction:
     `outputs["result"]` is what it writes. Inputs and attributes carry the names of the NKI call.
     The attribute `dtype` is the format the result is rounded to before it is stored. Elements where
     `mask` does not hold are neither read nor written; its axes are those of the result's shape
-    unless the opcode says otherwise.
+    unless the opcode says otherwise. `core` is the one of a logical core that runs it.
     """
 
     opcode: str
@@ -60,6 +60,7 @@ class Instruction:
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     mask: Mask = EVERYTHING
     source: SourceLine = NOWHERE
+    core: int = 0
 
     @property
     def result(self) -> Access:
@@ -85,6 +86,11 @@ def is_dynamic(loop: Loop) -> bool:
     """True for a loop of the device, which runs until its condition is 0 and not a number of times."""
     first = loop.body[0] if loop.body else None
     return isinstance(first, Instruction) and first.opcode == "while"
+
+
+def core_of(node: ProgramNode) -> int:
+    """The core of a logical core that runs an instruction, or a loop's first one."""
+    return next(map(core_of, node.body), 0) if isinstance(node, Loop) else node.core
 
 
 @dataclass(frozen=True, eq=False)

@@ -124,6 +124,7 @@ class Tracer:
         self.products: dict[Tensor, set[object]] = {}  # where in PSUM products were written to
         self.device_loops: list[object] = []  # that are being recorded, outermost first
         self.pair: object = None  # the two cores of a logical core, where there are two
+        self.core = 0  # whose instructions are being recorded
         self.must_return: set[Tensor] = set()
         self.written: set[Tensor] = set()
         self.fitting: set[tuple[object, ...]] = set()  # forms of calls found within limits
@@ -280,6 +281,7 @@ class Tracer:
             attributes,
             simple,
             running_line(),
+            self.core,
         )
         error = self.conventions.check(instruction)
         if error is not None:

@@ -109,6 +109,7 @@ class _Writer:
             repr(instruction.attributes),
             instruction.mask,
             instruction.source,
+            instruction.core,
         )
         known = self.instructions.setdefault(key, number := len(self.instructions))
         return [
@@ -156,6 +157,7 @@ def _instruction_form(instruction: Instruction) -> list[Any]:
         {name: _attribute(value) for name, value in instruction.attributes.items()},
         _mask(instruction.mask),
         _source(instruction.source),
+        *([instruction.core] if instruction.core else []),
     ]
 
 

@@ -184,6 +184,7 @@ NKI_BOUNDS = replace(
     descriptors="software",
     load_buffers=3,
     load_buffer_bytes=1024,
+    lookahead=(16, 5, 5, 8, 128),
     sources={
         "rewrites": Provenance(
             "1",
@@ -201,6 +202,12 @@ NKI_BOUNDS = replace(
             "fitted",
             "blocked products of fp32 at 2048 (trn2_public.csv): with small blocks of rows the Tensor "
             "engine waits for each of them",
+        ),
+        "lookahead": Provenance(
+            "instructions",
+            "fitted",
+            "as the older compilers', transfers twice as far: the order of 74 blocked products of fp32 "
+            "(trn2_public.csv)",
         ),
         "load_buffer_bytes": Provenance(
             "B a partition", "fitted", "copies of 256 B rows (trn2_public.csv) wait for no buffer"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -23,9 +23,11 @@ from accelopt.sim.timing.bounds import (
     CompilerBounds,
     default_compiler,
 )
+from accelopt.sim.timing.compiler.cores import by_core, joined
 from accelopt.sim.timing.compiler.draining import with_latency
 from accelopt.sim.timing.compiler.passes import (
     INSTANCE_PASSES,
+    LAUNCH_PASSES,
     LOOP_PASSES,
     PASSES,
     Compilation,
@@ -103,7 +105,8 @@ class KernelProfile:
     """What the simulated NeuronCore says about one kernel.
 
     `summary` has the profiler's field names (bytes, FLOPs, seconds; percent fields are fractions;
-    `latency` in ms); `true_counts` what physically happens, beside the profiler's way of counting.
+    `latency` in ms); `true_counts` what physically happens, beside the profiler's way of counting. Of
+    two cores counts are sums, and times and fractions of engines means (`occupancy_by_core` has each).
     """
 
     latency_ms: float
@@ -133,13 +136,14 @@ class KernelProfile:
             self.summary,
             self.true_counts,
             (self.least.read_bytes, self.least.write_bytes),
+            counters.busy_ns(self.run.timeline, self.run.stream.cores),
             self.run.spec,
         )
 
     @cached_property
     def least(self) -> Least:
         """What no way of running the kernel avoids."""
-        return least(self.run.program)
+        return least(self.run.program, self.run.stream.cores)
 
     @property
     def least_ms(self) -> float:
@@ -165,6 +169,7 @@ class KernelProfile:
             "compiler": self.compiler,
             "unresolved_below": UNRESOLVED if self.run.spec.was_measured else None,
             "occupancy": self.occupancy,
+            "occupancy_by_core": list(self.occupancy_by_core),
             "bounds": [asdict(bound) for bound in self.bounds],
             "lines": [{**asdict(line), "source": str(line.source)} for line in self.lines[:lines]],
             "reads": [{**asdict(one), "times": one.times} for one in self.reads],
@@ -176,7 +181,7 @@ class KernelProfile:
 
     @property
     def occupancy(self) -> dict[str, float]:
-        """The fraction of the time that each engine is busy."""
+        """The fraction of the time that each engine is busy; the mean of two cores."""
         return {
             "tensor": self.summary["tensor_engine_active_time_percent"],
             "vector": self.summary["vector_engine_active_time_percent"],
@@ -184,6 +189,13 @@ class KernelProfile:
             "gpsimd": self.summary["gpsimd_engine_active_time_percent"],
             "dma": self.summary["dma_active_time_percent"],
         }
+
+    @cached_property
+    def occupancy_by_core(self) -> tuple[dict[str, float], ...]:
+        """The fraction of the time that each engine of each core is busy."""
+        timeline = self.run.timeline
+        busy = counters.busy_ns(timeline, self.run.stream.cores)
+        return tuple({name: ns / timeline.latency_ns for name, ns in one.items()} for one in busy)
 
 
 def profile(
@@ -239,12 +251,19 @@ def _priced(at: Compilation, spec: Hardware) -> list[Transfer | None]:
 
 
 def _compiled(program: Program, spec: Hardware, compiler: Compiler) -> Compilation:
-    at = Compilation(program, spec, compiler.bounds)
-    for one in LOOP_PASSES:
-        (one.do if compiler.does(one) else one.otherwise)(at)
-    at.expand()
-    for one in INSTANCE_PASSES:
-        (one.do if compiler.does(one) else one.otherwise)(at)
+    def run(passes: Iterable[Pass], at: Compilation) -> None:
+        for one in passes:
+            (one.do if compiler.does(one) else one.otherwise)(at)
+
+    parts = [
+        Compilation(part, spec, compiler.bounds, shared) for part, shared in by_core(program, spec)
+    ]
+    for part in parts:
+        run(LOOP_PASSES, part)
+        part.expand()
+        run(INSTANCE_PASSES, part)
+    at = joined(program, parts)
+    run(LAUNCH_PASSES, at)
     return at
 
 

@@ -23,10 +23,10 @@ from accelopt.sim.program import Buffer, LoopKind
 from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.forms import by_form
-from accelopt.sim.timing.stream.operation import Decision, Operation
+from accelopt.sim.timing.stream.operation import RECEIVE, Decision, Operation
 from accelopt.sim.timing.stream.stream import Stream
 
-NEVER_MERGED = frozenset({"random", "dropout", "loop_reduce", "print", "while"})
+NEVER_MERGED = frozenset({"random", "dropout", "loop_reduce", "print", "while", RECEIVE})
 
 
 def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decision]) -> bool:
@@ -48,9 +48,7 @@ def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decis
         else bounds.merge_window_bytes
         for item, is_load, signature in zip(stream.instances, loads, signatures, strict=True)
     ]  # fmt: skip
-    kept = [
-        bounds.kept_load_bytes if is_load else bounds.kept_result_bytes for is_load in loads
-    ]
+    kept = [bounds.kept_load_bytes if is_load else bounds.kept_result_bytes for is_load in loads]
     numbering = _Numbering(stream, kept, places)
     defined = _Defined(stream)
     removed: set[int] = set()
@@ -177,7 +175,9 @@ class _Numbering:
         if self.kept[kind] == inf or kind != self.stream.kind[wanted]:
             return True
         units, cell_unit = self.stream.units, self.stream.cell_unit
-        size = sum(units[unit].bytes for unit in {cell_unit[cell] for cell in self.stream.writes[at]})
+        size = sum(
+            units[unit].bytes for unit in {cell_unit[cell] for cell in self.stream.writes[at]}
+        )
         return (self.ordinal[at] - self.ordinal[wanted] - 1) * size <= self.kept[kind]
 
     def _side_by_side(self, at: int, done: int) -> bool:
@@ -244,7 +244,7 @@ def _rows_for_broadcast(stream: Stream) -> set[Operation]:
         item.operation
         for item in stream.instances
         if item.form.is_dma
-        and item.form.writes[0].partitions == 1
+        and any(access.partitions == 1 for access in item.form.writes[:1])
         and (item.loops or wanted[_row_loaded(item)] > 1)
     ]
     if not rows:
@@ -264,8 +264,10 @@ def _rows_for_broadcast(stream: Stream) -> set[Operation]:
 
 def _row_loaded(item: Instances) -> tuple[object, ...]:
     """What a transfer outside of loops reads."""
-    source = item.operation.reads[0] if item.form.is_dma else None
-    return () if source is None else (source.tensor, source.offset, source.shape)
+    if not (item.form.is_dma and item.operation.reads):
+        return ()
+    source = item.operation.reads[0]
+    return source.tensor, source.offset, source.shape
 
 
 def _signatures(stream: Stream) -> list[int | None]:
@@ -280,7 +282,9 @@ def _signatures(stream: Stream) -> list[int | None]:
     apart: dict[object, int] = {}
     found = [
         None
-        if signature is None or _masks_by_iteration(item.operation)
+        if signature is None
+        or _masks_by_iteration(item.operation)
+        or any(access.tensor in stream.shared for access in item.operation.reads)
         else apart.setdefault((signature, _operands(item.operation)), len(apart))
         for item, signature in zip(stream.instances, does, strict=True)
     ]

@@ -1,7 +1,7 @@
 """The decisions of the Neuron compiler that are emulated, in their order, as a table.
 
 A pass works on a `Compilation`: first on its tree of loops, then, expanded, on the stream of its
-instances. Each can be switched off by its name.
+instances, and last on the instances of all cores of the launch. Each can be switched off by its name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from accelopt.hardware import Hardware
-from accelopt.sim.program import Program
+from accelopt.sim.program import Program, Tensor
 from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.compiler import (
     balancing,
@@ -47,6 +47,7 @@ class Compilation:
     program: Program
     spec: Hardware
     bounds: CompilerBounds
+    shared: frozenset[Tensor] = frozenset()  # HBM that another core may change or wants to read
     decisions: list[Decision] = field(default_factory=list)
     nest: Nest = field(init=False)
     flow: Stream = field(init=False)
@@ -54,6 +55,8 @@ class Compilation:
     spills: dict[int, Spills] = field(default_factory=dict)
     drained: frozenset[int] = frozenset()  # transfers that begin a round with nothing under way
     behind: dict[int, list[int]] = field(default_factory=dict)  # loads after who is issued first
+    spilled: frozenset[int] = frozenset()  # cores whose SBUF does not hold everything
+    signals: dict[int, list[int]] = field(default_factory=dict)  # for whom one waits at barriers
     graph: DependenceGraph = field(init=False)
 
     def expand(self) -> None:
@@ -62,6 +65,7 @@ class Compilation:
         instances = expand(self.nest)
         overlaps.refuse_overlaps(instances, self.spec)
         self.flow = stream(instances, scopes(self.nest))
+        self.flow.shared = self.shared
         del self.nest
 
 
@@ -106,8 +110,7 @@ def _merge_repeated(at: Compilation) -> None:
 
 
 def _balance_copies(at: Compilation) -> None:
-    if at.spec.copies_alternate:
-        balancing.balance_copies(at.flow, at.spec, at.decisions)
+    balancing.balance_copies(at.flow, at.spec, at.decisions)
 
 
 def _price(at: Compilation) -> None:
@@ -117,6 +120,7 @@ def _price(at: Compilation) -> None:
 def _fit_sbuf(at: Compilation) -> None:
     _price(at)
     at.costs, at.spills = residency.fit_sbuf(at.flow, at.costs, at.spec, at.bounds, at.decisions)
+    at.spilled = frozenset({0} if at.spills else ())
 
 
 def _transpose_loads(nest: Nest, at: Compilation) -> Nest:
@@ -142,10 +146,14 @@ def _separate_rounds(at: Compilation) -> None:
 
 def _depend(rotate: bool) -> PassFunction:
     def step(at: Compilation) -> None:
-        bounds = at.bounds if rotate else None
-        spilled = bool(at.spills)
         at.graph = depend(
-            at.flow, at.spec, bounds, spilled=spilled, behind=at.behind, decisions=at.decisions
+            at.flow,
+            at.spec,
+            at.bounds if rotate else None,
+            spilled=at.spilled,
+            behind=at.behind,
+            signals=at.signals,
+            decisions=at.decisions,
         )
 
     return step
@@ -215,7 +223,15 @@ INSTANCE_PASSES = (
         _drain_transfers,
         question="transfers of every loop run on from round to round",
     ),
-    Pass("separate_rounds", _separate_rounds, question="rounds of every loop overlap"),
+    Pass(
+        "separate_rounds",
+        _separate_rounds,
+        question="rounds of every loop overlap",
+        rewrites=True,
+    ),
+)
+
+LAUNCH_PASSES = (
     Pass(
         "rotate_buffers",
         _depend(rotate=True),
@@ -224,4 +240,4 @@ INSTANCE_PASSES = (
     ),
 )
 
-PASSES = (*LOOP_PASSES, *INSTANCE_PASSES)
+PASSES = (*LOOP_PASSES, *INSTANCE_PASSES, *LAUNCH_PASSES)

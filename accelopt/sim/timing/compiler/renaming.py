@@ -20,9 +20,7 @@ from accelopt.sim.timing.stream.operation import Decision, Operation
 from accelopt.sim.timing.stream.stream import Stream
 
 
-def rename_refilled(
-    stream: Stream, bounds: CompilerBounds, decisions: list[Decision]
-) -> None:
+def rename_refilled(stream: Stream, bounds: CompilerBounds, decisions: list[Decision]) -> None:
     """Gives a tile a new unit, in place, wherever an instance writes to it and nothing of its
     contents is read afterwards."""
     cells_of = stream.cells_of_units()
@@ -47,14 +45,13 @@ def rename_refilled(
     ]
 
 
-def _fresh_starts(
-    stream: Stream, cells_of: list[range], bounds: CompilerBounds
-) -> dict[int, int]:
+def _fresh_starts(stream: Stream, cells_of: list[range], bounds: CompilerBounds) -> dict[int, int]:
     """Instances that write to a unit of whose contents nothing is read afterwards, with the unit.
     Backwards: a cell is wanted from its reader up to the write that replaces it."""
     replaces = whole_writes(stream, cells_of)
     tied = [
-        _sequential_depth(item) if item.loops and bounds.rewrites else 0 for item in stream.instances
+        _sequential_depth(item) if item.loops and bounds.rewrites else 0
+        for item in stream.instances
     ]
     wanted = bytearray(len(stream.cell_unit))
     level = [0] * len(stream.units)

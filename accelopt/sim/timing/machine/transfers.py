@@ -165,7 +165,8 @@ def price_transfers(
 
 
 def _copy(form: Operation, spec: Hardware, bounds: CompilerBounds) -> _Copy:
-    source, target = form.reads[0], form.writes[0]
+    # Of an exchange between cores each knows one side; both are alike.
+    source, target = (form.reads or form.writes)[0], (form.writes or form.reads)[0]
     chip = next((a for a in (target, source) if a.tensor.buffer.on_chip), None)
     attributes = form.instruction.attributes if form.instruction else {}
     transposed = bool(attributes.get("transpose"))
@@ -175,7 +176,7 @@ def _copy(form: Operation, spec: Hardware, bounds: CompilerBounds) -> _Copy:
         target.partitions,
         target.free_elements,
         row_elements(chip) if chip else 0,
-        chip is target,
+        bool(form.writes) and chip is target,
         0 if source.tensor.buffer.on_chip else source.dtype.itemsize,
         0 if target.tensor.buffer.on_chip else target.dtype.itemsize,
         RINGS.index(descriptors),
@@ -229,7 +230,9 @@ def _transfer(
         conflict = descriptors * (spec.hbm_conflict_ns + run / spec.hbm_conflict_bytes_per_ns)
     time += 2 * spec.dma_buffer_ns  # the engine's report, a write to a semaphore (nki-dma-overview)
     total = partitions * elements * layout.size
-    return Transfer(begin % spec.dma_engines, engines, time, total, descriptors, 0, 0, conflict_ns=conflict)
+    return Transfer(
+        begin % spec.dma_engines, engines, time, total, descriptors, 0, 0, conflict_ns=conflict
+    )
 
 
 def spill_transfer(

@@ -16,6 +16,7 @@ from accelopt.sim.dialects.nki.call_conventions import (
     generation,
     instruction,
     member,
+    on_engine,
     transferred,
 )
 from accelopt.sim.dialects.nki.isa import enums
@@ -196,4 +197,4 @@ def core_barrier(data: Any, cores: Any, engine: Any = enums.engine.gpsimd) -> No
     """Two cores of a logical core wait for each other."""
     from accelopt.sim.dialects.nki import cores as logical
 
-    logical.meet(tuple(int(core) for core in cores))
+    logical.meet(tuple(int(core) for core in cores), data, on_engine(engine))
