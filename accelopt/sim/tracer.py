@@ -35,12 +35,6 @@ from accelopt.sim.rules import control_flow, kernels
 MAX_NODES = 4_000_000
 """A kernel that unrolls to more instructions than this is refused rather than traced for hours."""
 
-DEFAULT_ENGINES = {
-    name: row.engines[0] if len(row.engines) == 1 else Engine.UNASSIGNED
-    for name, row in OPCODES.items()
-}
-"""Who carries an instruction out unless the kernel says so."""
-
 
 Observer = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any], None]
 """Takes a function of the NKI surface, its arguments and what it returned."""
@@ -272,8 +266,8 @@ class Tracer:
             if simple.never:
                 return None
         instruction = Instruction(
-            opcode,
-            engine or DEFAULT_ENGINES[opcode],
+            OPCODES[opcode],
+            engine or OPCODES[opcode].engine,
             outputs,
             inputs,
             attributes,

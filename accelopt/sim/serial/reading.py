@@ -18,7 +18,8 @@ from accelopt.sim.affine import Affine, LoopVariable, Quotient, Remainder, Term,
 from accelopt.sim.attribute_kinds import is_number
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import NOWHERE, SourceLine
-from accelopt.sim.instruction_set import fault
+from accelopt.sim.instruction_set import OPCODES, fault
+from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import (
     AttributeValue,
@@ -91,7 +92,7 @@ class _TensorForm(NamedTuple):
 
 
 class _InstructionForm(NamedTuple):
-    opcode: str
+    opcode: Opcode
     engine: Engine
     outputs: tuple[str, ...]
     inputs: tuple[str, ...]
@@ -355,7 +356,12 @@ class _Reader:
         if wrong := fault(text_of(opcode), *names, attributes):
             raise MalformedProgram(wrong)
         return _InstructionForm(
-            opcode, Engine(engine), *names, attributes, self.mask(mask), self.source(source)
+            OPCODES[opcode],
+            Engine(engine),
+            *names,
+            attributes,
+            self.mask(mask),
+            self.source(source),
         )
 
     def attribute(self, value: Any) -> AttributeValue:

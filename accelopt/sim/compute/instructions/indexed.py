@@ -324,13 +324,13 @@ def match_replace8(site: LaneSite) -> Closure:
     return run
 
 
-def condition(site: LaneSite) -> Closure:
+def while_(site: LaneSite) -> Closure:
     """Whether a loop of the device goes on."""
     read = site.view(site.instruction.inputs["condition"])
     return lambda: bool(read().flat[0])  # type: ignore[return-value]
 
 
-def device_print(site: LaneSite) -> Closure:
+def print_(site: LaneSite) -> Closure:
     """Prints a tile with its prefix."""
     read, prefix = site.view(site.instruction.inputs["data"]), site.text("prefix")
     return lambda: print(prefix, read())

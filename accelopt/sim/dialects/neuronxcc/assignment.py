@@ -11,7 +11,7 @@ from accelopt.sim.dialects.neuronxcc.builder import fail, refuse
 from accelopt.sim.dialects.neuronxcc.index import broadcast_shapes
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import KernelValueError, Unsupported
-from accelopt.sim.instruction_set import ASSIGN
+from accelopt.sim.isa.movement import ASSIGN
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Instruction, Tensor
 from accelopt.sim.rules import indexing, kernels, operands

@@ -19,11 +19,13 @@ from accelopt.sim.dialects.neuronxcc.index import MaskExpression, TileIndex, num
 from accelopt.sim.dialects.neuronxcc.poison import POISON, is_poisoned
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.errors import KernelError, KernelTypeError
+from accelopt.sim.instruction_set import LIMITS, OPCODES
+from accelopt.sim.isa import limits
+from accelopt.sim.isa.limits import ANY, OperandLimits
 from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
 from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import AttributeValue, Buffer, Engine
-from accelopt.sim.rules import indexing, limits, operands, shapes
-from accelopt.sim.rules.limits import ANY, LIMITS, OperandLimits
+from accelopt.sim.rules import indexing, operands, shapes
 from accelopt.sim.tracer import current
 
 Number = (int, float, bool, np.number, np.bool_)
@@ -341,7 +343,7 @@ def emit(
         for name, value in inputs.items():
             if isinstance(value, TensorView):
                 views.append((name, value))
-                if value.mask.constraints and opcode != "matmul":
+                if value.mask.constraints and not OPCODES[opcode].product:
                     condition = condition & value.mask
             elif value is not None:
                 scalars[name] = number(value)

@@ -103,11 +103,7 @@ class Values:
 def _keeps_what_is_there(instruction: Instruction) -> bool:
     """True for a copy of elements to themselves, as a fence at a kernel's end."""
     read, written = [*instruction.inputs.values()], [*instruction.outputs.values()]
-    return (
-        instruction.opcode in ("dma_copy", "copy")
-        and not instruction.mask.constraints
-        and read == written
-    )
+    return bool(instruction.opcode.copied) and not instruction.mask.constraints and read == written
 
 
 def _flat(nodes: Sequence[ProgramNode]) -> Iterator[Instruction]:

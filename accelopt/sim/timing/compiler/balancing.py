@@ -55,6 +55,6 @@ def balance_copies(stream: Stream, spec: Hardware, decisions: list[Decision]) ->
 def _is_open(operation: Operation) -> bool:
     """True for a copy on the Scalar engine that nobody put there but the compiler."""
     instruction = operation.instruction
-    if operation.opcode != "copy" or operation.queue is not Queue.SCALAR:
+    if not operation.opcode.copied or operation.queue is not Queue.SCALAR:
         return False
     return instruction is None or instruction.engine is Engine.UNASSIGNED

@@ -16,6 +16,7 @@ import numpy as np
 from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
+from accelopt.sim.isa import matrix, movement
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.operation import Decision, Operation, Queue
@@ -147,10 +148,10 @@ class _Writer:
             tensor = info.tensor
             bank, saved = _whole(tensor), _whole(_in_sbuf(tensor))
             if out:
-                operation = Operation("copy", Queue.SCALAR, (bank,), (saved,))
+                operation = Operation(movement.COPY, Queue.SCALAR, (bank,), (saved,))
             else:
                 square = replace(saved, shape=(bank.partitions, bank.partitions), strides=(1, 1))
-                operation = Operation("matmul", Queue.TENSOR, (square, saved), (bank,))
+                operation = Operation(matrix.MATMUL, Queue.TENSOR, (square, saved), (bank,))
             operation = replace(
                 operation, source=tensor.source, kept=True, label=f"spill of {tensor.name} in PSUM"
             )

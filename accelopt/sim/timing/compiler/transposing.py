@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
+from accelopt.sim.isa import movement
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.timing.compiler.lowering import rewrite
 from accelopt.sim.timing.stream.operation import Decision, Nest, Operation, Queue
@@ -71,11 +72,11 @@ def _part(operation: Operation, start: int, number: int) -> list[Operation]:
     )
     part = replace(target, shape=(columns, rows), offset=target.offset + start * target.strides[1])
     return [
-        Operation("dma_copy", Queue.DMA, (across,), (loaded,), source=operation.source,
+        Operation(movement.DMA_COPY, Queue.DMA, (across,), (loaded,), source=operation.source,
                   label="dma_copy.rows"),
-        Operation("transpose", Queue.TENSOR, (loaded,), (turned,), source=operation.source,
+        Operation(movement.TRANSPOSE, Queue.TENSOR, (loaded,), (turned,), source=operation.source,
                   label="transpose.load", by_identity=True),
-        Operation("copy", Queue.SCALAR, (turned,), (part,), source=operation.source,
+        Operation(movement.COPY, Queue.SCALAR, (turned,), (part,), source=operation.source,
                   label="copy.transposed"),
     ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from enum import IntEnum
 
 from accelopt.sim.access import Access
 from accelopt.sim.errors import NOWHERE, SourceLine
+from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.program import Instruction, Loop
 
 
@@ -25,11 +26,17 @@ class Queue(IntEnum):
 QUEUE_NAMES = ("tensor", "vector", "scalar", "gpsimd", "dma")
 
 
+BROADCAST = Opcode("broadcast")
+"""Spreads a row over partitions by the Tensor engine."""
+SPILL_SAVE, SPILL_RELOAD = Opcode("spill_save"), Opcode("spill_reload")
+"""What only the compiler makes."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Operation:
     """One hardware instruction, for every iteration of its loops. Compared by identity."""
 
-    opcode: str
+    opcode: Opcode
     queue: Queue
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim import dtypes
+from accelopt.sim.attribute_kinds import KEPT
 from accelopt.sim.dialects.neuronxcc.builder import column, emit, fail, new_tile, refuse
 from accelopt.sim.dialects.neuronxcc.index import TileIndex
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
@@ -23,8 +24,6 @@ from accelopt.sim.tracer import current
 ALU_UNARY = frozenset({"rsqrt", "reciprocal", "abs", "invert", "logical_not"})
 """Unary operators that tensor_scalar takes as op0 or op1; their operand is ignored."""
 FP32_MIN = float.fromhex("-0x1.fffffep+127")
-KEEP = 255
-"""In a shuffle mask: this partition is not written."""
 TRANSPOSED = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 """Of a DMA transpose, by rank."""
 
@@ -129,7 +128,7 @@ def check_triples(data: TensorView) -> None:
 def shuffle_order(source: TensorView, target: TensorView, shuffle_mask: Any) -> tuple[int, ...]:
     """The mask of nc_stream_shuffle, once it and both tiles are possible."""
     order = tuple(int(n) for n in shuffle_mask)
-    if len(order) != 32 or any(not (0 <= n < 32 or n == KEEP) for n in order):
+    if len(order) != 32 or any(not (0 <= n < 32 or n == KEPT) for n in order):
         mend = "Give 32 numbers, each 0 to 31, or 255 to keep a partition."
         fail(KernelValueError("shuffle_mask", f"shuffle_mask {order} is not valid.", mend))
     check_format("nc_stream_shuffle", "src", source, target)

@@ -25,8 +25,9 @@ from accelopt.sim.dialects.nki.language.memories import (
 )
 from accelopt.sim.dialects.nki.shared_addresses import placed
 from accelopt.sim.errors import KernelTypeError
+from accelopt.sim.isa import limits
 from accelopt.sim.program import Buffer, Tensor
-from accelopt.sim.rules import allocation, limits, shapes
+from accelopt.sim.rules import allocation, shapes
 from accelopt.sim.tracer import current
 
 
