@@ -18,7 +18,8 @@ from accelopt.sim.bodies import Body, LoopIteration
 from accelopt.sim.call_sites import LoopKey, running_line
 from accelopt.sim.conditions import GuardedBody, branches
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
-from accelopt.sim.instruction_set import OPCODES, fault
+from accelopt.sim.instruction_set import fault
+from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import (
     AttributeValue,
@@ -224,7 +225,7 @@ class Tracer:
 
     def emit(
         self,
-        opcode: str,
+        opcode: Opcode,
         *,
         outputs: dict[str, Access],
         inputs: dict[str, Access],
@@ -266,8 +267,8 @@ class Tracer:
             if simple.never:
                 return None
         instruction = Instruction(
-            OPCODES[opcode],
-            engine or OPCODES[opcode].engine,
+            opcode,
+            engine or opcode.engine,
             outputs,
             inputs,
             attributes,

@@ -144,12 +144,13 @@ def test_faults_are_told_by_name(opcode, attributes, words):
 def test_an_attribute_that_the_table_does_not_know_is_not_emitted(kernel_text):
     """The trace ends where it is emitted, in every test, and says it is our fault."""
     text = kernel_text("""
+        from accelopt.sim.isa.movement import COPY
         from accelopt.sim.tracer import current
 
         def kernel(a):
             out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
             t = nl.load(a)
-            current().emit("copy", outputs={"result": t.access()}, inputs={"data": t.access()},
+            current().emit(COPY, outputs={"result": t.access()}, inputs={"data": t.access()},
                            attributes={"unheard_of": 1})
             nl.store(out, t)
             return out

@@ -81,7 +81,7 @@ NONZERO = Opcode(
     "nonzero", ("data",), {"offset": kinds.INTEGER, "padding": kinds.INTEGER}, (Engine.GPSIMD,),
     meaning="(P, F + 1): where data is not 0, plus offset; padding; and how many, last",
     fits=counts(lambda i: {"result": i.inputs["data"].elements + i.inputs["data"].partitions}),
-    not_lifted="it searches for what is not 0",
+    not_lifted="it searches for what is not 0", starts_anywhere=True,
 )  # fmt: skip
 IOTA = Opcode(
     "iota", attributes={"expression": kinds.EXPRESSION}, engines=(Engine.GPSIMD,),
@@ -155,10 +155,11 @@ WHILE = Opcode(
     "while", ("condition",), engines=(Engine.SYNC,), outputs=(),
     meaning="the first of a loop's body: the loop ends where its condition (1, 1) is 0",
     fits=anything, not_lifted="it runs a loop whose length is only known at run time",
-    mask_over="condition", ordered=True, computes=False, ends_loop=True,
+    mask_over="condition", ordered=True, computes=False, ends_loop=True, starts_anywhere=True,
 )  # fmt: skip
 PRINT = Opcode(
     "print", ("data",), {"prefix": kinds.TEXT}, (Engine.GPSIMD,), outputs=(),
     meaning="device_print",
     fits=anything, mask_over="data", ordered=True, computes=False, reaches_hbm=True,
+    starts_anywhere=True,
 )  # fmt: skip

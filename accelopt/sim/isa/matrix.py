@@ -118,5 +118,5 @@ QUANTIZE_MX = Opcode(
         "quantize_mx": call(same_partitions=False, src=OperandLimits(psum=False, formats=(FLOAT16,
             BFLOAT16)), dst=OperandLimits(psum=False, formats=QUANTIZED), dst_scale=_CODES),
     },
-    fits=_quantized, cost=Cost.QUANTIZATION, computes=False, packed=True,
+    fits=_quantized, cost=Cost.QUANTIZATION, computes=False, packed=True, starts_anywhere=True,
 )  # fmt: skip

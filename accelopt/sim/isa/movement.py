@@ -80,5 +80,5 @@ STREAM_SHUFFLE = Opcode(
     "stream_shuffle", ("source",), {"shuffle_mask": kinds.SHUFFLE}, (Engine.VECTOR,),
     meaning="partition p of each group of 32 takes shuffle_mask[p]; 255 keeps",
     calls={"nc_stream_shuffle": call(same_partitions=False)},
-    fits=_shuffled, keeps=True, packed=True,
+    fits=_shuffled, keeps=True, packed=True, starts_anywhere=True,
 )  # fmt: skip

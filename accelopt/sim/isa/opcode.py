@@ -107,6 +107,8 @@ class Opcode(str):
     packed: bool = False
     """Takes packed elements: by the formats of its operands, or as bytes, or 0."""
     reaches_hbm: bool = False
+    starts_anywhere: bool = False
+    """Its partitions have rules of their own, or no engine's access pattern carries it out."""
     widened: bool = False
     """The compiler lets one stand for all iterations of a tiny loop."""
     ends_loop: bool = False

@@ -11,6 +11,7 @@ from accelopt.sim.dialects.neuronxcc.builder import fail, refuse
 from accelopt.sim.dialects.neuronxcc.index import broadcast_shapes
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import KernelValueError, Unsupported
+from accelopt.sim.isa import elementwise, movement
 from accelopt.sim.isa.movement import ASSIGN
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Instruction, Tensor
@@ -26,7 +27,7 @@ def assign(target: TensorView, value: Any) -> None:
         fail(operands.wrong_memory("destination", repr(target), "SBUF or PSUM", mend))
     check_writable(target)
     if builder.is_number(value):
-        builder.emit("memset", result=target, attributes={"value": builder.number(value)})
+        builder.emit(movement.MEMSET, result=target, attributes={"value": builder.number(value)})
         return
     source = builder.tile(value, "value")
     if source.indirect:
@@ -35,7 +36,7 @@ def assign(target: TensorView, value: Any) -> None:
         return
     fitted = fit(source, target.tile_shape)
     builder.emit(
-        "copy",
+        movement.COPY,
         result=target,
         inputs={"data": fitted},
         attributes={ASSIGN: True},
@@ -69,7 +70,7 @@ def _goes_on(target: TensorView, source: TensorView) -> bool:
         raise Unsupported(what, mend, running_line())
     data = fit(builder.tile(reduction.data, "x"), target.tile_shape)
     builder.emit(
-        "tensor_tensor",
+        elementwise.TENSOR_TENSOR,
         result=target,
         inputs={"data1": target, "data2": data},
         attributes={"op": reduction.op},
@@ -97,7 +98,7 @@ def accumulate(target: TensorView, value: Any, op: str) -> TensorView:
     if isinstance(value, TensorView):
         builder.check_same_partitions(target=target, value=value)
         builder.emit(
-            "tensor_tensor",
+            elementwise.TENSOR_TENSOR,
             result=target,
             inputs={"data1": target, "data2": fit(builder.tile(value, "value"), target.tile_shape)},
             attributes={"op": op, **({ASSIGN: True} if op == "add" else {})},
@@ -105,7 +106,7 @@ def accumulate(target: TensorView, value: Any, op: str) -> TensorView:
         )
     else:
         builder.emit(
-            "tensor_scalar",
+            elementwise.TENSOR_SCALAR,
             result=target,
             inputs={"data": target, "operand0": value},
             attributes={"op0": op, "reverse0": False},

@@ -7,6 +7,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -19,9 +20,10 @@ from accelopt.sim.dialects.neuronxcc.index import MaskExpression, TileIndex, num
 from accelopt.sim.dialects.neuronxcc.poison import POISON, is_poisoned
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.errors import KernelError, KernelTypeError
-from accelopt.sim.instruction_set import LIMITS, OPCODES
+from accelopt.sim.instruction_set import LIMITS
 from accelopt.sim.isa import limits
 from accelopt.sim.isa.limits import ANY, OperandLimits
+from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
 from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import AttributeValue, Buffer, Engine
@@ -138,6 +140,16 @@ def _bad_arguments(function: Callable[..., Any], problem: str, mend: str = "") -
         f"{function.__name__}() {problem}.",
         mend or f"Its signature is {function.__name__}{inspect.Signature(shown)}.",
     )
+
+
+def calls_of(*modules: ModuleType) -> dict[str, Any]:
+    """The NKI calls that modules define, by name."""
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if hasattr(value, "__wrapped__") and value.__module__ == module.__name__
+    }
 
 
 # Operands.
@@ -322,7 +334,7 @@ def new_tile(shape: tuple[int, ...], dtype: Any, buffer: Buffer = Buffer.SBUF) -
 
 
 def emit(
-    opcode: str,
+    opcode: Opcode,
     *,
     result: TensorView,
     inputs: Mapping[str, Any] | None = None,
@@ -343,7 +355,7 @@ def emit(
         for name, value in inputs.items():
             if isinstance(value, TensorView):
                 views.append((name, value))
-                if value.mask.constraints and not OPCODES[opcode].product:
+                if value.mask.constraints and not opcode.product:
                     condition = condition & value.mask
             elif value is not None:
                 scalars[name] = number(value)

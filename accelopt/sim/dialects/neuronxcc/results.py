@@ -15,6 +15,7 @@ from accelopt.sim.dialects.neuronxcc.builder import emit, fail
 from accelopt.sim.dialects.neuronxcc.poison import Poison
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, row_major, whole
 from accelopt.sim.errors import KernelTypeError
+from accelopt.sim.isa import movement
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.rules import kernels, operands
 from accelopt.sim.tracer import Returned, Tracer
@@ -85,7 +86,7 @@ def _result(tracer: Tracer, leaf: Any, on_chip_allowed: bool) -> Tensor | None:
     out = whole(
         tracer.declare(leaf.shape, leaf.dtype, Buffer.HBM, name=leaf.name, body=tracer.bodies[0])
     )
-    emit("dma_copy", result=out, inputs={"source": leaf}, attributes={"oob_mode": "error"})
+    emit(movement.DMA_COPY, result=out, inputs={"source": leaf}, attributes={"oob_mode": "error"})
     return out.storage
 
 

@@ -20,6 +20,7 @@ from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.call_conventions import generation, transferred
 from accelopt.sim.dialects.nki.races import Values, races
 from accelopt.sim.errors import KernelValueError, Unsupported
+from accelopt.sim.isa import movement
 from accelopt.sim.program import ProgramNode, Tensor
 from accelopt.sim.tracer import Tracer, current
 
@@ -167,7 +168,7 @@ def exchange(
     pair, me = _me("sendrecv")
     if (send_to, receive_from) == (me, me):
         into, moved = transferred("sendrecv", target, source)
-        emit("dma_copy", result=into, inputs={"source": moved},
+        emit(movement.DMA_COPY, result=into, inputs={"source": moved},
              attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
         return
     if send_to != 1 - me or receive_from != 1 - me:
@@ -184,7 +185,7 @@ def exchange(
         if sent.dtype != into.dtype:
             fail(KernelValueError("sendrecv", "the tiles of both cores differ in format."))
         into, moved = transferred("sendrecv", into, sent)
-        emit("dma_copy", result=into, inputs={"source": moved},
+        emit(movement.DMA_COPY, result=into, inputs={"source": moved},
              attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
         pair.values[1 - sender].write(into.storage, sent_values[sender])
     pair.offers.clear()

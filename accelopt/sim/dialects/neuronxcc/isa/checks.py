@@ -15,6 +15,7 @@ from accelopt.sim.dialects.neuronxcc.index import TileIndex
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
+from accelopt.sim.isa import elementwise, indexed
 from accelopt.sim.mask import Mask
 from accelopt.sim.operators import BITWISE
 from accelopt.sim.program import AttributeValue
@@ -93,10 +94,10 @@ def one_by_one(
         between = inverted if name == "invert" else dtypes.FLOAT32
         result = last() if number == len(steps) else new_tile(data.tile_shape, between)
         if name in unary:
-            value = emit("activation", result=result, inputs={"data": value},
+            value = emit(elementwise.ACTIVATION, result=result, inputs={"data": value},
                          attributes={"op": name, "scale": 1.0}, mask=mask)  # fmt: skip
         else:
-            value = emit("tensor_scalar", result=result, mask=mask,
+            value = emit(elementwise.TENSOR_SCALAR, result=result, mask=mask,
                          inputs={"data": value, "operand0": column(operand)},
                          attributes={"op0": name, "reverse0": bool(reverse)})  # fmt: skip
     return value
@@ -175,7 +176,7 @@ def gathered_indices(
     elif result is not None and result.dtype != source.dtype:
         problem = "dst and src_buffer have different formats"
     if problem:
-        fail(KernelValueError("local_gather", f"{problem}."))
+        fail(KernelValueError(indexed.LOCAL_GATHER, f"{problem}."))
     return valid
 
 

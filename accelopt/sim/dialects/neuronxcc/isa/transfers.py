@@ -12,6 +12,7 @@ from accelopt.sim.dialects.neuronxcc.isa.enums import oob_mode as out_of_bounds
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.isa import movement
 from accelopt.sim.rules import indexing, operands, shapes
 from accelopt.sim.tracer import current
 
@@ -41,7 +42,7 @@ def dma_copy(
             refuse(KernelValueError("oob_mode", "a read-modify-write cannot skip indices.", mend))
     check_descriptor_mode(dge_mode)
     emit(
-        "dma_copy",
+        movement.DMA_COPY,
         result=target,
         inputs={"source": assignment.fit(source, target.tile_shape)},
         attributes={"oob_mode": behaviour.name, "accumulate": accumulate},
@@ -93,7 +94,7 @@ def transposed(
     )
     result = new_tile(turned.shape, dtype or source.dtype)
     return emit(
-        "dma_copy",
+        movement.DMA_COPY,
         result=result,
         inputs={"source": turned},
         attributes={"oob_mode": "error", "accumulate": None, "transpose": True},

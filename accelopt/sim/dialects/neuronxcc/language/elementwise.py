@@ -16,6 +16,7 @@ from accelopt.sim.dialects.neuronxcc.isa import elementwise as instructions
 from accelopt.sim.dialects.neuronxcc.isa.checks import check_bitwise
 from accelopt.sim.dialects.neuronxcc.isa.products import in_sbuf
 from accelopt.sim.dialects.neuronxcc.tensor import RuntimeIndex, TensorView
+from accelopt.sim.isa import elementwise
 from accelopt.sim.mask import Mask
 from accelopt.sim.operators import BITWISE
 from accelopt.sim.program import Engine
@@ -46,7 +47,7 @@ def binary(op: str, x: Any, y: Any, dtype: Any, mask: Any) -> TensorView:
     if (x.in_psum and y.in_psum) or op == "power":
         x, y = in_sbuf(x), in_sbuf(y) if op == "power" else y
     return emit(
-        "tensor_tensor",
+        elementwise.TENSOR_TENSOR,
         result=new_tile(shape, element),
         inputs={"data1": assignment.fit(x, shape), "data2": assignment.fit(y, shape)},
         attributes={"op": op},
@@ -69,7 +70,7 @@ def with_scalar(
 ) -> TensorView:
     """`op` of a tile and one value a partition, or one number."""
     return emit(
-        "tensor_scalar",
+        elementwise.TENSOR_SCALAR,
         result=new_tile(data.tile_shape, element),
         inputs={"data": data, "operand0": builder.column(operand)},
         attributes={"op0": op, "reverse0": reverse},
@@ -118,7 +119,7 @@ def unary(op: str, x: Any, dtype: Any, mask: Any) -> TensorView:
     default = dtypes.BOOL if op == "logical_not" else source.dtype
     element = default if dtype is None else builder.parse_dtype(dtype)
     return emit(
-        "activation",
+        elementwise.ACTIVATION,
         result=new_tile(source.tile_shape, element),
         inputs={"data": source},
         attributes={"op": op, "scale": 1.0},
@@ -197,7 +198,7 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
     views = [predicate, *(tile(v, n) for v, n in ((x, "x"), (y, "y")) if not builder.is_number(v))]
     shape = assignment.common_shape(*views)
     return emit(
-        "select",
+        elementwise.SELECT,
         result=new_tile(shape, dtype or promoted),
         inputs={
             "predicate": assignment.fit(predicate, shape),

@@ -21,6 +21,7 @@ from accelopt.sim.dialects.nki.call_conventions import (
 from accelopt.sim.dialects.nki.isa import enums
 from accelopt.sim.dialects.nki.isa.enums import oob_mode as out_of_bounds
 from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.isa import movement
 
 COPY_FIRST = "Copy it to SBUF with nisa.tensor_copy first (NKI 0.3)."
 NUMBERED = {mode.value: mode for mode in (enums.dge_mode.unknown, enums.dge_mode.none)}
@@ -62,8 +63,8 @@ def dma_copy(
     assignment.check_writable(target)
     behaviour = member(out_of_bounds, oob_mode, "oob_mode")
     check_descriptors(dge_mode, target, source)
-    target, source = transferred("dma_copy", target, source)
-    emit("dma_copy", result=target, inputs={"source": source},
+    target, source = transferred(movement.DMA_COPY, target, source)
+    emit(movement.DMA_COPY, result=target, inputs={"source": source},
          attributes={"oob_mode": behaviour.name, "accumulate": None})  # fmt: skip
 
 
@@ -98,7 +99,7 @@ def dma_compute(
     for number, source in enumerate(others):
         into, moved = transferred("dma_compute", target, source)
         adds = "add" if own or number else None
-        emit("dma_copy", result=into, inputs={"source": moved},
+        emit(movement.DMA_COPY, result=into, inputs={"source": moved},
              attributes={"oob_mode": behaviour.name, "accumulate": adds})  # fmt: skip
     if not others:
         fail(KernelValueError("dma_compute", "every source is dst itself."))
@@ -143,7 +144,7 @@ def dma_transpose(
         indirect=_turned(source, TRANSPOSED[rank]),
     )
     mode = member(out_of_bounds, oob_mode, "oob_mode").name
-    emit("dma_copy", result=target, inputs={"source": turned},
+    emit(movement.DMA_COPY, result=target, inputs={"source": turned},
          attributes={"oob_mode": mode, "accumulate": None, "transpose": True})  # fmt: skip
 
 

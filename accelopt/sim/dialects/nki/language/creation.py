@@ -25,7 +25,7 @@ from accelopt.sim.dialects.nki.language.memories import (
 )
 from accelopt.sim.dialects.nki.shared_addresses import placed
 from accelopt.sim.errors import KernelTypeError
-from accelopt.sim.isa import limits
+from accelopt.sim.isa import elementwise, limits, movement
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.rules import allocation, shapes
 from accelopt.sim.tracer import current
@@ -96,12 +96,12 @@ def _filled(shape: Any, value: Any, dtype: Any, buffer: Any, name: Any) -> Tenso
     result = new_tensor(shape, dtype, buffer, name)
     number = builder.number(value)
     if result.on_chip:
-        return emit("memset", result=result, attributes={"value": number})
+        return emit(movement.MEMSET, result=result, attributes={"value": number})
     if len(result.shape) == 1 or result.shape[0] > limits.MAX_PARTITIONS:
         fail(allocation.initial_value_in_hbm())
-    constant = emit("memset", result=new_tile(result.shape, result.dtype),
+    constant = emit(movement.MEMSET, result=new_tile(result.shape, result.dtype),
                     attributes={"value": number})  # fmt: skip
-    return emit("dma_copy", result=result, inputs={"source": constant},
+    return emit(movement.DMA_COPY, result=result, inputs={"source": constant},
                 attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
 
 
@@ -161,14 +161,14 @@ def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: Any = None) -> Ten
     contents = np.identity(size).astype(dtypes.stored(element))
     constant = whole(current().declare((size, size), element, Buffer.HBM, data=contents))
     result = new_tile((size, size), element) if dst is None else dst
-    return emit("dma_copy", result=result, inputs={"source": constant},
+    return emit(movement.DMA_COPY, result=result, inputs={"source": constant},
                 attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
 
 
 @call
 def rand(shape: Any, dtype: Any, buffer: Any = sbuf, name: Any = "") -> TensorView:
     """A new tile of random numbers, uniform in [0, 1)."""
-    return emit("random", result=new_tensor(shape, dtype, buffer, name))
+    return emit(elementwise.RANDOM, result=new_tensor(shape, dtype, buffer, name))
 
 
 @call

@@ -14,6 +14,7 @@ from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.call_conventions import call
 from accelopt.sim.dialects.nki.formats import element_of
 from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.isa.movement import COPY
 from accelopt.sim.rules import operands
 
 BINARY = (
@@ -194,7 +195,7 @@ def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> TensorView:
     if source.shape == wanted and element == source.dtype:
         return source
     wide = source.broadcast_to(wanted)
-    return emit("copy", result=new_tile(wanted, element), inputs={"data": wide})
+    return emit(COPY, result=new_tile(wanted, element), inputs={"data": wide})
 
 
 @call
