@@ -11,7 +11,7 @@ from accelopt.sim.dialects.neuronxcc.builder import fail, refuse
 from accelopt.sim.dialects.neuronxcc.index import broadcast_shapes
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import KernelValueError, Unsupported
-from accelopt.sim.isa import elementwise, movement
+from accelopt.sim.isa import elementwise
 from accelopt.sim.isa.movement import ASSIGN
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Instruction, Tensor
@@ -27,7 +27,7 @@ def assign(target: TensorView, value: Any) -> None:
         fail(operands.wrong_memory("destination", repr(target), "SBUF or PSUM", mend))
     check_writable(target)
     if builder.is_number(value):
-        builder.emit(movement.MEMSET, result=target, attributes={"value": builder.number(value)})
+        builder.fill(target, value)
         return
     source = builder.tile(value, "value")
     if source.indirect:
@@ -35,13 +35,7 @@ def assign(target: TensorView, value: Any) -> None:
     if _goes_on(target, source):
         return
     fitted = fit(source, target.tile_shape)
-    builder.emit(
-        movement.COPY,
-        result=target,
-        inputs={"data": fitted},
-        attributes={ASSIGN: True},
-        mask=source.written_mask,
-    )
+    builder.copied(target, fitted, assigns=True, mask=source.written_mask)
 
 
 IDENTITIES = {"add": 0, "subtract": 0, "multiply": 1}

@@ -21,7 +21,7 @@ from accelopt.sim.dialects.neuronxcc.poison import POISON, is_poisoned
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.errors import KernelError, KernelTypeError
 from accelopt.sim.instruction_set import LIMITS
-from accelopt.sim.isa import limits
+from accelopt.sim.isa import limits, movement
 from accelopt.sim.isa.limits import ANY, OperandLimits
 from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
@@ -380,6 +380,41 @@ def emit(
     else:
         result.written_mask = condition
     return result
+
+
+def fill(
+    result: TensorView, value: Any, mask: Mask | None = None, engine: Any = None
+) -> TensorView:
+    """result = a number."""
+    attributes: dict[str, AttributeValue] = {"value": number(value)}
+    return emit(movement.MEMSET, result=result, attributes=attributes, mask=mask, engine=engine)
+
+
+def copied(
+    result: TensorView,
+    source: TensorView,
+    mask: Mask | None = None,
+    engine: Any = None,
+    assigns: bool = False,
+) -> TensorView:
+    """result = source, by an engine; `assigns` where an instruction may write the result itself."""
+    attributes: dict[str, AttributeValue] = {movement.ASSIGN: True} if assigns else {}
+    return emit(movement.COPY, result=result, inputs={"data": source}, attributes=attributes,
+                mask=mask, engine=engine)  # fmt: skip
+
+
+def transfer(
+    result: TensorView,
+    source: TensorView,
+    mask: Mask | None = None,
+    *,
+    oob_mode: str = "error",
+    accumulate: str | None = None,
+    **more: AttributeValue,
+) -> TensorView:
+    """result = source, by DMA."""
+    return emit(movement.DMA_COPY, result=result, inputs={"source": source}, mask=mask,
+                attributes={"oob_mode": oob_mode, "accumulate": accumulate, **more})  # fmt: skip
 
 
 def engine_of(engine: Any) -> Engine | None:

@@ -15,12 +15,11 @@ from collections.abc import Callable, Container
 from typing import Any
 
 from accelopt.sim.call_sites import running_line
-from accelopt.sim.dialects.neuronxcc.builder import emit, fail
+from accelopt.sim.dialects.neuronxcc.builder import fail, transfer
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.call_conventions import generation, transferred
 from accelopt.sim.dialects.nki.races import Values, races
 from accelopt.sim.errors import KernelValueError, Unsupported
-from accelopt.sim.isa import movement
 from accelopt.sim.program import ProgramNode, Tensor
 from accelopt.sim.tracer import Tracer, current
 
@@ -168,8 +167,7 @@ def exchange(
     pair, me = _me("sendrecv")
     if (send_to, receive_from) == (me, me):
         into, moved = transferred("sendrecv", target, source)
-        emit(movement.DMA_COPY, result=into, inputs={"source": moved},
-             attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
+        transfer(into, moved)
         return
     if send_to != 1 - me or receive_from != 1 - me:
         said = f"core {me} sends to {send_to} and receives from {receive_from}."
@@ -185,8 +183,7 @@ def exchange(
         if sent.dtype != into.dtype:
             fail(KernelValueError("sendrecv", "the tiles of both cores differ in format."))
         into, moved = transferred("sendrecv", into, sent)
-        emit(movement.DMA_COPY, result=into, inputs={"source": moved},
-             attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
+        transfer(into, moved)
         pair.values[1 - sender].write(into.storage, sent_values[sender])
     pair.offers.clear()
     pair.begin = len(current().bodies[0].nodes)

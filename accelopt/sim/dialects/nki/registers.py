@@ -17,12 +17,12 @@ from accelopt.sim import dtypes
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.call_sites import call_chain, running_line
 from accelopt.sim.dialects.neuronxcc import builder
-from accelopt.sim.dialects.neuronxcc.builder import emit, fail, new_tile
+from accelopt.sim.dialects.neuronxcc.builder import copied, emit, fail, fill, new_tile, transfer
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, number_of
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.python_loops import counted
 from accelopt.sim.errors import KernelTypeError, KernelValueError, SourceLine
-from accelopt.sim.isa import elementwise, indexed, movement
+from accelopt.sim.isa import elementwise, indexed
 from accelopt.sim.loops import Before, for_statement
 from accelopt.sim.program import LoopKind
 from accelopt.sim.rules import operands
@@ -85,16 +85,16 @@ def write(target: VirtualRegister, value: Any) -> None:
     if isinstance(value, TensorView):
         load(target, value)
     elif isinstance(value, VirtualRegister):
-        emit(movement.COPY, result=target.tile, inputs={"data": value.tile})
+        copied(target.tile, value.tile)
     else:
-        emit(movement.MEMSET, result=target.tile, attributes={"value": number_of(value)})
+        fill(target.tile, number_of(value))
 
 
 def load(target: VirtualRegister, source: Any) -> None:
     """The only element of a tensor in SBUF or HBM into a register."""
     view = _single(source, "src")
     if view.on_chip:
-        emit(movement.COPY, result=target.tile, inputs={"data": view})
+        copied(target.tile, view)
     else:
         _move(target.tile, view)
 
@@ -103,7 +103,7 @@ def store(target: Any, source: VirtualRegister) -> None:
     """A register's value into a tensor of one element in SBUF or HBM."""
     view = _single(target, "dst")
     if view.on_chip:
-        emit(movement.COPY, result=view, inputs={"data": source.tile})
+        copied(view, source.tile)
     else:
         _move(view, source.tile)
 
@@ -120,8 +120,7 @@ def _single(value: Any, name: str) -> TensorView:
 
 
 def _move(target: TensorView, source: TensorView) -> None:
-    emit(movement.DMA_COPY, result=target, inputs={"source": source},
-         attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
+    transfer(target, source)
 
 
 # Loops of the device.

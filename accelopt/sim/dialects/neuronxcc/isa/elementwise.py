@@ -11,8 +11,10 @@ from accelopt.sim.dialects.neuronxcc.builder import (
     api,
     check,
     column,
+    copied,
     emit,
     fail,
+    fill,
     mask_of,
     new_tile,
     refuse,
@@ -292,9 +294,7 @@ def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 
     check("tensor_copy", src=source)
     result = new_tile(source.tile_shape, dtype or source.dtype)
     chosen = _engine_for(engine, src=source)
-    return emit(
-        movement.COPY, result=result, inputs={"data": source}, mask=mask_of(mask), engine=chosen
-    )
+    return copied(result, source, mask=mask_of(mask), engine=chosen)
 
 
 @api
@@ -313,8 +313,7 @@ def tensor_copy_dynamic_dst(
     target = destination(dst, "dst")
     assert target is not None
     source = assignment.fit(tile(src, "src"), target.tile_shape)
-    emit(movement.COPY, result=target, inputs={"data": source}, mask=mask_of(mask),
-         engine=_engine_for(engine, src=source, dst=target))  # fmt: skip
+    copied(target, source, mask=mask_of(mask), engine=_engine_for(engine, src=source, dst=target))
 
 
 @api
@@ -334,8 +333,7 @@ def tensor_copy_predicated(
     if isinstance(src, TensorView):
         checks.check_format("tensor_copy_predicated", "src", src, target)
     else:
-        src = emit(movement.MEMSET, result=new_tile(target.tile_shape, target.dtype),
-                   attributes={"value": builder.number(src)})  # fmt: skip
+        src = fill(new_tile(target.tile_shape, target.dtype), src)
     emit(
         movement.COPY_PREDICATED,
         result=target,
@@ -354,5 +352,4 @@ def memset(
 ) -> TensorView:
     """A new SBUF tile of one value; the first dimension is the partition dimension."""
     result = new_tile(tuple(int(n) for n in shape), dtype)
-    return emit(movement.MEMSET, result=result, attributes={"value": builder.number(value)},
-                mask=mask_of(mask), engine=engine)  # fmt: skip
+    return fill(result, value, mask=mask_of(mask), engine=engine)

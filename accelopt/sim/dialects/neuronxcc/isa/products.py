@@ -11,6 +11,7 @@ from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.builder import (
     api,
     check,
+    copied,
     emit,
     fail,
     mask_of,
@@ -163,9 +164,4 @@ def in_sbuf(view: TensorView) -> TensorView:
     """The tile itself, or a copy of what was written of it when it lies in PSUM."""
     if not view.in_psum:
         return view
-    return emit(
-        movement.COPY,
-        result=new_tile(view.tile_shape, view.dtype),
-        inputs={"data": view},
-        mask=view.written_mask,
-    )
+    return copied(new_tile(view.tile_shape, view.dtype), view, mask=view.written_mask)

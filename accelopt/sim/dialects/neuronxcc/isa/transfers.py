@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from accelopt.sim.dialects.neuronxcc import assignment, builder
-from accelopt.sim.dialects.neuronxcc.builder import api, emit, fail, mask_of, new_tile, refuse
+from accelopt.sim.dialects.neuronxcc.builder import (
+    api,
+    fail,
+    mask_of,
+    new_tile,
+    refuse,
+    transfer,
+)
 from accelopt.sim.dialects.neuronxcc.isa import enums
 from accelopt.sim.dialects.neuronxcc.isa.checks import TRANSPOSED, endpoint
 from accelopt.sim.dialects.neuronxcc.isa.enums import oob_mode as out_of_bounds
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelTypeError, KernelValueError
-from accelopt.sim.isa import movement
 from accelopt.sim.rules import indexing, operands, shapes
 from accelopt.sim.tracer import current
 
@@ -41,11 +47,11 @@ def dma_copy(
             mend = "Use oob_mode.error with dst_rmw_op."
             refuse(KernelValueError("oob_mode", "a read-modify-write cannot skip indices.", mend))
     check_descriptor_mode(dge_mode)
-    emit(
-        movement.DMA_COPY,
-        result=target,
-        inputs={"source": assignment.fit(source, target.tile_shape)},
-        attributes={"oob_mode": behaviour.name, "accumulate": accumulate},
+    transfer(
+        target,
+        assignment.fit(source, target.tile_shape),
+        oob_mode=behaviour.name,
+        accumulate=accumulate,
         mask=mask_of(mask),
     )
 
@@ -93,10 +99,4 @@ def transposed(
         bounds=(),
     )
     result = new_tile(turned.shape, dtype or source.dtype)
-    return emit(
-        movement.DMA_COPY,
-        result=result,
-        inputs={"source": turned},
-        attributes={"oob_mode": "error", "accumulate": None, "transpose": True},
-        mask=builder.permuted(condition, axes),
-    )
+    return transfer(result, turned, transpose=True, mask=builder.permuted(condition, axes))

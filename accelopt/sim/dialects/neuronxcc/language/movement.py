@@ -11,13 +11,16 @@ from accelopt.sim.attribute_kinds import one_line
 from accelopt.sim.dialects.neuronxcc import assignment, builder
 from accelopt.sim.dialects.neuronxcc.builder import (
     api,
+    copied,
     emit,
     fail,
+    fill,
     in_hbm,
     mask_of,
     new_tile,
     refuse,
     tile,
+    transfer,
 )
 from accelopt.sim.dialects.neuronxcc.index import MaskExpression, TileIndex
 from accelopt.sim.dialects.neuronxcc.isa.checks import TRANSPOSED
@@ -51,12 +54,11 @@ def load(
         refuse(
             KernelValueError("partition_stride", "a load repeats one row on all partitions.", mend)
         )
-    return emit(
-        movement.DMA_COPY,
-        result=new_tile(source.shape, dtype or source.dtype),
-        inputs={"source": source},
+    return transfer(
+        new_tile(source.shape, dtype or source.dtype),
+        source,
+        oob_mode=oob_mode(mode).name,
         mask=mask_of(mask),
-        attributes={"oob_mode": oob_mode(mode).name, "accumulate": None},
     )
 
 
@@ -71,15 +73,9 @@ def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error)
     if builder.is_number(value):
         builder.check_partitions(target.shape)
         constant = new_tile(target.shape, target.dtype)
-        value = emit(movement.MEMSET, result=constant, attributes={"value": builder.number(value)})
+        value = fill(constant, value)
     target, source = assignment.stored(target, tile(value, "value"), condition)
-    emit(
-        movement.DMA_COPY,
-        result=target,
-        inputs={"source": in_sbuf(source)},
-        mask=condition,
-        attributes={"oob_mode": oob_mode(mode).name, "accumulate": None},
-    )
+    transfer(target, in_sbuf(source), oob_mode=oob_mode(mode).name, mask=condition)
 
 
 @api
@@ -102,12 +98,11 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
     name = op_name(op, frozenset({"add"}))
     if builder.is_number(value):
         constant = new_tile(target.shape, target.dtype)
-        value = emit(movement.MEMSET, result=constant, attributes={"value": builder.number(value)})
-    emit(
-        movement.DMA_COPY,
-        result=target,
-        inputs={"source": in_sbuf(assignment.fit(tile(value, "value"), target.shape))},
-        attributes={"oob_mode": "error", "accumulate": name},
+        value = fill(constant, value)
+    transfer(
+        target,
+        in_sbuf(assignment.fit(tile(value, "value"), target.shape)),
+        accumulate=name,
         mask=mask_of(mask),
     )
 
@@ -119,7 +114,7 @@ def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     if source.indirect:
         fail(indexing.copy_between_runtime_indices())
     result = new_tile(source.tile_shape, dtype or source.dtype)
-    return emit(movement.COPY, result=result, inputs={"data": source}, mask=mask_of(mask))
+    return copied(result, source, mask=mask_of(mask))
 
 
 @api
@@ -130,7 +125,7 @@ def broadcast_to(src: Any, *, shape: Any) -> TensorView:
     if source.tile_shape == wanted:
         return source
     wide = source.broadcast_to(wanted)
-    return emit(movement.COPY, result=new_tile(wide.shape, wide.dtype), inputs={"data": wide})
+    return copied(new_tile(wide.shape, wide.dtype), wide)
 
 
 @api

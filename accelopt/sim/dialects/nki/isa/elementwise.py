@@ -7,7 +7,7 @@ from typing import Any
 
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc import builder
-from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, refuse, tile
+from accelopt.sim.dialects.neuronxcc.builder import check, copied, emit, fail, fill, refuse, tile
 from accelopt.sim.dialects.neuronxcc.isa import checks
 from accelopt.sim.dialects.neuronxcc.isa.checks import ALU_UNARY
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
@@ -243,7 +243,7 @@ def tensor_copy(dst: Any, src: Any, engine: Any = enums.engine.unknown) -> None:
         refuse(
             KernelValueError("engine", "NeuronCore-v2's Scalar engine has no tensor_copy.", mend)
         )
-    emit(movement.COPY, result=target, inputs={"data": source}, engine=chosen)
+    copied(target, source, engine=chosen)
 
 
 @instruction
@@ -252,7 +252,7 @@ def tensor_copy_predicated(dst: Any, src: Any, predicate: Any, reverse_pred: boo
     target, where = destination(dst), tile(predicate, "predicate")
     if not isinstance(src, TensorView):
         filled = builder.new_tile(target.tile_shape, target.dtype)
-        src = emit(movement.MEMSET, result=filled, attributes={"value": builder.number(src)})
+        src = fill(filled, src)
     check("tensor_copy_predicated", src=src, dst=target, predicate=where)
     target, source, where = alike(
         "tensor_copy_predicated", target, src=tile(src, "src"), predicate=where
@@ -275,9 +275,4 @@ def memset(dst: Any, value: Any, engine: Any = enums.engine.unknown) -> None:
         kind = dtypes.name_of(target.dtype)
         mend = "Load packed elements from HBM with nisa.dma_copy."
         refuse(KernelTypeError("memset_value", f"memset of {given!r} into a {kind} tile.", mend))
-    emit(
-        movement.MEMSET,
-        result=target,
-        attributes={"value": given},
-        engine=on_engine(engine, target),
-    )
+    fill(target, given, engine=on_engine(engine, target))

@@ -7,7 +7,7 @@ from typing import Any
 
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc import builder
-from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, refuse, tile
+from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, fill, refuse, tile
 from accelopt.sim.dialects.neuronxcc.isa import checks
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
@@ -23,7 +23,7 @@ from accelopt.sim.dialects.nki.call_conventions import (
 )
 from accelopt.sim.dialects.nki.isa.enums import reduce_cmd as commands
 from accelopt.sim.errors import KernelTypeError, KernelValueError
-from accelopt.sim.isa import elementwise, indexed, movement, reductions
+from accelopt.sim.isa import elementwise, indexed, reductions
 from accelopt.sim.operators import ARITHMETIC, BITWISE, REDUCTIONS
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
@@ -240,7 +240,7 @@ def tensor_scalar_cumulative(
          inputs={"data": source, "operand0": scalar_or_column(imm0, "imm0", source)},
          attributes={"op0": op_name(op0, ARITHMETIC), "reverse0": False}, engine=Engine.VECTOR)  # fmt: skip
     ones = builder.new_tile(source.tile_shape, dtypes.FLOAT32)
-    emit(movement.MEMSET, result=ones, attributes={"value": 1.0})
+    fill(ones, 1.0)
     emit(reductions.TENSOR_TENSOR_SCAN, result=target,
          inputs={"data0": ones, "data1": scaled, "initial": scalar_or_column(first, "imm1", source)},
          attributes=checks.operator_attributes("multiply", False, op, True, ARITHMETIC))  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc import assignment, builder
-from accelopt.sim.dialects.neuronxcc.builder import emit, fail, refuse
+from accelopt.sim.dialects.neuronxcc.builder import fail, refuse, transfer
 from accelopt.sim.dialects.neuronxcc.isa.checks import TRANSPOSED, endpoint
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
@@ -64,8 +64,7 @@ def dma_copy(
     behaviour = member(out_of_bounds, oob_mode, "oob_mode")
     check_descriptors(dge_mode, target, source)
     target, source = transferred(movement.DMA_COPY, target, source)
-    emit(movement.DMA_COPY, result=target, inputs={"source": source},
-         attributes={"oob_mode": behaviour.name, "accumulate": None})  # fmt: skip
+    transfer(target, source, oob_mode=behaviour.name)
 
 
 @instruction
@@ -99,8 +98,7 @@ def dma_compute(
     for number, source in enumerate(others):
         into, moved = transferred("dma_compute", target, source)
         adds = "add" if own or number else None
-        emit(movement.DMA_COPY, result=into, inputs={"source": moved},
-             attributes={"oob_mode": behaviour.name, "accumulate": adds})  # fmt: skip
+        transfer(into, moved, oob_mode=behaviour.name, accumulate=adds)
     if not others:
         fail(KernelValueError("dma_compute", "every source is dst itself."))
 
@@ -144,8 +142,7 @@ def dma_transpose(
         indirect=_turned(source, TRANSPOSED[rank]),
     )
     mode = member(out_of_bounds, oob_mode, "oob_mode").name
-    emit(movement.DMA_COPY, result=target, inputs={"source": turned},
-         attributes={"oob_mode": mode, "accumulate": None, "transpose": True})  # fmt: skip
+    transfer(target, turned, oob_mode=mode, transpose=True)
 
 
 def _turned(source: TensorView, axes: tuple[int, ...]) -> Any:

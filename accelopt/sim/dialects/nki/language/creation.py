@@ -11,7 +11,7 @@ import numpy as np
 from accelopt.hardware import TARGETS
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc import builder
-from accelopt.sim.dialects.neuronxcc.builder import emit, fail, new_tile, refuse
+from accelopt.sim.dialects.neuronxcc.builder import emit, fail, fill, new_tile, refuse, transfer
 from accelopt.sim.dialects.neuronxcc.index import number_of
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.dialects.nki.call_conventions import call
@@ -25,7 +25,7 @@ from accelopt.sim.dialects.nki.language.memories import (
 )
 from accelopt.sim.dialects.nki.shared_addresses import placed
 from accelopt.sim.errors import KernelTypeError
-from accelopt.sim.isa import elementwise, limits, movement
+from accelopt.sim.isa import elementwise, limits
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.rules import allocation, shapes
 from accelopt.sim.tracer import current
@@ -96,13 +96,11 @@ def _filled(shape: Any, value: Any, dtype: Any, buffer: Any, name: Any) -> Tenso
     result = new_tensor(shape, dtype, buffer, name)
     number = builder.number(value)
     if result.on_chip:
-        return emit(movement.MEMSET, result=result, attributes={"value": number})
+        return fill(result, number)
     if len(result.shape) == 1 or result.shape[0] > limits.MAX_PARTITIONS:
         fail(allocation.initial_value_in_hbm())
-    constant = emit(movement.MEMSET, result=new_tile(result.shape, result.dtype),
-                    attributes={"value": number})  # fmt: skip
-    return emit(movement.DMA_COPY, result=result, inputs={"source": constant},
-                attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
+    constant = fill(new_tile(result.shape, result.dtype), number)
+    return transfer(result, constant)
 
 
 @call
@@ -161,8 +159,7 @@ def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: Any = None) -> Ten
     contents = np.identity(size).astype(dtypes.stored(element))
     constant = whole(current().declare((size, size), element, Buffer.HBM, data=contents))
     result = new_tile((size, size), element) if dst is None else dst
-    return emit(movement.DMA_COPY, result=result, inputs={"source": constant},
-                attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
+    return transfer(result, constant)
 
 
 @call

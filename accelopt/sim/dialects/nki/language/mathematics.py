@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from accelopt.sim import dtypes
-from accelopt.sim.dialects.neuronxcc.builder import emit, fail, new_tile, refuse, tile
+from accelopt.sim.dialects.neuronxcc.builder import copied, fail, new_tile, refuse, tile
 from accelopt.sim.dialects.neuronxcc.language import elementwise, movement, reductions
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.call_conventions import call
 from accelopt.sim.dialects.nki.formats import element_of
 from accelopt.sim.errors import KernelTypeError, KernelValueError
-from accelopt.sim.isa.movement import COPY
 from accelopt.sim.rules import operands
 
 BINARY = (
@@ -195,7 +194,7 @@ def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> TensorView:
     if source.shape == wanted and element == source.dtype:
         return source
     wide = source.broadcast_to(wanted)
-    return emit(COPY, result=new_tile(wanted, element), inputs={"data": wide})
+    return copied(new_tile(wanted, element), wide)
 
 
 @call
