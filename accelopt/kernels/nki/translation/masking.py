@@ -10,7 +10,7 @@ from typing import Any
 import libcst as cst
 
 from accelopt.kernels.nki.translation.facts import Fact
-from accelopt.kernels.nki.translation.forms import LIKE
+from accelopt.kernels.nki.translation.forms import like
 from accelopt.kernels.nki.translation.indices import Limit
 from accelopt.kernels.nki.translation.rewriter import Rewriter
 
@@ -59,7 +59,7 @@ class Masking(Rewriter):
         whole, place = self._place(target), self._place(target, self.call_limits[id(node)])
         early = [key for key in fact.tiles if key in given and self._is_ragged(given[key])]
         if (
-            function not in (*LIKE, *REDUCING)
+            not (like(function) or function in REDUCING)
             or fact.result is None
             or not (early or place != whole)
         ):
