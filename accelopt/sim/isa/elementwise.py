@@ -57,7 +57,7 @@ SCALAR_TENSOR_TENSOR = Opcode(
 RECIPROCAL = Opcode(
     "reciprocal", ("data",), engines=(Engine.VECTOR,),
     meaning="result = 1 / data",
-    cost=Cost.RECIPROCAL, elementwise=True, widened=True,
+    cost=Cost.DIVISION, elementwise=True, widened=True,
 )  # fmt: skip
 SELECT = Opcode(
     "select", ("predicate", "on_true", "on_false"),

@@ -43,7 +43,7 @@ class Cost(Enum):
     SCAN = "each element waits for the one before"
     SELECTION = "a predicate and one operand"
     PREDICATED = "a predicate, an operand, and what was there"
-    RECIPROCAL = "a division"
+    DIVISION = "a division"
     STATISTICS = "groups of statistics"
     QUANTIZATION = "groups of elements and their scales"
     PARTITIONS = "over the partitions of a processor"

@@ -29,37 +29,14 @@ def test_every_opcode_has_a_meaning() -> None:
     ("op", "expected"),
     [
         ("copy", lambda x: x),
-        ("exp", np.exp),
-        ("square", np.square),
-        ("rsqrt", lambda x: 1 / np.sqrt(x)),
-        ("relu", lambda x: np.maximum(x, 0)),
-        ("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
-        ("silu", lambda x: x / (1 + np.exp(-x))),
-        ("tanh", np.tanh),
-        ("erf", lambda x: np.vectorize(math.erf)(x)),
-        ("gelu", lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2),
-        ("softplus", lambda x: np.log1p(np.exp(x))),
-        ("mish", lambda x: x * np.tanh(np.log1p(np.exp(x)))),
-        ("silu_dx", lambda x: (lambda s: s * (1 + x * (1 - s)))(1 / (1 + np.exp(-x)))),
-        ("erf_dx", lambda x: 2 / math.sqrt(math.pi) * np.exp(-x * x)),
-        (
-            "gelu_dx",
-            lambda x: (
-                (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
-                + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-            ),
-        ),
         (
             "gelu_apprx_sigmoid_dx",
             lambda x: (lambda s: s * (1 + 1.702 * x * (1 - s)))(1 / (1 + np.exp(-1.702 * x))),
         ),
-        ("sign", np.sign),
-        ("floor", np.floor),
-        ("logical_not", lambda x: x == 0),
     ],
 )
 def test_activation_functions(op: str, expected) -> None:
-    data = np.abs(normal(8, 40)) + np.float32(0.1) if op == "rsqrt" else normal(8, 40) * 3
+    data = normal(8, 40) * 3
     found = run_one("activation", {"data": data}, (8, 40), op=op, scale=1.0)
     np.testing.assert_allclose(found, expected(data.astype(np.float64)), rtol=3e-6, atol=3e-7)
 
@@ -156,12 +133,6 @@ def test_tensor_tensor_broadcasts_free_axes() -> None:
     left, right = normal(8, 4, 5), normal(8, 1, 5)
     found = run_one("tensor_tensor", {"data1": left, "data2": right}, (8, 4, 5), op="multiply")
     np.testing.assert_array_equal(found, left * right)
-
-
-def test_comparisons_give_booleans() -> None:
-    left, right = normal(4, 9), normal(4, 9)
-    found = run_one("tensor_tensor", {"data1": left, "data2": right}, (4, 9), np.bool_, op="less")
-    np.testing.assert_array_equal(found, left < right)
 
 
 def test_scalar_tensor_tensor_in_place_on_its_second_operand() -> None:

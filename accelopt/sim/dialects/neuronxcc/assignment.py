@@ -11,8 +11,6 @@ from accelopt.sim.dialects.neuronxcc.builder import fail, refuse
 from accelopt.sim.dialects.neuronxcc.index import broadcast_shapes
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import KernelValueError, Unsupported
-from accelopt.sim.isa import elementwise
-from accelopt.sim.isa.movement import ASSIGN
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Instruction, Tensor
 from accelopt.sim.rules import indexing, kernels, operands
@@ -63,13 +61,7 @@ def _goes_on(target: TensorView, source: TensorView) -> bool:
         mend = "Assign the result of nl.loop_reduce where it is called, to one tile."
         raise Unsupported(what, mend, running_line())
     data = fit(builder.tile(reduction.data, "x"), target.tile_shape)
-    builder.emit(
-        elementwise.TENSOR_TENSOR,
-        result=target,
-        inputs={"data1": target, "data2": data},
-        attributes={"op": reduction.op},
-        mask=reduction.mask,
-    )
+    builder.of_two(reduction.op, target, target, data, reduction.mask)
     return True
 
 
@@ -91,20 +83,10 @@ def accumulate(target: TensorView, value: Any, op: str) -> TensorView:
     check_writable(target)
     if isinstance(value, TensorView):
         builder.check_same_partitions(target=target, value=value)
-        builder.emit(
-            elementwise.TENSOR_TENSOR,
-            result=target,
-            inputs={"data1": target, "data2": fit(builder.tile(value, "value"), target.tile_shape)},
-            attributes={"op": op, **({ASSIGN: True} if op == "add" else {})},
-            mask=value.written_mask,
-        )
+        fitted = fit(builder.tile(value, "value"), target.tile_shape)
+        builder.of_two(op, target, target, fitted, value.written_mask, assigns=op == "add")
     else:
-        builder.emit(
-            elementwise.TENSOR_SCALAR,
-            result=target,
-            inputs={"data": target, "operand0": value},
-            attributes={"op0": op, "reverse0": False},
-        )
+        builder.with_operand(op, target, target, value)
     target.updated_in_place = True
     return target
 

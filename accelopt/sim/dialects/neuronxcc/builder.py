@@ -21,7 +21,7 @@ from accelopt.sim.dialects.neuronxcc.poison import POISON, is_poisoned
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.errors import KernelError, KernelTypeError
 from accelopt.sim.instruction_set import LIMITS
-from accelopt.sim.isa import limits, movement
+from accelopt.sim.isa import elementwise, limits, movement
 from accelopt.sim.isa.limits import ANY, OperandLimits
 from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
@@ -380,6 +380,45 @@ def emit(
     else:
         result.written_mask = condition
     return result
+
+
+def of_two(
+    op: str,
+    result: TensorView,
+    one: TensorView,
+    other: TensorView,
+    mask: Mask | None = None,
+    engine: Any = None,
+    assigns: bool = False,
+) -> TensorView:
+    """result = op(one, other), all of one shape; `assigns` where a product may add to `one` itself."""
+    attributes: dict[str, AttributeValue] = {
+        "op": op,
+        **({movement.ASSIGN: True} if assigns else {}),
+    }
+    return emit(elementwise.TENSOR_TENSOR, result=result, inputs={"data1": one, "data2": other},
+                attributes=attributes, mask=mask, engine=engine)  # fmt: skip
+
+
+def with_operand(
+    op: str,
+    result: TensorView,
+    data: TensorView,
+    operand: Any,
+    reverse: bool = False,
+    mask: Mask | None = None,
+    engine: Any = None,
+) -> TensorView:
+    """result = op(data, operand), the operand a number or (P, 1); `reverse` exchanges them."""
+    inputs = {"data": data, "operand0": column(operand)}
+    return emit(elementwise.TENSOR_SCALAR, result=result, inputs=inputs, mask=mask, engine=engine,
+                attributes={"op0": op, "reverse0": reverse})  # fmt: skip
+
+
+def applied(op: str, result: TensorView, data: TensorView, mask: Mask | None = None) -> TensorView:
+    """result = op(data), on the Scalar engine."""
+    return emit(elementwise.ACTIVATION, result=result, inputs={"data": data}, mask=mask,
+                attributes={"op": op, "scale": 1.0})  # fmt: skip
 
 
 def fill(

@@ -17,12 +17,20 @@ from accelopt.sim import dtypes
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.call_sites import call_chain, running_line
 from accelopt.sim.dialects.neuronxcc import builder
-from accelopt.sim.dialects.neuronxcc.builder import copied, emit, fail, fill, new_tile, transfer
+from accelopt.sim.dialects.neuronxcc.builder import (
+    copied,
+    fail,
+    fill,
+    new_tile,
+    of_two,
+    transfer,
+    with_operand,
+)
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, number_of
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.python_loops import counted
 from accelopt.sim.errors import KernelTypeError, KernelValueError, SourceLine
-from accelopt.sim.isa import elementwise, indexed
+from accelopt.sim.isa import indexed
 from accelopt.sim.loops import Before, for_statement
 from accelopt.sim.program import LoopKind
 from accelopt.sim.rules import operands
@@ -191,14 +199,12 @@ def _iterations(start: Any, stop: Any, step: int, frame: FrameType) -> Iterator[
     below = new_tile((1, 1), dtypes.INT32)
 
     def compare() -> None:
-        emit(elementwise.TENSOR_TENSOR, result=below,
-             inputs={"data1": index.tile, "data2": bound.tile}, attributes={"op": "less"})  # fmt: skip
+        of_two("less", below, index.tile, bound.tile)
 
     compare()
     loop = DeviceLoop(below, frame)
     yield index
-    emit(elementwise.TENSOR_SCALAR, result=index.tile, inputs={"data": index.tile},
-         attributes={"op0": "add", "operand0": step, "reverse0": False})  # fmt: skip
+    with_operand("add", index.tile, index.tile, step)
     compare()
     loop.close()
 

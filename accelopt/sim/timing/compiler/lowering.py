@@ -37,6 +37,8 @@ from accelopt.sim.timing.stream.operation import (
     Nest,
     Operation,
     Queue,
+    copied,
+    transferred,
 )
 
 QUEUE_OF = {
@@ -124,10 +126,7 @@ def _identity(dtype: np.dtype, source: SourceLine, number: int) -> Operation:
     tile = Tensor(
         IDENTITY_ID - 2 * number - 1, "identity", shape, dtype, Buffer.SBUF, source=source
     )
-    return Operation(
-        movement.DMA_COPY, Queue.DMA, (_whole(constant),), (_whole(tile),), source=source,
-        label="load identity", kept=True,
-    )  # fmt: skip
+    return replace(transferred(_whole(constant), _whole(tile), source, "load identity"), kept=True)
 
 
 def _lower_nodes(
@@ -361,10 +360,7 @@ def _broadcast(access: Access, source: SourceLine, number: int) -> tuple[Access,
         )  # fmt: skip
         if wide:
             place = Access(sbuf, (partitions, n), (), Affine(at), (width, 1), access.dtype)
-            steps.append(
-                Operation(movement.COPY, Queue.SCALAR, (landing,), (place,), source=source,
-                          label="copy.broadcast")
-            )  # fmt: skip
+            steps.append(copied(landing, place, source, "copy.broadcast"))
     if wide:
         tile = Access(sbuf, (partitions, width), (), Affine(), (width, 1), access.dtype)
     else:

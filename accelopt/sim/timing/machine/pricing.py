@@ -126,7 +126,7 @@ def _elements(operation: Operation, n: int, spec: Hardware) -> float:
     one, two = spec.vector_cycles_per_element * n, spec.two_input_cycles_per_element * n
     if cost is Cost.QUANTIZATION:
         return spec.quantize_cycles_per_element * n
-    if cost is Cost.RECIPROCAL:
+    if cost is Cost.DIVISION:
         return spec.reciprocal_cycles_per_element * n
     if cost is Cost.TWO_TILES:
         return _two_input(operation, n, spec)

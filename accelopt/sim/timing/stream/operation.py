@@ -9,6 +9,7 @@ from enum import IntEnum
 
 from accelopt.sim.access import Access
 from accelopt.sim.errors import NOWHERE, SourceLine
+from accelopt.sim.isa import movement
 from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.program import Instruction, Loop
 
@@ -63,6 +64,16 @@ class Operation:
     def is_store(self) -> bool:
         """True when it writes HBM."""
         return any(not access.tensor.buffer.on_chip for access in self.writes)
+
+
+def copied(source: Access, target: Access, line: SourceLine, label: str) -> Operation:
+    """A copy that the compiler puts on the Scalar engine."""
+    return Operation(movement.COPY, Queue.SCALAR, (source,), (target,), source=line, label=label)
+
+
+def transferred(source: Access, target: Access, line: SourceLine, label: str) -> Operation:
+    """A DMA of the compiler's own."""
+    return Operation(movement.DMA_COPY, Queue.DMA, (source,), (target,), source=line, label=label)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -10,12 +10,12 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.attribute_kinds import KEPT
-from accelopt.sim.dialects.neuronxcc.builder import column, emit, fail, new_tile, refuse
+from accelopt.sim.dialects.neuronxcc.builder import applied, fail, new_tile, refuse, with_operand
 from accelopt.sim.dialects.neuronxcc.index import TileIndex
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
-from accelopt.sim.isa import elementwise, indexed
+from accelopt.sim.isa import indexed
 from accelopt.sim.mask import Mask
 from accelopt.sim.operators import BITWISE
 from accelopt.sim.program import AttributeValue
@@ -94,12 +94,9 @@ def one_by_one(
         between = inverted if name == "invert" else dtypes.FLOAT32
         result = last() if number == len(steps) else new_tile(data.tile_shape, between)
         if name in unary:
-            value = emit(elementwise.ACTIVATION, result=result, inputs={"data": value},
-                         attributes={"op": name, "scale": 1.0}, mask=mask)  # fmt: skip
+            value = applied(name, result, value, mask)
         else:
-            value = emit(elementwise.TENSOR_SCALAR, result=result, mask=mask,
-                         inputs={"data": value, "operand0": column(operand)},
-                         attributes={"op0": name, "reverse0": bool(reverse)})  # fmt: skip
+            value = with_operand(name, result, value, operand, bool(reverse), mask)
     return value
 
 

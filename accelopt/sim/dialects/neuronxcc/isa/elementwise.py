@@ -268,14 +268,9 @@ def tensor_tensor(
     promoted = builder.result_dtype(name, dtypes.promote(left.dtype, right.dtype))
     asked = Engine.GPSIMD if name == "power" else engine
     chosen = _engine_for(asked, data1=left, data2=right)
-    return emit(
-        elementwise.TENSOR_TENSOR,
-        result=new_tile(shape, dtype or promoted),
-        attributes={"op": name},
-        inputs={"data1": assignment.fit(left, shape), "data2": assignment.fit(right, shape)},
-        mask=mask_of(mask),
-        engine=chosen,
-    )
+    result = new_tile(shape, dtype or promoted)
+    left, right = assignment.fit(left, shape), assignment.fit(right, shape)
+    return builder.of_two(name, result, left, right, mask_of(mask), chosen)
 
 
 @api

@@ -19,7 +19,6 @@ from accelopt.sim.dialects.neuronxcc.language import elementwise, movement
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelTypeError, Unsupported
-from accelopt.sim.isa.elementwise import TENSOR_TENSOR
 from accelopt.sim.isa.reductions import LOOP_REDUCE
 from accelopt.sim.operators import COMBINATIONS, REDUCTIONS
 from accelopt.sim.program import Buffer
@@ -106,8 +105,7 @@ def loop_reduce(
     result = whole(storage)
     tracer.reductions[storage] = Reduction(name, source, mask_of(mask))
     if not first:
-        return emit(TENSOR_TENSOR, result=result, inputs={"data1": result, "data2": source},
-                    attributes={"op": name}, mask=mask_of(mask))  # fmt: skip
+        return builder.of_two(name, result, result, source, mask_of(mask))
     return emit(
         LOOP_REDUCE,
         result=result,

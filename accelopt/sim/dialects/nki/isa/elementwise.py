@@ -118,8 +118,7 @@ def tensor_tensor(
             if view.in_psum:
                 memory = "SBUF for the GpSimd engine"
                 refuse(operands.wrong_memory("operand", repr(view), memory, "Copy it to SBUF."))
-    emit(elementwise.TENSOR_TENSOR, result=target, inputs={"data1": left, "data2": right},
-         attributes={"op": name}, engine=chosen)  # fmt: skip
+    builder.of_two(name, target, left, right, engine=chosen)
 
 
 @instruction

@@ -236,9 +236,8 @@ def tensor_scalar_cumulative(
         fail(KernelValueError("reduce_cmd", said, "Pass the last value as imm1 with load_reduce."))
     first = imm1 if command is commands.load_reduce else NEUTRAL[op]
     scaled = builder.new_tile(source.tile_shape, dtypes.FLOAT32)
-    emit(elementwise.TENSOR_SCALAR, result=scaled,
-         inputs={"data": source, "operand0": scalar_or_column(imm0, "imm0", source)},
-         attributes={"op0": op_name(op0, ARITHMETIC), "reverse0": False}, engine=Engine.VECTOR)  # fmt: skip
+    builder.with_operand(op_name(op0, ARITHMETIC), scaled, source,
+                         scalar_or_column(imm0, "imm0", source), engine=Engine.VECTOR)  # fmt: skip
     ones = builder.new_tile(source.tile_shape, dtypes.FLOAT32)
     fill(ones, 1.0)
     emit(reductions.TENSOR_TENSOR_SCAN, result=target,
