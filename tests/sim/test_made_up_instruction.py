@@ -44,7 +44,6 @@ KERNEL = """
 import nki
 import nki.isa as nisa
 import nki.language as nl
-
 @nki.jit
 def kernel(x, y):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)

@@ -8,6 +8,7 @@ from importlib import import_module
 
 from accelopt.kernels.nki.api_notes import PACKAGES
 from accelopt.sim.dialects.dialect import Dialect
+from accelopt.sim.instruction_set import OPCODES
 
 SHAPED = frozenset(
     "nc_transpose nc_matmul tensor_reduce tensor_partition_reduce bn_stats bn_aggr max8 nc_find_index8 "
@@ -38,8 +39,19 @@ def like(function: str) -> str:
     has its own, is an operand, or where a dialect does not have the call."""
     if function in SHAPED or in_place(function) or function not in calls("neuronxcc"):
         return ""
-    found = calls("nki").get(function, ())
-    return next((name for name in found if name not in ("dst", "op")), "")
+    return operand(function)
+
+
+def operand(function: str) -> str:
+    """The first operand of a call of nisa, empty where there is none."""
+    return next((name for name in calls("nki").get(function, ()) if name not in ("dst", "op")), "")
+
+
+def masked(function: str) -> str:
+    """The operand of which a mask says what takes part; empty where it says so of the result."""
+    return (
+        operand(function) if function in OPCODES and OPCODES[function].mask_over == "data" else ""
+    )
 
 
 BINARY = frozenset(

@@ -9,9 +9,9 @@ from typing import Any
 import libcst as cst
 
 from accelopt.kernels.nki.translation.facts import Fact, TileFact
-from accelopt.kernels.nki.translation.forms import NAMES, OPERATORS, calls, like
+from accelopt.kernels.nki.translation.forms import NAMES, OPERATORS, calls, like, masked
 from accelopt.kernels.nki.translation.indices import Limit, Untranslated, text_of
-from accelopt.kernels.nki.translation.masking import REDUCING, Masking
+from accelopt.kernels.nki.translation.masking import Masking
 
 ONE_DIMENSION = re.compile(
     r"\(\*(.+)\.shape\[:([1-9])\], (.+), \*\1\.shape\[\2 \+ 1 ?:\]\)", re.DOTALL
@@ -43,8 +43,8 @@ class Instructions(Masking):
         if self.targets.get(id(node)) == "+=":
             return self._raw(function, given)
         given = {key: self._operand(key, text, fact) for key, text in given.items()}
-        if function in REDUCING:
-            given["data"] = self._limited(given["data"], fact, "data", self.call_limits[id(node)])
+        if key := masked(function):
+            given[key] = self._limited(given[key], fact, key, self.call_limits[id(node)])
         dtype = given.pop("dtype", "")
         if key := like(function):
             given[key] = self._named(given[key], "operand")

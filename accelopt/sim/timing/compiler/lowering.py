@@ -158,7 +158,7 @@ def _fills(tensors: tuple[Tensor, ...]) -> tuple[Operation, ...]:
             (),
             (_whole(tensor),),
             source=tensor.source,
-            label="memset",
+            label=movement.MEMSET,
         )
         for tensor in tensors
         if tensor.fill is not None
