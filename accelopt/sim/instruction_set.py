@@ -101,5 +101,6 @@ def _form(
 def mask_shape(instruction: Instruction) -> tuple[int, ...]:
     """The shape over whose axes an instruction's mask is written: that of what is read for
     reductions and searches, of the result for most others."""
+    operands = {**instruction.outputs, **instruction.inputs}
     name = instruction.opcode.mask_over
-    return (instruction.inputs if name in instruction.inputs else instruction.outputs)[name].shape
+    return operands[name].shape if name in operands else ()

@@ -42,6 +42,7 @@ EXAMPLES = {
     kinds.ADDITION: (None, "add"),
     kinds.OUT_OF_BOUNDS: ("error", "skip"),
     kinds.PERFORMANCE_MODE: ("double_row_gen3",),
+    kinds.DESCRIPTORS: ("static", "software", "sync", "scalar"),
     kinds.AXES: ((1,), (0, 1), ()),
     kinds.LOOPS: ((LOOP.id,), ()),
     kinds.SHUFFLE: (tuple(range(32)), (255,) * 32),

@@ -157,6 +157,14 @@ WHILE = Opcode(
     fits=anything, not_lifted="it runs a loop whose length is only known at run time",
     mask_over="condition", ordered=True, computes=False, ends_loop=True, starts_anywhere=True,
 )  # fmt: skip
+CORE_BARRIER = Opcode(
+    "core_barrier", attributes={"tensor": kinds.INTEGER},
+    engines=(Engine.GPSIMD, Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.SYNC), outputs=(),
+    optional=("tensor",),
+    meaning="both cores of a logical core come here before either goes on; the number of the tensor "
+    "that the kernel names",
+    fits=anything, computes=False, meets=True, starts_anywhere=True,
+)  # fmt: skip
 PRINT = Opcode(
     "print", ("data",), {"prefix": kinds.TEXT}, (Engine.GPSIMD,), outputs=(),
     meaning="device_print",

@@ -36,11 +36,14 @@ def _shuffled(instruction: Instruction) -> Iterator[str]:
 
 DMA_COPY = Opcode(
     "dma_copy", ("source",),
-    {"accumulate": kinds.ADDITION, "oob_mode": kinds.OUT_OF_BOUNDS, "transpose": kinds.TRUTH},
-    (Engine.DMA,), optional=("accumulate", "oob_mode", "transpose"),
+    {"accumulate": kinds.ADDITION, "descriptors": kinds.DESCRIPTORS, "oob_mode": kinds.OUT_OF_BOUNDS,
+        "transpose": kinds.TRUTH},
+    (Engine.DMA,), optional=("accumulate", "descriptors", "oob_mode", "transpose"),
     meaning="result = source, element by element, converting; at least one side in HBM or both in "
     "SBUF; `accumulate` adds; `transpose` True marks load_transpose2d and dma_transpose, whose "
-    "accesses already carry the transposed strides",
+    "accesses already carry the transposed strides; `descriptors` are made before the run, or while "
+    "it runs by software or by the hardware beside one of two engines; where none is named the "
+    "compiler chooses",
     fits=moves("source"), elementwise=True, copied="source", computes=False, packed=True,
     reaches_hbm=True,
 )  # fmt: skip

@@ -111,6 +111,8 @@ class Opcode(str):
     """Its partitions have rules of their own, or no engine's access pattern carries it out."""
     widened: bool = False
     """The compiler lets one stand for all iterations of a tiny loop."""
+    meets: bool = False
+    """Both cores of a logical core come here before either goes on."""
     ends_loop: bool = False
     """The first of a loop of the device: the loop ends where the condition is 0."""
 

@@ -86,4 +86,4 @@ def _check_start(access: Access) -> KernelError | None:
     )
 
 
-CONVENTIONS = Conventions(NkiTensor, check, MENDS)
+CONVENTIONS = Conventions("nki", NkiTensor, check, MENDS)

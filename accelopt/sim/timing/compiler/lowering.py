@@ -31,8 +31,12 @@ from accelopt.sim.program import (
 )
 from accelopt.sim.timing.machine.pricing import opcode_label
 from accelopt.sim.timing.stream.operation import (
+    ARRIVE,
     BROADCAST,
     QUEUE_NAMES,
+    RECEIVE,
+    SEND,
+    WAIT,
     Decision,
     Nest,
     Operation,
@@ -140,6 +144,10 @@ def _lower_nodes(
         if isinstance(node, Loop):
             inner = tuple(_lower_nodes(node.body, chosen, choose))
             yield Nest(node, _fills(node.tensors) + inner)
+        elif node.opcode.meets:
+            yield from _barrier(node)
+        elif node.opcode.transfers and not (node.inputs and node.outputs):
+            yield _half_of_exchange(node)
         elif node.outputs:
             queue = choose_queue(node) if choose else first_queue(node)
             if choose and node.engine is Engine.UNASSIGNED:
@@ -147,6 +155,21 @@ def _lower_nodes(
             moves = node.opcode.transposes or (node.opcode.copied and not node.opcode.transfers)
             inside = bool(moves) and node.source in multiplied
             yield _lower_instruction(node, queue, inside)
+
+
+def _barrier(node: Instruction) -> Iterator[Operation]:
+    """Telling the other core, and waiting for it (nisa.core_barrier: a "remote semaphore update" and a
+    "local semaphore wait", of one engine). What a core sends must be there before it tells."""
+    queue = first_queue(node)
+    for opcode, reads in ((ARRIVE, tuple(node.inputs.values())), (WAIT, ())):
+        yield Operation(opcode, queue, reads, (), source=node.source, label=opcode, kept=True)
+
+
+def _half_of_exchange(node: Instruction) -> Operation:
+    """What one of two cores sees of a copy from its SBUF to the other's, or from there."""
+    reads, writes = tuple(node.inputs.values()), tuple(node.outputs.values())
+    opcode = SEND if reads else RECEIVE
+    return Operation(opcode, Queue.DMA, reads, writes, source=node.source, label=opcode, kept=True)
 
 
 def _fills(tensors: tuple[Tensor, ...]) -> tuple[Operation, ...]:

@@ -15,8 +15,15 @@ from accelopt.sim.access import Access
 from accelopt.sim.dtypes import is_packed
 from accelopt.sim.isa.opcode import Cost
 from accelopt.sim.microscaling import PACKED
-from accelopt.sim.program import Buffer, Instruction
-from accelopt.sim.timing.stream.operation import BROADCAST, QUEUE_NAMES, Operation, Queue
+from accelopt.sim.program import Buffer, Engine, Instruction
+from accelopt.sim.timing.stream.operation import (
+    ARRIVE,
+    BROADCAST,
+    QUEUE_NAMES,
+    WAIT,
+    Operation,
+    Queue,
+)
 
 SIXTEEN_BIT = 2
 FAST_OPS = frozenset({"add", "subtract", "multiply"})
@@ -50,6 +57,8 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
     """Issue time, latency and counters of an operation."""
     if operation.is_dma:
         return OperationCost()
+    if operation.opcode in (ARRIVE, WAIT):
+        return _semaphore(operation, spec)
     buffers = {a.tensor.buffer for a in (*operation.reads, *operation.writes)}
     clock = spec.ghz(QUEUE_NAMES[operation.queue])
     if operation.queue is Queue.TENSOR:
@@ -61,6 +70,8 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
             least = spec.dynamic_issue_cycles
         issue = max(elements + overhead, least) / clock
         latency = elements / clock + spec.engine_latency_ns - issue
+        if operation.queue is Queue.SCALAR and operation.opcode.engine is Engine.SCALAR:
+            latency += spec.function_ns
     return OperationCost(
         issue,
         max(latency, 0.0),
@@ -70,6 +81,13 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
         Buffer.SBUF in buffers,
         _matmul_sizes(operation)[0] / spec.partitions if operation.queue is Queue.TENSOR else 0.0,
     )
+
+
+def _semaphore(operation: Operation, spec: Hardware) -> OperationCost:
+    """Half of a barrier between two cores. Nothing was measured: each takes its engine as long as the
+    shortest instruction, and telling the other core an engine's latency."""
+    issue = spec.minimum_issue_cycles / spec.ghz(QUEUE_NAMES[operation.queue])
+    return OperationCost(issue, spec.engine_latency_ns if operation.opcode == ARRIVE else 0.0)
 
 
 def has_dynamic_address(operation: Operation) -> bool:

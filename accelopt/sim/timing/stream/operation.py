@@ -26,6 +26,10 @@ class Queue(IntEnum):
 
 QUEUE_NAMES = ("tensor", "vector", "scalar", "gpsimd", "dma")
 
+ARRIVE, WAIT = Opcode("core_barrier.arrive"), Opcode("core_barrier.wait")
+SEND, RECEIVE = Opcode("send"), Opcode("receive", ordered=True)
+"""What two cores do with each other."""
+
 
 BROADCAST = Opcode("broadcast")
 """Spreads a row over partitions by the Tensor engine."""

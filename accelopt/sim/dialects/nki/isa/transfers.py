@@ -16,6 +16,7 @@ from accelopt.sim.dialects.nki.call_conventions import (
     generation,
     instruction,
     member,
+    on_engine,
     transferred,
 )
 from accelopt.sim.dialects.nki.isa import enums
@@ -33,6 +34,15 @@ def _mode(dge_mode: Any) -> enums.dge_mode:
     if type(dge_mode) is int and dge_mode in NUMBERED:
         return NUMBERED[dge_mode]
     return member(enums.dge_mode, dge_mode, "dge_mode")  # type: ignore[no-any-return]
+
+
+def descriptors(dge_mode: Any, engine: Any = enums.engine.unknown) -> dict[str, str]:
+    """The attribute that says who makes a transfer's descriptors; none where the compiler chooses."""
+    mode = _mode(dge_mode)
+    if mode is enums.dge_mode.hwdge:
+        return {"descriptors": "scalar" if engine is enums.engine.scalar else "sync"}
+    named = {enums.dge_mode.none: "static", enums.dge_mode.swdge: "software"}
+    return {"descriptors": named[mode]} if mode in named else {}
 
 
 def check_descriptors(dge_mode: Any, target: TensorView, source: TensorView) -> None:
@@ -64,7 +74,7 @@ def dma_copy(
     behaviour = member(out_of_bounds, oob_mode, "oob_mode")
     check_descriptors(dge_mode, target, source)
     target, source = transferred(movement.DMA_COPY, target, source)
-    transfer(target, source, oob_mode=behaviour.name)
+    transfer(target, source, oob_mode=behaviour.name, **descriptors(dge_mode, engine))
 
 
 @instruction
@@ -98,7 +108,8 @@ def dma_compute(
     for number, source in enumerate(others):
         into, moved = transferred("dma_compute", target, source)
         adds = "add" if own or number else None
-        transfer(into, moved, oob_mode=behaviour.name, accumulate=adds)
+        made = "software" if target.indirect else "static"
+        transfer(into, moved, oob_mode=behaviour.name, accumulate=adds, descriptors=made)
     if not others:
         fail(KernelValueError("dma_compute", "every source is dst itself."))
 
@@ -142,7 +153,7 @@ def dma_transpose(
         indirect=_turned(source, TRANSPOSED[rank]),
     )
     mode = member(out_of_bounds, oob_mode, "oob_mode").name
-    transfer(target, turned, oob_mode=mode, transpose=True)
+    transfer(target, turned, oob_mode=mode, transpose=True, **descriptors(dge_mode))
 
 
 def _turned(source: TensorView, axes: tuple[int, ...]) -> Any:
@@ -182,4 +193,4 @@ def core_barrier(data: Any, cores: Any, engine: Any = enums.engine.gpsimd) -> No
     """Two cores of a logical core wait for each other."""
     from accelopt.sim.dialects.nki import cores as logical
 
-    logical.meet(tuple(int(core) for core in cores))
+    logical.meet(tuple(int(core) for core in cores), data, on_engine(engine))
