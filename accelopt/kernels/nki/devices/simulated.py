@@ -317,7 +317,7 @@ class SimulatedExecutable:
 
     def time_on(self, arguments: Callable[[], Sequence[object]]) -> None:
         """Takes how often loops of the device run from these arguments, if there are such loops."""
-        if any(instruction.opcode == "while" for _, instruction in self.program.walk()):
+        if any(instruction.opcode.ends_loop for _, instruction in self.program.walk()):
             self._inputs = tensors_of(arguments())
 
     def _profile(self) -> timing.KernelProfile:
@@ -364,8 +364,7 @@ class SimulatedExecutable:
             (
                 instruction.source
                 for _, instruction in self.program.walk()
-                if instruction.opcode == "activation"
-                and instruction.attributes.get("op") == "rsqrt"
+                if instruction.attributes.get("op") == "rsqrt"
             ),
             None,
         )
