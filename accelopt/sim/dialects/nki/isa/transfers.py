@@ -36,7 +36,7 @@ def _mode(dge_mode: Any) -> enums.dge_mode:
     return member(enums.dge_mode, dge_mode, "dge_mode")  # type: ignore[no-any-return]
 
 
-def descriptors(dge_mode: Any, engine: Any = enums.engine.unknown) -> dict[str, str]:
+def descriptors(dge_mode: Any, engine: Any = enums.engine.unknown) -> dict[str, Any]:
     """The attribute that says who makes a transfer's descriptors; none where the compiler chooses."""
     mode = _mode(dge_mode)
     if mode is enums.dge_mode.hwdge:
