@@ -67,8 +67,7 @@ TRN1 = Hardware(
     most_measured=1.50,
     gain_spread=1.73,
     peak_memory_bytes=410 * 2.0**30,
-    peak_vector_flops=2 * 128 * 1.12e9,
-    peak_fp32_flops=23.75e12,
+    peak_dma_bytes=16 * 27.2e9,
     vector_gpsimd_exclusive=True,
     vector_scalar_psum_exclusive=True,
     copies_alternate=False,
@@ -128,8 +127,6 @@ TRN2 = replace(
     launch_ns=6000.0,
     rsqrt_error=1.46e-5,
     peak_memory_bytes=848e9,
-    peak_vector_flops=540e9,
-    peak_fp32_flops=39.3e12,
     vector_gpsimd_exclusive=False,
     vector_scalar_psum_exclusive=False,
     copies_alternate=True,
@@ -208,8 +205,6 @@ TRN2 = replace(
             "bmm_v2 alone is off by 1.83e-7, matmul_v3 by no more than its split",
         ),
         "peak_memory_bytes": _measured("B/s", "as hbm_bytes_per_ns"),
-        "peak_vector_flops": _measured("1/s", "VectorE and ScalarE at the rates above"),
-        "peak_fp32_flops": _measured("1/s", "the Tensor engine at the rate above"),
         "copies_alternate": _measured(
             "1", "bmm's two engines copy about half of PSUM's tiles each"
         ),
@@ -226,6 +221,7 @@ TRN3 = replace(
     sbuf_partition_bytes=256 * 1024,
     dma_bytes_per_ns=66.0,
     peak_memory_bytes=1056e9,
+    peak_dma_bytes=16 * 38.4e9,
     sources={
         **{
             name: replace(source, status="assumed", note=f"as on trn2: {source.note}")

@@ -6,6 +6,8 @@
 | `trn1_tutorials.csv` | fifteen timings | the SDK's matmul and mamba tutorials, 2.26.1 |
 | `trn1_variants.csv` | versions of a layernorm and a conv1d, P99 of ten runs | ucb-bar/autocomp |
 | `trn2_kernels.csv` | versions of seven problems, p50, shares of the engines | Jerry2423/kda-for-trainium |
+
+The columns `least_...` of the first are ours: the work of each problem, as `algorithm.least_work` counts it.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from accelopt.hardware import TARGETS, Hardware
+from accelopt.hardware.least_time import Work, least_time
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import KernelError, SourceLine
@@ -15,7 +16,7 @@ from accelopt.sim.program import Program
 from accelopt.sim.timing.account import counters, explanation
 from accelopt.sim.timing.account.counters import TrueCounts
 from accelopt.sim.timing.account.explanation import InputRead, LineCost, LowerBound
-from accelopt.sim.timing.account.least import Least, least
+from accelopt.sim.timing.account.least import least
 from accelopt.sim.timing.bounds import (
     COMPILER_BOUNDS,
     COMPILERS,
@@ -106,22 +107,17 @@ class KernelProfile:
     @cached_property
     def bounds(self) -> list[LowerBound]:
         """Times below which one aspect of the kernel cannot go."""
-        return explanation.bounds(
-            self.summary,
-            self.true_counts,
-            (self.least.read_bytes, self.least.write_bytes),
-            self.run.spec,
-        )
+        return explanation.bounds(self.summary, self.true_counts, self.run.spec)
 
     @cached_property
-    def least(self) -> Least:
-        """What no way of running the kernel avoids."""
+    def least(self) -> Work:
+        """What no way of running this Program avoids: a check of the prediction."""
         return least(self.run.program)
 
     @property
     def least_ms(self) -> float:
-        """A time that the machine cannot go below for this kernel."""
-        return self.least.ms(self.run.spec)
+        """A time that the machine cannot go below for this Program."""
+        return least_time(self.least, self.run.spec).latency_ms
 
     @cached_property
     def lines(self) -> list[LineCost]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from accelopt.hardware import Hardware
+from accelopt.hardware.least_time import Work, least_time
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Program, Tensor
 from accelopt.sim.timing.account.counters import TrueCounts
@@ -141,20 +142,16 @@ def input_reads(program: Program, stream: Stream, costs: list[Transfer | None]) 
     return sorted(found, key=lambda one: one.size - one.read)
 
 
-def bounds(
-    fields: dict[str, float],
-    true: TrueCounts,
-    minimum: tuple[int, int],
-    spec: Hardware,
-) -> list[LowerBound]:
-    """The table a performance engineer would draw up. `minimum` is the bytes that the kernel must
-    read and write at least, each input and output once."""
-    peak = spec.dma_peak_bytes_per_ns
+def bounds(fields: dict[str, float], true: TrueCounts, spec: Hardware) -> list[LowerBound]:
+    """Times of single aspects of a kernel as it is: what it keeps busy, and what it moves and multiplies
+    at the rates of the hardware."""
     moved = true.hbm_read_bytes + true.hbm_write_bytes
     flops = fields["hardware_flops"]
-    useful = flops - fields["transpose_flops"]
-    rate = spec.peak_bf16_flops_per_ns
-    slow = true.fp32_share * (spec.fp32_matmul_cycles_per_row - 1) + 1
+    slow, narrow = true.fp32_share * flops / spec.fp32_matmul_passes, (1 - true.fp32_share) * flops
+    own = Work(
+        true.hbm_read_bytes, true.hbm_write_bytes, moved - true.dma_bytes, int(slow), int(narrow)
+    )
+    peak = least_time(own, spec)
     engines = {
         name: fields[f"{name}_engine_active_time"] * 1e3 for name in QUEUE_NAMES if name != "dma"
     }
@@ -162,14 +159,11 @@ def bounds(
     return [
         LowerBound("memory", "actual", fields["dma_active_time"] * 1e3,
               f"some DMA engine is busy, with rows of {moved / (true.dma_descriptors or 1):,.0f} B"),
-        LowerBound("memory", "at peak bandwidth", moved / peak * 1e-6,
-              f"{moved:,} B at {peak:.0f} GB/s"),
-        LowerBound("memory", "without reloads", sum(minimum) / peak * 1e-6,
-              f"inputs and outputs once, {sum(minimum):,} B"),
+        LowerBound("memory", "at peak bandwidth", peak.memory,
+              f"{moved:,} B, HBM at {spec.hbm_limit:.0f} and DMA at {spec.dma_limit:.0f} GB/s"),
         LowerBound("compute", "active", engines["tensor"], "TensorE is busy"),
-        LowerBound("compute", "at peak FLOPs", flops * slow / rate * 1e-6,
-              f"{flops:.3g} hardware FLOPs at the rate of their dtype"),
-        LowerBound("compute", "without transposes", useful * slow / rate * 1e-6, f"{useful:.3g} FLOPs"),
+        LowerBound("compute", "at peak FLOPs", peak.mm,
+              f"{flops:.3g} hardware FLOPs at the rate of their dtype, transposes among them"),
         LowerBound("pipeline", f"slowest engine ({slowest})", engines[slowest],
               "every other engine hidden behind it"),
         LowerBound("overhead", "launch", spec.launch_ns * 1e-6, "before the first and after the last"),
