@@ -27,7 +27,8 @@ class Lanes(NamedTuple):
 
 class Work(NamedTuple):
     """What cannot be avoided. `copied_bytes` are those written of what an input holds already: they may
-    go from HBM to HBM in one transfer. `columns` are elements a partition, by who may work on them."""
+    go from HBM to HBM in one transfer. `columns` are elements a partition, by who may work on them. `cores`
+    that share one HBM share the work."""
 
     read_bytes: int
     write_bytes: int
@@ -35,6 +36,7 @@ class Work(NamedTuple):
     fp32_flops: int = 0
     narrow_flops: int = 0
     columns: tuple[tuple[Lanes, int], ...] = ()
+    cores: int = 1
 
 
 class LeastTime(NamedTuple):
@@ -60,16 +62,16 @@ class LeastTime(NamedTuple):
 
 
 def least_time(work: Work, spec: Hardware) -> LeastTime:
-    """The time of some work at the rates of one core: bytes through its DMA engines and through HBM,
+    """The time of some work at the rates of its cores: bytes through their DMA engines and through HBM,
     products on the Tensor engine in the formats that `work` gives, elements on the other engines."""
     hbm = work.read_bytes + work.write_bytes
     moved = hbm - min(work.copied_bytes, work.read_bytes)
     slow = spec.fp32_matmul_passes * spec.fp32_matmul_cycles_per_row
     products = work.fp32_flops * slow + work.narrow_flops * spec.matmul_cycles_per_row
     return LeastTime(
-        memory=max(hbm / spec.hbm_limit, moved / spec.dma_limit) * 1e-6,
-        mm=products / spec.peak_bf16_flops_per_ns * 1e-6,
-        vec=_elements_ns(work, spec) * 1e-6,
+        memory=max(hbm / spec.hbm_limit, moved / spec.dma_limit / work.cores) * 1e-6,
+        mm=products / spec.peak_bf16_flops_per_ns / work.cores * 1e-6,
+        vec=_elements_ns(work, spec) / work.cores * 1e-6,
     )
 
 

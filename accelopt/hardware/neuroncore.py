@@ -126,6 +126,12 @@ class Hardware(Sourced):
     dma_latency_ns: float = constant(
         "ns", "documented", "nki-dma-bandwidth-guide: semaphore to first byte"
     )
+    descriptors_ns: float = constant(
+        "ns",
+        "assumed",
+        "of a ring for the descriptors of one transfer, where they are made while the kernel runs; "
+        "nothing was measured on trn1",
+    )
     dma_transpose_fraction: float = constant(
         "1",
         "documented",
@@ -174,6 +180,12 @@ class Hardware(Sourced):
     )
     semaphore_ns: float = constant(
         "ns", "measured", "perf guide opt 5a: 189 ns between dependent 159 ns ops"
+    )
+    function_ns: float = constant(
+        "ns",
+        "assumed",
+        "by which the result of a function of ScalarE comes later than a copy's; nothing was measured "
+        "on trn1",
     )
     accumulator_read_cycles: float = constant(
         "cycles", "documented", f"{_ARCH}: ActReadAccumulator"

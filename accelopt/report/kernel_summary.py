@@ -14,7 +14,7 @@ TELLING = 0.005  # scenarios that change the latency by less are not worth a lin
 
 def portrait(found: KernelProfile, interval: LatencyRange | None = None) -> Portrait:
     """The portrait of one simulated kernel; with the range that other choices leave, where known."""
-    true, spec = found.true_counts, found.run.spec
+    true, spec, cores = found.true_counts, found.run.spec, found.run.stream.cores
     moved = true.dma_bytes
     seconds = found.latency_ms * 1e-3
     known = interval if spec.was_measured else None
@@ -24,8 +24,8 @@ def portrait(found: KernelProfile, interval: LatencyRange | None = None) -> Port
         high=known.high_ms if known else None,
         intensity=true.flops / moved if moved else 0.0,
         flops=true.flops / seconds,
-        peak_flops=spec.matmul_limit * 1e9,
-        bandwidth=spec.dma_limit * 1e9,
+        peak_flops=spec.matmul_limit * cores * 1e9,
+        bandwidth=min(spec.dma_limit * cores, spec.hbm_limit) * 1e9,
         moved=moved,
         lines=tuple(
             LineShare(
@@ -53,9 +53,11 @@ def _busy(found: KernelProfile) -> dict[str, tuple[float, ...]]:
         done if cost is not None else free
         for done, free, cost in zip(timeline.done, timeline.free, costs, strict=True)
     ]
-    spans: dict[str, list[tuple[float, float]]] = {name: [] for name in QUEUE_NAMES}
+    cores = range(found.run.stream.cores)
+    names = [f"{name} {core}" if len(cores) > 1 else name for core in cores for name in QUEUE_NAMES]
+    spans: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for queue, start, end in zip(timeline.queue, timeline.start, ends, strict=True):
-        spans[QUEUE_NAMES[queue]].append((start, end))
+        spans[names[queue]].append((start, end))
     step = timeline.latency_ns / SLICES
     return {name: _shares(items, step) for name, items in spans.items()}
 

@@ -6,7 +6,7 @@ with `accelopt profile`. Source lines are given by number; the reader has the ke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from accelopt.hardware import Hardware
@@ -18,7 +18,7 @@ from accelopt.sim.timing.bill import Priced, bill
 from accelopt.sim.timing.bounds import bounds_of
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
 from accelopt.sim.timing.rereads import Reread, rereads
-from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Decision
+from accelopt.sim.timing.stream.operation import ARRIVE, QUEUE_NAMES, WAIT, Decision
 from accelopt.sim.timing.what_if import WhatIf, what_ifs
 
 ENGINES = {
@@ -103,13 +103,10 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf], bound: ProblemBound |
     else:
         share = found.occupancy[best.name]
         said = f"{ENGINES[best.name]}, at work for {share:.0%} of the time"
-    busy = sorted(found.occupancy.items(), key=lambda item: -item[1])
-    listed = ", ".join(
-        f"{name} {share * now:.3g} ms ({share:.0%})" for name, share in busy if share
-    )
     rows = [
         f"{now:.4g} ms, simulated {found.target}. Limiting resource: {said}.",
-        f"At work: {listed}. Launch: {found.run.spec.launch_ns * 1e-6:.3g} ms, which no kernel avoids.",
+        f"At work: {_at_work(found)}. "
+        f"Launch: {found.run.spec.launch_ns * 1e-6:.3g} ms, which no kernel avoids.",
         *_apart(found),
         *_floors(found, bound),
         "If one thing were different, and everything else as it is, the kernel would take:",
@@ -121,6 +118,22 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf], bound: ProblemBound |
     if silent:
         rows.append(f"Nothing to gain where: {'; '.join(silent)}.")
     return "\n".join(rows)
+
+
+def _at_work(found: KernelProfile) -> str:
+    """How long each engine works, of each core where there are two."""
+
+    def listed(shares: Mapping[str, float]) -> str:
+        return ", ".join(
+            f"{name} {share * found.latency_ms:.3g} ms ({share:.0%})"
+            for name, share in sorted(shares.items(), key=lambda item: -item[1])
+            if share
+        )
+
+    each = found.occupancy_by_core
+    if len(each) == 1:
+        return listed(found.occupancy)
+    return "; ".join(f"core {core}: {listed(one)}" for core, one in enumerate(each))
 
 
 def _apart(found: KernelProfile) -> Iterator[str]:
@@ -282,6 +295,8 @@ def _remark(row: Priced, spec: Hardware) -> str:
         return _transfer_remark(row, spec)
     if row.engine == "tensor":
         return _product_remark(row, spec)
+    if row.instruction in (ARRIVE, WAIT):
+        return "cores that wait for each other less often"
     remarks = []
     fixed = {
         "gpsimd": spec.gpsimd_start_cycles,

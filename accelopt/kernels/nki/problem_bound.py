@@ -18,12 +18,13 @@ from accelopt.store import read_text
 
 
 class ProblemBound(Row):
-    """The least time of a problem on one core of `target`. `unlifted` says why it is of the bytes of inputs
+    """The least time of a problem on a `target`, on all cores that a launch may use. `unlifted` says why it is of the bytes of inputs
     and outputs alone, as the traced Program has them; empty where it is of the whole Algorithm."""
 
     target: str
     least: LeastTime
     unlifted: str = ""
+    cores: int = 1
 
     @property
     def latency_ms(self) -> float:
@@ -39,8 +40,11 @@ class ProblemBound(Row):
         else:
             listed = ", ".join(f"{name} {time:.4g}" for name, time in ms.items() if time)
             parts = f"from what the kernel computes: {listed} ms"
+        where = (
+            self.target if self.cores == 1 else f"the {self.cores} cores of a {self.target} launch"
+        )
         return (
-            f"No kernel of this problem takes less than {self.latency_ms:.4g} ms on {self.target} "
+            f"No kernel of this problem takes less than {self.latency_ms:.4g} ms on {where} "
             f"({parts}): this one is at {self.least.fraction(latency_ms):.1%} of bound."
         )
 
@@ -60,7 +64,12 @@ def problem_bound(program: Program, spec: Hardware) -> ProblemBound:
         unlifted = getattr(error, "reason", "its expressions are too deep")
         own = least(program)
         found = Work(own.read_bytes, own.write_bytes, own.copied_bytes)
-    return ProblemBound(target=spec.name, least=least_time(found, spec), unlifted=unlifted)
+    # A launch of an nki kernel may have the two cores of a logical core (LNC 2), from trn2 on.
+    cores = 2 if program.dialect == "nki" and spec.generation >= 3 else 1
+    found = found._replace(cores=cores)
+    return ProblemBound(
+        target=spec.name, least=least_time(found, spec), unlifted=unlifted, cores=cores
+    )
 
 
 def case_bound(case: Case, device: SimulatedDevice) -> ProblemBound | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ class LineCost:
     source: SourceLine
     operations: str
     count: int
-    busy_ms: dict[str, float]  # by engine; for DMA, the time of its busiest engine
+    busy_ms: dict[str, float]  # by engine, the mean of two cores; for DMA, of its busiest engine
     critical_ms: float  # of the path that decides the latency
     bytes: int
     waiting_ms: float = 0.0  # of the critical part, what passes before its instructions begin
@@ -109,7 +110,7 @@ def line_costs(stream: Stream, costs: list[Transfer | None], timeline: Timeline)
         source = operation.source
         cost = costs[at]
         time = cost.engine_ns if cost else timeline.free[at] - timeline.start[at]
-        busy[source][QUEUE_NAMES[operation.queue]] += time * 1e-6
+        busy[source][QUEUE_NAMES[operation.queue]] += time * 1e-6 / stream.cores
         count[source] += 1
         moved[source] += cost.bytes if cost else 0
         names[source][operation.label] = None
@@ -142,22 +143,31 @@ def input_reads(program: Program, stream: Stream, costs: list[Transfer | None]) 
     return sorted(found, key=lambda one: one.size - one.read)
 
 
-def bounds(fields: dict[str, float], true: TrueCounts, spec: Hardware) -> list[LowerBound]:
+def bounds(
+    fields: dict[str, float], true: TrueCounts, busy: Sequence[dict[str, float]], spec: Hardware
+) -> list[LowerBound]:
     """Times of single aspects of a kernel as it is: what it keeps busy, and what it moves and multiplies
-    at the rates of the hardware."""
-    moved = true.hbm_read_bytes + true.hbm_write_bytes
+    at the rates of the hardware. `busy` is the time of each engine of each core, of which the busier one
+    counts."""
+    moved, cores = true.hbm_read_bytes + true.hbm_write_bytes, len(busy)
     flops = fields["hardware_flops"]
     slow, narrow = true.fp32_share * flops / spec.fp32_matmul_passes, (1 - true.fp32_share) * flops
-    own = Work(
-        true.hbm_read_bytes, true.hbm_write_bytes, moved - true.dma_bytes, int(slow), int(narrow)
+    peak = least_time(
+        Work(
+            true.hbm_read_bytes,
+            true.hbm_write_bytes,
+            moved - true.dma_bytes,
+            int(slow),
+            int(narrow),
+            cores=cores,
+        ),
+        spec,
     )
-    peak = least_time(own, spec)
-    engines = {
-        name: fields[f"{name}_engine_active_time"] * 1e3 for name in QUEUE_NAMES if name != "dma"
-    }
+    engines = {name: max(core[name] for core in busy) * 1e-9 * 1e3 for name in QUEUE_NAMES}
+    dma = engines.pop("dma")
     slowest = max(engines, key=engines.__getitem__)
     return [
-        LowerBound("memory", "actual", fields["dma_active_time"] * 1e3,
+        LowerBound("memory", "actual", dma,
               f"some DMA engine is busy, with rows of {moved / (true.dma_descriptors or 1):,.0f} B"),
         LowerBound("memory", "at peak bandwidth", peak.memory,
               f"{moved:,} B, HBM at {spec.hbm_limit:.0f} and DMA at {spec.dma_limit:.0f} GB/s"),

@@ -33,6 +33,7 @@ MOVES_ONLY = frozenset(
         "iota",
         "local_gather",
         "print",
+        "core_barrier",
         "quantize_mx",
         "while",
     }
@@ -54,8 +55,8 @@ class _Work(NamedTuple):
     iterations: int  # in which it does something else
 
 
-def least(program: Program) -> Work:
-    """What a Program must do at least."""
+def least(program: Program, cores: int = 1) -> Work:
+    """What a Program must do at least, on so many cores."""
     works = list(_needed(program))
     read, written, copied = _moved(works, program)
     flops = {True: 0, False: 0}
@@ -69,7 +70,7 @@ def least(program: Program) -> Work:
                 flops[slow_operands((stationary, moving))] += 2 * product * work.iterations
         elif instruction.opcode not in MOVES_ONLY and instruction.outputs:
             columns[_lanes(instruction)] += _columns(work)
-    return Work(read, written, copied, flops[True], flops[False], tuple(columns.items()))
+    return Work(read, written, copied, flops[True], flops[False], tuple(columns.items()), cores)
 
 
 def _lanes(instruction: Instruction) -> Lanes:
