@@ -17,6 +17,7 @@ from accelopt.algorithm.algorithm import Algorithm, Reduce
 from accelopt.algorithm.index import Axis
 from accelopt.algorithm.least_work import least_work
 from accelopt.hardware import TARGETS
+from accelopt.hardware.least_time import least_time
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
@@ -234,3 +235,12 @@ class TestWork:
         apart = written.lora(256, 512, 512, 16)
         merged = Algorithm("merged", apart.inputs, (low, out), apart.outputs)
         assert flops(apart) == flops(merged) == 2 * 256 * 512 * (512 + 16)
+
+    def test_two_cores_share_the_work_and_one_stack_of_hbm(self):
+        """nki.isa.core_barrier of SDK 2.32: they share HBM; each has its engines, of DMA too."""
+        spec = TARGETS["trn2"]
+        work = least_work(written.softmax(4096, 2048))._replace(narrow_flops=10**9)
+        one, two = (least_time(work._replace(cores=n), spec) for n in (1, 2))
+        assert (two.mm, two.vec) == (one.mm / 2, one.vec / 2)
+        assert two.memory == (work.read_bytes + work.write_bytes) / spec.hbm_limit * 1e-6
+        assert one.memory / 2 < two.memory < one.memory
