@@ -45,7 +45,7 @@ def test_text_explains_the_kernel(found):
     for heading in ("of bound", "engines active", "source lines", "what the compiler", "profiler"):
         assert heading in text
     assert "nl.load(x[i, 0:rows, 0:width]), shift, nl.add" in text
-    assert "  made (line " in text
+    assert "made (line " in text and "is spilled:" in text
     assert "unresolved" in text and "eight would measure between" in text
     assert "hbm_read_bytes" in text
 
