@@ -338,7 +338,7 @@ class EvaluationRequest(Row):
         default=(), description="formats below float32 that are allowed besides the inputs' own"
     )
     least_ms: float = Field(
-        default=0.0, description="roofline bound of the problem: a faster result is refused"
+        default=0.0, description="bound of the problem: a faster result is refused"
     )
     compile_seconds: float = Field(
         default=TRACE_SECONDS, description="wall time for tracing or compiling"

@@ -3,7 +3,7 @@
     python benchmarks/offline.py [CHECKOUTS...] [--problems silu matmul] [--verify] [--interval]
 
 For each case: the predicted milliseconds of its kernel and of the fastest schedule, both as share of
-the roofline bound, how many schedules were priced in closed form and timed, and the seconds taken.
+the problem's bound, how many schedules were priced in closed form and timed, and the seconds taken.
 All times are simulated, for one NeuronCore of trn1. With `--verify` the full referee judges the
 winner, and one that fails counts as no gain. With `--interval` the gain is also given at its low end:
 the least that the kernel can take, by decisions of the compiler that cannot be inferred, over the most
@@ -22,13 +22,13 @@ from typing import NamedTuple
 from accelopt.evaluation import Case
 from accelopt.hardware import TARGETS
 from accelopt.kernel_wrapper import NKIKernel
-from accelopt.kernels.measurement import gain_between
-from accelopt.kernels.nki import roofline
+from accelopt.kernels.measurement import gain_between, geometric_mean
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.kernels.nki.devices.protocol import KernelArgument, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.scheduled_kernels import ScheduledKernel, ScheduledKernels, offered
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
+from accelopt.kernels.nki.problem_bound import case_bound
 from accelopt.sim import timing
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,7 +70,7 @@ def main() -> None:
     """Prints the table, a line as soon as it is known."""
     options = _options()
     low = f"{'low':>6}" if options.interval else ""
-    heads = f"{'problem':24} {'before':>9} {'after':>9} {'gain':>6} {low}   of peak    priced timed seconds"
+    heads = f"{'problem':24} {'before':>9} {'after':>9} {'gain':>6} {low}   of bound   priced timed seconds"
     print(heads)
     rows: list[Row] = []
     for folder in options.checkouts or [ROOT]:
@@ -78,7 +78,7 @@ def main() -> None:
             if not options.problems or case.problem in options.problems:
                 rows.append(measure(case, options))
                 print(rows[-1].text(), flush=True)
-    mean = roofline.geometric_mean([row.gain for row in rows])
+    mean = geometric_mean([row.gain for row in rows])
     print(f"geometric mean {mean:.3f} over {len(rows)} kernels, simulated {TARGET}")
 
 
@@ -104,7 +104,7 @@ def measure(case: Case, options: Namespace) -> Row:
             path.write_text(winner.source, encoding="utf-8")
             remark = _fault(path, task) if options.verify else ""
             after = before.latency_ms if remark else winner.predicted_ms
-    bound = roofline.bound(case.problem, case.values, TARGET)
+    bound = case_bound(case, SimulatedDevice(TARGET))
     return Row(
         case.problem,
         before.latency_ms,

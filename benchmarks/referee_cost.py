@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.evaluation import Case, EvaluationRequest, Status
+from accelopt.kernels.measurement import geometric_mean
 from accelopt.kernels.nki import benchmark
 from accelopt.kernels.nki.devices import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
@@ -33,7 +34,6 @@ from accelopt.kernels.nki.referee.trials import (
     SWEEP,
     TrialStore,
 )
-from accelopt.kernels.nki.roofline import geometric_mean
 
 ROOT = Path(__file__).resolve().parents[1]
 TRIALS = (*PUBLIC, HIDDEN, STRESS, ONE_SIDED, SWEEP, END)

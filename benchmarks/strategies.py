@@ -23,6 +23,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
@@ -32,9 +33,10 @@ from accelopt.errors import AcceloptError
 from accelopt.evaluation import Case, Evaluation
 from accelopt.kernel_wrapper import NKIKernel
 from accelopt.kernels.language import LanguageOptions
-from accelopt.kernels.nki import roofline
 from accelopt.kernels.nki.benchmark import read_benchmark
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.language import NKI
+from accelopt.kernels.nki.problem_bound import case_bound
 from accelopt.loop import search
 from accelopt.nodes import Node, Result
 from accelopt.search.strategy import STRATEGIES, UNBOUNDED, Settings, open_strategy
@@ -68,7 +70,7 @@ class Point(NamedTuple):
     evaluations: int
     best_ms: float
     speedup: float
-    percent_of_peak: float
+    percent_of_bound: float
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -201,7 +203,7 @@ def summarise(points: Sequence[Point], failed: Sequence[str] = ()) -> str:
         f"{len(problems)} problems ({', '.join(problems)}); simulated {TARGET}; geometric mean speedup "
         "over the baselines after so many evaluations.",
         "",
-        f"| strategy | {' | '.join(heads)} | area | of offline | of peak | better than random |",
+        f"| strategy | {' | '.join(heads)} | area | of offline | of bound | better than random |",
         "|" + "---|" * (len(heads) + 5),
     ]
     logs = _logs(searched, problems)
@@ -210,7 +212,7 @@ def summarise(points: Sequence[Point], failed: Sequence[str] = ()) -> str:
         area = _over(logs, name, problems, lambda curve: mean(curve[1:]))
         whole = sum(offline.get(problem, 0.0) for problem in problems)
         share = _over(logs, name, problems, lambda curve: curve[-1]) * len(problems)
-        peak = [p.percent_of_peak for p in searched
+        peak = [p.percent_of_bound for p in searched
                 if p.strategy == name and p.problem in problems and p.evaluations == most]  # fmt: skip
         cells = [f"{math.exp(value):.3f}" for value in means]
         cells += [f"{area:.3f}", f"{share / whole:.0%}" if whole else "-", f"{mean(peak):.0%}"]
@@ -278,10 +280,15 @@ def draw(points: Sequence[Point], path: Path) -> None:
 
 
 def _point(name: str, case: Case, seed: int, count: int, before: float, best: float) -> Point:
-    values = {k: v for k, v in case.values.items() if isinstance(v, int)}
-    bound = roofline.bound(case.problem, values, TARGET)
-    peak = bound.latency_ms / best if bound else math.nan
+    bound = _bound_ms(case.model_dump_json())
+    peak = bound / best
     return Point(name, case.problem, seed, count, best, before / best, peak)
+
+
+@cache
+def _bound_ms(case: str) -> float:
+    bound = case_bound(Case.model_validate_json(case), SimulatedDevice(TARGET))
+    return bound.latency_ms if bound else math.nan
 
 
 def _cases(options: Namespace) -> Iterator[Case]:

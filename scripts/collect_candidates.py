@@ -15,7 +15,7 @@ with nothing_to_lose():
     from accelopt.stages.benchmark_candidates import COLLECTED_COLUMNS, collected_rows
     from accelopt.stages.candidate_profiles import Profiled, profile_candidates
     from accelopt.stages.record_files import candidate, read_candidate_table, write_table
-    from accelopt.stages.roofline_standings import peak_words
+    from accelopt.stages.roofline_standings import bound_words
 
 
 def collect(args: Namespace) -> None:
@@ -50,7 +50,7 @@ async def profile(args: Namespace) -> None:
         profile = done.evaluation.profile
         verdict = done.evaluation.message
         if profile:
-            verdict = f"{profile.latency:.4f} ms  {peak_words(done.candidate)}"
+            verdict = f"{profile.latency:.4f} ms  {bound_words(done.candidate)}"
         script_options.say(f"{done.candidate.case.service_name}: {verdict}")
 
     folder = args.output_profile_path.parent / ".accelopt" / "collect"

@@ -12,7 +12,7 @@ kernel rounds to a narrower format is, as a function named after it (`bfloat16(x
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -185,6 +185,29 @@ def indices_of(expression: Expression) -> tuple[Index, ...]:
     if isinstance(expression, Position):
         return (expression.index,)
     return expression.conditions if isinstance(expression, Where) else ()
+
+
+def substituted(
+    expression: Expression, axes: Mapping[Axis, Index], done: dict[Expression, Expression]
+) -> Expression:
+    """The expression with indices in the place of axes. `done` keeps what was changed before."""
+    found = done.get(expression)
+    if found is None:
+        if isinstance(expression, Read):
+            found = Read(expression.array, tuple(i.substitute(axes) for i in expression.indices))
+        elif isinstance(expression, Position):
+            found = Position(expression.index.substitute(axes))
+        elif isinstance(expression, Apply):
+            parts = tuple(substituted(part, axes, done) for part in expression.arguments)
+            found = Apply(expression.function, parts)
+        elif isinstance(expression, Where):
+            conditions = tuple(index.substitute(axes) for index in expression.conditions)
+            branches = (substituted(part, axes, done) for part in parts_of(expression))
+            found = Where(conditions, *branches)
+        else:
+            found = expression
+        done[expression] = found
+    return found
 
 
 def axes_of(expression: Expression) -> frozenset[Axis]:

@@ -7,20 +7,18 @@ from itertools import chain, count
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
-    Apply,
     Array,
     Definition,
     Expression,
     Map,
-    Position,
     Read,
     Reduce,
     Scan,
-    Where,
     expressions_of,
+    substituted,
     walk,
 )
-from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.index import Axis, index_of
 
 NamedAxis = tuple[str, int | Axis]
 """A dimension of an array, by number, or an axis of the definition of an array."""
@@ -116,25 +114,8 @@ class AxisNames:
         values = {axis: index_of(name) for axis, name in names.items()}
         done: dict[Expression, Expression] = {}
 
-        def moved(index: Index) -> Index:
-            return index.substitute(values)
-
         def change(expression: Expression) -> Expression:
-            if expression not in done:
-                done[expression] = changed(expression)
-            return done[expression]
-
-        def changed(expression: Expression) -> Expression:
-            if isinstance(expression, Read):
-                return Read(expression.array, tuple(map(moved, expression.indices)))
-            if isinstance(expression, Position):
-                return Position(moved(expression.index))
-            if isinstance(expression, Apply):
-                return Apply(expression.function, tuple(map(change, expression.arguments)))
-            if isinstance(expression, Where):
-                branches = change(expression.on_true), change(expression.on_false)
-                return Where(tuple(map(moved, expression.conditions)), *branches)
-            return expression
+            return substituted(expression, values, done)
 
         axes = tuple(names[axis] for axis in definition.axes)
         if isinstance(definition, Map):

@@ -1,4 +1,4 @@
-"""`accelopt peak`: percent of the roofline bound, per problem."""
+"""`accelopt peak`: percent of the bound, per problem."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rich import box
 from rich.table import Table
 
 from accelopt.errors import AcceloptError, ConfigError
-from accelopt.kernels.nki.roofline import Standing, geometric_mean
+from accelopt.kernels.measurement import geometric_mean
 from accelopt.report.console import output
-from accelopt.stages.roofline_standings import standings, write_standings
+from accelopt.stages.roofline_standings import Standing, standings, write_standings
 
 
 def peak(
@@ -28,11 +28,11 @@ def peak(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="also write the headroom table here")] = None,
 ) -> None:
-    """Show how much of a NeuronCore's peak each problem reaches, before and now."""
+    """Show how near each problem's kernel is to what no kernel of it can beat, before and now."""
     rows = standings(profiles, best)
     if not rows:
         raise ConfigError(
-            f"{profiles or 'the table'} holds no profile of a problem with a known bound"
+            f"{profiles or 'the table'} holds no profile of a kernel whose file, and its reference's, are there"
         )
     output().print(peak_table(rows))
     if out is not None:
@@ -44,7 +44,7 @@ def peak(
 
 def peak_table(rows: list[Standing]) -> Table:
     """The standings with their geometric means."""
-    table = Table(title="Percent of peak", box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(title="Percent of bound", box=box.SIMPLE_HEAD, title_justify="left")
     table.add_column("problem", overflow="fold")
     table.add_column("bound", no_wrap=True)
     for name in ("bound ms", "baseline ms", "at baseline", "now", "speedup"):

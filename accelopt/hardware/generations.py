@@ -69,8 +69,7 @@ TRN1 = Hardware(
     most_measured=1.50,
     gain_spread=1.73,
     peak_memory_bytes=410 * 2.0**30,
-    peak_vector_flops=2 * 128 * 1.12e9,
-    peak_fp32_flops=23.75e12,
+    peak_dma_bytes=16 * 27.2e9,
     vector_gpsimd_exclusive=True,
     vector_scalar_psum_exclusive=True,
     copies_alternate=False,
@@ -138,8 +137,6 @@ TRN2 = replace(
     launch_ns=9500.0,
     rsqrt_error=1.46e-5,
     peak_memory_bytes=435e9,
-    peak_vector_flops=4 * 128 * 0.96e9,
-    peak_fp32_flops=2 * 128 * 128 * 2.4e9 / 4,
     vector_gpsimd_exclusive=False,
     vector_scalar_psum_exclusive=False,
     copies_alternate=True,
@@ -226,10 +223,6 @@ TRN2 = replace(
             "bmm_v2 alone is off by 1.83e-7, matmul_v3 by no more than its split",
         ),
         "peak_memory_bytes": _documented("B/s", "as dma_bytes_per_ns"),
-        "peak_vector_flops": _documented(
-            "1/s", f"{_ARCH}: 256 elements a cycle, two of each lane, and as many on two engines"
-        ),
-        "peak_fp32_flops": _documented("1/s", f"{_ARCH}: 20 TFLOP/s"),
         "copies_alternate": _measured(
             "1", "bmm's two engines copy about half of PSUM's tiles each"
         ),
@@ -246,7 +239,7 @@ TRN3 = replace(
     sbuf_partition_bytes=256 * 1024,
     dma_bytes_per_ns=38.0,
     peak_memory_bytes=16 * 38e9,
-    peak_vector_flops=4 * 128 * 1.2e9,
+    peak_dma_bytes=16 * 38.4e9,
     sources={
         **{
             name: replace(source, status="assumed", note=f"as on trn2: {source.note}")

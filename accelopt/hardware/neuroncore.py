@@ -266,14 +266,15 @@ class Hardware(Sourced):
         "eight of ten gains from one version of such a kernel to another measure between the predicted "
         "one over this and times this (benchmarks/timing_intervals.py)",
     )
-    # Peaks that percentages of a problem's bound refer to.
+    # Rates that nothing exceeds, which a problem's bound is made of.
     peak_memory_bytes: float = constant(
         "B/s", "documented", "arXiv 2511.15915 (NKIBench): 410 GiB/s, above what DMA reaches"
     )
-    peak_vector_flops: float = constant(
-        "1/s", "documented", "arXiv 2511.15915: two engines of 128 lanes at 1.12 GHz"
+    peak_dma_bytes: float = constant(
+        "B/s",
+        "documented",
+        "nki-dma-overview: 16 engines of 27.2 GB/s in theory on NeuronCore-v2 and v3, 38.4 on v4",
     )
-    peak_fp32_flops: float = constant("1/s", "documented", "arXiv 2511.15915: 23.75 TFLOP/s")
     # What the generation lifts.
     vector_gpsimd_exclusive: bool = constant(
         "1", "documented", f"{_ARCH}: they cannot access SBUF in parallel"
@@ -310,10 +311,20 @@ class Hardware(Sourced):
         """All DMA engines together."""
         return self.dma_engines * self.dma_bytes_per_ns
 
-    def peak_bytes_per_ns(self, cores: int) -> float:
-        """All DMA engines of so many cores at one stack of HBM."""
-        together = cores * self.dma_peak_bytes_per_ns
-        return together if cores == 1 else min(together, self.hbm_bytes_per_ns)
+    @property
+    def matmul_limit(self) -> float:
+        """FLOPs a ns of products in the fastest format, which operands of 16 bits have."""
+        return self.peak_bf16_flops_per_ns / self.matmul_cycles_per_row
+
+    @property
+    def hbm_limit(self) -> float:
+        """B/ns that HBM never exceeds: its peak, or the rate in use where a machine has a higher one."""
+        return max(self.peak_memory_bytes * 1e-9, self.hbm_bytes_per_ns)
+
+    @property
+    def dma_limit(self) -> float:
+        """B/ns that all DMA engines together never exceed, as `hbm_limit`."""
+        return max(self.peak_dma_bytes * 1e-9, self.dma_peak_bytes_per_ns)
 
     @property
     def fastest_vector_mode(self) -> int:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Explanation(NamedTuple):
     """What the profiler knows beyond the counters, in sentences, for planner and report.
 
-    `percent_of_peak` is a fraction of the roofline bound; None where the bound is not known. `unscheduled`
+    `percent_of_peak` is the fraction that the problem's bound is of the time; None where it is not known. `unscheduled`
     says why no kernel by schedule was found for it; empty where one was, or none was looked for.
     """
 

@@ -168,3 +168,10 @@ def gain_between(
         for question in {*our_choices, *their_choices}
     ]
     return min(gains) / spread, max(gains) * spread
+
+
+def geometric_mean(values: list[float]) -> float:
+    """The geometric mean of positive numbers; NaN of none."""
+    if not values:
+        return math.nan
+    return math.exp(sum(map(math.log, values)) / len(values))

@@ -8,6 +8,8 @@
 | `trn2_instructions.csv` | kinds of instructions, spacings, packets, windows of eight profiles of attention | allenkchau/trainium-kernel-fusion |
 | `trn2_kernels.csv` | versions of eight problems, shares of the engines; its p50, which is half of what a profile says | Jerry2423/kda-for-trainium |
 | `trn2_public.csv` | settings and kernels of six projects, each with its own clock (`measured_how`); empty where the compiler refused, with the `error` | the repository in each row |
+
+The columns `least_...` of the first are ours: the work of each problem, as `algorithm.least_work` counts it.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from accelopt.algorithm.notation import array_text, axes_text, definition_text
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.loop_axes import Walk, blocks_kept, loops_around_uses, walks
+from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.program import Buffer, Instruction, Loop, Program, ProgramNode, Tensor, core_of
@@ -227,11 +228,14 @@ def _reads(found: KernelProfile) -> str:
 
 
 def _limits(found: KernelProfile) -> str:
-    rows = [f"What it takes: {found.latency_ms:.4g} ms, {found.simulated_on}. At least"]
-    for bound in sorted(found.bounds, key=lambda bound: -bound.ms)[:6]:
-        text = (
-            f"{bound.ms:9.4g} ms  {bound.ms / found.latency_ms:4.0%}  {bound.name}: {bound.meaning}"
-        )
+    bound = problem_bound(found.run.program, found.run.spec)
+    rows = [
+        f"What it takes: {found.latency_ms:.4g} ms, {found.simulated_on}.",
+        _wrapped(bound.sentence(found.latency_ms), "", "  "),
+        "Of the time, by single aspects:",
+    ]
+    for one in sorted(found.bounds, key=lambda one: -one.ms)[:6]:
+        text = f"{one.ms:9.4g} ms  {one.ms / found.latency_ms:4.0%}  {one.name}: {one.meaning}"
         rows.append(_wrapped(text, "  ", " " * 22))
     rows += [
         _wrapped(

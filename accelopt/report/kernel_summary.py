@@ -15,19 +15,17 @@ TELLING = 0.005  # scenarios that change the latency by less are not worth a lin
 def portrait(found: KernelProfile, interval: LatencyRange | None = None) -> Portrait:
     """The portrait of one simulated kernel; with the range that other choices leave, where known."""
     true, spec, cores = found.true_counts, found.run.spec, found.run.stream.cores
-    moved = true.hbm_read_bytes + true.hbm_write_bytes
-    useful = found.summary["hardware_flops"] - found.summary["transpose_flops"]
-    slow = true.fp32_share * (spec.fp32_matmul_cycles_per_row - 1) + 1
+    moved = true.dma_bytes
     seconds = found.latency_ms * 1e-3
     known = interval if spec.was_measured else None
     return Portrait(
         latency=found.latency_ms,
         low=known.low_ms if known else None,
         high=known.high_ms if known else None,
-        intensity=useful / moved if moved else 0.0,
-        flops=useful / seconds,
-        peak_flops=spec.peak_bf16_flops_per_ns * cores * 1e9 / slow,
-        bandwidth=spec.peak_bytes_per_ns(cores) * 1e9,
+        intensity=true.flops / moved if moved else 0.0,
+        flops=true.flops / seconds,
+        peak_flops=spec.matmul_limit * cores * 1e9,
+        bandwidth=min(spec.dma_limit * cores, spec.hbm_limit) * 1e9,
         moved=moved,
         lines=tuple(
             LineShare(

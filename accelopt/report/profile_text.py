@@ -5,6 +5,7 @@ from __future__ import annotations
 from accelopt.evaluation import Diagnosis
 from accelopt.kernels.nki.briefing import briefing
 from accelopt.kernels.nki.diagnosis import diagnose
+from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.timing import UNRESOLVED, KernelProfile, LatencyRange, LineCost
 from accelopt.sim.timing.stream.operation import Decision
@@ -15,20 +16,19 @@ SILENT_BELOW = 0.005
 
 
 def profile_text(found: KernelProfile, interval: LatencyRange | None = None) -> str:
-    """Headline, what limits it, what-ifs, bounds, engines, costly lines, the price of instructions,
-    spills, what the compiler did, and every counter; what a planner reads is in it."""
-    told = briefing(found)
+    """Headline, what limits it and how near it is to the bound of its problem, what-ifs, single aspects,
+    engines, costly lines, the price of instructions, memory, what the compiler did, and every counter;
+    what a planner reads is in it."""
+    told = briefing(found, problem_bound(found.run.program, found.run.spec))
     parts = [
         _headline(found, interval),
         bottlenecks_text(diagnose(found)),
         told["limits"],
-        _bounds(found),
+        _aspects(found),
         _engines(found),
         _lines(found),
         f"what its instructions cost\n{told['prices']}" if told["prices"] else "",
         told["memory"],
-        _reads(found),
-        _spills(found),
         _decisions(found.decisions),
         _summary(found),
     ]
@@ -77,8 +77,8 @@ def bottlenecks_text(diagnosis: Diagnosis) -> str:
     return "\n".join(rows)
 
 
-def _bounds(found: KernelProfile) -> str:
-    rows = ["bound                                 ms   share  meaning"]
+def _aspects(found: KernelProfile) -> str:
+    rows = ["single aspects of this kernel         ms   share  meaning"]
     for bound in found.bounds:
         rows.append(
             f"  {bound.aspect:9s} {bound.name:22s} {bound.ms:8.4g} {bound.ms / found.latency_ms:6.1%}"
@@ -120,30 +120,6 @@ def _line(line: LineCost, latency_ms: float, sources: Sources) -> str:
         f"{size:>15s}  {sources.named(line.operations, line.source)}\n"
         f"         {sources.text(line.source)}"
     )
-
-
-def _reads(found: KernelProfile) -> str:
-    again = [one for one in found.reads if one.times > 1]
-    if not again:
-        return ""
-    rows = ["inputs that are read more than once              size           read   times"]
-    rows += [
-        f"  {one.tensor:36s} {one.size:14,d} {one.read:14,d} {one.times:7.3g}" for one in again
-    ]
-    return "\n".join(rows)
-
-
-def _spills(found: KernelProfile) -> str:
-    if not found.spills:
-        return "SBUF holds everything that is wanted again: no spills."
-    sources = Sources()
-    rows = ["tensors that SBUF could not hold            saved       reloaded   loaded again"]
-    for moved in found.spills:
-        label = f"{sources.name(moved.tensor, moved.source)} (line {moved.source.line})"
-        rows.append(
-            f"  {label:36s} {moved.saved:14,d} {moved.reloaded:14,d} {moved.loaded_again:14,d}"
-        )
-    return "\n".join(rows)
 
 
 def _decisions(decisions: tuple[Decision, ...]) -> str:

@@ -22,7 +22,7 @@ def names_of(cases: Sequence[Case]) -> dict[str, str]:
 
 
 class ProblemResult(NamedTuple):
-    """One problem's result. Latencies in milliseconds, fractions of peak between 0 and 1."""
+    """One problem's result. Latencies in milliseconds, fractions of the bound between 0 and 1."""
 
     problem: str
     baseline_ms: float | None

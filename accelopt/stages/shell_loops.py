@@ -84,7 +84,8 @@ def _problem(loop: Path) -> ProblemStory:
     )
     limit = bound_of(start)
     before, after = (
-        limit.fraction(step.latency) if limit and step.latency else None for step in (first, best)
+        limit.least.fraction(step.latency) if limit and step.latency else None
+        for step in (first, best)
     )
     return ProblemStory(
         name=start.case.case_name, baseline=baseline, best=best.latency,

@@ -5,7 +5,6 @@ import pytest
 from nkibench_problems import (
     SHAPES,
     SMALL,
-    SUMMARY,
     assert_agrees,
     files,
     load,
@@ -14,7 +13,8 @@ from nkibench_problems import (
     tolerance,
 )
 
-from accelopt.kernels.nki import roofline
+from accelopt.hardware import TRN1
+from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.sim import timing
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.trace import AbstractTensor
@@ -56,13 +56,14 @@ def test_full_size(problem: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_latency_at_full_size_leaves_room_but_not_much(problem: str) -> None:
-    """A newcomer's kernel is slower than the roofline, and not by an order of magnitude."""
+    """A newcomer's kernel is slower than the bound. Where fp32 products limit it, it is a quarter as fast
+    as their problem's in 16 bits; mamba's recurrence takes one instruction of many."""
     arguments = [
         AbstractTensor(size, np.dtype(np.float32)) if isinstance(size, tuple) else size
         for size in SHAPES[problem].kernel_inputs
     ]
     program = trace_kernel(load(files(problem)[1]).kernel, arguments)
-    (case,) = SUMMARY[problem]["cases"].values()
-    limit = roofline.bound(problem, case["values"])
-    assert limit is not None
-    assert 0.1 < limit.fraction(timing.profile(program).latency_ms) < 0.95
+    limit = problem_bound(program, TRN1)
+    assert not limit.unlifted
+    share = limit.least.fraction(timing.profile(program).latency_ms)
+    assert (0.02 if problem == "mamba" else 0.06) < share < 0.6

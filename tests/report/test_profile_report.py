@@ -42,10 +42,10 @@ def found():
 def test_text_explains_the_kernel(found):
     text = profile_text(found, interval(found))
     assert f"{found.latency_ms:.4g} ms, simulated trn1, SDK 2.21 front end (calibrated" in text
-    for heading in ("bound ", "engines active", "source lines", "what the compiler", "profiler"):
+    for heading in ("of bound", "engines active", "source lines", "what the compiler", "profiler"):
         assert heading in text
     assert "nl.load(x[i, 0:rows, 0:width]), shift, nl.add" in text
-    assert "  made (line " in text
+    assert "made (line " in text and "is spilled:" in text
     assert "unresolved" in text and "eight would measure between" in text
     assert "hbm_read_bytes" in text
 
@@ -62,7 +62,7 @@ def test_bounds_lie_below_the_latency(found):
     }  # fmt: skip
     assert all(0 <= bound.ms <= found.latency_ms * 1.0001 for bound in found.bounds)
     by_name = {bound.name: bound.ms for bound in found.bounds}
-    assert by_name["without reloads"] < by_name["at peak bandwidth"] <= by_name["actual"]
+    assert by_name["at peak bandwidth"] <= by_name["actual"]
 
 
 def test_spills_and_repeats_are_named(found):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from accelopt.hardware import Hardware
+from accelopt.kernels.nki.problem_bound import ProblemBound
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.errors import NOWHERE
 from accelopt.sim.timing import KernelProfile
@@ -45,12 +46,13 @@ WIDEST = 512  # columns that one matrix product takes
 PIECES = (256, 512, 1024, 2048, 4096)
 
 
-def briefing(found: KernelProfile) -> dict[str, str]:
-    """The parts by name: `limits`, `lines`, `memory`, `compiler`, `prices`."""
+def briefing(found: KernelProfile, bound: ProblemBound | None) -> dict[str, str]:
+    """The parts by name: `limits`, `lines`, `memory`, `compiler`, `prices`. `bound` is what the kernel's
+    problem takes at least, where that is known."""
     sources = Sources()
     asked = what_ifs(found)
     return {
-        "limits": _limits(found, asked),
+        "limits": _limits(found, asked, bound),
         "lines": _lines(found),
         "memory": _memory(memory_use(found.run.program), found, sources),
         "compiler": _decisions(_decided(found, asked), sources),
@@ -82,7 +84,7 @@ def in_turns(found: KernelProfile, asked: Sequence[WhatIf]) -> list[WhatIf]:
     return both[:2] if len(both) > 1 else []
 
 
-def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
+def _limits(found: KernelProfile, asked: Sequence[WhatIf], bound: ProblemBound | None) -> str:
     now = found.latency_ms
     best, turns = limit_of(found, asked), in_turns(found, asked)
     if turns:
@@ -106,7 +108,7 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
         f"At work: {_at_work(found)}. "
         f"Launch: {found.run.spec.launch_ns * 1e-6:.3g} ms, which no kernel avoids.",
         *_apart(found),
-        *_floors(found),
+        *_floors(found, bound),
         "If one thing were different, and everything else as it is, the kernel would take:",
     ]
     telling = [one for one in asked if 1 - one.latency_ms / now >= TELLING]
@@ -145,27 +147,19 @@ def _apart(found: KernelProfile) -> Iterator[str]:
         )
 
 
-def _floors(found: KernelProfile) -> list[str]:
-    """What the problem needs at the rates of this machine, whatever the kernel."""
-    spec, least = found.run.spec, found.least
-    bytes_moved = least.read_bytes + least.write_bytes
+def _floors(found: KernelProfile, bound: ProblemBound | None) -> list[str]:
+    """What the problem needs, whatever the kernel, and what this one moves and multiplies."""
+    peak = {one.name: one.ms for one in found.bounds}
     moved = found.true_counts.hbm_read_bytes + found.true_counts.hbm_write_bytes
-    peak = spec.peak_bytes_per_ns(found.run.stream.cores)
-    memory = bytes_moved / peak * 1e-6
-    compute = {bound.name: bound.ms for bound in found.bounds if bound.aspect == "compute"}
-    floor = max(memory, compute["without transposes"]) + spec.launch_ns * 1e-6
-    rows = [
-        f"Inputs, outputs and matrix products alone, at full rates, and the launch take {floor:.4g} ms: "
-        f"this kernel is at {floor / found.latency_ms:.0%} of that speed.",
-        f"Moved: {moved / MEBIBYTE:.4g} MiB, {moved / peak * 1e-6:.4g} ms at "
-        f"the full DMA rate; inputs and outputs once are {bytes_moved / MEBIBYTE:.4g} MiB, "
-        f"{memory:.4g} ms.",
-    ]
-    if found.summary["hardware_flops"] and compute["at peak FLOPs"] >= SILENT_BELOW * floor:
+    rows = [bound.sentence(found.latency_ms)] if bound else []
+    rows.append(
+        f"Moved: {moved / MEBIBYTE:.4g} MiB, {peak['at peak bandwidth']:.4g} ms at the peak rates of DMA "
+        "and HBM."
+    )
+    if peak["at peak FLOPs"] >= SILENT_BELOW * found.latency_ms:
         rows.append(
-            f"Matrix products at the peak rate of their format: "
-            f"{compute['without transposes']:.4g} ms, with transposes "
-            f"{compute['at peak FLOPs']:.4g} ms."
+            f"Its matrix products and transposes at the peak rate of their formats: "
+            f"{peak['at peak FLOPs']:.4g} ms."
         )
     return rows
 

@@ -37,7 +37,8 @@ MEBIBYTE = 1 << 20
 
 
 def diagnose(found: KernelProfile, *, ranked: bool = True) -> Diagnosis:
-    """What the simulated core knows of a kernel. Bottlenecks that are not `ranked` by gain are by share."""
+    """What the simulated core knows of a kernel, but for what its problem takes at least. Bottlenecks that
+    are not `ranked` by gain are by share."""
     bounds = {bound.name: bound.ms / found.latency_ms for bound in found.bounds}
     without: dict[str, float] = {}
     if ranked:
@@ -58,7 +59,6 @@ def diagnose(found: KernelProfile, *, ranked: bool = True) -> Diagnosis:
         lines=lines,
         compute_sol=bounds["at peak FLOPs"],
         memory_sol=bounds["at peak bandwidth"],
-        fraction_of_peak=found.least_ms / found.latency_ms,
         spilled_bytes=sum(map(moved_again, found.spills)),
     )
 
@@ -165,8 +165,7 @@ def _memory(found: KernelProfile, sources: Sources) -> str:
     bounds = {bound.name: bound for bound in found.bounds}
     parts = [
         f"busy for {bounds['actual'].ms:.4g} ms ({bounds['actual'].meaning.partition(', ')[2]}), "
-        f"{bounds['at peak bandwidth'].ms:.4g} ms at the peak bandwidth, "
-        f"{bounds['without reloads'].ms:.4g} ms if inputs and outputs moved once"
+        f"{bounds['at peak bandwidth'].ms:.4g} ms at the peak bandwidth"
     ]
     again = [one for one in found.reads if one.times > 1.001]
     parts += [f"{one.tensor} is read {one.times:.3g} times" for one in again[:MOST_OF_ONE]]

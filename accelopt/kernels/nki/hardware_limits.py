@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 
 from accelopt.evaluation import Check, Status
+from accelopt.hardware import TARGETS
+from accelopt.hardware.least_time import Work, least_time
 from accelopt.kernels.nki.devices import Inexactness, KernelFailure
 from accelopt.kernels.nki.referee.comparison import GATE
-from accelopt.kernels.nki.roofline import memory_bound_ms
 
 
 def check_accuracy(inexact: Iterable[Inexactness], checks: Sequence[Check], target: str) -> None:
@@ -27,10 +28,10 @@ def check_accuracy(inexact: Iterable[Inexactness], checks: Sequence[Check], targ
 
 
 def check_latency(latency_ms: float, written: int, least_ms: float, target: str) -> None:
-    """Nothing beats the roofline (`least_ms`); without one, the bytes of outputs that are `written`
+    """Nothing beats the problem's bound (`least_ms`); without one, the bytes of outputs that are `written`
     must at least pass the memory. What the kernel's own program must move and compute, the simulated
     core checks by itself. Raises KernelFailure."""
-    least = max(least_ms, memory_bound_ms(written, target))
+    least = max(least_ms, least_time(Work(0, written), TARGETS[target]).latency_ms)
     if latency_ms < least:
         raise KernelFailure(
             Status.BENCHMARK_ERROR,

@@ -14,21 +14,25 @@ from typing import Any
 from pydantic import Field
 
 from accelopt.evaluation import Evaluation, Profile, Row, Status
+from accelopt.hardware import Hardware
 from accelopt.kernels.nki.briefing import briefing
 from accelopt.kernels.nki.devices import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.kernel_folder import files_of
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.diagnosis import diagnose, moved_again
 from accelopt.kernels.nki.moves.reading.source import PlainValue
+from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound, problem_bound
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sandbox import fork
 from accelopt.sandbox.workers import Call
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError, SourceLine
+from accelopt.sim.program import Program
 from accelopt.sim.timing.what_if import with_lines
 from accelopt.time_limits import BRIEFING_SECONDS, INSPECTION_SECONDS
 
 INSPECTION = "accelopt.kernels.nki.inspection:inspect_job"
+BOUND = "accelopt.kernels.nki.inspection:bound_job"
 BRIEFING = "accelopt.kernels.nki.inspection:brief_job"
 WHAT_IF = "accelopt.kernels.nki.inspection:what_if_job"
 WARM = (
@@ -38,7 +42,6 @@ WARM = (
 )
 """What a process has imported when it is ready to inspect kernels, or to rewrite them."""
 INSPECTION_BYTES = 6 << 30
-LEAST = "least_ms"  # beside the profiler's fields: what no way of running the kernel can beat
 MOST_LINES = 5
 MEBIBYTE = 1 << 20
 QUESTION = re.compile(r"lines?\s+([\d\s,and]+?)\s*(?:x|\*|times)\s*(\d*\.?\d+)", re.IGNORECASE)
@@ -66,7 +69,8 @@ def inspection_call(
 
 
 def brief_call(inspection: Call) -> Call:
-    """What a worker does to tell all that the simulated core knows of a kernel that it would inspect."""
+    """What a worker does to tell all that the simulated core knows of a kernel that it would inspect. What
+    its problem takes at least may stand in the payload as `bound`."""
     return inspection._replace(function=BRIEFING, seconds=BRIEFING_SECONDS)
 
 
@@ -79,7 +83,10 @@ class Briefing(Row):
 def brief_job(payload: Mapping[str, Any]) -> Briefing:
     """The parts of `briefing` for the kernel that `payload` names."""
     try:
-        return Briefing(parts=briefing(_profiled(payload)))
+        found = _profiled(payload)
+        told = payload.get("bound")
+        bound = ProblemBound.model_validate(told) if told else None
+        return Briefing(parts=briefing(found, bound))
     except (KernelFailure, KernelError):
         return Briefing()
 
@@ -121,7 +128,7 @@ def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
         min_ms=latency,
         max_ms=latency,
         rel_diffs=0.0,
-        metrics={**found.summary, LEAST: found.least_ms},
+        metrics=dict(found.summary),
         target=found.target,
         simulated=True,
         compiler=found.compiler,
@@ -134,24 +141,36 @@ def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
     )
 
 
+def bound_job(payload: Mapping[str, Any]) -> FoundBound:
+    """What the problem takes at least of the kernel that `payload` names."""
+    try:
+        program, core = _traced(payload)
+    except (KernelFailure, KernelError):
+        return FoundBound()
+    return FoundBound(bound=problem_bound(program, core))
+
+
 def _profiled(payload: Mapping[str, Any]) -> timing.KernelProfile:
     """Raises KernelFailure and KernelError."""
+    program, core = _traced(payload)
+    compiler = timing.Compiler.for_program(program, core, payload.get("compiler", ""))
+    return timing.profile(program, core, compiler)
+
+
+def _traced(payload: Mapping[str, Any]) -> tuple[Program, Hardware]:
     arguments: list[KernelArgument] = [
         TensorArgument(tuple(value[0]), value[1]) if isinstance(value, list) else value
         for value in payload["arguments"]
     ]
     # Nothing is here but the kernel's path.
     device = SimulatedDevice(payload["target"], fork, payload.get("constants"))
-    executable = device.compile(payload["kernel"], arguments)
-    program = executable.program
-    compiler = timing.Compiler.for_program(program, device.core, payload.get("compiler", ""))
-    return timing.profile(program, device.core, compiler)
+    return device.compile(payload["kernel"], arguments).program, device.core
 
 
 def sentences(found: timing.KernelProfile) -> list[str]:
     """Bounds by aspect, the source lines that decide the latency, spills by tensor."""
     sources = Sources()
-    lines = [f"Bound by {b.aspect}, {b.name}: {b.ms:.4g} ms ({b.meaning})." for b in found.bounds]
+    lines = [f"{b.aspect}, {b.name}: {b.ms:.4g} ms ({b.meaning})." for b in found.bounds]
     for cost in found.lines[:MOST_LINES]:
         engines = ", ".join(f"{engine} {ms:.3g} ms" for engine, ms in cost.busy_ms.items())
         lines.append(

@@ -12,9 +12,10 @@ from accelopt.caches import VerdictCache, package_key
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.devices.kernel_folder import KernelFolder, kernel_folder
-from accelopt.kernels.nki.inspection import WHAT_IF, Briefing, brief_call, inspection_call
+from accelopt.kernels.nki.inspection import BOUND, WHAT_IF, Briefing, brief_call, inspection_call
 from accelopt.kernels.nki.moves.reading.shapes import by_parameter, kernel_arguments
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue
+from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound
 from accelopt.kernels.nki.requests import made_arguments
 from accelopt.kernels.nki.text_without_paths import without_places
 from accelopt.nodes import Node
@@ -47,6 +48,7 @@ class Inspector:
         self._making = threading.Lock()
         self._running: dict[str, asyncio.Task[Evaluation]] = {}
         self._folders: dict[str, KernelFolder] = {}
+        self._bounds: dict[str, asyncio.Future[ProblemBound | None]] = {}
 
     async def inspect(self, case: Case, source: str, *, ranked: bool = False) -> Evaluation:
         """What the simulated core says of a kernel; MISSING where its arguments are not known."""
@@ -86,6 +88,37 @@ class Inspector:
             return inspected
         finally:
             del self._running[key]
+
+    async def bound(self, case: Case) -> ProblemBound | None:
+        """What the problem of a case takes at least, by the kernel that it begins with; None where that
+        cannot be traced. What several ask for at a time is worked out once."""
+        name = f"{case.kernel}\n{case.task}"
+        if name not in self._bounds:
+            self._bounds[name] = asyncio.create_task(self._bound(case))
+        try:
+            return await asyncio.shield(self._bounds[name])
+        except BaseException:
+            self._bounds.pop(name, None)  # who asks again has another try
+            raise
+
+    async def _bound(self, case: Case) -> ProblemBound | None:
+        if not Path(case.kernel).is_file():
+            return None
+        source = read_text(case.kernel)
+        known = await in_thread(self.arguments, case, source)
+        if not known:
+            return None
+        arguments = _plain(known)
+        key = self.key(case, source, repr(arguments), repr(self._core))
+        kept = self.shelf.find("bound", key)
+        if isinstance(kept, dict):
+            return FoundBound.model_validate(kept).bound
+        call = inspection_call(str(self.write(case, source).resolve()), arguments, *self._core)
+        found = await self.pool.ask(call._replace(function=BOUND), FoundBound)
+        if not isinstance(found, FoundBound):
+            return None
+        self.shelf.put("bound", key, found.model_dump(mode="json"))
+        return found.bound
 
     def arguments(self, case: Case, source: str) -> dict[str, ParameterFacts]:
         """What a kernel is given for each parameter, without data: as the reference's text tells,
@@ -127,11 +160,14 @@ class Inspector:
         """The parts of `briefing`; none where the arguments are not known."""
         known = await in_thread(self.arguments, node.case, node.source)
         arguments = _plain(known)
-        key = self.key(node.case, node.source, repr(arguments), self.options.target)
+        key = self.key(node.case, node.source, repr(arguments), repr(self._core))
         parts = self.shelf.find("brief", key)
         if not isinstance(parts, dict):
             path = self.write(node.case, node.source)
             call = brief_call(inspection_call(str(path.resolve()), arguments, *self._core))
+            bound = await self.bound(node.case)
+            told = bound.model_dump(mode="json") if bound else None
+            call = call._replace(payload={**call.payload, "bound": told})
             found = await self.pool.ask(call, Briefing) if known else Briefing()
             parts = found.parts if isinstance(found, Briefing) else {}
             if parts:

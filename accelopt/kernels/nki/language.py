@@ -24,16 +24,16 @@ from accelopt.hardware import TARGETS, calibrated
 from accelopt.kernel_source import NKI_IMPORTS, STANDALONE_IMPORTS, complete_imports
 from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
 from accelopt.kernels.nki import api_notes as names
-from accelopt.kernels.nki import benchmark, roofline
+from accelopt.kernels.nki import benchmark
 from accelopt.kernels.nki.briefing import describe_machine
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
 from accelopt.kernels.nki.diagnosis import measured
 from accelopt.kernels.nki.faults import Faults, faults_call
-from accelopt.kernels.nki.inspection import LEAST
 from accelopt.kernels.nki.inspector import REPEATABLE, Inspector
 from accelopt.kernels.nki.knob_actions import Tuning
 from accelopt.kernels.nki.moves.move import Facts
+from accelopt.kernels.nki.problem_bound import ProblemBound
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
 from accelopt.kernels.nki.requests import confirm, submit, submit_in_halves
 from accelopt.kernels.nki.rewriting import Rewrites, rewrites_call
@@ -44,12 +44,6 @@ from accelopt.nodes import Action, Node
 from accelopt.sandbox.workers import Fault, Pool
 from accelopt.sim.dialects.dialect import dialect_of_source, imported_dialect, wrong_dialect
 from accelopt.store import content_key, read_text
-
-BOUNDS = {
-    "memory": "HBM bandwidth",
-    "vec": "the vector and scalar engines",
-    "mm": "the tensor engine",
-}
 
 
 class NKI(Language):
@@ -83,33 +77,22 @@ class NKI(Language):
         full = self.options.scrutiny is Scrutiny.FULL and self.pool.count > 1
         shared = full and not trainium.available()  # there a half would compile the whole again
         judge = submit_in_halves if shared else submit
-        evaluation = without_places(await judge(self.pool, self._request(case, path)), path)
+        evaluation = without_places(await judge(self.pool, await self._request(case, path)), path)
         if evaluation.status in REPEATABLE and not trainium.available():
             self.shelf.put("verdict", key, evaluation.model_dump(mode="json"))
         return evaluation
 
     async def explain(self, node: Node) -> Explanation:
-        """What the counters, the roofline and the simulated core say of a kernel."""
+        """What the counters, the problem's bound and the simulated core say of a kernel."""
         case, profile = node.case, node.profile
         if profile is None:
             return Explanation()
-        found = roofline.bound(case.problem, _sizes(case.values), profile.target)
         inspected = await self.inspector.inspect(case, node.source, ranked=True)
-        least = inspected.profile.metrics.get(LEAST) if inspected.profile else None
-        bound = found.latency_ms if found else least
-        share = bound / profile.latency if bound else None
-        bandwidth = roofline.PEAKS[self.options.target].memory_bytes
-        facts = list(explain_counters(profile, bandwidth, verdict=not inspected.notes))
-        if found and share is not None:
-            facts.append(
-                f"The roofline bound of this problem is {found.latency_ms:.4g} ms, set by "
-                f"{BOUNDS[found.key]}; the kernel reaches {share:.0%} of it."
-            )
-        elif share is not None:
-            facts.append(
-                f"What this kernel reads, computes and writes takes {bound:.4g} ms at the machine's "
-                f"peaks; it reaches {share:.0%} of that."
-            )
+        bound = await self._bound(node)
+        share = bound.least.fraction(profile.latency) if bound else None
+        facts = list(explain_counters(profile, TARGETS[self.options.target].hbm_limit))
+        if bound:
+            facts.append(bound.sentence(profile.latency))
         if failed := self._failed.get(node.key):
             facts.append(failed)
         refusal = await in_thread(self._scheduling.refusal, node)
@@ -121,10 +104,11 @@ class NKI(Language):
             return None
         inspected = (await self.inspector.inspect(node.case, node.source, ranked=True)).diagnosis
         found = measured(node.profile, inspected)
-        bound = self._bound_ms(node.case)
-        if found is None or not bound:
+        bound = await self._bound(node)
+        if found is None or bound is None:
             return found
-        return found.model_copy(update={"fraction_of_peak": bound / node.profile.latency})
+        share = bound.least.fraction(node.profile.latency)
+        return found.model_copy(update={"fraction_of_peak": share})
 
     async def predict(self, node: Node, source: str) -> float | None:
         """Milliseconds that the simulated core predicts; infinitely many for a kernel that it
@@ -139,7 +123,7 @@ class NKI(Language):
     async def confirm(self, case: Case, winner: str, parent: str) -> Confirmation:
         """Both measured again, in turns, in a worker of their own."""
         sources = [self.inspector.write(case, source) for source in (winner, parent)]
-        requests = [self._request(case, path) for path in sources]
+        requests = [await self._request(case, path) for path in sources]
         return await confirm(self.pool, *requests)
 
     def evaluation_key(self, case: Case, source: str) -> str:
@@ -157,7 +141,6 @@ class NKI(Language):
             self.options.scrutiny.value,
             repr(self._rel_tol(case)),
             repr(self.options.precision),
-            repr(self._bound_ms(case)),
             *self.options.save_fields,
         )
 
@@ -299,16 +282,19 @@ class NKI(Language):
             self.shelf.put("faults", key, kept)
         return kept
 
-    def _bound_ms(self, case: Case) -> float:
-        bound = roofline.bound(case.problem, case.values, self.options.target)
-        return bound.latency_ms if bound else 0.0
+    async def _bound(self, node: Node) -> ProblemBound | None:
+        """What the problem of a kernel takes at least, where it was timed on this target."""
+        bound = await self.inspector.bound(node.case)
+        same = bound and node.profile and bound.target == node.profile.target
+        return bound if same else None
 
     def _rel_tol(self, case: Case) -> float:
         if self.options.rel_tol is not None:
             return self.options.rel_tol
         return benchmark.relative_tolerance(case.problem)
 
-    def _request(self, case: Case, path: Path) -> EvaluationRequest:
+    async def _request(self, case: Case, path: Path) -> EvaluationRequest:
+        bound = await self.inspector.bound(case)
         return EvaluationRequest(
             kernel=str(path.resolve()),
             task=str(Path(case.task).resolve()),
@@ -318,7 +304,7 @@ class NKI(Language):
             compiler=self.options.compiler,
             rel_tol=self._rel_tol(case),
             precision=self.options.precision,
-            least_ms=self._bound_ms(case),
+            least_ms=bound.latency_ms if bound else 0.0,
             scrutiny=self.options.scrutiny,
         )
 
@@ -327,7 +313,3 @@ def _foreign(case: Case, source: str) -> str:
     """What is wrong with a source in another dialect than the case's kernel; empty where nothing is."""
     kernel = Path(case.kernel)
     return wrong_dialect(source, read_text(kernel)) if kernel.is_file() else ""
-
-
-def _sizes(values: Mapping[str, object]) -> dict[str, int]:
-    return {name: value for name, value in values.items() if isinstance(value, int)}

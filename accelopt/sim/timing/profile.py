@@ -9,6 +9,7 @@ from functools import cached_property
 
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.hardware.front_ends import simulated_on, wrong_front_end
+from accelopt.hardware.least_time import Work, least_time
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import KernelError, SourceLine
@@ -16,7 +17,7 @@ from accelopt.sim.program import Program
 from accelopt.sim.timing.account import counters, explanation
 from accelopt.sim.timing.account.counters import TrueCounts
 from accelopt.sim.timing.account.explanation import InputRead, LineCost, LowerBound
-from accelopt.sim.timing.account.least import Least, least
+from accelopt.sim.timing.account.least import least
 from accelopt.sim.timing.bounds import (
     COMPILER_BOUNDS,
     COMPILERS,
@@ -132,23 +133,18 @@ class KernelProfile:
     @cached_property
     def bounds(self) -> list[LowerBound]:
         """Times below which one aspect of the kernel cannot go."""
-        return explanation.bounds(
-            self.summary,
-            self.true_counts,
-            (self.least.read_bytes, self.least.write_bytes),
-            counters.busy_ns(self.run.timeline, self.run.stream.cores),
-            self.run.spec,
-        )
+        busy = counters.busy_ns(self.run.timeline, self.run.stream.cores)
+        return explanation.bounds(self.summary, self.true_counts, busy, self.run.spec)
 
     @cached_property
-    def least(self) -> Least:
-        """What no way of running the kernel avoids."""
+    def least(self) -> Work:
+        """What no way of running this Program avoids: a check of the prediction."""
         return least(self.run.program, self.run.stream.cores)
 
     @property
     def least_ms(self) -> float:
-        """A time that the machine cannot go below for this kernel."""
-        return self.least.ms(self.run.spec)
+        """A time that the machine cannot go below for this Program."""
+        return least_time(self.least, self.run.spec).latency_ms
 
     @cached_property
     def lines(self) -> list[LineCost]:

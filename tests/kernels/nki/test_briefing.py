@@ -8,6 +8,7 @@ import pytest
 
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.briefing import briefing, describe_machine
+from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.kernel_text import load
 from accelopt.sim.timing import profile
@@ -41,7 +42,7 @@ def told():
     found = profile(
         trace_kernel(kernel, [AbstractTensor((1024, 512), f32), AbstractTensor((512, 512), f32)])
     )
-    return found, briefing(found)
+    return found, briefing(found, problem_bound(found.run.program, found.run.spec))
 
 
 def test_one_resource_limits_by_name_and_the_figures_agree(told):
@@ -54,6 +55,8 @@ def test_one_resource_limits_by_name_and_the_figures_agree(told):
     answers = [float(ms) for ms in re.findall(r"^ +([\d.]+) ms +[-+]\d+%", limits, re.MULTILINE)]
     assert answers == sorted(answers) and answers
     assert "tensor engine takes no time" in limits
+    bound = problem_bound(found.run.program, found.run.spec)
+    assert f"is at {bound.latency_ms / found.latency_ms:.1%} of bound" in limits
 
 
 def test_lines_add_up_to_the_critical_path_and_are_numbers_of_the_kernel(told):
@@ -102,7 +105,7 @@ def kernel(x):
 """
     kernel = load(text, f"rows_{columns}.py").kernel
     found = profile(trace_kernel(kernel, [AbstractTensor((1024, columns), np.dtype(np.float32))]))
-    parts = briefing(found)
+    parts = briefing(found, None)
     assert ("room in SBUF for a second iteration, line 9 loads only" in parts["limits"]) is room
     assert (
         "line 9: waits for the round before: two would need 288 KiB" in parts["compiler"]
@@ -134,7 +137,7 @@ def test_what_is_spilled_has_its_name_its_size_and_its_way(tmp_path):
     path = tmp_path / "normed.py"
     path.write_text(NORMED)
     given = [AbstractTensor(shape, np.dtype(np.float32)) for shape in ((1024, 8192), (1, 8192))]
-    prices = briefing(profile(trace_kernel(load(NORMED, str(path)).kernel, given)))["prices"]
+    prices = briefing(profile(trace_kernel(load(NORMED, str(path)).kernel, given)), None)["prices"]
     spilled = set(re.findall(r"(spill_\w+ \w+) 128x32768 B (\w+ > \w+)", prices))
     assert spilled == {
         ("spill_save wide", "SBUF > HBM"), ("spill_reload wide", "HBM > SBUF")
@@ -171,7 +174,7 @@ def test_prices_say_what_makes_an_instruction_dear(target):
     for way, far in (("far", "tile[p, 8 * f + k]"), ("near", "tile[p, k * 128 + f]")):
         kernel = load(REMARKED.replace("{far}", far), f"remarked_{way}.py").kernel
         given = [AbstractTensor((512, 1024), np.dtype(np.float32))]
-        said[way] = briefing(profile(trace_kernel(kernel, given, target=target)))["prices"]
+        said[way] = briefing(profile(trace_kernel(kernel, given, target=target)), None)["prices"]
     assert "neighbours 32 B apart: half the rate" in said["far"]
     assert "apart" not in said["near"]
     assert "64x512" in said["near"] and "64 of 128 rows of the array work" in said["near"]
@@ -205,7 +208,7 @@ def moved(width, dynamic):
         AbstractTensor((1, 1), np.dtype(np.int32)),
     ]
     kernel = load(text, f"moved_{width}_{dynamic}.py").kernel
-    return briefing(profile(trace_kernel(kernel, given)))["prices"]
+    return briefing(profile(trace_kernel(kernel, given)), None)["prices"]
 
 
 def test_a_place_that_is_read_at_run_time_is_known_by_the_place_not_by_the_cycles():

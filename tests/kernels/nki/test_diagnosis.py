@@ -88,7 +88,9 @@ def test_what_holds_a_kernel_up_comes_before_what_is_busy():
 def test_what_spills_is_a_reason_and_a_number(spills):
     assert "made of line " in spills.bottleneck.reason and "moved again" in spills.bottleneck.reason
     assert spills.spilled_bytes > 2 * 128 * 2048 * 4
-    assert spills.memory_sol > spills.fraction_of_peak > 0
+    assert (
+        spills.memory_sol > 0 and spills.fraction_of_peak is None
+    )  # its problem's kernels say that
 
 
 def test_lines_say_what_keeps_a_resource_busy(spills):

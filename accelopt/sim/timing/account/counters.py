@@ -40,6 +40,7 @@ class TrueCounts:
     fp32_share: float  # of the profiler's hardware FLOPs
     hbm_read_bytes: int
     hbm_write_bytes: int
+    dma_bytes: int  # of transfers with HBM on one side or both, each once
     dma_descriptors: int
     instructions: dict[str, int]  # by engine
 
@@ -100,6 +101,7 @@ def summary(
         _fp32_share(counts, spec),
         moved["hbm_read"],
         moved["hbm_write"],
+        moved["dma"],
         moved["descriptors"],
         instructions,
     )
@@ -175,7 +177,7 @@ def _transfer_totals(
     stream: Stream, costs: list[Transfer | None], interface: frozenset[Tensor]
 ) -> dict[str, int]:
     names = ("hbm_read", "hbm_write", "sbuf_read", "sbuf_write", "spill_save", "spill_reload",
-             "transfers", "descriptors")  # fmt: skip
+             "transfers", "descriptors", "dma")  # fmt: skip
     totals = dict.fromkeys(names, 0)
     roles: dict[int, tuple[str, bool, bool, bool]] = {}
     for kind, cost in zip(stream.kind, costs, strict=True):
@@ -186,6 +188,7 @@ def _transfer_totals(
         role, from_sbuf, to_sbuf, scratch = roles[kind]
         totals["transfers"] += 1
         totals["descriptors"] += cost.descriptors
+        totals["dma"] += max(cost.hbm_read, cost.hbm_write)
         totals["hbm_read"] += cost.hbm_read
         totals["hbm_write"] += cost.hbm_write
         totals["sbuf_read"] += cost.bytes if from_sbuf else 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from accelopt.hardware import Hardware
+from accelopt.hardware.least_time import Work, least_time
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Program, Tensor
 from accelopt.sim.timing.account.counters import TrueCounts
@@ -143,35 +144,36 @@ def input_reads(program: Program, stream: Stream, costs: list[Transfer | None]) 
 
 
 def bounds(
-    fields: dict[str, float],
-    true: TrueCounts,
-    minimum: tuple[int, int],
-    busy: Sequence[dict[str, float]],
-    spec: Hardware,
+    fields: dict[str, float], true: TrueCounts, busy: Sequence[dict[str, float]], spec: Hardware
 ) -> list[LowerBound]:
-    """The table a performance engineer would draw up. `minimum` is the bytes that the kernel must
-    read and write at least, each input and output once; `busy` the time of each engine of each core,
-    of which the busier one counts."""
-    peak = spec.peak_bytes_per_ns(len(busy))
-    moved = true.hbm_read_bytes + true.hbm_write_bytes
+    """Times of single aspects of a kernel as it is: what it keeps busy, and what it moves and multiplies
+    at the rates of the hardware. `busy` is the time of each engine of each core, of which the busier one
+    counts."""
+    moved, cores = true.hbm_read_bytes + true.hbm_write_bytes, len(busy)
     flops = fields["hardware_flops"]
-    useful = flops - fields["transpose_flops"]
-    rate = spec.peak_bf16_flops_per_ns * len(busy)
-    slow = true.fp32_share * (spec.fp32_matmul_cycles_per_row - 1) + 1
+    slow, narrow = true.fp32_share * flops / spec.fp32_matmul_passes, (1 - true.fp32_share) * flops
+    peak = least_time(
+        Work(
+            true.hbm_read_bytes,
+            true.hbm_write_bytes,
+            moved - true.dma_bytes,
+            int(slow),
+            int(narrow),
+            cores=cores,
+        ),
+        spec,
+    )
     engines = {name: max(core[name] for core in busy) * 1e-9 * 1e3 for name in QUEUE_NAMES}
     dma = engines.pop("dma")
     slowest = max(engines, key=engines.__getitem__)
     return [
         LowerBound("memory", "actual", dma,
               f"some DMA engine is busy, with rows of {moved / (true.dma_descriptors or 1):,.0f} B"),
-        LowerBound("memory", "at peak bandwidth", moved / peak * 1e-6,
-              f"{moved:,} B at {peak:.0f} GB/s"),
-        LowerBound("memory", "without reloads", sum(minimum) / peak * 1e-6,
-              f"inputs and outputs once, {sum(minimum):,} B"),
+        LowerBound("memory", "at peak bandwidth", peak.memory,
+              f"{moved:,} B, HBM at {spec.hbm_limit:.0f} and DMA at {spec.dma_limit:.0f} GB/s"),
         LowerBound("compute", "active", engines["tensor"], "TensorE is busy"),
-        LowerBound("compute", "at peak FLOPs", flops * slow / rate * 1e-6,
-              f"{flops:.3g} hardware FLOPs at the rate of their dtype"),
-        LowerBound("compute", "without transposes", useful * slow / rate * 1e-6, f"{useful:.3g} FLOPs"),
+        LowerBound("compute", "at peak FLOPs", peak.mm,
+              f"{flops:.3g} hardware FLOPs at the rate of their dtype, transposes among them"),
         LowerBound("pipeline", f"slowest engine ({slowest})", engines[slowest],
               "every other engine hidden behind it"),
         LowerBound("overhead", "launch", spec.launch_ns * 1e-6, "before the first and after the last"),

@@ -1,8 +1,9 @@
-"""The least time that a Program can take, worked out from the Program alone.
+"""What a Program must do at least, worked out from the Program alone.
 
 Nothing here knows of instructions, queues or the compiler: every byte of the results, every distinct
-byte of the arguments that a result may depend on, every multiplication and every element worked on,
-at the most that the machine can do. A prediction below it is a fault of the prediction.
+byte of the arguments that a result may depend on, every multiplication and every element worked on.
+A prediction below the time that this takes (`hardware.least_time`) is a fault of the prediction. How near
+a kernel is to what the hardware can do is told by the work of its problem, of which this says nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.hardware import Hardware
+from accelopt.hardware.least_time import Lanes, Work
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.instruction_set import mask_shape
@@ -30,58 +30,6 @@ MAX_ITERATIONS = 1 << 14
 """Masked transfers of more iterations are left out of the count of bytes."""
 
 
-class Lanes(NamedTuple):
-    """Who may do some work element by element, and at what rate at most."""
-
-    engines: frozenset[Engine]
-    narrow: bool  # in a fast mode of VectorE: of 16 bits or fewer, or one operand and numbers or columns
-
-
-class Least(NamedTuple):
-    """The work that no way of running a Program avoids."""
-
-    read_bytes: int  # distinct bytes of arguments
-    write_bytes: int  # distinct bytes of results
-    copied_bytes: int  # of those, what an argument holds already
-    fp32_flops: int  # of matrix products
-    narrow_flops: int
-    # Elements a partition that instructions other than copies work on, by who may.
-    columns: tuple[tuple[Lanes, int], ...]
-    cores: int = 1  # that share the work; their HBM is one
-
-    def ms(self, spec: Hardware) -> float:
-        """The time of the slowest part, with every other hidden behind it."""
-        slow = spec.fp32_matmul_passes * spec.fp32_matmul_cycles_per_row
-        products = self.fp32_flops * slow + self.narrow_flops * spec.matmul_cycles_per_row
-        tensor = products / spec.peak_bf16_flops_per_ns / self.cores
-        hbm = self.read_bytes + self.write_bytes
-        once = min(self.copied_bytes, self.read_bytes)  # from HBM to HBM, in one transfer
-        moved = max(hbm / spec.hbm_bytes_per_ns, (hbm - once) / spec.peak_bytes_per_ns(self.cores))
-        return max(moved, tensor, self._elements_ns(spec) / self.cores) * 1e-6
-
-    def _elements_ns(self, spec: Hardware) -> float:
-        """The time of the busiest engines: for each set of them, what nobody else may do, shared
-        out among them as well as can be. An element is worth most where it takes the smallest
-        part of an engine's time, so no way of sharing takes less."""
-        rates = {
-            Engine.VECTOR: spec.vector_ghz / spec.vector_cycles_per_element,
-            Engine.SCALAR: spec.scalar_ghz / spec.scalar_cycles_per_element,
-            Engine.GPSIMD: spec.gpsimd_ghz / spec.gpsimd_cycles_per_element,
-        }
-        mode = max(spec.fastest_vector_mode, 2)  # of 16 bits; sums have it on every generation
-        longest = 0.0
-        for count in range(1, len(rates) + 1):
-            for engines in map(frozenset, combinations(rates, count)):
-                together = sum(rates[engine] for engine in engines)
-                ns = sum(
-                    elements / (mode if lanes.narrow and Engine.VECTOR in lanes.engines else 1)
-                    for lanes, elements in self.columns
-                    if lanes.engines <= engines
-                )
-                longest = max(longest, ns / together)
-        return longest
-
-
 class _Work(NamedTuple):
     """An instruction that a result may depend on."""
 
@@ -90,7 +38,7 @@ class _Work(NamedTuple):
     iterations: int  # in which it does something else
 
 
-def least(program: Program, cores: int = 1) -> Least:
+def least(program: Program, cores: int = 1) -> Work:
     """What a Program must do at least, on so many cores."""
     works = list(_needed(program))
     read, written, copied = _moved(works, program)
@@ -105,7 +53,7 @@ def least(program: Program, cores: int = 1) -> Least:
                 flops[slow_operands((stationary, moving))] += 2 * product * work.iterations
         elif instruction.opcode.computes and instruction.outputs:
             columns[_lanes(instruction)] += _columns(work)
-    return Least(read, written, copied, flops[True], flops[False], tuple(columns.items()), cores)
+    return Work(read, written, copied, flops[True], flops[False], tuple(columns.items()), cores)
 
 
 def _lanes(instruction: Instruction) -> Lanes:

@@ -1,0 +1,96 @@
+"""How near a kernel is to what the hardware can do: the least time of its problem, from the Algorithm that
+the kernel lifts to. It is one number for all kernels of a problem, and none takes less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accelopt.evaluation import Case, Row
+from accelopt.hardware import Hardware
+from accelopt.hardware.least_time import ASPECTS, LeastTime, Work, least_time
+from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
+from accelopt.sim.errors import KernelError
+from accelopt.sim.program import Program
+from accelopt.sim.timing.account.least import least
+from accelopt.store import read_text
+
+
+class ProblemBound(Row):
+    """The least time of a problem on a `target`, on all cores that a launch may use. `unlifted` says why it is of the bytes of inputs
+    and outputs alone, as the traced Program has them; empty where it is of the whole Algorithm."""
+
+    target: str
+    least: LeastTime
+    unlifted: str = ""
+    cores: int = 1
+
+    @property
+    def latency_ms(self) -> float:
+        """The least time in milliseconds."""
+        return self.least.latency_ms
+
+    def sentence(self, latency_ms: float) -> str:
+        """What the bound is made of, and the share of it that a kernel of `latency_ms` reaches."""
+        ms = dict(zip(ASPECTS.values(), self.least, strict=True))
+        if self.unlifted:
+            why = self.unlifted.rstrip(".").partition("\n")[0]
+            parts = f"inputs and outputs once; products and elements are not known: {why}"
+        else:
+            listed = ", ".join(f"{name} {time:.4g}" for name, time in ms.items() if time)
+            parts = f"from what the kernel computes: {listed} ms"
+        where = (
+            self.target if self.cores == 1 else f"the {self.cores} cores of a {self.target} launch"
+        )
+        return (
+            f"No kernel of this problem takes less than {self.latency_ms:.4g} ms on {where} "
+            f"({parts}): this one is at {self.least.fraction(latency_ms):.1%} of bound."
+        )
+
+
+def problem_bound(program: Program, spec: Hardware) -> ProblemBound:
+    """The bound of the problem that a Program solves."""
+    # Lifting is not loaded by everybody who can be told a bound.
+    from accelopt.algorithm.least_work import least_work
+    from accelopt.kernels.nki.lift.failure import NotLifted
+    from accelopt.kernels.nki.lift.lifting import lift
+
+    results = [tensor for tensor in program.results if tensor is not None]
+    kept = frozenset(n for n, tensor in enumerate(results) if tensor in program.arguments)
+    try:
+        found, unlifted = least_work(lift(program), kept), ""
+    except (NotLifted, RecursionError) as error:
+        unlifted = getattr(error, "reason", "its expressions are too deep")
+        own = least(program)
+        found = Work(own.read_bytes, own.write_bytes, own.copied_bytes)
+    # A launch of an nki kernel may have the two cores of a logical core (LNC 2), from trn2 on.
+    cores = 2 if program.dialect == "nki" and spec.generation >= 3 else 1
+    found = found._replace(cores=cores)
+    return ProblemBound(
+        target=spec.name, least=least_time(found, spec), unlifted=unlifted, cores=cores
+    )
+
+
+def case_bound(case: Case, device: SimulatedDevice) -> ProblemBound | None:
+    """The bound of a case, from its kernel; None where that cannot be traced with the arguments that the
+    text of its reference tells."""
+    kernel, task = Path(case.kernel), Path(case.task)
+    if not (kernel.is_file() and task.is_file()):
+        return None
+    known = kernel_arguments(read_text(kernel), read_text(task))
+    arguments: list[KernelArgument] = [
+        TensorArgument(one.shape, one.dtype) if one.shape else one.value for one in known.values()
+    ]
+    if not arguments:
+        return None
+    try:
+        return problem_bound(device.compile(str(kernel), arguments).program, device.core)
+    except (KernelFailure, KernelError):
+        return None
+
+
+class FoundBound(Row):
+    """A worker's answer: a bound, where there is one."""
+
+    bound: ProblemBound | None = None
