@@ -130,6 +130,7 @@ def other_integers(
     what lengths are compared with; for those only reckoned with, the range of their format as far as
     results in integers fit into theirs, else the range that was drawn. Order and difference stay."""
     changed = other_rows(reference.forward, inputs, generator)
+    whole: bool | None = None  # whether the outputs are integers
     for number, value in enumerate(inputs):
         if not (isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu"):
             continue
@@ -143,7 +144,9 @@ def other_integers(
             low, high = uses.compared[number]
             ranges = [(min(drawn[0], max(1, int(low))), max(drawn[1], int(high))), drawn]
         else:
-            ranges, allowed = [*_wider(value), drawn], _fits
+            if whole is None:
+                whole = all(output.dtype.kind in "iub" for output in reference.forward(inputs))
+            ranges, allowed = [*(_wider(value) if whole else ()), drawn], _fits
         for low, high in ranges:
             trial = [*changed]
             trial[number] = _redrawn(value, low, high, generator)
@@ -194,14 +197,12 @@ def _takes_inputs(reference: Reference, inputs: Sequence[Any]) -> bool:
 
 
 def _fits(reference: Reference, inputs: Sequence[Any]) -> bool:
-    """True where the reference gives integers, and the same ones where all are of 64 bits."""
+    """True where the reference gives the same where all integers are of 64 bits."""
     try:
         narrow, wide = reference.forward(inputs), reference.in_wide_integers(inputs)
     except ConfigError:
         return False
-    return all(output.dtype.kind in "iub" for output in narrow) and all(
-        map(np.array_equal, narrow, wide)
-    )
+    return all(map(np.array_equal, narrow, wide))
 
 
 def other_shapes(inputs: Sequence[Any]) -> Iterator[list[Any]]:
