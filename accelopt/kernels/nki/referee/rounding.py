@@ -400,7 +400,7 @@ class Namespace(ModuleType):
     def _made(self, array: np.ndarray) -> Any:
         if array.dtype.kind != "f":
             return array
-        return Interval(*(array.astype(np.float64) for _ in range(3)), self._formats)
+        return intervals(array.astype(np.float64), self._formats)
 
 
 def _as_array(function: Callable[..., Any], given: Any, dtype: Any, more: dict[str, Any]) -> Any:

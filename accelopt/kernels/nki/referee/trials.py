@@ -331,7 +331,8 @@ def _in_formats(values: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
 
     def formed(value: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
         if is_float(dtype) and dtype != value.dtype:
-            largest = float(ml_dtypes.finfo(dtype).max)
+            known: Any = ml_dtypes.finfo
+            largest = float(known(dtype).max)
             value = np.where(np.isfinite(value), np.clip(value, -largest, largest), value)
         return value.astype(dtype)
 
