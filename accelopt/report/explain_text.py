@@ -228,9 +228,7 @@ def _reads(found: KernelProfile) -> str:
 
 
 def _limits(found: KernelProfile) -> str:
-    rows = [
-        f"What it takes: {found.latency_ms:.4g} ms predicted on {found.target}, of which at least"
-    ]
+    rows = [f"What it takes: {found.latency_ms:.4g} ms, {found.simulated_on}. At least"]
     for bound in sorted(found.bounds, key=lambda bound: -bound.ms)[:6]:
         text = (
             f"{bound.ms:9.4g} ms  {bound.ms / found.latency_ms:4.0%}  {bound.name}: {bound.meaning}"

@@ -51,7 +51,7 @@ class Lanes(NamedTuple):
     """Who may do some work element by element, and at what rate at most."""
 
     engines: frozenset[Engine]
-    narrow: bool  # all operands and results have 16 bits or fewer
+    narrow: bool  # in a fast mode of VectorE: of 16 bits or fewer, or one operand and numbers or columns
 
 
 class Least(NamedTuple):
@@ -133,7 +133,9 @@ def _lanes(instruction: Instruction) -> Lanes:
         if instruction.opcode == "tensor_tensor":  # by a column, as a scale or a bias
             engines.add(Engine.SCALAR)
     accesses = (*instruction.inputs.values(), *instruction.outputs.values())
-    narrow = all(access.dtype.itemsize <= SIXTEEN_BIT for access in accesses)
+    narrow = instruction.opcode == "tensor_scalar" or all(
+        access.dtype.itemsize <= SIXTEEN_BIT for access in accesses
+    )
     return Lanes(frozenset(engines), narrow)
 
 

@@ -115,7 +115,16 @@ def engine_cycles(operation: Operation, spec: Hardware) -> tuple[float, float]:
             if operation.queue is Queue.SCALAR
             else spec.minimum_issue_cycles
         )
-    return _elements(operation, n, spec) * _stride_penalty(operation), overhead
+    elements = _elements(operation, n, spec) * _stride_penalty(operation)
+    if spec.vector_fast_modes and operation.queue is Queue.VECTOR:
+        elements += spec.vector_access_cycles * _operands_beside(operation)
+    return elements, overhead
+
+
+def _operands_beside(operation: Operation) -> int:
+    """Operands of a tensor_scalar that are columns: each is read before the first element, which takes
+    trn2 another 60 ns (trn2_instructions.csv: 128 elements of PSUM 349 ns, where a copy takes 290)."""
+    return len(operation.reads) - 1 if operation.opcode == "tensor_scalar" else 0
 
 
 def _reads_in_turn(operation: Operation, n: int, spec: Hardware) -> int:
@@ -265,11 +274,11 @@ def _walked(access: Access, operation: Operation) -> Access:
 
 def _fast_mode(operation: Operation) -> float:
     """trn2: 4 elements a cycle for contiguous 16-bit data in SBUF, 2 when strided or one side
-    lies in PSUM (trainium2_arch.rst)."""
-    if not _all_sixteen_bit(operation):
-        return 1.0
+    lies in PSUM; half of that for other data (trainium2_arch.rst: a data path of 512 and of 256
+    elements; 512 of fp32 in SBUF by a column take 481 ns, trn2_instructions.csv)."""
     psum = any(a.tensor.buffer is Buffer.PSUM for a in (*operation.reads, *operation.writes))
-    return 2.0 if psum or not _contiguous(operation) else 4.0
+    fast = 2.0 if psum or not _contiguous(operation) else 4.0
+    return fast if _all_sixteen_bit(operation) else fast / 2
 
 
 def _matmul_cycles(operation: Operation, spec: Hardware) -> float:
