@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
 import platformdirs
+from pydantic import BaseModel, ValidationError
 
 from accelopt.errors import ConfigError
 from accelopt.store import content_key
@@ -24,6 +26,8 @@ from accelopt.time_limits import SHELF_SECONDS
 
 LIMIT_FILE = "limit"
 DEFAULT_LIMIT = 8 << 30  # what one large problem needs, with room
+
+R = TypeVar("R", bound=BaseModel)
 
 _COMPUTES_WITH = ("numpy", "ml_dtypes", "libcst")
 
@@ -107,7 +111,7 @@ def package_key() -> str:
 class VerdictCache:
     """Results that hold for every run of this user, by kind and key: a database in a cache folder.
 
-    What cannot be read or written is not there: no run depends on it. Beyond `most` results those
+    What cannot be read or written, or is not what was written, is not there: no run depends on it. Beyond `most` results those
     put there first go. Results with one `context` are none with another.
     """
 
@@ -121,15 +125,23 @@ class VerdictCache:
         with contextlib.suppress(sqlite3.Error, OSError, ValueError), self._open() as database:
             query = "SELECT value FROM results WHERE kind = ? AND key = ?"
             row = database.execute(query, (kind, self.context + key)).fetchone()
-            return None if row is None else json.loads(row[0])
+            checksum, _, text = ("" if row is None else str(row[0])).partition(" ")
+            return json.loads(text) if checksum == content_key(text) else None
+        return None
+
+    def find_row(self, kind: str, key: str, form: type[R]) -> R | None:
+        """The record of that form under `kind` and `key`; None also for one of another schema."""
+        with contextlib.suppress(ValidationError):
+            return form.model_validate(self.find(kind, key))
         return None
 
     def put(self, kind: str, key: str, value: object) -> None:
         """Keep `value`, which must be plain JSON, under `kind` and `key`."""
+        text = json.dumps(value)
         with contextlib.suppress(sqlite3.Error, OSError), self._open() as database:
             database.execute(
                 "INSERT OR REPLACE INTO results (kind, key, value) VALUES (?, ?, ?)",
-                (kind, self.context + key, json.dumps(value)),
+                (kind, self.context + key, f"{content_key(text)} {text}"),
             )
             last = "(SELECT max(rowid) FROM results)"
             database.execute(f"DELETE FROM results WHERE rowid <= {last} - ?", (self.most,))

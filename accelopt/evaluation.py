@@ -8,7 +8,7 @@ are fractions between 0 and 1 as `neuron-profile` reports them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -311,6 +311,41 @@ class Scrutiny(StrEnum):
     FULL = "full"  # the gate, and every check that makes it sound
 
 
+class Exactness(Row):
+    """How exact one output is on ordinary hidden inputs. Errors are relative, in the 2-norm: its own,
+    that of one unit in the last place of its format, and that of sums in float32 of the same inputs."""
+
+    error: float
+    unit: float
+    summed: float
+
+    @property
+    def ulps(self) -> float:
+        """The error in units of the last place of the output's format."""
+        return self.error / self.unit
+
+    def times_less(self, baseline: Exactness) -> float:
+        """How many times less exact it is than `baseline`. Rounding the output once (a fifth of a unit,
+        root mean square) and sums in float32 in any order make nothing less exact."""
+        honest = max(baseline.error, self.unit / 5, self.summed)
+        return self.error / honest
+
+
+MOST_TIMES_LESS_EXACT = 4.0
+
+
+def exactness_words(own: Sequence[Exactness], baseline: Sequence[Exactness] = ()) -> str:
+    """How exact the outputs are, in words: the worst one's ulps, and those of the baseline."""
+    if not own:
+        return ""
+    said = f"{max(one.ulps for one in own):.2g} ulps from exact"
+    if len(baseline) != len(own):
+        return said
+    times = max(one.times_less(other) for one, other in zip(own, baseline, strict=True))
+    less = f"{times:.1f} times less exact than" if times > 1 else "as exact as"
+    return f"{said}, {less} the baseline with {max(one.ulps for one in baseline):.2g}"
+
+
 REL_TOL = 2e-5
 """The published bound of the relative L2 error."""
 
@@ -337,6 +372,10 @@ class EvaluationRequest(Row):
     precision: tuple[str, ...] = Field(
         default=(), description="formats below float32 that are allowed besides the inputs' own"
     )
+    baseline: tuple[Exactness, ...] = Field(
+        default=(),
+        description="how exact the baseline's outputs are; a kernel that is much less is refused",
+    )
     least_ms: float = Field(
         default=0.0, description="bound of the problem: a faster result is refused"
     )
@@ -362,6 +401,9 @@ class Evaluation(Row):
     notes: tuple[str, ...] = Field(default=(), description="reported, but no reason to refuse")
     holds_for: str = Field(
         default="", description="`these shapes`, or `any`; empty where that was not asked"
+    )
+    exactness: tuple[Exactness, ...] = Field(
+        default=(), description="of each output in a floating-point format, with full scrutiny"
     )
     diagnosis: Diagnosis | None = Field(
         default=None, description="of a kernel that was inspected, not judged"

@@ -1,9 +1,9 @@
-"""What judging one more candidate costs, against what only running it costs.
+"""What judging costs, in CPU seconds and as multiples of one run of the reference.
 
-For each problem the kernel of NKIBench is evaluated twice with an empty cache of its own: the first
-evaluation also makes inputs and reference outputs, the second is what every later candidate costs.
-Beside it stand the kernel's own runs and the runs of the NumPy reference that a referee without a
-cache would make, measured between the two. Ratios only: the machine is shared.
+The kernel of each NKIBench problem is evaluated twice with an empty cache of its own: the first evaluation
+also makes inputs and exact outputs, the second is what every later candidate costs. Both count our process
+and its children. A full check should cost at most 25 runs of the reference the first time, 10 afterwards,
+and 4 GiB.
 
     python benchmarks/referee_cost.py [--problems silu matmul] [--cache FOLDER]
 """
@@ -11,8 +11,8 @@ cache would make, measured between the two. Ratios only: the machine is shared.
 from __future__ import annotations
 
 import argparse
+import resource
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,38 +21,34 @@ from typing import NamedTuple
 from accelopt.evaluation import Case, EvaluationRequest, Status
 from accelopt.kernels.measurement import geometric_mean
 from accelopt.kernels.nki import benchmark
-from accelopt.kernels.nki.devices import TensorArgument
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.referee.trials import (
-    END,
-    HIDDEN,
-    ONE_SIDED,
-    PUBLIC,
-    STRESS,
-    SWEEP,
-    TrialStore,
-)
+from accelopt.kernels.nki.referee.trials import TrialStore
 
 ROOT = Path(__file__).resolve().parents[1]
-TRIALS = (*PUBLIC, HIDDEN, STRESS, ONE_SIDED, SWEEP, END)
 
 
 class Cost(NamedTuple):
-    """Seconds for one problem."""
+    """CPU seconds for one problem, and the most memory that was resident so far, in GiB."""
 
+    reference: float
     first: float
     later: float
-    own_runs: float
-    reference_runs: float
+    memory: float
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Seconds that `work` takes."""
-    started = time.perf_counter()
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """What `work` takes, with the processes that it waits for."""
+
+    def used() -> float:
+        found = (
+            resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        )
+        return sum(one.ru_utime + one.ru_stime for one in found)
+
+    started = used()
     work()
-    return time.perf_counter() - started
+    return used() - started
 
 
 def measure(case: Case, trials: TrialStore) -> Cost:
@@ -68,19 +64,12 @@ def measure(case: Case, trials: TrialStore) -> Cost:
         if evaluation.status is not Status.CORRECT:
             raise SystemExit(f"{case.case_name}: {evaluation.status.value}: {evaluation.message}")
 
-    first = timed(judge)
-    reference = Reference(case.task)
-    found = [trial for name in TRIALS if (trial := trials.get(reference, name))]
-    arguments = [
-        TensorArgument(value.shape, value.dtype.name) if hasattr(value, "shape") else value
-        for value in reference.kernel_inputs(found[0].inputs)
-    ]
-    executable = SimulatedDevice().compile(case.kernel, arguments)
-    own = sum(
-        timed(partial(executable.run, reference.kernel_inputs(trial.inputs))) for trial in found
-    )
-    once = timed(lambda: reference.forward(found[0].inputs))
-    return Cost(first, timed(judge), own, once * len(found))
+    problem = Reference(case.task)
+    inputs = problem.inputs(0)
+    once = cpu_seconds(partial(problem.forward, inputs))
+    first, later = cpu_seconds(judge), cpu_seconds(judge)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+    return Cost(once, first, later, peak)
 
 
 def main() -> None:
@@ -90,23 +79,22 @@ def main() -> None:
     parser.add_argument("--cache", help="keep the trials here instead of in a temporary folder")
     options = parser.parse_args()
     cases = benchmark.read_benchmark(ROOT).cases
-    ratios: list[float] = []
-    print(
-        f"{'problem':24} {'first':>8} {'later':>8} {'later/own':>10} {'later/(own+reference)':>22}"
-    )
+    ratios: list[tuple[float, float]] = []
+    print(f"{'problem':24} {'reference':>10} {'first':>16} {'later':>16} {'peak':>9}")
     for case in cases:
         if options.problems and case.problem not in options.problems:
             continue
         with tempfile.TemporaryDirectory() as folder:
             cost = measure(case, trial_store(options.cache or folder))
-        ratio = cost.later / cost.own_runs
-        ratios.append(ratio)
-        uncached = cost.later / (cost.own_runs + cost.reference_runs)
+        times = cost.first / cost.reference, cost.later / cost.reference
+        ratios.append(times)
+        first, later = (f"{n:.1f}s {r:6.1f}x" for n, r in zip(cost[1:3], times, strict=True))
         print(
-            f"{case.problem:24} {cost.first:7.1f}s {cost.later:7.1f}s {ratio:10.2f} {uncached:22.2f}",
+            f"{case.problem:24} {cost.reference:9.2f}s {first:>16} {later:>16} {cost.memory:5.1f} GiB",
             flush=True,
         )
-    print(f"geometric mean of later/own: {geometric_mean(ratios):.2f}")
+    means = (geometric_mean(list(column)) for column in zip(*ratios, strict=True))
+    print("geometric means of the multiples: " + ", ".join(f"{mean:.1f}" for mean in means))
 
 
 if __name__ == "__main__":

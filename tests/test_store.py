@@ -1,9 +1,11 @@
 """Files whole or not at all; a journal that survives being killed."""
 
+import contextlib
 import json
 import os
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -12,6 +14,7 @@ import pytest
 
 from accelopt.caches import VerdictCache, package_key
 from accelopt.errors import ConfigError
+from accelopt.evaluation import Evaluation, Status
 from accelopt.store import Journal, RunFolder, content_key, write_atomically, write_json
 
 
@@ -202,6 +205,17 @@ def test_a_shelf_that_cannot_be_used_is_empty(tmp_path):
     for shelf in (VerdictCache(tmp_path / "file" / "below"), VerdictCache(tmp_path)):
         shelf.put("verdict", "a", 1)
         assert shelf.find("verdict", "a") is None
+
+
+def test_a_row_that_is_not_what_was_written_or_of_another_schema_is_not_there(tmp_path):
+    shelf = VerdictCache(tmp_path)
+    shelf.put("verdict", "a", {"status": "missing"})
+    assert shelf.find_row("verdict", "a", Evaluation) == Evaluation(status=Status.MISSING)
+    shelf.put("verdict", "b", {"status": "missing", "of": "another schema"})
+    assert shelf.find_row("verdict", "b", Evaluation) is None
+    with contextlib.closing(sqlite3.connect(shelf.path)) as database, database:
+        database.execute("UPDATE results SET value = replace(value, 'missing', 'crash')")
+    assert shelf.find("verdict", "a") is None
 
 
 def test_content_keys_do_not_run_together():

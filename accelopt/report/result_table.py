@@ -35,6 +35,7 @@ class ProblemResult(NamedTuple):
     confirmed: bool = True
     resolved: bool = True
     holds_for: str = ""
+    exactness: str = ""
     depends_on: Sequence[str] = ()
     between: tuple[float, float] | None = None
 
@@ -97,6 +98,8 @@ class ResultsTable:
             if row.place:
                 shapes = f" (for {row.holds_for})" if row.holds_for else ""
                 yield Text(f"  {row.place}{shapes}", style="dim", overflow="fold")
+            if row.exactness:
+                yield Text(f"  {row.exactness}", style="dim", overflow="fold")
             if row.between:
                 low, high = row.between
                 words = f"eight of ten speedups predicted so measure {low:.2f} to {high:.2f}"

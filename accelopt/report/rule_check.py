@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.errors import ConfigError, quoted
-from accelopt.evaluation import Check, Evaluation, EvaluationRequest, Status
+from accelopt.evaluation import Check, Evaluation, EvaluationRequest, Status, exactness_words
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.benchmark import relative_tolerance
 from accelopt.kernels.nki.devices import KernelFailure
@@ -191,4 +191,6 @@ def _verdict_text(verdict: Evaluation) -> Iterator[str]:
         else:
             where = f" ({check.where})" if check.where else ""
             yield f"  {name}: at most {check.amount:.3g}, limit {check.limit:.3g}{where}"
+    if verdict.exactness:
+        yield f"  exactness: {exactness_words(verdict.exactness)}"
     yield from (f"note: {note}" for note in verdict.notes)

@@ -79,6 +79,7 @@ class ProblemStory(Row):
     failure: str = ""
     changes: tuple[str, ...] = ()
     holds_for: str = ""
+    exactness: str = Field(default="", description="of the best kernel, beside the baseline")
     elsewhere: tuple[str, ...] = Field(default=(), description="at other shapes, in words")
     start_source: str = ""
     best_source: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from accelopt.evaluation import Case, Confirmation, Evaluation, Status
+from accelopt.evaluation import Case, Confirmation, Evaluation, Status, exactness_words
 from accelopt.nodes import Node
 from accelopt.stages import run_files
 from accelopt.stages.concurrency import run_together
@@ -54,6 +54,7 @@ async def confirm_winner(
         nodes=tuple(made),
         developments=tuple((r.job, r.development) for r in results if r.development),
         holds_for=verdict.holds_for,
+        exactness=exactness_words(verdict.exactness, start.evaluation.exactness),
         ended=ended,
     )
     run.watcher.finished(outcome)

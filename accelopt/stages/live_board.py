@@ -68,6 +68,8 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
         line.measured(node.profile)
         latency = f"baseline {line.baseline:.4g} ms" if line.baseline else "the baseline fails"
         board.say(line, latency)
+        if line.baseline and node.evaluation.message:
+            board.say(line, f"warning: the baseline is {node.evaluation.message}")
 
     def verifying(node: Node) -> None:
         line = board.lines[node.case.case_name]

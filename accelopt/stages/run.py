@@ -101,6 +101,7 @@ class Outcome(NamedTuple):
     nodes: tuple[Node, ...] = ()
     developments: tuple[tuple[Job, Development], ...] = ()
     holds_for: str = ""
+    exactness: str = ""
     elsewhere: tuple[Elsewhere, ...] = ()
     failure: str = ""
     ended: str = ""

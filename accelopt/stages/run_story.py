@@ -69,6 +69,7 @@ def _problem(outcome: Outcome, run: Run, judged_after: Mapping[str, float]) -> P
         confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
         failure=outcome.failure,
         holds_for=outcome.holds_for,
+        exactness=outcome.exactness,
         elsewhere=tuple(map(at_other_shapes, outcome.elsewhere)),
         changes=tuple(outcome.changes),
         start_source=start.source,

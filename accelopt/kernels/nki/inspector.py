@@ -69,9 +69,9 @@ class Inspector:
         if not known:
             return Evaluation(status=Status.MISSING, message="argument shapes are not known")
         key = self.key(case, source, repr(arguments), self.options.target, str(ranked))
-        kept = self.shelf.find("inspection", key)
-        if isinstance(kept, dict):
-            return Evaluation.model_validate(kept)
+        kept = self.shelf.find_row("inspection", key, Evaluation)
+        if kept is not None:
+            return kept
         if key not in self._running:
             asked = self._inspected(key, self.write(case, source), arguments, ranked)
             self._running[key] = asyncio.create_task(asked)

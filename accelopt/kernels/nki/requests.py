@@ -51,6 +51,7 @@ def joined(first: Evaluation, second: Evaluation) -> Evaluation:
             "checks": first.checks + second.checks,
             "notes": tuple(dict.fromkeys(first.notes + second.notes)),
             "holds_for": second.holds_for,
+            "exactness": second.exactness,
             "seconds": max(first.seconds, second.seconds),
         }
     )

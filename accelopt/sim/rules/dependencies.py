@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
-from accelopt.sim.errors import KernelError, KernelSyntaxError, SourceLine
+from accelopt.sim.errors import NOWHERE, KernelError, KernelSyntaxError, SourceLine
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, Instruction, Loop, LoopKind, Program, ProgramNode, Tensor
 
@@ -139,7 +139,7 @@ def unwritten_reads(program: Program) -> Iterator[KernelError]:
     yield from visit(program.body)
 
 
-def never_written(tensor: Tensor, where: SourceLine) -> KernelError:
+def never_written(tensor: Tensor, where: SourceLine = NOWHERE) -> KernelError:
     """A read of fresh memory."""
     memory = "HBM" if not tensor.buffer.on_chip else tensor.buffer.value.upper()
     return KernelError(

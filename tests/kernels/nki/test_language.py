@@ -206,3 +206,20 @@ def test_triton_is_also_what_it_was_called(name):
 def test_an_unknown_backend_is_one_sentence():
     with pytest.raises(ConfigError, match="choose from nki, triton, cuda"):
         open_language(None, LanguageOptions(Path("kernels"), "metal"))
+
+
+def test_a_start_that_only_hidden_inputs_find_fault_with_is_a_warning(tmp_path, node):
+    """The search may begin from it; the same kernel from elsewhere is refused."""
+    clipped = KERNEL.replace(
+        "multiply(x_tile, sigmoid)", "multiply(nl.minimum(x_tile, 20.0), sigmoid)"
+    )
+    assert clipped != KERNEL
+    Path(node.case.kernel).write_text(clipped)
+
+    async def judged(language):
+        start = await language.evaluate(node.case, language.complete(clipped))
+        return start, await language.evaluate(node.case, language.complete(clipped + "\n# other"))
+
+    start, other = with_language(tmp_path, judged)
+    assert start.status is Status.CORRECT and "hidden inputs" in start.message
+    assert other.status is Status.WRONG_NUMBERS

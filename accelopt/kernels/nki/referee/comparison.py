@@ -11,12 +11,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from accelopt.evaluation import REL_TOL, Check, Scrutiny, Status
+from accelopt.evaluation import (
+    MOST_TIMES_LESS_EXACT,
+    REL_TOL,
+    Check,
+    Exactness,
+    Scrutiny,
+    Status,
+    exactness_words,
+)
+from accelopt.kernels.nki.referee import pattern
 from accelopt.kernels.nki.referee.agreement import INDEX_FORMATS, Agreement, Disagreement, tie_note
 from accelopt.kernels.nki.referee.norms import blocks, l2, l2_difference, row_norms
-from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
+from accelopt.kernels.nki.referee.precision import NARROW, SINGLE, Precision, in_single, is_float
 from accelopt.kernels.nki.referee.tolerance import SLACK, Exact
-from accelopt.kernels.nki.referee.trials import HIDDEN, SWEEP, Trial, Update
+from accelopt.kernels.nki.referee.trials import HIDDEN, NOT_FINITE, SWEEP, Trial, Update
 
 # The widest bound that is published: honest rounding in fp32 needs no more.
 WIDEST_PUBLISHED = 3e-5
@@ -43,6 +52,7 @@ class ComparisonVerdict(NamedTuple):
 
     status: Status
     checks: tuple[Check, ...]
+    exactness: tuple[Exactness, ...] = ()
 
     @property
     def message(self) -> str:
@@ -71,6 +81,7 @@ class ElementLimits(NamedTuple):
 
 
 DEFINED = "a defined reference"
+LESS_EXACT = "times less exact than the baseline"
 GATE = "relative L2 error"
 """The published bound."""
 
@@ -84,6 +95,7 @@ class Gate(NamedTuple):
     rounding: float = 1.0
     precision: Precision = Precision()
     agreement: Agreement = Agreement()
+    baseline: tuple[Exactness, ...] = ()
 
     def judge(
         self, trial: Trial, raw: Sequence[np.ndarray], transformed: Sequence[Any]
@@ -95,7 +107,41 @@ class Gate(NamedTuple):
             checks.append(check)
             if not check.passed:
                 return ComparisonVerdict(status, tuple(checks))
-        return ComparisonVerdict(Status.CORRECT, tuple(checks))
+        exactness = self._exactness(trial, raw, transformed)
+        for check in self._beside_baseline(exactness):
+            checks.append(check)
+            if not check.passed:
+                return ComparisonVerdict(Status.WRONG_NUMBERS, tuple(checks), exactness)
+        return ComparisonVerdict(Status.CORRECT, tuple(checks), exactness)
+
+    def _exactness(
+        self, trial: Trial, raw: Sequence[np.ndarray], transformed: Sequence[Any]
+    ) -> tuple[Exactness, ...]:
+        """How exact each output is that has a floating-point format, on ordinary hidden inputs."""
+        if trial.name != HIDDEN or trial.exact is None:
+            return ()
+        outputs = [in_single(np.asarray(value)) for value in transformed]
+        outputs = list(self.agreement.compared(trial.inputs, outputs))
+        found = []
+        for number, (output, exact) in enumerate(zip(outputs, trial.exact, strict=True)):
+            if is_float(raw[number].dtype):
+                judged = np.isfinite(exact.allowed) & np.isfinite(output)
+                values = np.where(judged, exact.values, 0)
+                error = _ratio(l2_difference(np.where(judged, output, 0), values), l2(values))
+                unit = 2 * NARROW.get(raw[number].dtype.name, SINGLE).unit
+                summed = trial.summed[number] if trial.summed else 0.0
+                found.append(Exactness(error=error, unit=unit, summed=summed))
+        return tuple(found)
+
+    def _beside_baseline(self, exactness: tuple[Exactness, ...]) -> Iterator[Check]:
+        """How many times less exact than the baseline; what the reference allows is allowed."""
+        if len(exactness) == len(self.baseline):
+            for number, (own, other) in enumerate(zip(exactness, self.baseline, strict=True)):
+                times, limit = own.times_less(other), MOST_TIMES_LESS_EXACT
+                if self.precision.declared or not self._exactly(number):
+                    limit = math.inf
+                where = f"output {number}: {exactness_words([own], [other])}"
+                yield _check(LESS_EXACT, times <= limit, times, limit, where)
 
     def _checks(
         self, trial: Trial, raw: Sequence[np.ndarray], transformed: Sequence[Any]
@@ -184,7 +230,7 @@ class Gate(NamedTuple):
             total = float(np.sqrt(np.sum(np.square(sizes))))
             relative = _ratio(float(np.sqrt(np.sum(np.square(errors)))), total)
         else:
-            yield _finite(output, reference, where)
+            yield _finite(output, reference, where, strictly=trial.name == NOT_FINITE)
             relative = relative_l2(output, reference)
         rel_tol = self._bound(index)
         yield _gate(output, reference, relative, rel_tol, where)
@@ -243,23 +289,27 @@ def _same_integers(trial: Trial, index: int, output: np.ndarray, where: str) -> 
     if count:
         place = _place(int(np.argmax(wrong)), output.shape)
         got, wanted = output[place].item(), expected[place].item()
-        where += f": {count} of {output.size} differ, the first at {place}: {got} for {wanted}"
+        where += (
+            f": {pattern.words(wrong, output, expected)}, the first at {place}: {got} for {wanted}"
+        )
         where += tie_note(trial.inputs, index, place, int(got), int(wanted))
     return _check("equal whole numbers", count == 0, count, 0, where)
 
 
-def _finite(output: np.ndarray, reference: np.ndarray, where: str) -> Check:
+def _finite(output: np.ndarray, reference: np.ndarray, where: str, *, strictly: bool) -> Check:
     """Non-finite where the reference is finite, or another kind of non-finite. Where the reference is
-    NaN the kernel is not to blame."""
+    NaN the kernel is not to blame, unless the reference speaks of NaN (`strictly`)."""
     with np.errstate(all="ignore"):
         usual = np.isfinite(output) & np.isfinite(reference)
         same = (output == reference) | np.isnan(reference)
+        same &= np.isnan(output) | ~np.isnan(reference) | (not strictly)
     wrong = ~(usual | same)
     count = int(wrong.sum())
     if count:
         place = _place(int(np.argmax(wrong)), output.shape)
         where += (
             f": NaN or infinity, first at {place}: {output[place]:.6g} for {reference[place]:.6g}"
+            f"; {pattern.words(wrong, output, reference)}"
         )
     return _check("finite values", count == 0, count, 0, where)
 
@@ -304,7 +354,11 @@ def _gate(
     if not passed:
         with np.errstate(all="ignore"):
             difference = np.abs(output.astype(np.float64) - reference)
+            wrong = difference > rel_tol * np.maximum(
+                np.abs(reference), l2(reference) / reference.size**0.5
+            )
         where += f": value mismatch, max diff {np.nanmax(difference):.6g}"
+        where += f"; {pattern.words(wrong, output, reference)}" if wrong.any() else ""
     return _check(GATE, passed, relative, rel_tol, where)
 
 
@@ -319,7 +373,10 @@ def _rows(errors: np.ndarray, sizes: np.ndarray, limit: float, where: str) -> Ch
     np.divide(errors, scale, out=ratios, where=usable & (scale > 0))
     worst = int(np.argmax(ratios))
     amount = float(ratios[worst])
-    return _check("error per row", amount <= limit, amount, limit, f"{where}: worst row {worst}")
+    where += f": worst row {worst}"
+    if amount > limit:
+        where += f" of {np.count_nonzero(ratios > limit)} among {ratios.size} that are wrong"
+    return _check("error per row", amount <= limit, amount, limit, where)
 
 
 def _elements(
@@ -339,7 +396,11 @@ def _elements(
             unusual = np.isnan(ratio) & np.isfinite(allowed[part])
             if unusual.any():
                 place = _place(part.start + int(np.argmax(unusual)), shape)
-                yield _check("finite values", False, 1, 0, f"{where}: NaN, first at {place}")
+                wrong = np.isnan(output) & np.isfinite(exact.allowed)
+                said = pattern.words(wrong, output, exact.values)
+                yield _check(
+                    "finite values", False, 1, 0, f"{where}: NaN, first at {place}; {said}"
+                )
             ratio = np.nan_to_num(ratio, nan=0.0, posinf=np.inf)
         candidate = int(np.argmax(ratio))
         if ratio[candidate] > worst:
@@ -352,6 +413,10 @@ def _elements(
             judged += int(np.count_nonzero(resolved[part]))
     if worst > rounding:
         where += f": at {_place(at, shape)} got {flat[at]:.9g}, exact {values[at]:.9g}"
+        if worst > limits.worst or beyond > limits.beyond * flat.size:
+            with np.errstate(all="ignore"):
+                wrong = np.abs(flat - values) > rounding * (allowed + limits.flushed)
+            where += f"; {pattern.words(wrong.reshape(shape), output, exact.values)}"
     limit = limits.worst
     yield _check("largest error over honest rounding", worst <= limit, worst, limit, where)
     fraction = beyond / max(flat.size, 1)

@@ -39,6 +39,11 @@ class Format(NamedTuple):
         """The smallest positive number."""
         return 2.0 ** (3 - (1 << (self.exponent - 1)) - self.significand)
 
+    @property
+    def largest(self) -> float:
+        """The largest number, to within a factor of two."""
+        return 2.0 ** ((1 << (self.exponent - 1)) - 1)
+
 
 SINGLE = Format(24, 8)
 
@@ -64,9 +69,11 @@ SHORT_NAMES |= {"fp8": "float8_e4m3", "tf32": "tfloat32"}
 
 
 class Precision(NamedTuple):
-    """A contract: the formats that are allowed by name. Empty: float32 and wider."""
+    """A contract: the formats that are allowed by name. Empty: float32 and wider. `declared` says that
+    some are allowed below those of the inputs."""
 
     formats: tuple[str, ...] = ()
+    declared: bool = False
 
     def allows(self, name: str) -> bool:
         """True for a format that has the range and the significand of an allowed one."""
@@ -94,6 +101,11 @@ class Precision(NamedTuple):
         """The smallest positive number of the allowed format that has least range."""
         return max([SINGLE.least, *(NARROW[name].least for name in self.narrow)])
 
+    @property
+    def largest(self) -> float:
+        """The largest number of the allowed format that has least range."""
+        return min([SINGLE.largest, *(NARROW[name].largest for name in self.narrow)])
+
     def rel_tol(self, published: float) -> float:
         """The bound of the relative L2 error: the published one, or what the formats need."""
         return max(published, ROUNDINGS * self.unit) if self.narrow else published
@@ -110,7 +122,9 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 def contract(inputs: Sequence[Any], *more: Iterable[str]) -> Precision:
     """The contract for a kernel with these inputs, and the formats that are allowed besides."""
     found = {dtypes.name_of(value.dtype) for value in inputs if isinstance(value, np.ndarray)}
-    return Precision(tuple(sorted((found & (NARROW.keys() | PACKED)).union(*more))))
+    own = found & (NARROW.keys() | PACKED)
+    formats = own.union(*more)
+    return Precision(tuple(sorted(formats)), formats != own)
 
 
 def formats_of(text: str) -> tuple[str, ...]:

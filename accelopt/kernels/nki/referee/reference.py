@@ -17,6 +17,15 @@ import numpy as np
 from accelopt.errors import ConfigError, printable
 from accelopt.kernels.nki.referee.agreement import Agreement, agreement_of
 from accelopt.kernels.nki.referee.precision import declared, in_single
+from accelopt.kernels.nki.referee.rounding import (
+    Formats,
+    Interval,
+    Namespace,
+    apart,
+    intervals,
+    values,
+)
+from accelopt.kernels.nki.referee.uses import AskedNumpy, Uses, Watched, WideIntegers
 from accelopt.sandbox.progress import announced
 from accelopt.sandbox.protected_state import kept
 from accelopt.store import content_key
@@ -104,6 +113,90 @@ class Reference:
                 return self._listed(self._module.get_inputs())
         finally:
             np.random.set_state(state)
+
+    def rounded(
+        self, inputs: Sequence[Any], formats: Formats
+    ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+        """The exact outputs of float64 `inputs` in the form that is compared, and what honest rounding
+        in `formats` may move each element by. Raises ConfigError for a reference that does not take
+        intervals, or loses them."""
+        given = [
+            intervals(value, formats)
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f"
+            else value
+            for value in inputs
+        ]
+        with self._with_numpy(Namespace(formats)), self._blamed("forward"):
+            returned = self._module.forward(*given)
+            outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
+            if not all(
+                isinstance(one, Interval) or np.asarray(one).dtype.kind in "iub" for one in outputs
+            ):
+                raise TypeError("its outputs lost their intervals")
+        with self._blamed("compare"), np.errstate(all="ignore"):
+            true, *ends = (
+                self.agreement.compared(inputs, [np.asarray(values(one, end)) for one in outputs])
+                for end in (None, 0, 1)
+            )
+        radii = (np.maximum(apart(a, t), apart(b, t)) for t, a, b in zip(true, *ends, strict=True))
+        return true, tuple(radii)
+
+    @contextlib.contextmanager
+    def _with_numpy(self, other: ModuleType) -> Iterator[None]:
+        """The reference sees `other` in place of NumPy."""
+        names = vars(self._module)
+        plain = {name: value for name, value in names.items() if value is np}
+        names.update(dict.fromkeys(plain, other))
+        try:
+            with np.errstate(all="ignore"):
+                yield
+        finally:
+            names.update(plain)
+
+    def uses(self, inputs: Sequence[Any]) -> Uses:
+        """What it does with its integers, and which of NumPy's names it asks for. Where that cannot be
+        told, all of them may be indices."""
+        found = Uses()
+        arrays = {n for n, value in enumerate(inputs) if isinstance(value, np.ndarray)}
+        given = [
+            Watched(np.array(value), frozenset({number}), found) if number in arrays else value
+            for number, value in enumerate(inputs)
+        ]
+        try:
+            with self._with_numpy(AskedNumpy(found)), self._blamed("forward"):
+                self._module.forward(*given)
+        except ConfigError:
+            found.indices |= arrays
+        return found
+
+    def in_wide_integers(self, inputs: Sequence[Any]) -> list[np.ndarray]:
+        """The outputs with every integer of 64 bits. Raises ConfigError."""
+        wide = [
+            value.astype(np.int64)
+            if isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+            else value
+            for value in inputs
+        ]
+        with self._with_numpy(WideIntegers("numpy")), self._blamed("forward"):
+            returned = self._module.forward(*map(_own, wide))
+            return [
+                *map(np.asarray, returned if isinstance(returned, (tuple, list)) else [returned])
+            ]
+
+    def legal(self, inputs: Sequence[Any]) -> list[Any]:
+        """What its `domain` makes of inputs that it would never draw; without one, all are legal. Raises
+        ConfigError where that is no list of inputs of the same shapes."""
+        domain = getattr(self._module, "domain", None)
+        if domain is None:
+            return list(inputs)
+        with self._blamed("domain"):
+            found = self._listed(domain(*map(_own, inputs)))
+            if list(map(np.shape, found)) != list(map(np.shape, inputs)):
+                raise TypeError("it must return inputs of the shapes that it is given")
+            return [
+                one.astype(like.dtype) if isinstance(like, np.ndarray) else one
+                for one, like in zip(found, inputs, strict=True)
+            ]
 
     def forward(self, inputs: Sequence[Any], *, to_lose: bool = False) -> tuple[np.ndarray, ...]:
         """The reference outputs in the form that is compared, always as a tuple, worked

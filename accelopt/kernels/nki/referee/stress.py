@@ -4,15 +4,15 @@ Every vector along the last axis of every floating-point input is left as it is 
 `Kind`, chosen for each input independently, so that an output sees many combinations. The extreme
 kinds go to one input only, of whose vectors the outputs' rows depend separately: in a weight matrix
 they would drown everything else in every output. `one_sided` and `swept` treat inputs as a
-whole. What is non-negative by the problem's definition (a variance) stays so, and so do masks (arrays
-of two values) and what is not finite.
+whole. What is never drawn negative (a variance) or never positive (a decay's exponent) stays so, and so do
+masks (arrays of two values) and what is not finite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,21 @@ Shapes = Sequence[tuple[int, ...]]
 TINY = 1e-3
 # Small numbers are numbers: fp32 reaches down to 1e-38.
 MINUTE = 1e-32
-# What `large` multiplies by; a problem in which that overflows is tried with the next.
-SEVERITIES = (30.0, 6.0, 2.0)
+HUGE = 1e5
+TOP = 12  # the largest power of ten of a sweep: its cube is still a float32
+
+
+class Severity(NamedTuple):
+    """What `large` multiplies by, and whether there are zeros and rows of one value."""
+
+    factor: float
+    zeros: bool = True
+
+
+# A problem that is undefined on inputs of one severity is tried with the next.
+SEVERITIES = tuple(
+    Severity(factor, zeros) for factor in (30.0, 6.0, 2.0) for zeros in (True, False)
+)
 # A spike stands above the rest of its vector by 10 or 100 times the severity, a vector far from zero
 # lies as many times its own spread away from it: E[x^2] - E[x]^2 has no digit left there.
 FAR = (30.0, 300.0)
@@ -47,18 +60,34 @@ class Kind(IntEnum):
     SPIKE = 6  # one element far larger than all others
     FAR_AWAY = 7  # a large mean, a small spread
     MINUTE = 8
+    HUGE = 9
 
 
-_MILD = (0.4, 0.12, 0.12, 0.12, 0.12, 0.12, 0, 0, 0)
-_EXTREME = (0.28, 0.06, 0.06, 0.08, 0.08, 0.08, 0.16, 0.14, 0.06)
-_ONE_SIDED = (0.3, 0, 0, 0.2, 0.4, 0, 0, 0, 0.1)
+_MILD = (0.4, 0.12, 0.12, 0.12, 0.12, 0.12, 0, 0, 0, 0)
+_EXTREME = (0.26, 0.06, 0.06, 0.08, 0.08, 0.08, 0.16, 0.14, 0.06, 0.02)
+_ONE_SIDED = (0.3, 0, 0, 0.2, 0.4, 0, 0, 0, 0.1, 0)
+_WITH_ZEROS = (Kind.ZERO, Kind.CONSTANT, Kind.ONE_HOT, Kind.MINUTE)
 # Where there are few vectors, chance is left out. The two begin differently: there may be only one.
 _IN_TURN = (Kind.SPIKE, Kind.FAR_AWAY, Kind.LARGE, Kind.AS_IT_IS, Kind.TINY, Kind.MINUTE)
 _THEN = (Kind.FAR_AWAY, Kind.LARGE, Kind.SPIKE, Kind.TINY, Kind.MINUTE, Kind.AS_IT_IS)
 
 
+def not_finite_places(values: Any) -> np.ndarray | None:
+    """Where an array of numbers is drawn infinite or NaN, which stays; None for one that is finite, or
+    a mask of one number and infinity."""
+    if not (isinstance(values, np.ndarray) and values.dtype.kind == "f"):
+        return None
+    places = ~np.isfinite(values)
+    return places if places.any() and len(np.unique(values[~places])) > 1 else None
+
+
+def never_positive(values: Any) -> bool:
+    """True for an array of which every draw is negative or zero."""
+    return changeable(values) and bool(values.max() <= 0 and values.min() < 0)
+
+
 def stressed(
-    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: float
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
 ) -> list[Any]:
     """`inputs` with their vectors changed; integers, booleans and plain values stay. `outputs` are
     the shapes of what the reference makes of them."""
@@ -98,14 +127,16 @@ def _rows(values: np.ndarray, *, whole: bool) -> np.ndarray:
 
 
 def _stressed(
-    values: np.ndarray, generator: np.random.Generator, severity: float, *, extreme: bool
+    values: np.ndarray, generator: np.random.Generator, severity: Severity, *, extreme: bool
 ) -> np.ndarray:
     values = varied(values, generator)
     rows = _rows(values, whole=extreme)
     kinds = generator.choice(len(Kind), size=len(rows), p=_EXTREME if extreme else _MILD)
     if extreme and len(rows) < FEW_VECTORS:
         kinds = np.resize(np.array(_IN_TURN), len(rows))
-    _apply(rows, kinds, generator, severity, signed=bool(values.min() < 0))
+    if not severity.zeros:
+        kinds[np.isin(kinds, _WITH_ZEROS)] = Kind.AS_IT_IS
+    _apply(rows, kinds, generator, severity.factor, signed=bool(values.min() < 0))
     return rows.reshape(values.shape)
 
 
@@ -132,8 +163,8 @@ def _apply(
     places = _places(count, width, generator)
     picked = rows[np.arange(count), places]
     factors = np.select(
-        [kinds == Kind.ZERO, kinds == Kind.TINY, kinds == Kind.LARGE, kinds == Kind.MINUTE],
-        [0.0, TINY, severity, MINUTE],
+        [kinds == kind for kind in (Kind.ZERO, Kind.TINY, Kind.LARGE, Kind.MINUTE, Kind.HUGE)],
+        [0.0, TINY, severity, MINUTE, HUGE],
         1.0,
     )
     rows *= factors.astype(rows.dtype)[:, None]
@@ -235,7 +266,7 @@ def _places(
 
 
 def one_sided(
-    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: float
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
 ) -> list[Any]:
     """`inputs` in which no sum cancels: every vector has one sign. Inputs take turns: of the first,
     third, ... an eighth is positive and large and the others have signs of their own, the second,
@@ -254,7 +285,7 @@ def one_sided(
         if signed:
             np.abs(rows, out=rows)
         if turn % 2:
-            rows *= rows.dtype.type(np.sqrt(severity))
+            rows *= rows.dtype.type(np.sqrt(severity.factor))
             signs = np.full(len(rows), -1)
         else:
             signs = generator.choice((-1, 1), len(rows))
@@ -264,7 +295,7 @@ def one_sided(
             kinds[:eighth] = Kind.LARGE
             if number == extreme and len(rows) < FEW_VECTORS:
                 kinds = np.resize(np.array(_THEN), len(rows))
-            _apply(rows, kinds, generator, severity, signed=False)
+            _apply(rows, kinds, generator, severity.factor, signed=False)
         if signed:
             rows *= signs.astype(rows.dtype)[:, None]
         changed.append(rows.reshape(values.shape))
@@ -273,7 +304,7 @@ def one_sided(
 
 
 def swept(
-    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: float
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
 ) -> list[Any]:
     """`inputs` that take an element-wise function through its range: of the inputs of an output's
     shape each has a stretch of its elements in which it goes through `_range`, while the others stay
@@ -289,10 +320,53 @@ def swept(
         signed = bool(values.min() < 0)
         flat = values.reshape(-1)
         start, stop = (len(flat) * (turn + step) // len(found) for step in (0, 1))
-        through = _range(stop - start, generator, severity)
+        through = _range(stop - start, generator, severity.factor)
         flat[start:stop] = through if signed else np.abs(through)
         changed[number] = values
     return changed
+
+
+def few_bits(
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
+) -> list[Any]:
+    """`inputs` of small multiples of a half: many are equal, many lie halfway between integers, and
+    what only adds, multiplies and rounds is exact. Of the first all, of the others powers of two."""
+
+    def halves(value: np.ndarray, *, first: bool) -> np.ndarray:
+        found = generator.integers(-9, 10, value.shape) / 2
+        if not first:
+            found = np.copysign(2.0 ** generator.integers(-1, 2, value.shape), found)
+        found = np.abs(found) if value.min() >= 0 else found
+        return (
+            np.where(found == 0, 1.5, found).astype(value.dtype)
+            if value.min() > 0
+            else found.astype(value.dtype)
+        )
+
+    able = [number for number, value in enumerate(inputs) if changeable(value)]
+    largest = max(able, key=lambda number: int(inputs[number].size), default=-1)
+    return [
+        halves(value, first=number == largest) if number in able else value
+        for number, value in enumerate(inputs)
+    ]
+
+
+def not_finite(
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
+) -> list[Any]:
+    """`inputs` with NaN and infinities here and there."""
+
+    def spoiled(value: np.ndarray) -> np.ndarray:
+        found = np.array(value)
+        kinds = generator.choice(4, value.shape, p=(0.94, 0.02, 0.02, 0.02))
+        for kind, special in enumerate((np.nan, np.inf, -np.inf), 1):
+            found[kinds == kind] = special
+        return found
+
+    return [
+        spoiled(value) if isinstance(value, np.ndarray) and value.dtype.kind == "f" else value
+        for value in inputs
+    ]
 
 
 def elementwise(
@@ -322,13 +396,13 @@ def elementwise(
 def _range(count: int, generator: np.random.Generator, severity: float) -> np.ndarray:
     """`count` numbers: where functions bend (within 2 and 20 of zero), farther out, and all powers
     of ten."""
-    reach = severity / SEVERITIES[0]
+    reach = severity / SEVERITIES[0].factor
     pieces: tuple[tuple[float, Callable[[np.ndarray], np.ndarray]], ...] = (
         (0.4, lambda t: 20 * (2 * t - 1)),
         (0.15, lambda t: 2 * (2 * t - 1)),
         (0.2, lambda t: 100 * reach * (2 * t - 1)),
-        (0.13, lambda t: -(10 ** (4 * reach - 38 * t))),
-        (0.12, lambda t: 10 ** (4 * reach - 38 * (1 - t))),
+        (0.13, lambda t: -(10 ** (TOP * reach - (34 + TOP) * t))),
+        (0.12, lambda t: 10 ** (TOP * reach - (34 + TOP) * (1 - t))),
     )
     found: list[np.ndarray] = []
     for share, piece in pieces:

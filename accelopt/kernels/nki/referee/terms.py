@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.kernels.nki.referee.stress import Shapes, changeable, varied
+from accelopt.kernels.nki.referee.stress import Severity, Shapes, changeable, varied
 
 # Sums over at least this many elements for each output could lose one unseen.
 LONG_SUM = 1 << 14
@@ -16,7 +16,7 @@ KEPT = 4096  # elements that stay where the end decides: each still counts in a 
 
 
 def decided_at_the_end(
-    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: float
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
 ) -> list[Any]:
     """`inputs` of which little is left but their ends: zero except for the first and the last
     elements, those of some rows, and some anywhere. A sum of millions shows a single one of them."""
@@ -39,7 +39,7 @@ def decided_at_the_end(
 
 
 def every_one_counts(
-    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: float
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
 ) -> list[Any]:
     """`inputs` that are the same power of two everywhere, with the signs that they have: sums of up to
     2^24 of them are exact in float32 in any order, and lie so near zero that one less shows. Where

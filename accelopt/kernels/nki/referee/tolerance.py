@@ -1,20 +1,18 @@
 """How far an honest kernel may be from the exact result, element by element: in fp32, or in the
 narrowest format that its contract allows.
 
-Samples of honest rounding are taken for each element: the error of the reference itself in fp32
-against float64, for its inputs as they are, and moved by a unit of that format (a backward-stable
-algorithm is the exact result of inputs that near) with every sum taken in a line, forwards and
-backwards (an engine may add in any order), and every other step rounded up here and down there. A
-sample may be small by luck, so what is usual among neighbours counts too: in absolute size, as in a
-matrix product, and relative to the value, as after exp(). And a function of single elements may round
-on the scale of its argument: x * sigmoid(x) by way of tanh does, to half a unit of x in the last place.
+That is worked out with the exact result (`rounding`): a kernel may keep what it works out in its own
+formats, and add in any order. Beside it counts the error of the reference itself in fp32. Of a reference
+that takes no intervals samples must do, and what is usual among neighbours: in absolute size, as in a
+matrix product, and relative to the value, as after exp(). And a function of single elements may round on the scale of its argument: x * sigmoid(x) by way of
+tanh does, to half a unit of x in the last place.
 """
 
 from __future__ import annotations
 
 import contextlib
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,10 +20,12 @@ import numpy as np
 
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee.norms import blocks
-from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
+from accelopt.kernels.nki.referee.precision import SINGLE, Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.referee.sequential_sums import chained
+from accelopt.kernels.nki.referee.rounding import Formats
 
+BLOCK_OF_ROWS = 1 << 17  # elements
+SAME = 1e-5  # of the largest: what rounding makes of it
 NEIGHBOURS = 32
 # How much worse than the samples an honest algorithm with another order of operations may be.
 SLACK = 16.0
@@ -62,22 +62,107 @@ def exact_outputs(
     inputs: Sequence[Any],
     expected: tuple[np.ndarray, ...],
     precision: Precision = Precision(),  # noqa: B008  (immutable)
+    *,
+    few_bits: bool = False,
 ) -> tuple[Exact, ...]:
     """The exact outputs with their tolerances; `expected` are the reference's own in fp32."""
-    generator = np.random.default_rng(0)
-    exact = expected
+    exact, radii = expected, None
     # Of a reference that insists on fp32, or is too large, the spread of its own results must do.
     if _fits_in_float64(expected):
         with contextlib.suppress(ConfigError, MemoryError):
-            exact = reference.forward([_wide(value) for value in inputs], to_lose=True)
+            exact, radii = rounded(reference, inputs, precision, SLACK, expected, few_bits=few_bits)
+        if radii is None:
+            with contextlib.suppress(ConfigError, MemoryError):
+                exact = reference.forward([_wide(value) for value in inputs], to_lose=True)
     noises = [_sample(expected, exact)]
-    for backwards in (False, True):
-        moved = [_moved(value, generator, precision) for value in inputs]
-        noises.append(_sample(in_a_line(reference, moved, expected, backwards), exact))
+    if radii is None:
+        moved = (reference.forward(_moved(inputs, sign * precision.unit)) for sign in (-1, 1))
+        noises += [_sample(outputs, exact) for outputs in moved]
+    else:
+        with np.errstate(over="ignore"):
+            noises.append([(radius / SLACK).astype(np.float32) for radius in radii])
+    sampled = radii is None
     return tuple(
-        _with_tolerance(output, samples, _argument_scale(output, inputs), precision)
+        _with_tolerance(
+            output, samples, _argument_scale(output, inputs), precision, sampled=sampled
+        )
         for output, *samples in zip(exact, *noises, strict=True)
     )
+
+
+def rounded(
+    reference: Reference,
+    inputs: Sequence[Any],
+    precision: Precision,
+    slack: float,
+    expected: Sequence[np.ndarray],
+    *,
+    few_bits: bool = False,
+) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """The exact outputs, and how far honest rounding may move them, times `slack`; `expected` are the
+    reference's own. Raises ConfigError for a reference of which that is not known."""
+    formats = Formats(slack * precision.unit, slack * SINGLE.unit, precision.largest, few_bits)
+    singles = [in_single(value) for value in inputs]
+    parts = [
+        reference.rounded([_wide(value) for value in part], formats)
+        for part in _row_blocks(reference, singles, expected)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    exact, radii = (
+        tuple(np.concatenate(column) for column in zip(*side, strict=True))
+        for side in zip(*parts, strict=True)
+    )
+    return exact, radii
+
+
+def _row_blocks(
+    reference: Reference, inputs: list[Any], expected: Sequence[np.ndarray]
+) -> Iterator[list[Any]]:
+    """`inputs` in blocks of rows that the reference works out one by one: what it makes of some of them
+    is what it makes of all, there. Each stays in the processor's cache. Else all of them at once."""
+    count = len(expected[0]) if expected[0].ndim else 1
+    alike = [isinstance(v, np.ndarray) and v.ndim > 0 and len(v) == count for v in inputs]
+    sizes = [v.size if isinstance(v, np.ndarray) else 0 for v in inputs]
+    largest = max(
+        1, *(s for s, one in zip(sizes, alike, strict=True) if one), *(v.size for v in expected)
+    )
+
+    def rows_of(cut: Sequence[bool]) -> int:
+        """Rows of a block: what it shares with the others must not be most of the work."""
+        shared = sum(size for size, one in zip(sizes, cut, strict=True) if not one)
+        return max(1, count * max(BLOCK_OF_ROWS, 4 * shared) // largest)
+
+    def block(start: int, rows: int, cut: Sequence[bool]) -> list[Any]:
+        return [v[start : start + rows] if c else v for v, c in zip(inputs, cut, strict=True)]
+
+    def separate(rows: int, cut: Sequence[bool]) -> bool:
+        for start in (0, count // 2, count - rows):
+            try:
+                found = reference.forward(block(start, rows, cut))
+            except ConfigError:
+                return False
+            if not all(map(_same, found, (one[start : start + rows] for one in expected))):
+                return False
+        return True
+
+    first = [number == alike.index(True) for number in range(len(alike))] if any(alike) else []
+    if not reference.agreement.rules:
+        for cut in (alike, first) if any(alike) else ():
+            rows = rows_of(cut)
+            if count >= 4 * rows and separate(rows, cut):
+                yield from (block(start, rows, cut) for start in range(0, count, rows))
+                return
+    yield inputs
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    """True for what differs by a rounding at most."""
+    if one.shape != other.shape:
+        return False
+    with np.errstate(all="ignore"):
+        near = np.abs(one - other) <= SAME * np.abs(other).max(initial=0, where=np.isfinite(other))
+        return bool((near | (one == other) | (np.isnan(one) & np.isnan(other))).all())
 
 
 def _fits_in_float64(expected: tuple[np.ndarray, ...]) -> bool:
@@ -91,25 +176,6 @@ def _fits_in_float64(expected: tuple[np.ndarray, ...]) -> bool:
         available = next(line for line in lines if line.startswith("MemAvailable:"))
         return needed < int(available.split()[1]) * 1024
     return True
-
-
-def in_a_line(
-    reference: Reference, inputs: list[Any], expected: tuple[np.ndarray, ...], backwards: bool
-) -> tuple[np.ndarray, ...]:
-    """The outputs with every sum taken in a line and other steps rounded to either side, or, of a
-    reference that cannot be computed with such arrays, as it is."""
-    with contextlib.suppress(ConfigError):
-        chance = np.random.default_rng(0)
-        lines = [
-            chained(value, backwards=backwards, chance=chance)
-            if isinstance(value, np.ndarray) and value.dtype == np.float32
-            else value
-            for value in inputs
-        ]
-        found = tuple(np.asarray(output) for output in reference.forward(lines))
-        if [output.shape for output in found] == [output.shape for output in expected]:
-            return found
-    return reference.forward(inputs)
 
 
 def _sample(outputs: tuple[np.ndarray, ...], exact: tuple[np.ndarray, ...]) -> list[np.ndarray]:
@@ -136,32 +202,16 @@ def _wide(value: Any) -> Any:
     return value
 
 
-def _moved(value: Any, generator: np.random.Generator, precision: Precision) -> Any:
-    """`value` with every element a unit in the last place up or down, or a unit roundoff of the
-    contract where that is coarser; floating-point arrays only."""
-    value = in_single(value)
-    if not (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
-        return value
-    moved = np.array(value, order="C")
-    flat = moved.reshape(-1)
-    for part in blocks(flat.size):
-        values = flat[part]
-        steps = _signs(values.size, generator)
-        if precision.narrow:
-            values *= 1 + steps.astype(flat.dtype) * flat.dtype.type(precision.unit)
-        elif flat.dtype == np.float32:  # a number's neighbours are those of its bits
-            values.view(np.int32)[...] += steps * (np.isfinite(values) & (values != 0))
-        else:
-            toward = (steps * np.inf).astype(flat.dtype)
-            values[...] = np.where(values == 0, 0, np.nextafter(values, toward))
-    return moved
-
-
-def _signs(count: int, generator: np.random.Generator) -> np.ndarray:
-    """So many of -1 and 1; int8."""
-    drawn = np.frombuffer(generator.bytes(-(-count // 8)), np.uint8)
-    signs: np.ndarray = np.unpackbits(drawn, count=count).view(np.int8) * np.int8(2) - np.int8(1)
-    return signs
+def _moved(inputs: Sequence[Any], step: float) -> list[Any]:
+    """`inputs` with every element larger or smaller by `step`, relatively; drawn for each."""
+    generator = np.random.default_rng(0)
+    singles = map(in_single, inputs)
+    return [
+        value * (1 + step * generator.choice((-1, 1), value.shape)).astype(value.dtype)
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f"
+        else value
+        for value in singles
+    ]
 
 
 def _with_tolerance(
@@ -169,6 +219,8 @@ def _with_tolerance(
     noises: Sequence[np.ndarray],
     arguments: Sequence[np.ndarray],
     precision: Precision,
+    *,
+    sampled: bool,
 ) -> Exact:
     least = max(UNDERFLOW, precision.least)
     sharp = max(RESOLVED, 2 * precision.unit)
@@ -183,7 +235,7 @@ def _with_tolerance(
             values[part] = exact[part]  # in float32 beyond its range infinite, and not judged
             noise = np.maximum.reduce([np.abs(sample.reshape(-1)[part]) for sample in noises])
             magnitude = np.abs(values[part])
-            allowed[part] = _allowed(magnitude, noise, precision.unit)
+            allowed[part] = _allowed(magnitude, noise, precision.unit, sampled=sampled)
             allowed[part] += np.float32(least)
             for argument in arguments:
                 scale = np.float32(ARGUMENT_SLACK * precision.unit)
@@ -191,7 +243,8 @@ def _with_tolerance(
                 np.maximum(allowed[part], own, out=allowed[part], casting="same_kind")
             allowed[part][exact[part] == 0] += np.float32(zero)
             resolved[part] = (magnitude > least) & (noise < np.float32(sharp) * magnitude)
-        _allow_alone(values, allowed, least, precision.unit)
+        if sampled:
+            _allow_alone(values, allowed, least, precision.unit)
     return Exact(values.reshape(shape), allowed.reshape(shape), resolved.reshape(shape))
 
 
@@ -224,15 +277,17 @@ def _largest(values: np.ndarray) -> float:
     )
 
 
-def _allowed(magnitude: np.ndarray, noise: np.ndarray, unit: float) -> np.ndarray:
-    """What values of these magnitudes may be off by that showed such noise; float32 like both."""
+def _allowed(magnitude: np.ndarray, noise: np.ndarray, unit: float, *, sampled: bool) -> np.ndarray:
+    """What values of these magnitudes may be off by that showed such noise; float32 like both. Samples
+    may be small by luck, so what is usual among neighbours counts too."""
     unusable = ~(np.isfinite(noise) & np.isfinite(magnitude))
     usable = np.where(unusable, np.float32(0), noise)
-    relative = np.divide(usable, magnitude, out=np.zeros_like(usable), where=magnitude > 0)
-    np.minimum(relative, MOST_RELATIVE, out=relative)
-    allowed = _usual(relative) * magnitude
-    for other in (_usual(usable), usable, np.float32(2 * unit) * magnitude):
-        np.maximum(allowed, other, out=allowed)
+    allowed = np.maximum(usable, np.float32(2 * unit) * magnitude)
+    if sampled:
+        relative = np.divide(usable, magnitude, out=np.zeros_like(usable), where=magnitude > 0)
+        np.minimum(relative, MOST_RELATIVE, out=relative)
+        for other in (_usual(relative) * magnitude, _usual(usable)):
+            np.maximum(allowed, other, out=allowed)
     allowed *= np.float32(SLACK)
     allowed[unusable] = np.inf
     return np.asarray(allowed)

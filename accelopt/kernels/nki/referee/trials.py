@@ -10,11 +10,13 @@ import contextlib
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from accelopt.caches import cache_limit, locked, secret_of
@@ -23,11 +25,12 @@ from accelopt.kernels.nki.referee import stress, terms
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference, frozen
-from accelopt.kernels.nki.referee.tolerance import Exact, exact_outputs, in_a_line
+from accelopt.kernels.nki.referee.tolerance import SLACK, Exact, exact_outputs, rounded
+from accelopt.kernels.nki.referee.uses import Uses
 from accelopt.kernels.nki.referee.variation import (
     other_flags,
+    other_integers,
     other_numbers,
-    other_rows,
     other_shapes,
     other_signs,
 )
@@ -36,7 +39,8 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 12
+VERSION = 16
+CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
 UPDATE_FRACTION = 0.1
@@ -59,6 +63,8 @@ class TrialName(NamedTuple):
             "sweep": "hidden inputs that go through the function's range",
             "end": "hidden inputs of which the ends decide",
             "every": "hidden inputs of one size, of which every one counts",
+            "few-bits": "hidden inputs of which many are equal or halves",
+            "not-finite": "hidden inputs with NaN and infinities",
             "unused": "hidden inputs of which those elements decide that reach no result of the kernel",
             "shape": "hidden inputs of another shape",
             "signs": "hidden inputs with plain numbers of the other sign",
@@ -77,7 +83,8 @@ class Update(NamedTuple):
 
 class Trial(NamedTuple):
     """One set of inputs. `exact` only where the reference was also worked out in float64; where it
-    was not, `sizes[i]` are the norms of output i's rows, `updates[i]` says what output i updates."""
+    was not, `sizes[i]` are the norms of output i's rows, `updates[i]` says what output i updates. Of the
+    ordinary hidden inputs, `summed` are the relative errors of float32 sums."""
 
     name: TrialName
     inputs: tuple[Any, ...]
@@ -85,6 +92,7 @@ class Trial(NamedTuple):
     sizes: tuple[np.ndarray, ...]
     exact: tuple[Exact, ...] | None
     updates: tuple[Update | None, ...]
+    summed: tuple[float, ...] = ()
 
 
 HIDDEN = TrialName("hidden")
@@ -93,6 +101,8 @@ ONE_SIDED = TrialName("one-sided")
 SWEEP = TrialName("sweep")
 END = TrialName("end")
 EVERY = TrialName("every")
+FEW_BITS = TrialName("few-bits")
+NOT_FINITE = TrialName("not-finite")
 OTHER_SHAPE = TrialName("other-shape")
 SHAPE = TrialName("shape")
 SIGNS, FLAGS = TrialName("signs"), TrialName("flags")
@@ -112,6 +122,19 @@ class TrialStore:
         self.root = Path(root)
         self.max_bytes = cache_limit(self.root.parent) if max_bytes is None else max_bytes
         self._drawn: tuple[str, list[Any]] | None = None
+        self._uses: tuple[str, Uses] | None = None
+
+    def discard_damaged(self, reference: Reference) -> bool:
+        """Removes the trials of a problem of which a file is not what was written; True where there was
+        one: what was judged by them is no verdict."""
+        found = [
+            folder
+            for folder in self.root.glob(f"{reference.key}-*-v{VERSION}")
+            if _is_damaged(folder)
+        ]
+        for folder in found:
+            shutil.rmtree(folder, ignore_errors=True)
+        return bool(found)
 
     def get(
         self,
@@ -153,21 +176,55 @@ class TrialStore:
         if name in (SIGNS, FLAGS):
             plain = other_signs(drawn) if name == SIGNS else other_flags(drawn)
             return _if_defined(reference, name, plain, precision) if plain else None
+        return self._in_situation(reference, name, precision, drawn)
+
+    def _in_situation(
+        self, reference: Reference, name: TrialName, precision: Precision, drawn: list[Any]
+    ) -> Trial | None:
+        """The trial of the first severity on which the reference is defined, or else as far as it is
+        defined on any."""
         seed = self._hidden_seed(reference.key, name.kind)
         inputs = [in_single(value) for value in drawn]
         public = self.get(reference, PUBLIC[0])
         shapes = [output.shape for output in public.expected] if public else []
-        if not _arises(reference, name, inputs, shapes, seed):
+        uses = self._used(reference, inputs)
+        kept = [stress.not_finite_places(value) for value in inputs]
+        inputs = [
+            value if places is None else np.where(places, 0, value).astype(value.dtype)
+            for value, places in zip(inputs, kept, strict=True)
+        ]
+        if not _arises(reference, name, inputs, shapes, seed, uses):
             return None
-        inputs = _other_arguments(reference, name, inputs, np.random.default_rng(seed))
+        inputs = _other_arguments(reference, name, inputs, uses, np.random.default_rng(seed))
+        turned = [stress.never_positive(value) for value in inputs]
+        best: Trial | None = None
         for severity in stress.SEVERITIES:
-            changed = SITUATIONS[name.kind](inputs, shapes, np.random.default_rng(seed), severity)
-            if name in (END, EVERY) and not _sums_exactly(reference, inputs, changed, seed):
-                changed = terms.inexact(inputs, changed, np.random.default_rng(seed))
-            trial = trial_on(reference, name, _in_formats(changed, drawn), precision)
-            if _is_defined(trial):
-                return trial
-        return None
+            changed = _negated(inputs, turned)
+            changed = SITUATIONS[name.kind](changed, shapes, np.random.default_rng(seed), severity)
+            changed = [
+                value if places is None else np.where(places, drawn[number], value)
+                for number, (value, places) in enumerate(
+                    zip(_negated(changed, turned), kept, strict=True)
+                )
+            ]
+            with contextlib.suppress(ConfigError):
+                if name in (END, EVERY) and not _sums_exactly(reference, inputs, changed, seed):
+                    changed = terms.inexact(inputs, changed, np.random.default_rng(seed))
+                changed = reference.legal(_in_formats(changed, drawn))
+                if name == NOT_FINITE:
+                    return trial_on(reference, name, changed, None)
+                trial = trial_on(reference, name, changed, precision)
+                if _is_defined(trial):
+                    return trial
+                if best is None or _judged(trial) > _judged(best):
+                    best = trial
+        return best if best is not None and _judged(best) > 0 else None
+
+    def _used(self, reference: Reference, inputs: list[Any]) -> Uses:
+        """What the reference does with its inputs; asked once a problem."""
+        if self._uses is None or self._uses[0] != reference.key:
+            self._uses = reference.key, reference.uses(inputs)
+        return self._uses[1]
 
     def _hidden(self, reference: Reference) -> list[Any]:
         """The draw that all hidden trials of a problem are made of, each in its own way; kept until
@@ -202,13 +259,26 @@ SITUATIONS = {
     SWEEP.kind: stress.swept,
     END.kind: terms.decided_at_the_end,
     EVERY.kind: terms.every_one_counts,
+    FEW_BITS.kind: stress.few_bits,
+    NOT_FINITE.kind: stress.not_finite,
 }
 
 
 def _arises(
-    reference: Reference, name: TrialName, inputs: Sequence[Any], outputs: stress.Shapes, seed: int
+    reference: Reference,
+    name: TrialName,
+    inputs: Sequence[Any],
+    outputs: stress.Shapes,
+    seed: int,
+    uses: Uses,
 ) -> bool:
     """True where the situation says something of this problem."""
+    if name == NOT_FINITE:
+        return uses.not_finite
+    if name == FEW_BITS:
+        return any(map(stress.changeable, inputs)) and not (
+            uses.picks and not reference.agreement.rules
+        )
     if name == SWEEP:
         generator = np.random.default_rng(seed)
         return stress.elementwise(reference.forward, inputs, outputs, generator)
@@ -231,12 +301,20 @@ def _sums_exactly(
     return True
 
 
+def _negated(inputs: Sequence[Any], turned: Sequence[bool]) -> list[Any]:
+    return [-value if turn else value for value, turn in zip(inputs, turned, strict=True)]
+
+
 def _other_arguments(
-    reference: Reference, name: TrialName, inputs: list[Any], generator: np.random.Generator
+    reference: Reference,
+    name: TrialName,
+    inputs: list[Any],
+    uses: Uses,
+    generator: np.random.Generator,
 ) -> list[Any]:
-    """Other rows of tables, and for one trial (a kernel is traced anew for it) other numbers, as far
-    as the reference takes them."""
-    changed = other_rows(reference.forward, inputs, generator)
+    """Other integers, and for one trial (a kernel is traced anew for it) other numbers, as far as the
+    reference takes them."""
+    changed = other_integers(reference, inputs, uses, generator)
     if name != ONE_SIDED:
         return changed
     numbers = other_numbers(changed, generator)
@@ -249,10 +327,18 @@ def _other_arguments(
 
 
 def _in_formats(values: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
-    """`values`, arrays in the formats of those wanted."""
+    """`values`, arrays in the formats of those wanted, finite ones within their range."""
+
+    def formed(value: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+        if is_float(dtype) and dtype != value.dtype:
+            known: Any = ml_dtypes.finfo
+            largest = float(known(dtype).max)
+            value = np.where(np.isfinite(value), np.clip(value, -largest, largest), value)
+        return value.astype(dtype)
+
     with np.errstate(all="ignore"):
         return [
-            value.astype(like.dtype) if isinstance(value, np.ndarray) else value
+            formed(value, like.dtype) if isinstance(value, np.ndarray) else value
             for value, like in zip(values, wanted, strict=True)
         ]
 
@@ -277,7 +363,12 @@ def _if_defined(
 
 
 def _is_defined(trial: Trial) -> bool:
-    return trial.exact is not None and all(o.judged >= MIN_JUDGED for o in trial.exact)
+    return _judged(trial) >= MIN_JUDGED
+
+
+def _judged(trial: Trial) -> float:
+    """The fraction of the elements of an output that are judged, of that with the fewest."""
+    return min((output.judged for output in trial.exact or ()), default=0.0)
 
 
 def trial_on(
@@ -285,7 +376,12 @@ def trial_on(
 ) -> Trial:
     """The trial on these inputs, with exact outputs for a precision."""
     expected = reference.forward(inputs)
-    exact = None if precision is None else exact_outputs(reference, inputs, expected, precision)
+    few = name == FEW_BITS
+    exact = (
+        None
+        if precision is None
+        else exact_outputs(reference, inputs, expected, precision, few_bits=few)
+    )
     normed = expected if exact is None else ()
     return Trial(
         name=name,
@@ -294,7 +390,33 @@ def trial_on(
         sizes=tuple(row_norms(output) for output in normed),
         exact=exact,
         updates=_updates(reference, inputs, normed),
+        summed=_summed(reference, inputs, expected, exact, precision)
+        if name == HIDDEN and exact and precision is not None
+        else (),
     )
+
+
+def _summed(
+    reference: Reference,
+    inputs: Sequence[Any],
+    expected: tuple[np.ndarray, ...],
+    exact: tuple[Exact, ...],
+    precision: Precision,
+) -> tuple[float, ...]:
+    """The relative error that each output has where all is done in float32; 0 where it is not known."""
+    if not precision.narrow:
+        radii = tuple(output.allowed / SLACK for output in exact)
+    else:
+        try:
+            radii = rounded(reference, inputs, Precision(), 1.0, expected)[1]
+        except ConfigError:
+            return (0.0,) * len(exact)
+    found = []
+    for radius, output in zip(radii, exact, strict=True):
+        judged = np.isfinite(output.allowed) & np.isfinite(radius)
+        size = l2(np.where(judged, output.values, 0))
+        found.append(l2(np.where(judged, radius, 0)) / size if size else 0.0)
+    return tuple(found)
 
 
 def _updates(
@@ -303,13 +425,12 @@ def _updates(
     updated = [_updated_input(output, inputs) for output in outputs]
     if all(number is None for number in updated):
         return (None,) * len(outputs)
-    singles = [in_single(value) for value in inputs]
-    lines = [in_a_line(reference, singles, outputs, backwards) for backwards in (False, True)]
+    honest = [0.0] * len(outputs)
+    with contextlib.suppress(ConfigError):
+        honest = [l2(radius) for radius in rounded(reference, inputs, Precision(), 1.0, outputs)[1]]
     return tuple(
-        None
-        if number is None
-        else Update(number, max(l2_difference(line, output) for line in found))
-        for number, output, *found in zip(updated, outputs, *lines, strict=True)
+        None if number is None else Update(number, norm)
+        for number, norm in zip(updated, honest, strict=True)
     )
 
 
@@ -328,11 +449,30 @@ def _write(folder: Path, trial: Trial | None) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder(folder.parent) as beside:
         description = None if trial is None else _describe(trial, _saver(beside))
-        (beside / "trial.json").write_text(json.dumps(description))
+        files = {file.name: _checksum(file) for file in beside.iterdir()}
+        (beside / CHECKSUMS).write_text(json.dumps(files))
+        text = json.dumps(description)
+        (beside / "trial.json").write_text(f"{content_key(text)}\n{text}")
         for file in beside.iterdir():
             file.chmod(0o444)
         beside.chmod(0o755)
         beside.rename(folder)
+
+
+def _checksum(file: Path) -> int:
+    found = 0
+    with file.open("rb") as stream:
+        while part := stream.read(1 << 20):
+            found = zlib.crc32(part, found)
+    return found
+
+
+def _is_damaged(folder: Path) -> bool:
+    try:
+        files = json.loads((folder / CHECKSUMS).read_text())
+        return any(_checksum(folder / name) != value for name, value in files.items())
+    except _DAMAGED:
+        return (folder / "trial.json").is_file()
 
 
 def _saver(folder: Path) -> Callable[[np.ndarray], str]:
@@ -368,6 +508,7 @@ def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, obje
         "sizes": [save(norms) for norms in trial.sizes],
         "exact": exact,
         "updates": trial.updates,
+        "summed": trial.summed,
     }
 
 
@@ -376,7 +517,10 @@ def _plain(value: object) -> object:
 
 
 def _read(folder: Path, name: TrialName) -> Trial | None:
-    description = json.loads((folder / "trial.json").read_text())
+    checksum, _, text = (folder / "trial.json").read_text().partition("\n")
+    if checksum != content_key(text):
+        raise ValueError("the trial is damaged")
+    description = json.loads(text)
     os.utime(folder)
     if description is None:
         return None
@@ -397,4 +541,5 @@ def _read(folder: Path, name: TrialName) -> Trial | None:
         sizes=tuple(load(file) for file in description["sizes"]),
         exact=None if exact is None else tuple(Exact(*map(load, files)) for files in exact),
         updates=tuple(None if u is None else Update(*u) for u in description["updates"]),
+        summed=tuple(description["summed"]),
     )

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from accelopt.errors import ConfigError
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.referee.uses import Uses
 
 Forward = Callable[[Sequence[Any]], object]
 
@@ -116,6 +118,91 @@ def _drawn(index: np.ndarray, count: int, generator: np.random.Generator) -> np.
     if count - 1 not in drawn:
         drawn[generator.integers(drawn.size)] = count - 1
     return drawn.reshape(index.shape).astype(index.dtype)
+
+
+def other_integers(
+    reference: Reference,
+    inputs: Sequence[Any],
+    uses: Uses,
+    generator: np.random.Generator,
+) -> list[Any]:
+    """`inputs` with integers as large, as small and as many as their use allows: the rows of a table;
+    what lengths are compared with; for those only reckoned with, the range of their format as far as
+    results in integers fit into theirs, else the range that was drawn. Order and difference stay."""
+    changed = other_rows(reference.forward, inputs, generator)
+    whole: bool | None = None  # whether the outputs are integers
+    for number, value in enumerate(inputs):
+        if not (isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu"):
+            continue
+        if changed[number] is not value:
+            continue  # rows of a table
+        drawn = int(value.min()), int(value.max())
+        allowed = _takes_inputs
+        if number in uses.indices:
+            ranges = [drawn]
+        elif number in uses.compared:
+            low, high = uses.compared[number]
+            ranges = [(min(drawn[0], max(1, int(low))), max(drawn[1], int(high))), drawn]
+        else:
+            if whole is None:
+                whole = all(output.dtype.kind in "iub" for output in reference.forward(inputs))
+            ranges, allowed = [*(_wider(value) if whole else ()), drawn], _fits
+        for low, high in ranges:
+            trial = [*changed]
+            trial[number] = _redrawn(value, low, high, generator)
+            if (low, high) == drawn or allowed(reference, trial):
+                changed = trial
+                break
+    return changed
+
+
+def _wider(value: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ranges of the format of `value`, the widest first, with the signs that were drawn."""
+    limits = np.iinfo(value.dtype)
+    for bits in range(8 * value.dtype.itemsize, 7, -2):
+        high = min(int(limits.max), (1 << bits) - 1)
+        yield (-high if value.min() < 0 else 0), high
+
+
+def _redrawn(value: np.ndarray, low: int, high: int, generator: np.random.Generator) -> np.ndarray:
+    """Numbers from `low` to `high`, all powers of two of it as likely; sorted, and different, where
+    those of `value` are."""
+    if len(np.unique(value)) == value.size > 1:
+        return (
+            generator.permutation(value.reshape(-1)).reshape(value.shape)
+            if not _sorted(value)
+            else value
+        )
+    size = 2.0 ** generator.uniform(0, np.log2(max(2, high - low + 1)), value.shape)
+    found = low + np.minimum(size.astype(np.int64) - 1, high - low)
+    if low < 0:
+        found = np.clip(generator.choice((-1, 1), value.shape) * np.minimum(size, high), low, high)
+    found = np.where(generator.random(value.shape) < 0.05, high, found)
+    if _sorted(value):
+        found = np.sort(found, axis=None)
+        found[0], found[-1] = value.reshape(-1)[[0, -1]]
+    return found.reshape(value.shape).astype(value.dtype)
+
+
+def _sorted(value: np.ndarray) -> bool:
+    return value.ndim == 1 and value.size > 2 and bool((np.diff(value) >= 0).all())
+
+
+def _takes_inputs(reference: Reference, inputs: Sequence[Any]) -> bool:
+    try:
+        found = reference.forward(inputs)
+    except ConfigError:
+        return False
+    return all(np.isfinite(output).all() for output in found)
+
+
+def _fits(reference: Reference, inputs: Sequence[Any]) -> bool:
+    """True where the reference gives the same where all integers are of 64 bits."""
+    try:
+        narrow, wide = reference.forward(inputs), reference.in_wide_integers(inputs)
+    except ConfigError:
+        return False
+    return all(map(np.array_equal, narrow, wide))
 
 
 def other_shapes(inputs: Sequence[Any]) -> Iterator[list[Any]]:

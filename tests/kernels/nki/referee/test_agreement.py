@@ -138,7 +138,9 @@ def test_an_undeclared_tie_is_told_in_plain_words(tmp_path):
     text = TOP.replace("np.random.randn(128, 64)", "np.round(np.random.randn(128, 64), 1)")
     verdict = judged(text, last_of_equals, tmp_path)
     assert verdict.status is Status.WRONG_NUMBERS
-    assert "output 1, seed 0: " in verdict.message and " differ, the first at (" in verdict.message
+    assert (
+        "output 1, seed 0: " in verdict.message and " scattered, the first at (" in verdict.message
+    )
     assert "a tie: input 0 is " in verdict.message
     assert 'compare = {1: {"indices_into": 0}}' in verdict.message
 

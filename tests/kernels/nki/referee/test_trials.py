@@ -10,7 +10,7 @@ import pytest
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee.comparison import MAX_BEYOND
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.referee.stress import stressed
+from accelopt.kernels.nki.referee.stress import Severity, stressed
 from accelopt.kernels.nki.referee.tolerance import exact_outputs
 from accelopt.kernels.nki.referee.trials import (
     END,
@@ -159,7 +159,7 @@ def test_hidden_trials_are_worked_out_in_float64(reference, tmp_path):
 
 def test_stress_inputs_have_every_kind_of_row():
     x = np.random.default_rng(1).normal(size=(400, 32)).astype(np.float32)
-    (changed,) = stressed([x], [x.shape], np.random.default_rng(2), 30.0)
+    (changed,) = stressed([x], [x.shape], np.random.default_rng(2), Severity(30.0))
     assert changed.dtype == np.float32 and changed.shape == x.shape
     zero = (changed == 0).all(axis=1)
     constant = (changed == changed[:, :1]).all(axis=1) & ~zero
@@ -173,10 +173,10 @@ def test_stress_inputs_have_every_kind_of_row():
 
 def test_stress_leaves_what_is_not_a_number_to_change():
     index = np.arange(12).reshape(3, 4)
-    changed = stressed([index, 1e-5, np.float32(2)], [], np.random.default_rng(0), 30.0)
+    changed = stressed([index, 1e-5, np.float32(2)], [], np.random.default_rng(0), Severity(30.0))
     assert changed[0] is index and changed[1:] == [1e-5, np.float32(2)]
     variance = np.abs(np.random.default_rng(0).normal(size=(50, 8))).astype(np.float32)
-    assert (stressed([variance], [], np.random.default_rng(0), 30.0)[0] >= 0).all()
+    assert (stressed([variance], [], np.random.default_rng(0), Severity(30.0))[0] >= 0).all()
 
 
 def test_a_reference_that_is_undefined_under_stress_has_no_such_trial(tmp_path):
@@ -333,3 +333,59 @@ def test_no_element_is_held_to_a_step_that_rounds_well_by_luck(tmp_path):
         assert ratio.max() < 1
     missing = exact.values[:, 500] / exact.allowed[:, 500]
     assert missing.min() > 1
+
+
+def test_a_damaged_trial_condemns_nobody(tmp_path, reference):
+    """One flipped bit of a kept output, and one of its description."""
+    store = TrialStore(tmp_path / "trials")
+    problem = Reference(reference)
+    trial = store.get(problem, PUBLIC[0])
+    assert not store.discard_damaged(problem)
+    (folder,) = (tmp_path / "trials").glob(f"{problem.key}-*")
+    for name in ("2.npy", "trial.json"):
+        file = folder / name
+        bits = bytearray(file.read_bytes())
+        bits[-3] ^= 1
+        _overwrite(file, bytes(bits))
+        assert name == "trial.json" or store.discard_damaged(problem)
+        assert np.array_equal(store.get(problem, PUBLIC[0]).expected[0], trial.expected[0])
+
+
+def test_integers_are_varied_by_their_use(tmp_path):
+    """An index stays in its table, a length within what it is compared with, a number in its format."""
+    path = tmp_path / "integers.py"
+    path.write_text("""
+import numpy as np
+def get_inputs():
+    draw = np.random.randint
+    return [draw(0, 9, (64, 1)), np.full((64, 1), 32), draw(0, 5, 64), np.sort(draw(0, 40, 9)), draw(1, 9, 64)]
+def forward(count, tokens, rows, offsets, numbers):
+    table = np.arange(40 * 3).reshape(40, 3)
+    there = np.arange(32) < tokens
+    return there * count, table[rows], table[offsets], (numbers >> 1) ^ 5
+def transform_to_nki_inputs(inputs):
+    return inputs
+""")
+    trial = TrialStore(tmp_path / "trials").get(Reference(path), STRESS)
+    _, lengths, rows, offsets, numbers = trial.inputs
+    assert 1 <= lengths.min() < lengths.max() <= 32
+    assert rows.max() < 40 and offsets.max() < 40 and (np.diff(offsets) >= 0).all()
+    assert numbers.min() >= 0 and numbers.max() > 1 << 20
+
+
+def test_what_a_domain_says_is_kept_to(tmp_path):
+    path = tmp_path / "domain.py"
+    path.write_text("""
+import numpy as np
+def get_inputs():
+    return [np.random.uniform(0, 1, (64, 64)).astype(np.float32)]
+def domain(x):
+    return [np.clip(x, 0, 1)]
+def forward(x):
+    return np.arcsin(x)
+def transform_to_nki_inputs(inputs):
+    return inputs
+""")
+    for name in (STRESS, HIDDEN):
+        (x,) = TrialStore(tmp_path / "trials").get(Reference(path), name).inputs
+        assert x.min() >= 0 and x.max() <= 1

@@ -13,6 +13,7 @@ from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.trials import (
     END,
     EVERY,
+    FEW_BITS,
     HIDDEN,
     ONE_SIDED,
     PUBLIC,
@@ -37,9 +38,9 @@ def judged(
     store = TrialStore(folder / "trials")
     judge = Gate(rel_tol=3e-5 if problem == "mamba" else 2e-5)
     found = []
-    for name in (PUBLIC[0], HIDDEN, STRESS, ONE_SIDED, SWEEP, END, EVERY):
+    for name in (PUBLIC[0], HIDDEN, STRESS, ONE_SIDED, SWEEP, END, EVERY, FEW_BITS):
         trial = store.get(reference, name)
-        if trial is None and name in (SWEEP, END, EVERY):
+        if trial is None and name in (SWEEP, END, EVERY, FEW_BITS):
             continue
         assert trial is not None, name
         with np.errstate(all="ignore"):

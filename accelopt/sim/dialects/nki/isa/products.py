@@ -25,6 +25,7 @@ from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.isa import matrix, movement
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
+from accelopt.sim.rules.dependencies import never_written
 from accelopt.sim.tracer import current
 
 
@@ -95,7 +96,8 @@ def _check_result_format(target: TensorView, data: TensorView, transposes: bool)
 
 def accumulates(target: TensorView, wanted: Any) -> bool:
     """True when a product is added to what the tile holds. Left open, the first product that writes
-    a place overwrites, the next ones add (nisa.nc_matmul, "Accumulation mode")."""
+    a place overwrites, the next ones add (nisa.nc_matmul, "Accumulation mode"). What is said to add to
+    a tile that nothing has written reads what PSUM held before."""
     tracer = current()
     places = tracer.products.setdefault(target.storage, set())
     access = target.access()
@@ -108,7 +110,8 @@ def accumulates(target: TensorView, wanted: Any) -> bool:
         loop = wanted.holds_after_first()
         if loop is not None and _fresh_in(target, loop):
             return True  # the first iteration overwrites, as every first product does
-        return bool(wanted)
+    if wanted and target.storage.fill is None and target.storage not in tracer.written:
+        refuse(never_written(target.storage))
     return bool(wanted)
 
 

@@ -1,0 +1,72 @@
+"""What the wrong elements of an output look like: how many, where, and what they hold."""
+
+from __future__ import annotations
+
+import numpy as np
+
+DENSE = 0.9  # of a region's elements that are wrong: it is the region that is wrong
+ALIKE = 1e-3  # factors that differ by less are one
+
+
+def words(wrong: np.ndarray, got: np.ndarray, expected: np.ndarray) -> str:
+    """`12 of 4096 elements differ, all in [0:12, 127:128] (the tail of axis 1); they are 0`. `wrong` are
+    booleans of the outputs' shape; empty where none is."""
+    count = int(np.count_nonzero(wrong))
+    if not count:
+        return ""
+    said = [f"{count} of {wrong.size} elements differ", _where(wrong, count)]
+    return ", ".join(filter(None, said)) + _how(got[wrong], expected[wrong])
+
+
+def _where(wrong: np.ndarray, count: int) -> str:
+    if not wrong.ndim or count == wrong.size:
+        return ""
+    if count >= DENSE * wrong.size:
+        return "nearly everywhere"
+    places = np.nonzero(wrong)
+    if count == 1:
+        return f"at {tuple(int(axis[0]) for axis in places)}"
+    apart = [np.unique(axis) for axis in places]
+    box = [(int(axis[0]), int(axis[-1]) + 1) for axis in apart]
+    spans = list(map(_span, box, map(_step, apart), wrong.shape))
+    dense = count >= DENSE * np.prod([len(axis) for axis in apart])
+    said = "in" if dense else "scattered in"
+    if set(spans) == {":"}:
+        return "scattered"
+    tails = [
+        f"the tail of axis {n}"
+        for n, ((low, high), axis) in enumerate(zip(box, wrong.shape, strict=True))
+        if dense and low > 0 and high == axis
+    ]
+    return f"{said} [{', '.join(spans)}]" + (f" ({' and '.join(tails)})" if tails else "")
+
+
+def _step(places: np.ndarray) -> int:
+    """The distance of places that are evenly apart, else 1."""
+    steps = np.unique(np.diff(places))
+    return int(steps[0]) if len(steps) == 1 and len(places) > 2 else 1
+
+
+def _span(box: tuple[int, int], step: int, size: int) -> str:
+    low, high = box
+    if box == (0, size) and step == 1:
+        return ":"
+    return f"{low}:{high}" + (f":{step}" if step > 1 else "")
+
+
+def _how(got: np.ndarray, expected: np.ndarray) -> str:
+    """What they hold, where it is the same for nearly all."""
+    with np.errstate(all="ignore"):
+        if not got.any():
+            return "; they are 0"
+        if got.dtype.kind == "f" and np.isnan(got).all():
+            return "; they are NaN"
+        if len(got) > 1 and (got == got[0]).all():
+            return f"; all are {got[0]:.6g}"
+        factors = np.asarray(got / expected, np.float64)
+        factors = factors[np.isfinite(factors)]
+        if len(factors) < max(2, DENSE * len(got)):
+            return ""
+        usual = float(np.median(factors))
+        alike = np.abs(factors - usual) <= ALIKE * abs(usual)
+        return f"; by a factor of {usual:.6g}" if alike.mean() > DENSE else ""

@@ -1,0 +1,412 @@
+"""Arrays that know how far honest rounding may move each of their elements.
+
+A reference that is given such arrays is worked out once, exactly, and beside each value stand two ends:
+what a kernel that computes in its own formats may have there. A function of single elements is taken at
+both ends, so one that is flat on one side (GELU, a maximum, exp, a comparison) allows what the other side
+shows. Independent errors add as the root of their squares. No operand is known better than to its own
+rounding, and a sum is rounded after every term, whatever the reference sums in. What is not known here
+raises an error or loses the ends; values never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+RANGE = 1e38  # of float32 and bfloat16
+UNIT = 2.0**-24  # unit roundoff of float32
+ALIKE = 0.25  # of the slack that counts for errors that are known
+CONTRACTED = 128  # rows that the Tensor engine sums before it rounds
+_BILINEAR = (np.matmul, np.dot, np.einsum, np.tensordot, np.inner, np.vdot)
+# Of one array, whose elements they only put elsewhere; and what reads the bits of a format.
+_ARRANGE = {
+    "reshape",
+    "transpose",
+    "swapaxes",
+    "squeeze",
+    "ravel",
+    "flatten",
+    "copy",
+    "repeat",
+    "take",
+}
+_ARRANGE |= {"expand_dims", "broadcast_to", "moveaxis", "roll", "flip", "tile", "diagonal"}
+_BITS = ("view", "tobytes", "tofile", "byteswap", "setfield")
+
+
+class Formats(NamedTuple):
+    """Relative errors: of what is kept in the narrowest format of the contract, and of float32, in
+    which sums are taken; the largest number of the format with the least range; and whether what has
+    few bits stays exact, as it does where inputs have few."""
+
+    kept: float
+    summed: float
+    largest: float
+    few_bits: bool = False
+
+
+class Interval(NDArrayOperatorsMixin):
+    """`value`, `low` and `high`, arrays of one shape and format. Booleans and integers have ends too."""
+
+    __array_priority__ = 100.0
+
+    def __init__(
+        self, value: np.ndarray, low: np.ndarray, high: np.ndarray, formats: Formats
+    ) -> None:
+        self.value, self.low, self.high, self.formats = value, low, high, formats
+
+    # What an array has -------------------------------------------------------------------------
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """The values alone."""
+        return np.array(self.value, dtype=dtype, copy=copy)
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __index__(self) -> int:
+        return int(self.value.__index__())
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._arranged(lambda array: array[values(key)])
+
+    def __setitem__(self, key: Any, new: Any) -> None:
+        if isinstance(key, Interval) and key.value.dtype == bool and not np.ndim(values(new)):
+            key, new = ..., np.where(key, new, self)  # type: ignore[call-overload]
+        parts = (new.value, new.low, new.high) if isinstance(new, Interval) else (new,) * 3
+        for own, part in zip((self.value, self.low, self.high), parts, strict=True):
+            own[values(key)] = part
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in _BITS:
+            raise AttributeError(name)
+        found = getattr(self.value, name)
+        if name == "T":
+            return self._arranged(np.transpose)
+        if not callable(found):
+            return found
+        if name in _ARRANGE:
+            return lambda *a, **k: self._arranged(lambda array: getattr(array, name)(*a, **k))
+        function = getattr(np, name, None)
+        if function in _FUNCTIONS:
+            return lambda *args, **kwargs: _FUNCTIONS[function](self, *args, **kwargs)
+        return lambda *args, **kwargs: self._apply(
+            lambda array, *rest, **more: getattr(array, name)(*rest, **more), (self, *args), kwargs
+        )
+
+    def astype(self, dtype: Any, *_: Any, **__: Any) -> Any:
+        """In another format. float32 and float64 are the same here: neither is the kernel's."""
+        wanted = np.dtype(dtype)
+        if wanted.kind == "f" and wanted.itemsize > 2 and self.value.dtype.kind == "f":
+            return self.copy()
+        found = self._apply(lambda array: array.astype(wanted), (self,), {})
+        narrow = isinstance(found, Interval) and wanted.kind not in "iub"
+        return found._arranged(lambda array: array.astype(np.float64)) if narrow else found
+
+    # What NumPy asks of it -----------------------------------------------------------------------
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any
+    ) -> Any:
+        """`ufunc` on the values and on both ends of each interval."""
+        result = self._ufunc(ufunc, method, inputs, kwargs)
+        if out is None:
+            return result
+        out[0][...] = result
+        return out[0]
+
+    def _ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
+        kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "casting")}
+        if ufunc is np.matmul:
+            return self._bilinear(ufunc, inputs, kwargs)
+        if ufunc is np.add and method == "reduce":
+            return _sum(inputs[0], *inputs[1:], **kwargs)
+        if ufunc is np.add and method == "accumulate":
+            return _cumulative(inputs[0], *inputs[1:], **kwargs)
+        conditions = any(isinstance(x, Interval) and x.value.dtype == bool for x in inputs)
+        if method != "__call__" or ufunc.nin == 1 or kwargs or conditions:
+            return self._apply(getattr(ufunc, method), inputs, kwargs)
+        if ufunc is np.divide and self.formats.few_bits:
+            inputs = inputs[0], _divisor(inputs[1], self)
+        parts = []
+        for number, one in enumerate(inputs):
+            if isinstance(one, Interval):
+                rest = [*map(values, inputs[:number]), one, *map(values, inputs[number + 1 :])]
+                parts.append(self._apply(ufunc, rest, {}))
+        if len(parts) == 1 or not isinstance(parts[0], Interval):
+            return parts[0]
+        value = parts[0].value
+        if value.dtype.kind != "f":
+            lows, highs = ([getattr(part, end) for part in parts] for end in ("low", "high"))
+            return self._like(value, np.minimum(*lows), np.maximum(*highs))
+        below, above = ([part.reach()[end] for part in parts] for end in (0, 1))
+        return self._like(value, value - np.hypot(*below), value + np.hypot(*above))
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """Sums and products as such; any other function at both ends of all intervals."""
+        if (out := kwargs.pop("out", None)) is not None:
+            out[...] = func(*args, **kwargs)
+            return out
+        if func in _FUNCTIONS:
+            return _FUNCTIONS[func](*args, **kwargs)
+        if func.__name__ in _ARRANGE and isinstance(args[0], Interval):
+            return args[0]._arranged(lambda array: func(array, *args[1:], **kwargs))
+        if func in _BILINEAR:
+            return self._bilinear(func, args, kwargs)
+        return self._apply(func, args, kwargs)
+
+    # How the ends come about ----------------------------------------------------------------------
+
+    def _like(self, value: Any, low: Any, high: Any) -> Interval:
+        return Interval(np.asarray(value), np.asarray(low), np.asarray(high), self.formats)
+
+    def _arranged(self, function: Callable[[np.ndarray], Any]) -> Interval:
+        """The same elements elsewhere."""
+        return self._like(*map(function, (self.value, self.low, self.high)))
+
+    def reach(self) -> tuple[np.ndarray, np.ndarray]:
+        """How far the ends are below and above the value."""
+        return apart(self.low, self.value), apart(self.high, self.value)
+
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of what stands in a register or a tile: its rounding at least."""
+        if self.value.dtype.kind != "f":
+            return self.low, self.high
+        rounded = np.abs(self.value) * self.formats.kept
+        if self.formats.few_bits:
+            rounded = np.where(self.value.astype(ml_dtypes.bfloat16) == self.value, 0, rounded)
+        with np.errstate(invalid="ignore"):
+            low, high = self.value - rounded, self.value + rounded
+        low, high = np.fmin(low, self.low), np.fmax(high, self.high)
+        if self.formats.largest < RANGE:  # what overflows may become anything
+            low = np.where(low < -self.formats.largest, -np.inf, low)
+            high = np.where(high > self.formats.largest, np.inf, high)
+        return low, high
+
+    def _apply(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """`function` at the values and at both ends."""
+        with np.errstate(all="ignore"):
+            true = function(*values(args), **values(kwargs))
+            ends = [function(*values(args, e), **values(kwargs, e)) for e in (0, 1)]
+        return self._around(true, *ends)
+
+    def _around(self, true: Any, one: Any, other: Any) -> Any:
+        if isinstance(true, (tuple, list)):
+            found = [self._around(*three) for three in zip(true, one, other, strict=True)]
+            return type(true)(found) if type(true) in (tuple, list) else tuple(found)
+        array = np.asarray(true)
+        if array.dtype.kind not in "bfiuV":
+            return true
+        low, high = np.minimum(one, other), np.maximum(one, other)
+        if array.dtype.kind == "f":  # a function that is undefined at an end may be anything
+            unknown = (np.isnan(one) | np.isnan(other)) & ~np.isnan(array)
+            low, high = np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high)
+        return self._like(array, np.minimum(low, array), np.maximum(high, array))
+
+    def _bilinear(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A product that sums: the errors of its terms, and what is rounded between them."""
+        places = [n for n, arg in enumerate(args) if isinstance(values(arg), np.ndarray)]
+        if len(places) != 2:
+            return self._apply(function, args, kwargs)
+        value = np.asarray(function(*values(args), **kwargs))
+        first, second = (args[n] for n in places)
+        terms = _terms(values(first), values(second), value)
+        steps = terms / CONTRACTED * self.formats.summed**2
+
+        def product(one: np.ndarray, other: np.ndarray) -> Any:
+            changed = list(args)
+            changed[places[0]], changed[places[1]] = one, other
+            return function(*changed, **kwargs)
+
+        (a, ra), (b, rb) = (_squares(one) for one in (first, second))
+        relative = _relative(rb, b)
+        with np.errstate(all="ignore"):
+            if relative is None:
+                total = product(ra + steps / 2 * a, b) + product(a, rb)
+            else:
+                total = product(ra + (relative + steps / 2) * a, b)
+            total = np.nan_to_num(total, nan=np.inf, posinf=np.inf) + steps / 3 * np.square(value)
+        return self._like(value, value - (far := np.sqrt(total)), value + far)
+
+
+def intervals(given: np.ndarray, formats: Formats) -> Interval:
+    """`given` as they are given: exact but for one rounding."""
+    return Interval(given, given.copy(), given.copy(), formats)
+
+
+def _divisor(given: Any, like: Interval) -> Any:
+    """A divisor of few bits has a reciprocal of many, unless it is a power of two."""
+    divisor = (
+        given if isinstance(given, Interval) else intervals(np.asarray(given, float), like.formats)
+    )
+    mantissa, _ = np.frexp(divisor.value)
+    rounded = np.where(np.abs(mantissa) == 0.5, 0, np.abs(divisor.value) * like.formats.kept)
+    low, high = divisor.value - rounded, divisor.value + rounded
+    return divisor._like(
+        divisor.value, np.minimum(low, divisor.low), np.maximum(high, divisor.high)
+    )
+
+
+def values(given: Any, end: int | None = None) -> Any:
+    """Plain arrays in place of intervals: the values, or one of their ends."""
+    if isinstance(given, Interval):
+        return given.value if end is None else given.ends()[end]
+    if type(given) in (tuple, list):
+        return type(given)(values(one, end) for one in given)
+    if type(given) is dict:
+        return {name: values(one, end) for name, one in given.items()}
+    return given
+
+
+def apart(end: Any, true: np.ndarray) -> np.ndarray:
+    """How far an end is from the value."""
+    with np.errstate(all="ignore"):
+        far = np.abs(np.subtract(end, true, dtype=np.float64))
+        same = np.asarray(end) == true
+    return np.where(same, 0, np.nan_to_num(far, nan=np.inf, posinf=np.inf))
+
+
+def _squares(operand: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The squares of values and radii."""
+    if not isinstance(operand, Interval):
+        return np.square(operand, dtype=np.float64), np.zeros(np.shape(operand))
+    own = np.maximum(*(apart(end, operand.value) for end in operand.ends()))
+    return np.square(operand.value, dtype=np.float64), np.square(own)
+
+
+def _relative(squared: np.ndarray, of: np.ndarray) -> float | None:
+    """The largest of relative radii that hardly differ, squared; None where they do."""
+    there = of > 0
+    if not squared[~there].any():
+        found = squared[there] / of[there]
+        largest = float(found.max(initial=0.0))
+        if largest <= 4 * float(found.min(initial=largest)):
+            return largest
+    return None
+
+
+def _terms(a: np.ndarray, b: np.ndarray, product: np.ndarray) -> float:
+    """How many terms each element of a product of two arrays sums."""
+    return max(1.0, float(np.sqrt(a.size * b.size / max(1, product.size))))
+
+
+def _sum(
+    x: Interval,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    **more: Any,
+) -> Any:
+    """A sum in a line, in float32."""
+    more = {name: value for name, value in more.items() if value is not np._NoValue}
+    keepdims = keepdims is True
+    if more.get("where", True) is not True or "initial" in more:
+        x = np.where(more.pop("where", True), x, 0) + 0 * x  # type: ignore[call-overload]
+        return _sum(x, axis, keepdims=keepdims) + more.get("initial", 0)
+    axes = range(x.ndim) if axis is None else np.atleast_1d(axis) % x.ndim
+    summed = sorted(int(a) for a in axes)
+    kept = [a for a in range(x.ndim) if a not in summed]
+    lines = x.value.transpose(*kept, *summed).reshape(*(x.shape[a] for a in kept), -1)
+    total = np.asarray(x.value.sum(axis=tuple(summed), keepdims=keepdims))
+    partial = _inexact(lines, np.cumsum(lines, axis=-1, dtype=np.float64))
+    rounded = np.einsum("...i,...i->...", partial, partial).reshape(total.shape)
+    if lines.shape[-1]:  # of terms that are alike, roundings do not cancel
+        with np.errstate(all="ignore"):
+            line = np.add.accumulate(lines.astype(np.float32), axis=-1)[..., -1].reshape(
+                total.shape
+            )
+            rounded = np.fmax(rounded, np.square((line - total) * (ALIKE / UNIT)))
+    below, above = (
+        np.sqrt(
+            np.square(far).sum(axis=tuple(summed), keepdims=keepdims)
+            + rounded * x.formats.summed**2
+        )
+        for far in (apart(end, x.value) for end in x.ends())
+    )
+    return x._like(total, total - below, total + above)
+
+
+def _inexact(terms: np.ndarray, partial: np.ndarray) -> np.ndarray:
+    """Those partial sums that are rounded in float32: of zeros, and of numbers of few bits, none is."""
+    return np.where((terms == 0) | (partial == partial.astype(np.float32)), 0, partial)
+
+
+def _cumulative(x: Interval, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    partial = np.cumsum(x.value, axis=axis)
+    rounded = np.cumsum(np.square(_inexact(x.value, partial)), axis=axis) * x.formats.summed**2
+    below, above = (
+        np.sqrt(np.cumsum(np.square(apart(end, x.value)), axis=axis) + rounded) for end in x.ends()
+    )
+    return x._like(partial, partial - below, partial + above)
+
+
+def _mean(x: Interval, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any:
+    total = _sum(x, axis, **more)
+    return total / (x.size / max(1, total.size))
+
+
+def _variance(
+    x: Interval, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, **more: Any
+) -> Any:
+    squares = np.square(x - _mean(x, axis, keepdims=True))
+    total = _sum(squares, axis, **more)
+    return total / (x.size / max(1, total.size) - ddof)
+
+
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.sum: _sum,
+    np.cumsum: _cumulative,
+    np.mean: _mean,
+    np.var: _variance,
+    np.std: lambda *args, **kwargs: np.sqrt(_variance(*args, **kwargs)),
+}
+
+
+class Namespace(ModuleType):
+    """NumPy for a reference that is given intervals: what it makes anew can hold them, and what it asks
+    to be an array is one."""
+
+    def __init__(self, formats: Formats) -> None:
+        super().__init__("numpy")
+        self._formats = formats
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        if name in ("asarray", "array", "ascontiguousarray", "asanyarray"):
+            return lambda given, dtype=None, **more: _as_array(found, given, dtype, more)
+        if name in ("zeros", "empty", "ones", "full", "zeros_like", "empty_like", "full_like"):
+            return lambda *args, **kwargs: self._made(found(*values(args), **values(kwargs)))
+        return found
+
+    def _made(self, array: np.ndarray) -> Any:
+        if array.dtype.kind != "f":
+            return array
+        return intervals(array.astype(np.float64), self._formats)
+
+
+def _as_array(function: Callable[..., Any], given: Any, dtype: Any, more: dict[str, Any]) -> Any:
+    if isinstance(given, Interval):
+        return given.copy() if dtype is None else given.astype(dtype)
+    if isinstance(given, Sequence) and any(isinstance(one, Interval) for one in given):
+        found = np.stack(given)  # type: ignore[arg-type]
+        return found if dtype is None else found.astype(dtype)
+    return function(given, dtype=dtype, **more)

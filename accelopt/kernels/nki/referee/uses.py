@@ -1,0 +1,155 @@
+"""What a reference does with its inputs: an integer may be an index, a length or a number to reckon
+with, which its use says and its name does not.
+
+The reference runs once on arrays that write down how they are used. What a use says of the legal values
+is then kept to (`variation.other_integers`): an index stays in its table, a length within what it is
+compared with, anything that a plain conversion hides within what was drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+INDEXED = ("take", "take_along_axis", "put_along_axis", "bincount", "choose", "repeat", "split")
+NOT_FINITE = {"isnan", "isfinite", "isinf", "nan_to_num", "fmax", "fmin", "nansum", "nanmean"}
+NOT_FINITE |= {"nanmax", "nanmin", "isneginf", "isposinf"}
+
+
+@dataclass
+class Uses:
+    """By the input's number: what is an index or converted, the ranges that integers are compared with;
+    and the names of NumPy that were asked for."""
+
+    indices: set[int] = field(default_factory=set)
+    compared: dict[int, tuple[float, float]] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+
+    @property
+    def not_finite(self) -> bool:
+        """True where the reference has something to say of NaN or infinities."""
+        return bool(self.asked & NOT_FINITE)
+
+    @property
+    def picks(self) -> bool:
+        """True where what is largest decides which element of something else counts."""
+        return any(name.startswith("arg") or name == "lexsort" for name in self.asked)
+
+
+class Watched(NDArrayOperatorsMixin):
+    """An array that stems from the inputs numbered `sources`."""
+
+    __array_priority__ = 90.0
+
+    def __init__(self, value: np.ndarray, sources: frozenset[int], uses: Uses) -> None:
+        self.value, self.sources, self.uses = value, sources, uses
+
+    def _plain(self) -> np.ndarray:
+        self.uses.indices |= self.sources
+        return self.value
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """A conversion, behind which anything may happen."""
+        return np.asarray(self._plain(), dtype=dtype)
+
+    def __index__(self) -> int:
+        return int(self._plain().item())
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(self._plain().item())
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._like(self.value[_watched(key, index=True)])
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = getattr(self.value, name)
+        self.uses.asked.add(name)
+        if not callable(found):
+            return self._like(found)
+        return lambda *args, **kwargs: self._like(found(*_watched(args), **_watched(kwargs)))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if ufunc in COMPARISONS:
+            self._compare(inputs)
+        return self._of(getattr(ufunc, method), inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        self.uses.asked.add(func.__name__)
+        if func.__name__ in INDEXED:
+            return func(*_watched(args, index=True), **_watched(kwargs, index=True))
+        return self._of(func, args, kwargs)
+
+    def _compare(self, inputs: Any) -> None:
+        for other in inputs:
+            if not isinstance(other, Watched) and np.ndim(other):
+                for source in self.sources:
+                    low, high = self.uses.compared.get(source, (np.inf, -np.inf))
+                    self.uses.compared[source] = (
+                        min(low, float(np.min(other))),
+                        max(high, float(np.max(other))),
+                    )
+
+    def _of(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        sources = frozenset[int]().union(*(a.sources for a in args if isinstance(a, Watched)))
+        found = function(*_watched(args), **_watched(kwargs))
+        return self._like(found, sources or self.sources)
+
+    def _like(self, found: Any, sources: frozenset[int] | None = None) -> Any:
+        if isinstance(found, (np.ndarray, np.generic)):
+            return Watched(np.asarray(found), sources or self.sources, self.uses)
+        return found
+
+
+def _watched(given: Any, *, index: bool = False) -> Any:
+    """Plain arrays in place of those that are watched."""
+    if isinstance(given, Watched):
+        return given._plain() if index else given.value
+    if type(given) in (tuple, list):
+        return type(given)(_watched(one, index=index) for one in given)
+    if type(given) is dict:
+        return {name: _watched(one, index=index) for name, one in given.items()}
+    return given
+
+
+class AskedNumpy(ModuleType):
+    """NumPy that writes down the names that are asked of it."""
+
+    def __init__(self, uses: Uses) -> None:
+        super().__init__("numpy")
+        self._uses = uses
+
+    def __getattr__(self, name: str) -> Any:
+        self._uses.asked.add(name)
+        if name in ("asarray", "array", "ascontiguousarray", "asanyarray"):
+            return self._array
+        return getattr(np, name)
+
+    def _array(self, given: Any, dtype: Any = None, **more: Any) -> Any:
+        if isinstance(given, Watched):
+            return given if dtype is None else given.astype(dtype)
+        return np.array(given, dtype=dtype, **more)
+
+
+class WideIntegers(ModuleType):
+    """NumPy of which every integer format has 64 bits."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        narrow = isinstance(found, type) and issubclass(found, np.integer)
+        return np.int64 if narrow else found

@@ -1,0 +1,16 @@
+"""What is missing counts as zero, and infinities as the largest that counts."""
+
+import numpy as np
+
+
+def get_inputs():
+    return [np.random.normal(size=(128, 256)).astype(np.float32)]
+
+
+def forward(x):
+    known = np.where(np.isnan(x), 0, x)
+    return known, np.clip(known, -1e4, 1e4)
+
+
+def transform_to_nki_inputs(inputs):
+    return inputs

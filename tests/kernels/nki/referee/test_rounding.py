@@ -1,0 +1,159 @@
+"""How far honest rounding may move a reference's outputs, what is asked of integers, and what a verdict
+says of exactness and of wrong elements.
+
+Evidence: the public case of a bf16 layernorm, linear layer and GELU (one rounding of a product's operand
+turns z = -6.7 into 15.3), and IEEE 754 rounding to nearest.
+"""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from accelopt.evaluation import Exactness, Status
+from accelopt.kernels.nki.referee import pattern
+from accelopt.kernels.nki.referee.comparison import Gate
+from accelopt.kernels.nki.referee.precision import contract
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.referee.rounding import Formats, intervals
+from accelopt.kernels.nki.referee.trials import HIDDEN, ONE_SIDED, STRESS, TrialStore
+
+BF16 = ml_dtypes.bfloat16
+FUNCTIONS = {
+    "gelu": "0.5 * z * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3)))",
+    "relu by a condition": "np.where(z > 0, z, 0)",
+    "silu": "z / (1 + np.exp(-z))",
+    "sigmoid": "1 / (1 + np.exp(-z))",
+    "elu": "np.where(z > 0, z, np.expm1(z))",
+    "hard swish": "z * np.clip(z + 3, 0, 6) / 6",
+}
+LINEAR = """
+import ml_dtypes
+import numpy as np
+def get_inputs():
+    n = np.random.normal
+    return [n(size=s).astype(ml_dtypes.bfloat16) for s in ((128, 128), (128, 256), (256,))]
+def last(z):
+    return {function}
+def forward(x, w, c):
+    x, w, c = (a.astype(np.float32) for a in (x, w, c))
+    y = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    return last(y @ w + c).astype(ml_dtypes.bfloat16)
+def transform_to_nki_inputs(inputs):
+    return inputs
+"""
+
+
+def rounded(x):
+    return x.astype(BF16).astype(np.float32)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_an_operand_may_be_rounded_before_a_function_that_is_flat_on_one_side(function, tmp_path):
+    path = tmp_path / "reference.py"
+    path.write_text(LINEAR.format(function=FUNCTIONS[function]))
+    reference = Reference(path)
+    precision = contract(reference.inputs(0))
+    for number in range(3):  # caches of their own: other hidden inputs
+        store = TrialStore(tmp_path / f"trials{number}")
+        for name in (HIDDEN, STRESS, ONE_SIDED):
+            trial = store.get(reference, name, precision)
+            x, w, c = (value.astype(np.float32) for value in trial.inputs)
+            with np.errstate(all="ignore"):
+                y = (x - x.mean(1, keepdims=True)) / np.sqrt(
+                    x.var(1, keepdims=True) + np.float32(1e-5)
+                )
+                output = np.asarray(reference._module.last(rounded(y) @ w + c)).astype(BF16)
+            verdict = Gate(precision=precision).judge(trial, (output,), [output])
+            assert verdict.status is Status.CORRECT, verdict.message
+
+
+@pytest.mark.parametrize("dtype", ["np.float32", "np.float64"])
+def test_a_sum_may_be_taken_in_float32_whatever_the_reference_sums_in(dtype, tmp_path):
+    path = tmp_path / "reference.py"
+    path.write_text(f"""
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(256, 2048)).astype(np.float32)]
+def forward(a):
+    return np.asarray(a, dtype={dtype}).sum(axis=1, keepdims=True).astype(np.float32)
+def transform_to_nki_inputs(inputs):
+    return inputs
+""")
+    reference, store = Reference(path), TrialStore(tmp_path / "trials")
+    for name in (HIDDEN, STRESS, ONE_SIDED):
+        trial = store.get(reference, name)
+        output = np.cumsum(trial.inputs[0], axis=1, dtype=np.float32)[:, -1:]
+        verdict = Gate().judge(trial, (output,), [output])
+        assert verdict.status is Status.CORRECT, verdict.message
+        size = np.abs(trial.inputs[0]).sum(axis=1, keepdims=True)
+        assert (trial.exact[0].allowed <= 1e-3 * size + 1e-12 * size.max()).all()
+
+
+def test_both_ends_of_an_interval_are_seen():
+    x = intervals(np.array([-6.7, 5.0]), Formats(0.0, 0.0, 1e38))
+    x.low, x.high = x.value - 22, x.value + 22
+    for found in (np.maximum(x, 0), np.where(x > 0, x, 0), x * (x > 0)):
+        assert found.value.tolist() == [0, 5] and found.high[0] == pytest.approx(15.3)
+    ratio = 1 / (1 + np.exp(-np.asarray(x.value)))
+    found = 1 / (1 + np.exp(-x))
+    assert np.allclose(found.value, ratio) and found.high[0] > 0.99 and found.low[1] < 0.01
+
+
+def test_a_result_that_is_rounded_after_each_block_is_told_from_the_baselines(tmp_path):
+    """A running sum kept in bfloat16 is several times less exact than one in float32."""
+    path = tmp_path / "reference.py"
+    path.write_text("""
+import ml_dtypes
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(256, 256)).astype(ml_dtypes.bfloat16) for _ in range(2)]
+def forward(a, b):
+    return a.astype(np.float32) @ b.astype(np.float32)
+def transform_to_nki_inputs(inputs):
+    return inputs
+""")
+    reference = Reference(path)
+    precision = contract(reference.inputs(0))
+    trial = TrialStore(tmp_path / "trials").get(reference, HIDDEN, precision)
+    a, b = (value.astype(np.float32) for value in trial.inputs)
+    good = (a @ b).astype(BF16)
+    total = np.zeros_like(a)
+    for k in range(0, 256, 8):
+        total = rounded(total + a[:, k : k + 8] @ b[k : k + 8])
+    honest = Gate(precision=precision).judge(trial, (good,), [good])
+    assert honest.status is Status.CORRECT and honest.exactness[0].ulps < 0.5
+    gate = Gate(precision=precision, baseline=honest.exactness)
+    assert gate.judge(trial, (good,), [good]).status is Status.CORRECT
+    output = total.astype(BF16)
+    found = gate.judge(trial, (output,), [output])
+    assert (
+        found.status is Status.WRONG_NUMBERS
+        and "times less exact than the baseline" in found.message
+    )
+    allowed = Gate(precision=precision._replace(declared=True), baseline=honest.exactness)
+    assert allowed.judge(trial, (output,), [output]).status is Status.CORRECT
+
+
+def test_what_sums_in_float32_are_off_by_is_no_loss():
+    baseline = Exactness(error=1e-8, unit=1.2e-7, summed=4e-7)
+    assert Exactness(error=8e-7, unit=1.2e-7, summed=4e-7).times_less(baseline) == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (np.s_[3:8, :], "in [3:8, :]"),
+        (np.s_[:, 60:64], "in [:, 60:64] (the tail of axis 1)"),
+        (np.s_[::2, 0:3], "in [0:31:2, 0:3]"),
+        (np.s_[5, 7], "at (5, 7)"),
+        (np.s_[:, :], "2048 of 2048 elements differ; by a factor of 3"),
+    ],
+)
+def test_wrong_elements_are_described(change, said):
+    expected = np.random.default_rng(0).normal(size=(32, 64)).astype(np.float32)
+    got = expected.copy()
+    got[change] *= 3
+    assert said in pattern.words(got != expected, got, expected)
+    assert (
+        "by a factor of 3" in pattern.words(got != expected, got, expected) or got[change].ndim == 0
+    )
