@@ -16,6 +16,7 @@ import numpy as np
 
 from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
+from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.program import Buffer, Loop, LoopKind, Tensor
 from accelopt.sim.timing.machine.pricing import is_transpose
 from accelopt.sim.timing.stream.expansion import Instances
@@ -113,13 +114,18 @@ def _others(stream: Stream, copy: int) -> Iterator[int]:
     source, loop = item.operation.reads[0], item.loops[-1]
     for kind, other in enumerate(stream.instances):
         operation = other.operation
-        if kind <= copy or other.loops != item.loops or not operation.opcode.elementwise:
+        if kind <= copy or other.loops != item.loops or not _computes(operation.opcode):
             continue
         if not any(access.tensor is source.tensor for access in operation.reads):
             continue
         beside = [a for a in (*operation.reads, *operation.writes) if a.tensor is not source.tensor]
         if all(_follow(access, loop, source.free_elements) for access in beside):
             yield kind
+
+
+def _computes(opcode: Opcode) -> bool:
+    """True for functions and arithmetic of tiles that the compiler widens."""
+    return opcode.widened and opcode.elementwise and not {"op", "op0"}.isdisjoint(opcode.attributes)
 
 
 def _follow(access: Access, loop: Loop, elements: int) -> bool:
