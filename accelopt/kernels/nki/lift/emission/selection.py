@@ -23,8 +23,8 @@ ACTIVATIONS = frozenset(
 """What the Scalar engine computes of one operand (nki.isa.activation)."""
 
 ARITHMETIC = frozenset(
-    "add subtract multiply maximum minimum less less_equal greater greater_equal equal "
-    "not_equal".split()
+    "add subtract multiply divide maximum minimum power mod fmod less less_equal greater "
+    "greater_equal equal not_equal".split()
 )
 """What the Vector engine computes of two operands."""
 
