@@ -33,7 +33,8 @@ KEPT_BYTES = 32 * 1024
 """Of a partition: what is brought for all rounds of a loop instead of again in each."""
 OPERAND_BYTES = 72 * 1024
 """Of a partition: an operand of a product that is kept whole."""
-MOST_ROUNDS_WRITTEN = 4
+EFFICIENT_RUN = 512
+"""Bytes side by side from which on a DMA is at its best."""
 NEUTRAL = {"add": 0.0, "multiply": 1.0, "maximum": -3.4028235e38, "minimum": 3.4028235e38}
 
 
@@ -137,6 +138,7 @@ class Emitter:
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
         self.sequential = False
+        self.engine = ""
         self.readers = self._readers()
 
     def _readers(self) -> dict[str, set[str]]:
@@ -159,6 +161,7 @@ class Emitter:
     def put(self, text: str, *forms: Form, depth: int | None = None, moved: int = 0) -> None:
         """Appends a statement to a block, the innermost one if it is not said which."""
         at = len(self.blocks) - 1 if depth is None else depth
+        forms = tuple(f for f in forms if f.engine == self.engine) or forms
         made = Line(forms, moved) if forms else line(text)
         self.blocks[at].nodes.append(made)
 
@@ -242,7 +245,7 @@ class Emitter:
         for definition in carried:
             self.begin_carried(definition, lying)
         self.each(Where(lying, {}, ()), parts, lambda r: self.emit_members(members, r.where))
-        self.sequential = False
+        self.sequential, self.engine = False, ""
         for finish in self.carried.values():
             finish()
 
@@ -264,6 +267,7 @@ class Emitter:
                 cut := [a.name for a in spans if a not in definition.axes]
             ):
                 raise NotNested(f"{definition.out} runs over {cut[0]}, which its stage takes in parts")
+            self.engine = dict(self.nest.engines).get(definition.out, "")
             if definition.out in self.carried:
                 self.add_carried(definition, place)
                 continue
@@ -1167,7 +1171,11 @@ class Emitter:
         dst, src = (outside, inside) if store else (inside, outside)
         moved_bytes = partitions * math.prod(counts) * parse(own.dtype).itemsize
         text = f"nisa.dma_copy(dst={dst}, src={src})"
-        self.put("", Form(text, "dma", 0.0), moved=moved_bytes)
+        runs = [c for c, *s in zip(counts, *strides, strict=True) if s == [1, 1]] or [1]
+        run = runs[-1] * parse(own.dtype).itemsize
+        slow = max(1.0, EFFICIENT_RUN / run)
+        ns = moved_bytes * slow / self.spec.dma_peak_bytes_per_ns
+        self.put("", Form(text, "dma", ns), moved=moved_bytes)
 
     # Products.
 

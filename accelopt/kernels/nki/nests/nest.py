@@ -54,15 +54,17 @@ class Stage(BaseModel):
 
 
 class Nest(BaseModel):
-    """Stages, and what differs from the usual for single products: `ways` by the name of the product
-    and `left` or `right`, and `streamed` operands, which are brought again in every round instead of
-    being kept for all of them."""
+    """Stages, and what differs from the usual: for products `ways` by the name of the product and `left`
+    or `right`, and `streamed` operands, which are brought again in every round instead of being kept for
+    all of them; `engines` by definition; definitions that are `inlined` where they are read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     stages: tuple[Stage, ...]
     ways: tuple[tuple[str, str, Way], ...] = ()
     streamed: tuple[tuple[str, str], ...] = ()
+    engines: tuple[tuple[str, str], ...] = ()
+    inlined: tuple[str, ...] = ()
 
     def way(self, product: str, side: str) -> Way | None:
         """How an operand is brought; None where that is left open."""

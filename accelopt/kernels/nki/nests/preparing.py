@@ -75,6 +75,37 @@ def _once(algorithm: Algorithm) -> Algorithm:
     return replace(algorithm, definitions=tuple(kept))
 
 
+def inlined(algorithm: Algorithm, names: tuple[str, ...]) -> Algorithm:
+    """A prepared Algorithm with some Maps computed where they are read."""
+    for name in names:
+        definition = algorithm.definition(name)
+        assert isinstance(definition, Map)
+        rest = tuple(d for d in algorithm.definitions if d.out != name)
+        body = definition
+
+        def changed(expression: Expression, body: Map = body) -> Expression:
+            if isinstance(expression, Read) and expression.array == body.out:
+                values = dict(zip(body.axes, expression.indices, strict=True))
+                return _moved(body.expression, values)
+            return replaced(expression, map(changed, parts_of(expression)))
+
+        made = tuple(_rewritten(d, changed) for d in rest)
+        algorithm = replace(algorithm, definitions=made)
+    return algorithm
+
+
+def _moved(expression: Expression, values: Mapping[Axis, Index]) -> Expression:
+    """An expression at other places of its axes."""
+    if isinstance(expression, Read):
+        return replace(expression, indices=tuple(i.substitute(values) for i in expression.indices))
+    if isinstance(expression, Position):
+        return Position(expression.index.substitute(values))
+    made = replaced(expression, (_moved(part, values) for part in parts_of(expression)))
+    if isinstance(made, Where):
+        return replace(made, conditions=tuple(c.substitute(values) for c in made.conditions))
+    return made
+
+
 def replaced(expression: Expression, parts: Iterable[Expression]) -> Expression:
     """The expression with others in the places of `parts_of` it."""
     parts = tuple(parts)
@@ -271,23 +302,16 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
     def pieces(out: str, place: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(d for a in place for d, _ in digits.get((out, a), ((a, 1),)))
 
-    def changed(expression: Expression, values: Mapping[Axis, Index]) -> Expression:
-        if isinstance(expression, Read):
-            indices = [index.substitute(values) for index in expression.indices]
-            if expression.array in axes:
-                own = axes[expression.array]
-                indices = [
-                    index // step % digit.extent if (expression.array, axis) in digits else index
-                    for axis, index in zip(own, indices, strict=True)
-                    for digit, step in digits.get((expression.array, axis), ((axis, 1),))
-                ]
+    def changed(expression: Expression) -> Expression:
+        if isinstance(expression, Read) and expression.array in axes:
+            own = axes[expression.array]
+            indices = [
+                index // step % digit.extent if (expression.array, axis) in digits else index
+                for axis, index in zip(own, expression.indices, strict=True)
+                for digit, step in digits.get((expression.array, axis), ((axis, 1),))
+            ]
             return Read(expression.array, tuple(indices))
-        if isinstance(expression, Position):
-            return Position(expression.index.substitute(values))
-        made = replaced(expression, (changed(part, values) for part in parts_of(expression)))
-        if isinstance(made, Where):
-            return replace(made, conditions=tuple(c.substitute(values) for c in made.conditions))
-        return made
+        return replaced(expression, map(changed, parts_of(expression)))
 
     def cut(definition: Definition) -> Definition:
         out = definition.out
@@ -297,7 +321,7 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
             if (out, axis) in digits
         }
         made = with_expressions(
-            definition, [changed(e, values) for e in expressions_of(definition)]
+            definition, [changed(_moved(e, values)) for e in expressions_of(definition)]
         )
         made = replace(made, axes=pieces(out, definition.axes))
         if isinstance(made, Reduce):
