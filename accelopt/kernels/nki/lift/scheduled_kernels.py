@@ -3,7 +3,7 @@ written as kernels with the same signature, each with a sentence that says what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +16,17 @@ from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
 from accelopt.kernels.nki.lift.lowering import MARK
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.schedule_text import describe, saving
-from accelopt.kernels.nki.lift.search import AbstractArgument, Found, Times, search
+from accelopt.kernels.nki.lift.search import (
+    AbstractArgument,
+    Found,
+    Times,
+    commonest,
+    own_processes,
+    search,
+)
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts as Given
+from accelopt.kernels.nki.nests.nest import Nest, NotNested
+from accelopt.kernels.nki.nests.search import described, search_nests
 from accelopt.nodes import Action, Reschedule, made
 from accelopt.store import content_key
 
@@ -28,7 +37,7 @@ class ScheduledKernel(NamedTuple):
     """A kernel by schedule, not verified yet; `predicted_ms` is simulated, `moved_bytes` what it
     moves from and to HBM by the closed form."""
 
-    schedule: Schedule
+    schedule: Schedule | Nest
     sentence: str
     source: str
     predicted_ms: float
@@ -42,7 +51,8 @@ class ScheduledKernel(NamedTuple):
     def from_json(cls, data: Any) -> ScheduledKernel:
         """What `as_json` gave. Raises ValueError for anything else."""
         schedule, sentence, source, predicted, moved = data
-        return cls(Schedule.model_validate(schedule), sentence, source, predicted, moved)
+        kind = Nest if "stages" in schedule else Schedule
+        return cls(kind.model_validate(schedule), sentence, source, predicted, moved)
 
 
 class ScheduledKernels(NamedTuple):
@@ -135,13 +145,59 @@ def offered(
             else AbstractArgument(value=a)
             for a in lifted.arguments
         ]
-        found = search(lifted.algorithm, values, lifted.interface, target, times=times)
-    except (NotLifted, NotLowered, KernelFailure) as refusal:
+    except (NotLifted, KernelFailure) as refusal:
         return ScheduledKernels(refusal=str(refusal))
-    result = _offered(lifted, found, target)
+    if times is None:
+        with own_processes(values, target) as times:
+            result = _searched(lifted, values, target, times)
+    else:
+        result = _searched(lifted, values, target, times)
     if shelf:
         shelf.put("searches", key, result.as_json())
     return _authored(lifted, result)
+
+
+def _searched(
+    lifted: Lifted, values: Sequence[AbstractArgument], target: str, times: Times
+) -> ScheduledKernels:
+    """The fastest schedules and nests together, and why there are none where that is so."""
+    try:
+        found = search(lifted.algorithm, values, lifted.interface, target, times=times)
+        blocks = _offered(lifted, found, target)
+    except NotLowered as error:
+        blocks = ScheduledKernels(refusal=str(error))
+    nests = _nested(lifted, target, times)
+    both = sorted((*blocks.offers, *nests.offers), key=lambda offer: offer.predicted_ms)
+    counts = dict(blocks.counts)
+    for name, count in nests.counts.items():
+        counts[name] = counts.get(name, 0) + count
+    refusal = "" if both else nests.refusal or blocks.refusal
+    return ScheduledKernels(tuple(both[:MOST_OFFERED]), refusal, counts)
+
+
+def _nested(lifted: Lifted, target: str, times: Times) -> ScheduledKernels:
+    """The fastest nests."""
+    interface, dialect = lifted.interface, lifted.dialect
+    found = search_nests(lifted.algorithm, interface, target, dialect, times=times)
+    offers: list[ScheduledKernel] = []
+    refusal = next((timed.refusal for timed in found.timed if timed.refusal), "")
+    for timed in found.timed[:MOST_OFFERED]:
+        try:
+            kernel = lifted.lowered(timed.nest, target)
+        except (NotLowered, NotNested) as error:
+            refusal = str(error)
+            continue
+        if timed.latency_ms != float("inf"):
+            offers.append(
+                ScheduledKernel(
+                    timed.nest, described(timed.nest), kernel.source, timed.latency_ms,
+                    kernel.price.moved,
+                )
+            )  # fmt: skip
+    counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
+    return ScheduledKernels(
+        tuple(offers), "" if offers else refusal or commonest(found.refused), counts
+    )
 
 
 def _authored(lifted: Lifted, found: ScheduledKernels) -> ScheduledKernels:

@@ -24,7 +24,7 @@ from accelopt.kernels.nki.lift.emission.tile_names import word_of
 from accelopt.kernels.nki.lift.emission.value_locations import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, Way
 from accelopt.kernels.nki.nests.preparing import own_axes
-from accelopt.kernels.nki.nests.reading import EXACT_IN_BFLOAT16, Product, Reading, inputs_of
+from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.dtypes import parse
@@ -266,7 +266,9 @@ class Emitter:
             if definition.out not in self.carried and (
                 cut := [a.name for a in spans if a not in definition.axes]
             ):
-                raise NotNested(f"{definition.out} runs over {cut[0]}, which its stage takes in parts")
+                raise NotNested(
+                    f"{definition.out} runs over {cut[0]}, which its stage takes in parts"
+                )
             self.engine = dict(self.nest.engines).get(definition.out, "")
             if definition.out in self.carried:
                 self.add_carried(definition, place)
@@ -309,9 +311,7 @@ class Emitter:
             self.map(definition, value, where, target, finish)
         if held:
             last = self.blocks[-1]
-            last.locals.setdefault(definition.out, []).append(
-                Local(held, where, definition.axes)
-            )
+            last.locals.setdefault(definition.out, []).append(Local(held, where, definition.axes))
         self.blocks[-1].values[key] = held or View(Tile("", 0, 0), At(), {})
 
     def is_stored(self, definition: Definition) -> bool:
@@ -589,9 +589,7 @@ class Emitter:
                     made.insert(0, Form(text, "vector", self.vector_ns(int(cycles))))
                 return tuple(made)
             if step.opcode == "tensor_scalar":
-                vector = self.scalar_form(
-                    dst, given[0], names, numbers, step.reversed, width, said
-                )
+                vector = self.scalar_form(dst, given[0], names, numbers, step.reversed, width, said)
                 return (vector, *self.on_scalar_engine(step, dst, given[0], numbers, width, said))
             if step.opcode == "scalar_tensor_tensor":
                 text = (
@@ -698,9 +696,13 @@ class Emitter:
                 (dst, dst, f"op0=nl.mod, operand0={float(inner * size)}"),
                 (below, dst, f"op0=nl.mod, operand0={float(inner)}"),
             ):
-                call = self.text.call(a, "tensor_scalar", f"data={b}, {text}, engine=nisa.vector_engine")
+                call = self.text.call(
+                    a, "tensor_scalar", f"data={b}, {text}, engine=nisa.vector_engine"
+                )
                 self.put("", Form(call, "vector", self.vector_ns(1)))
-            call = self.text.call(dst, "tensor_tensor", f"data1={dst}, data2={below}, op=nl.subtract")
+            call = self.text.call(
+                dst, "tensor_tensor", f"data1={dst}, data2={below}, op=nl.subtract"
+            )
             self.put("", Form(call, "vector", self.vector_ns(1)))
             text = (
                 f"data={dst}, op0=nl.divide, operand0={float(inner)}, op1=nl.multiply, "
@@ -907,7 +909,9 @@ class Emitter:
     def read(self, value: GraphValue, where: Where) -> View:
         """An array's elements on the chip: a member's tile, or brought from HBM."""
         if value.array.startswith("psum:"):
-            return next(b.locals[value.array][-1].view for b in self.blocks if value.array in b.locals)
+            return next(
+                b.locals[value.array][-1].view for b in self.blocks if value.array in b.locals
+            )
         found = self.local(value, where)
         if found is not None:
             return found
@@ -1001,7 +1005,9 @@ class Emitter:
         found = next((b.values[key] for b in self.blocks if key in b.values), None)
         if found is None:
             array = self.arrays[value.array]
-            tile = Tile(self.names.new(f"{value.array}_tile"), where.rows, math.prod(sizes), array.dtype)
+            tile = Tile(
+                self.names.new(f"{value.array}_tile"), where.rows, math.prod(sizes), array.dtype
+            )
             self.put(self.text.on_chip(tile))
             found = View(tile, At(), {})
             base = At()
@@ -1033,7 +1039,11 @@ class Emitter:
         return True
 
     def elements(
-        self, value: GraphValue, where: Where, axes: tuple[Axis, ...], rows: Sequence[tuple[int, int]]
+        self,
+        value: GraphValue,
+        where: Where,
+        axes: tuple[Axis, ...],
+        rows: Sequence[tuple[int, int]],
     ) -> View:
         """Just the elements that are read, those nearest in memory beside each other."""
         array = self.arrays[value.array]
@@ -1094,7 +1104,9 @@ class Emitter:
             rounds, left = divmod(total, 128 * width)
             if rounds:
                 with self.loop("i_zero", rounds) as at:
-                    self.transfer(name, view, at * (128 * width), [(128, width)], [(width, 1, 1)], True)
+                    self.transfer(
+                        name, view, at * (128 * width), [(128, width)], [(width, 1, 1)], True
+                    )
             rows, rest = divmod(left, width)
             begin = At(rounds * 128 * width)
             if rows:
@@ -1109,7 +1121,9 @@ class Emitter:
         rows, last = axes[:-1], axes[-1]
         size = min(4096, last.extent)
         lying = rows[-1:]
-        parts = [(a, 1) for a in rows[:-1]] + [(a, min(128, a.extent)) for a in lying] + [(last, size)]
+        parts = (
+            [(a, 1) for a in rows[:-1]] + [(a, min(128, a.extent)) for a in lying] + [(last, size)]
+        )
 
         def part(round_: Round) -> None:
             where = round_.where
@@ -1137,7 +1151,9 @@ class Emitter:
         """One DMA, or loops of it where addresses are not a few strides. `rows` has count and step in
         HBM of each axis on partitions, `dims` count and both steps of each free axis."""
         counts, steps = merged([c for c, _ in rows], [[s for _, s in rows]])
-        self._transfer(array, view, offset, list(zip(counts, steps[0], strict=True)), dims, At(), store)
+        self._transfer(
+            array, view, offset, list(zip(counts, steps[0], strict=True)), dims, At(), store
+        )
 
     def _transfer(
         self, array: str, view: View, offset: At, rows: list[tuple[int, int]],
@@ -1156,7 +1172,11 @@ class Emitter:
         if bad is None and len(counts) > MOST_FREE:
             bad = 0
         if bad is not None:
-            left = [(c, a, b) for n, (c, a, b) in enumerate(zip(counts, *strides, strict=True)) if n != bad]
+            left = [
+                (c, a, b)
+                for n, (c, a, b) in enumerate(zip(counts, *strides, strict=True))
+                if n != bad
+            ]
             with self.loop("i_part", counts[bad]) as at:
                 moved = View(view.tile, view.offset + at * strides[1][bad], {})
                 self._transfer(array, moved, offset + at * strides[0][bad], rows, left, low, store)
@@ -1212,7 +1232,9 @@ class Emitter:
                 self.put(self.text.on_chip(sums, sums=True))
 
                 def add(k: Round) -> None:
-                    one = stationary(k, Where((summed,), {**spot.spans, **k.where.spans}, spot.order))
+                    one = stationary(
+                        k, Where((summed,), {**spot.spans, **k.where.spans}, spot.order)
+                    )
                     two = moved(k, Where((summed,), {**spot.spans, **k.where.spans}, spot.order))
                     texts = []
                     for view, axes in ((one, where.part), (two, columns)):
@@ -1258,7 +1280,9 @@ class Emitter:
         meaning = self.reading.meanings[definition.out]
         found = meaning.product
         if found is None or found.left.kind != "constant" or set(lying) != {*found.contracted}:
-            raise NotNested(f"{definition.out} runs over what lies on partitions, and is no plain sum")
+            raise NotNested(
+                f"{definition.out} runs over what lies on partitions, and is no plain sum"
+            )
         rows = min(self.spec.partitions, math.prod(
             p.size for p in self.stage.partition))  # fmt: skip
         width = math.prod(axis.extent for axis in definition.axes)
@@ -1271,7 +1295,10 @@ class Emitter:
         for axis in reversed(definition.axes):
             strides[axis] = step
             step *= axis.extent
-        self.held_sums = {**getattr(self, "held_sums", {}), definition.out: View(tile, At(), strides)}
+        self.held_sums = {
+            **getattr(self, "held_sums", {}),
+            definition.out: View(tile, At(), strides),
+        }
 
         def finish() -> None:
             self.finish_carried(definition, found, View(tile, At(), strides))
@@ -1314,7 +1341,9 @@ class Emitter:
             width = math.prod(spot.span(a).width for a in axes)
             psum = Tile(self.names.new(f"{definition.out}_sums"), 1, width, psum=True)
             self.put(self.text.on_chip(psum, sums=True))
-            sizes, s = merged([spot.span(a).width for a in axes], [[moved.strides[a] for a in axes]])
+            sizes, s = merged(
+                [spot.span(a).width for a in axes], [[moved.strides[a] for a in axes]]
+            )
             moving = self.text.inside(sums.tile, rows, moved.offset, sizes, s[0])
             dst = self.text.inside(psum, 1, At(), [width], [1])
             text = self.text.product(dst, self.column(ones, rows), moving)
@@ -1416,7 +1445,9 @@ class _Operands:
         dtype = self.found.dtype
         size = parse(dtype).itemsize * self.rounds
         if value.kind == "constant":
-            ones = emitter.view(value, Where((self.summed,), {self.summed: Span(At(), self.size)}, ()))
+            ones = emitter.view(
+                value, Where((self.summed,), {self.summed: Span(At(), self.size)}, ())
+            )
             if dtype != "float32":
                 ones = emitter.converted(ones, Where((Axis("k", self.size),), {}, ()), (), dtype)
             return lambda k, place: ones
@@ -1468,7 +1499,9 @@ class _Operands:
                 return block.values[key]
         width = math.prod(where.span(a).width for a in axes)
         word = word_of(value, {})
-        tile = Tile(emitter.names.new(f"{word}_kept"), self.size, width * self.rounds, self.found.dtype)
+        tile = Tile(
+            emitter.names.new(f"{word}_kept"), self.size, width * self.rounds, self.found.dtype
+        )
         emitter.put(emitter.text.on_chip(tile))
         strides, step = {}, 1
         for axis in reversed(axes):
@@ -1551,7 +1584,9 @@ class _Operands:
                 view = emitter.converted(view, source, source.free(value.axes), self.found.dtype)
             rows = source.rows
             offset = collected(view.offset + start * view.strides[self.summed])
-            data = emitter.text.inside(view.tile, rows, offset, [k.width], [view.strides[self.summed]])
+            data = emitter.text.inside(
+                view.tile, rows, offset, [k.width], [view.strides[self.summed]]
+            )
             psum = Tile(emitter.names.new("turned"), k.width, rows, view.tile.dtype, psum=True)
             emitter.put(emitter.text.on_chip(psum))
             dst = emitter.text.inside(psum, k.width, At(), [rows], [1])
@@ -1565,10 +1600,14 @@ class _Operands:
             for axis in (*lying, *rest):
                 step_in = into.strides.get(axis, 0)
                 moved = spot.span(axis).start + place.span(axis).start * -1
-                target = View(target.tile, collected(target.offset + moved * step_in), target.strides)
+                target = View(
+                    target.tile, collected(target.offset + moved * step_in), target.strides
+                )
             aim = Where((self.summed,), spot.spans, lying)
             own = {a: into.strides[a] for a in lying}
-            emitter.copy(aim, lying, View(target.tile, target.offset, own), View(psum, At(), strides))
+            emitter.copy(
+                aim, lying, View(target.tile, target.offset, own), View(psum, At(), strides)
+            )
 
         parts = [(a, 1) for a in rest]
         if lying and lying[0] not in self.where.part:
@@ -1585,8 +1624,7 @@ def _key(at: At) -> tuple[object, ...]:
 def _spans(where: Where, axes: Sequence[Axis] | tuple[Axis, ...]) -> tuple[object, ...]:
     """What tells the spans of axes from others."""
     return tuple(
-        (axis, _key(where.span(axis).start), where.span(axis).width)
-        for axis in sorted(set(axes))
+        (axis, _key(where.span(axis).start), where.span(axis).width) for axis in sorted(set(axes))
     )
 
 

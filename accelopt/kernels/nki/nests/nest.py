@@ -87,9 +87,7 @@ def product_in(definition: Definition) -> Contraction | None:
     summed = [f for f in factors_of(definition.expression) if axes_of(f) & {*definition.reduced}]
     if not summed or definition.axes[-1] not in _contiguous(definition):
         return None
-    return Contraction(
-        ONE, definition.expression, (), (), definition.axes, definition.reduced, ONE
-    )
+    return Contraction(ONE, definition.expression, (), (), definition.axes, definition.reduced, ONE)
 
 
 def _contiguous(definition: Definition) -> set[Axis]:
@@ -98,7 +96,9 @@ def _contiguous(definition: Definition) -> set[Axis]:
     for expression in expressions_of(definition):
         for part in walk(expression):
             if isinstance(part, Read) and part.indices:
-                found |= {a for a, step in part.indices[-1].terms if isinstance(a, Axis) and step == 1}
+                found |= {
+                    a for a, step in part.indices[-1].terms if isinstance(a, Axis) and step == 1
+                }
     return found
 
 
@@ -140,4 +140,3 @@ def filled(axes: tuple[Axis, ...], most: int) -> tuple[Part, ...]:
         if size < axis.extent:
             break
     return tuple(reversed(parts))
-

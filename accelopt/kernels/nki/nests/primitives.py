@@ -123,9 +123,7 @@ PRIMITIVES: TypeAdapter[Primitive] = TypeAdapter(Primitive)
 """Reads one of JSON: `PRIMITIVES.validate_json(text)`."""
 
 
-def applied(
-    primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str = "trn1"
-) -> Nest:
+def applied(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Nest:
     """The nest after a primitive. Raises NotNested, with the definition and the reason, where that is
     no nest of the Algorithm."""
     made = changed(primitive, prepared(algorithm), nest, target)
@@ -150,18 +148,17 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
                 raise NotNested(f"{primitive.definition} has no axis {part.axis}")
         return _in_stage(nest, primitive.definition, lambda s: _clear(s, primitive.axes))
     if isinstance(primitive, Tile):
-        part = Part(axis=primitive.axis, size=primitive.size) if primitive.size else None
+        size = primitive.size
+        added = (Part(axis=primitive.axis, size=size),) if size else ()
 
         def tiled(stage: Stage) -> Stage:
             rest = tuple(p for p in stage.loops if p.axis != primitive.axis)
-            return stage.model_copy(update={"loops": (*rest, *([part] if part else []))})
+            return stage.model_copy(update={"loops": (*rest, *added)})
 
         return _in_stage(nest, primitive.definition, tiled)
     if isinstance(primitive, Columns):
-        size = primitive.size
-        return _in_stage(
-            nest, primitive.definition, lambda s: s.model_copy(update={"columns": size})
-        )
+        columns = {"columns": primitive.size}
+        return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=columns))
     if isinstance(primitive, At):
         return _joined(primitive, algorithm, nest)
     if isinstance(primitive, Apart):
@@ -200,7 +197,9 @@ def _joined(primitive: At, algorithm: Algorithm, nest: Nest) -> Nest:
         raise NotNested(f"there is no definition {primitive.consumer}")
     here, there = places[primitive.definition], places[primitive.consumer]
     if here >= there:
-        raise NotNested(f"{primitive.definition} is not computed in a stage before {primitive.consumer}")
+        raise NotNested(
+            f"{primitive.definition} is not computed in a stage before {primitive.consumer}"
+        )
     moving = nest.stages[here]
     reads = {d.out: set(read_by(d)) for d in algorithm.definitions}
     for stage in nest.stages[here + 1 : there]:
@@ -216,7 +215,10 @@ def _joined(primitive: At, algorithm: Algorithm, nest: Nest) -> Nest:
 
 def _apart(name: str, definition: Definition, nest: Nest, target: str) -> Nest:
     at, stage = next((n, s) for n, s in enumerate(nest.stages) if name in s.members)
-    first, rest = stage.members[: stage.members.index(name)], stage.members[stage.members.index(name) :]
+    first, rest = (
+        stage.members[: stage.members.index(name)],
+        stage.members[stage.members.index(name) :],
+    )
     if not first:
         raise NotNested(f"{name} begins its stage already")
     axes = {axis.name for axis in definition.axes}
@@ -232,7 +234,9 @@ def _apart(name: str, definition: Definition, nest: Nest, target: str) -> Nest:
 def _inlined(definition: Definition, algorithm: Algorithm, nest: Nest) -> Nest:
     name = definition.out
     if isinstance(definition, (Reduce, Scan)):
-        raise NotNested(f"{name} combines elements: only what is computed element by element is inlined")
+        raise NotNested(
+            f"{name} combines elements: only what is computed element by element is inlined"
+        )
     if any(array.name == name for array in algorithm.outputs):
         raise NotNested(f"{name} is a result, which is computed anyway")
     stages = tuple(
@@ -280,17 +284,17 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
             yield At(definition=name, consumer=nest.stages[at + 1].members[0])
         for member in stage.members[1:]:
             yield Apart(definition=member)
-        for member in members:
-            found = product_in(member)
+        for product in members:
+            found = product_in(product)
             if found is None or not found.rows:
                 continue
             sides: tuple[Literal["left", "right"], ...] = ("left", "right")
             ways: tuple[Way, ...] = ("direct", "turned")
             for side in sides:
                 for way in ways:
-                    if nest.way(member.out, side) != way:
-                        yield Orient(definition=member.out, side=side, way=way)
+                    if nest.way(product.out, side) != way:
+                        yield Orient(definition=product.out, side=side, way=way)
                 memory: Literal["SBUF", "HBM"] = (
-                    "SBUF" if (member.out, side) in nest.streamed else "HBM"
+                    "SBUF" if (product.out, side) in nest.streamed else "HBM"
                 )
-                yield Keep(definition=member.out, side=side, memory=memory)
+                yield Keep(definition=product.out, side=side, memory=memory)

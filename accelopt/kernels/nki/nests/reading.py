@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
-    Apply,
     Constant,
     Definition,
     Expression,

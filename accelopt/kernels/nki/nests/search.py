@@ -12,8 +12,8 @@ from accelopt.kernels.nki.lift.schedule import ResourceShort
 from accelopt.kernels.nki.lift.search import Refused, Times
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
-from accelopt.kernels.nki.nests.primitives import changed, neighbours
 from accelopt.kernels.nki.nests.preparing import prepared
+from accelopt.kernels.nki.nests.primitives import changed, neighbours
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim.dialects.dialect import Dialect
 
@@ -50,7 +50,12 @@ class FoundNests:
 
 class _Search:
     def __init__(
-        self, algorithm: Algorithm, interface: Interface, target: str, dialect: Dialect, times: Times
+        self,
+        algorithm: Algorithm,
+        interface: Interface,
+        target: str,
+        dialect: Dialect,
+        times: Times,
     ) -> None:
         self.algorithm = algorithm
         self.interface = interface
@@ -71,7 +76,13 @@ class _Search:
             except (NotNested, ResourceShort) as refusal:
                 self.refuse(str(refusal))
                 continue
-            except (LookupError, ArithmeticError, AssertionError, ValueError, RecursionError) as error:
+            except (
+                LookupError,
+                ArithmeticError,
+                AssertionError,
+                ValueError,
+                RecursionError,
+            ) as error:
                 self.refuse(f"lowering itself failed with {type(error).__name__}")
                 continue
             self.found.priced += 1
@@ -150,3 +161,11 @@ def search_nests(
     """Times a few nests to begin with, and single changes of the fastest until none gains 2%."""
     return _Search(algorithm, interface, target, dialect, times).run()
 
+
+def described(nest: Nest) -> str:
+    """A nest in one sentence, without its full stop."""
+    words = []
+    for stage in nest.stages:
+        lying = " and ".join(f"{part.size} of {part.axis}" for part in stage.partition)
+        words.append(f"{', '.join(stage.members)} with {lying or 'one row'} on partitions")
+    return f"Rewrite: {'; then '.join(words)}"

@@ -19,13 +19,6 @@ MOST_FREE = 4
 """Free axes that one access has."""
 
 
-class Step(NamedTuple):
-    """An axis of an access: how many elements, how far apart."""
-
-    count: int
-    stride: int
-
-
 class Tile(NamedTuple):
     """A tile on the chip: `width` elements on each of its partitions."""
 
@@ -143,9 +136,7 @@ class Writer:
             return f"{name}.ap({pattern}, offset={offset})"
         if name not in self._flat:
             self._flat[name] = self.names.new(f"{name}_flat")
-            self.first.append(
-                line(f"{self._flat[name]} = {name}.reshape(({math.prod(shape)},))")
-            )
+            self.first.append(line(f"{self._flat[name]} = {name}.reshape(({math.prod(shape)},))"))
         grid = self.grid(tuple(counts))
         return f"{self._flat[name]}[{_sum(offset, zip(grid, strides, strict=True), keep=True)}]"
 
@@ -157,8 +148,10 @@ class Writer:
         for variable, factor in ((None, offset.constant), *offset.terms):
             for n, step in enumerate(steps):
                 whole, factor = divmod(factor, step)
-                starts[n] += At(0, ((variable, whole),)) if variable and whole else At(
-                    0 if variable else whole
+                starts[n] += (
+                    At(0, ((variable, whole),))
+                    if variable and whole
+                    else At(0 if variable else whole)
                 )
         taken: dict[int, int] = {}
         for count, stride in zip(counts, strides, strict=True):
@@ -262,4 +255,3 @@ def _sum(base: At, terms: object, keep: bool = False) -> str:
     if total.constant or not pieces:
         pieces.append(str(total.constant))
     return " + ".join(pieces).replace("+ -", "- ")
-

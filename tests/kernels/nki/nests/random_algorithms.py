@@ -96,9 +96,7 @@ class Maker:
             axes = self.axes()
             return self.source(axes), axes
         found = self.draw.choice(there)
-        axes = tuple(
-            Axis("abcdef"[n], extent) for n, extent in enumerate(self.shapes[found.out])
-        )
+        axes = tuple(Axis("abcdef"[n], extent) for n, extent in enumerate(self.shapes[found.out]))
         return Read(found.out, tuple(map(index_of, axes))), axes
 
     def expression(self, axes: tuple[Axis, ...], first: Expression, depth: int) -> Expression:
