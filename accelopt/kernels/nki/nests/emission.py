@@ -97,6 +97,16 @@ class Local:
     axes: tuple[Axis, ...]
 
 
+@dataclass(frozen=True)
+class Box:
+    """A part of an array from HBM on the chip: where it begins along each dimension, and how far."""
+
+    view: View
+    starts: Sequence[At]
+    sizes: Sequence[int]
+    strides: Sequence[int]
+
+
 @dataclass
 class Block:
     """The body of an open loop: statements, and what is known in it."""
@@ -105,6 +115,7 @@ class Block:
     nodes: list[NestNode]
     values: dict[object, View] = field(default_factory=dict)
     locals: dict[str, list[Local]] = field(default_factory=dict)
+    boxes: dict[object, list[Box]] = field(default_factory=dict)
 
 
 class Round(NamedTuple):
@@ -139,16 +150,7 @@ class Emitter:
         self.carried: dict[str, Callable[[], None]] = {}
         self.sequential = False
         self.engine = ""
-        self.readers = self._readers()
-
-    def _readers(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {name: set() for name in self.definitions}
-        for out, meaning in self.reading.meanings.items():
-            for root in meaning.roots:
-                for value in inputs_of(root):
-                    if value.array in found:
-                        found[value.array].add(out)
-        return found
+        self.readers = {name: self.readers_of(name) for name in self.definitions}
 
     def emit(self) -> list[NestNode]:
         """The statements of the kernel's body, but for its parameters' shapes and results."""
@@ -236,6 +238,7 @@ class Emitter:
             raise NotNested(f"{stage.members[0]} has no axis {name}")
         self.blocks[0].values.clear()
         self.blocks[0].locals.clear()
+        self.blocks[0].boxes.clear()
         self.put_comment(members)
         parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)]
         lying = tuple(axes[part.axis] for part in stage.partition)
@@ -999,29 +1002,49 @@ class Emitter:
     def box(self, value: GraphValue, where: Where, dims: Sequence[tuple[At, dict[Axis, int]]],
             sizes: list[int], rows: Sequence[tuple[int, int]], shape: tuple[int, ...]) -> View:  # fmt: skip
         """All elements of an array between the first and the last one that is read of it."""
-        starts = tuple(_key(base) for base, _ in dims)
-        key = ("box", value.array, starts, tuple(sizes), tuple(rows))
+        key = (value.array, tuple(rows))
+        starts = [base for base, _ in dims]
+        for block in self.blocks:
+            for box in block.boxes.get(key, ()):
+                moved = self.inside_box(box, starts, sizes)
+                if moved is not None:
+                    return self.boxed(moved, box.strides, dims, where)
         strides = [math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
-        found = next((b.values[key] for b in self.blocks if key in b.values), None)
-        if found is None:
-            array = self.arrays[value.array]
-            tile = Tile(
-                self.names.new(f"{value.array}_tile"), where.rows, math.prod(sizes), array.dtype
-            )
-            self.put(self.text.on_chip(tile))
-            found = View(tile, At(), {})
-            base = At()
-            for n, (start, _) in enumerate(dims):
-                base = base + start * _step(shape, n)
-            parts = [(size, _step(shape, n), strides[n]) for n, size in enumerate(sizes)]
-            self.transfer(value.array, found, collected(base), rows, parts)
-            self.blocks[-1].values[key] = found
+        array = self.arrays[value.array]
+        name = self.names.new(f"{value.array}_tile")
+        tile = Tile(name, where.rows, math.prod(sizes), array.dtype)
+        self.put(self.text.on_chip(tile))
+        view = View(tile, At(), {})
+        base = At()
+        for n, start in enumerate(starts):
+            base = base + start * _step(shape, n)
+        parts = [(size, _step(shape, n), strides[n]) for n, size in enumerate(sizes)]
+        self.transfer(value.array, view, collected(base), rows, parts)
+        self.blocks[-1].boxes.setdefault(key, []).append(Box(view, starts, sizes, strides))
+        return self.boxed(view, strides, dims, where)
+
+    def inside_box(self, box: Box, starts: Sequence[At], sizes: Sequence[int]) -> View | None:
+        """Where a box begins in another that holds it; None where that does not."""
+        offset = box.view.offset
+        for n, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+            step = collected(start + box.starts[n] * -1)
+            low, high = self.bounds(step, {})
+            if low < 0 or high + size > box.sizes[n]:
+                return None
+            offset = offset + step * box.strides[n]
+        return View(box.view.tile, collected(offset), {})
+
+    def boxed(
+        self, view: View, strides: Sequence[int], dims: Sequence[tuple[At, dict[Axis, int]]],
+        where: Where,
+    ) -> View:  # fmt: skip
+        """The elements of a box along the axes that they are read by."""
         own: dict[Axis, int] = {}
         for n, (_, steps) in enumerate(dims):
             for axis, step in steps.items():
                 if axis not in where.part:
                     own[axis] = own.get(axis, 0) + step * strides[n]
-        return View(found.tile, At(), own)
+        return View(view.tile, view.offset, own)
 
     def load_into(self, value: GraphValue, where: Where, view: View) -> bool:
         """Brings what is read straight into its place, where its elements are there once."""
@@ -1066,9 +1089,18 @@ class Emitter:
         between = {b.variable for b in self.blocks[then + 1 : now]} - loops
         others = [where.span(a).width for a in fixed if a not in where.part]
         size = math.prod(a.extent for a in axes) * math.prod(others) * parse(array.dtype).itemsize
-        if not between or size > KEPT_BYTES:
+        readers = self.readers_of(array.name) & set(self.stage.members)
+        if (not between and len(readers) < 2) or size > KEPT_BYTES:
             return None
         return where.within({axis: Span(At(), axis.extent) for axis in axes})
+
+    def readers_of(self, array: str) -> set[str]:
+        """The definitions that read an array."""
+        return {
+            out
+            for out, meaning in self.reading.meanings.items()
+            if any(value.array == array for root in meaning.roots for value in inputs_of(root))
+        }
 
     def padded(self, value: GraphValue, where: Where, dim: int) -> View:
         """Reads an array beyond its ends, of a copy in HBM with zeros around it."""

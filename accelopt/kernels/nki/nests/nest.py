@@ -18,10 +18,9 @@ from accelopt.algorithm.algorithm import (
     Read,
     Reduce,
     axes_of,
-    expressions_of,
     walk,
 )
-from accelopt.algorithm.contraction import ONE, Contraction, contraction, factors_of
+from accelopt.algorithm.contraction import ONE, Contraction, contraction
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.nests.preparing import own_axes, prepared
@@ -84,22 +83,19 @@ def product_in(definition: Definition) -> Contraction | None:
     found = contraction(definition)
     if found is not None or not definition.axes:
         return found
-    summed = [f for f in factors_of(definition.expression) if axes_of(f) & {*definition.reduced}]
-    if not summed or definition.axes[-1] not in _contiguous(definition):
+    if not _beside(definition):
         return None
     return Contraction(ONE, definition.expression, (), (), definition.axes, definition.reduced, ONE)
 
 
-def _contiguous(definition: Definition) -> set[Axis]:
-    """The axes along which what is read lies element by element."""
-    found = set()
-    for expression in expressions_of(definition):
-        for part in walk(expression):
-            if isinstance(part, Read) and part.indices:
-                found |= {
-                    a for a, step in part.indices[-1].terms if isinstance(a, Axis) and step == 1
-                }
-    return found
+def _beside(definition: Reduce) -> bool:
+    """Whether what is summed lies apart in memory, and what it gives beside each other."""
+    reduced = set(definition.reduced)
+    reads = [p for p in walk(definition.expression) if isinstance(p, Read) and axes_of(p) & reduced]
+    most = max((len(axes_of(read)) for read in reads), default=0)
+    lasts = [read.indices[-1].axes for read in reads if len(axes_of(read)) == most]
+    along = any(definition.axes[-1] in last for last in lasts)
+    return along and not any(last & reduced for last in lasts)
 
 
 def default_nest(algorithm: Algorithm, target: str = "trn1") -> Nest:
