@@ -33,6 +33,8 @@ KEPT_BYTES = 32 * 1024
 """Of a partition: what is brought for all rounds of a loop instead of again in each."""
 OPERAND_BYTES = 72 * 1024
 """Of a partition: an operand of a product that is kept whole."""
+CARRIED_BANKS = 6
+"""Of PSUM, that sums over all of a stage may take."""
 EFFICIENT_RUN = 512
 """Bytes side by side from which on a DMA is at its best."""
 NEUTRAL = {"add": 0.0, "multiply": 1.0, "maximum": -3.4028235e38, "minimum": 3.4028235e38}
@@ -148,6 +150,7 @@ class Emitter:
         self.blocks = [Block(None, [])]
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
+        self.held_sums: dict[str, View] = {}
         self.sequential = False
         self.engine = ""
         self.readers = {name: self.readers_of(name) for name in self.definitions}
@@ -222,6 +225,8 @@ class Emitter:
         for axis in reversed(axes):
             width = where.span(axis).width
             size = max(1, min(width, room))
+            even = max(d for d in range(1, size + 1) if width % d == 0)
+            size = even if even * 2 > size else size
             if size < width:
                 parts.append((axis, size))
             room = max(1, room // size)
@@ -242,7 +247,7 @@ class Emitter:
         self.put_comment(members)
         parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)]
         lying = tuple(axes[part.axis] for part in stage.partition)
-        self.carried = {}
+        self.carried, self.held_sums = {}, {}
         carried = [d for d in members if isinstance(d, Reduce) and set(lying) & set(d.reduced)]
         self.sequential = bool(carried)
         for definition in carried:
@@ -378,6 +383,9 @@ class Emitter:
         """Computes a value into a place of its own."""
         if value.kind in ("apply", "where"):
             self.compute(value, where, view)
+            return
+        if value.kind == "reduce":
+            self.reduce(value, where, view)
             return
         self.copy(where, tuple(view.strides), view, self.view(value, where))
 
@@ -600,10 +608,29 @@ class Emitter:
                     f"op1={names[1]}, operand1={given[1]}"
                 )
                 return (Form(call(dst, "scalar_tensor_tensor", text, said), "vector", two),)
-            text = f"data1={given[0]}, data2={given[1]}, op={names[0]}"
-            return (Form(call(dst, "tensor_tensor", text, said), "vector", two),)
+            return self.two_tiles(dst, given, names[0], width, said)
 
         self.issue(where, axes, views, write)
+
+    def two_tiles(
+        self, dst: str, given: Sequence[str], name: str, width: int, said: str
+    ) -> tuple[Form, ...]:
+        """A tensor_tensor, on either engine that has it."""
+        text = f"data1={given[0]}, data2={given[1]}, op={name}"
+        cycles = self.spec.two_input_cycles_per_element * width
+        slow = self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * width
+        engines = [("vector", self.vector_ns(int(cycles))), ("gpsimd", slow / self.spec.gpsimd_ghz)]
+        if name == "nl.power":
+            del engines[0]
+        elif self.spec.vector_gpsimd_exclusive:  # one waits for the other
+            del engines[1]
+        return tuple(
+            Form(
+                self.text.call(dst, "tensor_tensor", f"{text}, engine=nisa.{engine}_engine", said),
+                engine, ns,
+            )
+            for engine, ns in engines
+        )  # fmt: skip
 
     def scalar_form(
         self, dst: str, data: str, names: Sequence[str], numbers: Sequence[str], reverse: bool,
@@ -776,12 +803,12 @@ class Emitter:
 
     # Reductions along the free axis.
 
-    def reduce(self, value: GraphValue, where: Where) -> View:
+    def reduce(self, value: GraphValue, where: Where, into: View | None = None) -> View:
         """What is combined over axes that lie along the free axis."""
         axes = where.free(value.axes)
         if any(axis in where.part for axis in value.reduced):
             raise NotNested(f"a {value.function} runs over what lies on partitions")
-        target = self.new_tile(word_of(value, {}), where, axes)
+        target = into or self.new_tile(word_of(value, {}), where, axes)
         inner = tuple(a for a in value.reduced if a.extent > 1)
         width = math.prod(axis.extent for axis in inner)
         (data,) = value.arguments
@@ -862,7 +889,16 @@ class Emitter:
         said = self.said(into, view)
         text = f"op={name}, data={data}, axis={over}, keepdims=True"
         call = self.text.call(dst, "tensor_reduce", text, said)
-        self.put("", Form(call, "vector", self.vector_ns(math.prod(sizes))))
+        forms = [Form(call, "vector", self.vector_ns(math.prod(sizes)))]
+        if function == "add" and not outer and into.tile.dtype == "float32":
+            # The Scalar engine sums what it copies.
+            scratch = Tile(self.names.new("copied"), rows, math.prod(sizes))
+            copied = self.text.inside(scratch, rows, At(), sizes, row_major(sizes))
+            text = f"op=nl.copy, data={data}, reduce_op=nl.add, reduce_res={dst}"
+            call = self.text.call(copied, "activation_reduce", text, "float32" if said else "")
+            made = f"{self.text.on_chip(scratch)}\n{call}"
+            forms.append(Form(made, "scalar", self.scalar_ns(math.prod(sizes))))
+        self.put("", *forms)
 
     def summed(
         self, value: GraphValue, data: GraphValue, where: Where, into: View, key: object
@@ -1009,7 +1045,9 @@ class Emitter:
                 moved = self.inside_box(box, starts, sizes)
                 if moved is not None:
                     return self.boxed(moved, box.strides, dims, where)
-        strides = [math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
+        first = starts
+        starts, sizes = self.union(value, where, starts, sizes, rows)
+        strides = row_major(sizes)
         array = self.arrays[value.array]
         name = self.names.new(f"{value.array}_tile")
         tile = Tile(name, where.rows, math.prod(sizes), array.dtype)
@@ -1021,7 +1059,63 @@ class Emitter:
         parts = [(size, _step(shape, n), strides[n]) for n, size in enumerate(sizes)]
         self.transfer(value.array, view, collected(base), rows, parts)
         self.blocks[-1].boxes.setdefault(key, []).append(Box(view, starts, sizes, strides))
-        return self.boxed(view, strides, dims, where)
+        moved = self.inside_box(self.blocks[-1].boxes[key][-1], first, [1] * len(first))
+        assert moved is not None
+        return self.boxed(moved, strides, dims, where)
+
+    def union(
+        self, value: GraphValue, where: Where, starts: Sequence[At], sizes: list[int],
+        rows: Sequence[tuple[int, int]],
+    ) -> tuple[Sequence[At], list[int]]:  # fmt: skip
+        """The box around all that the members of a stage read of an array beside each other."""
+        array = self.arrays[value.array]
+        shape = array.shape or (1,)
+        bound = {part.axis for part in (*self.stage.partition, *self.stage.loops)}
+        spans = {axis: span for axis, span in where.spans.items() if axis.name in bound}
+        place = Where(where.part, spans, ())
+        for member in self.stage.members:
+            for root in self.reading.meanings[member].roots:
+                for other in inputs_of(root):
+                    if other.array != value.array or not other.indices:
+                        continue
+                    dims = [self.affine(index, place) for index in other.indices]
+                    own = [
+                        (place.span(a).width, sum(s.get(a, 0) * _step(shape, n)
+                         for n, (_, s) in enumerate(dims))) for a in place.part
+                    ]  # fmt: skip
+                    steps = [
+                        collected(b + first * -1)
+                        for (b, _), first in zip(dims, starts, strict=True)
+                    ]
+                    widths = [
+                        1
+                        + sum(
+                            s * (place.span(a).width - 1)
+                            for a, s in d.items()
+                            if a not in place.part
+                        )
+                        for _, d in dims
+                    ]
+                    if own != list(rows) or any(step.terms for step in steps):
+                        continue
+                    if any(s < 0 for _, d in dims for s in d.values()) or any(
+                        not 0 <= low <= high < extent
+                        for (b, d), extent in zip(dims, shape, strict=True)
+                        for low, high in [
+                            self.bounds(b, {a: (place.span(a).width, s) for a, s in d.items()})
+                        ]
+                    ):
+                        continue
+                    lows = [min(0, step.constant) for step in steps]
+                    highs = [
+                        max(size, step.constant + width)
+                        for size, step, width in zip(sizes, steps, widths, strict=True)
+                    ]
+                    wide = [high - low for low, high in zip(lows, highs, strict=True)]
+                    if math.prod(wide) * parse(array.dtype).itemsize <= KEPT_BYTES:
+                        starts = [collected(s + low) for s, low in zip(starts, lows, strict=True)]
+                        sizes = wide
+        return starts, sizes
 
     def inside_box(self, box: Box, starts: Sequence[At], sizes: Sequence[int]) -> View | None:
         """Where a box begins in another that holds it; None where that does not."""
@@ -1308,81 +1402,95 @@ class Emitter:
     # Sums over what lies on partitions.
 
     def begin_carried(self, definition: Definition, lying: tuple[Axis, ...]) -> None:
-        """Zeros, to which each round of the stage adds its elements."""
-        meaning = self.reading.meanings[definition.out]
-        found = meaning.product
+        """Sums to which each round of the stage adds its elements: in PSUM, where a product with ones
+        adds the partitions up on the way; where that is full in SBUF, a sum for each partition."""
+        found = self.reading.meanings[definition.out].product
         if found is None or found.left.kind != "constant" or set(lying) != {*found.contracted}:
             raise NotNested(
                 f"{definition.out} runs over what lies on partitions, and is no plain sum"
             )
-        rows = min(self.spec.partitions, math.prod(
-            p.size for p in self.stage.partition))  # fmt: skip
         width = math.prod(axis.extent for axis in definition.axes)
-        tile = Tile(self.names.new(f"{definition.out}_sum"), rows, width)
-        self.put(self.text.on_chip(tile))
-        dst = self.text.inside(tile, rows, At(), [width], [1])
-        self.put("", Form(self.text.filled(dst, (rows, width), "0.0", "float32"), "vector",
-                          self.vector_ns(width)))  # fmt: skip
-        strides, step = {}, 1
-        for axis in reversed(definition.axes):
-            strides[axis] = step
-            step *= axis.extent
-        self.held_sums = {
-            **getattr(self, "held_sums", {}),
-            definition.out: View(tile, At(), strides),
-        }
-
-        def finish() -> None:
-            self.finish_carried(definition, found, View(tile, At(), strides))
-
-        self.carried[definition.out] = finish
+        bank = self.spec.psum_bank_bytes // 4
+        held = sum(
+            -(-view.tile.width // bank) for view in self.held_sums.values() if view.tile.psum
+        )
+        psum = held + -(-width // bank) <= CARRIED_BANKS
+        rows = 1 if psum else math.prod(part.size for part in self.stage.partition)
+        tile = Tile(self.names.new(f"{definition.out}_sum"), rows, width, psum=psum)
+        self.put(self.text.on_chip(tile, sums=psum))
+        if not psum:
+            dst = self.text.inside(tile, rows, At(), [width], [1])
+            fill = self.text.filled(dst, (rows, width), "0.0", "float32")
+            self.put("", Form(fill, "vector", self.vector_ns(width)))
+        place = Where((), {}, definition.axes)
+        strides = row_major([axis.extent for axis in definition.axes])
+        view = View(tile, At(), dict(zip(definition.axes, strides, strict=True)))
+        self.held_sums[definition.out] = view
+        self.carried[definition.out] = lambda: self.finish_carried(definition, found, view, place)
 
     def add_carried(self, definition: Definition, where: Where) -> None:
         """Adds this round's elements to the sums."""
-        meaning = self.reading.meanings[definition.out]
-        assert meaning.product is not None
-        value = meaning.product.right
+        found = self.reading.meanings[definition.out].product
+        assert found is not None
         total = self.held_sums[definition.out]
         axes = where.free(set(definition.axes))
+        most = self.spec.psum_bank_bytes // 4 if total.tile.psum else self.stage.columns
 
         def part(round_: Round) -> None:
             spot = round_.where
-            view = self.view(value, spot)
+            view = self.view(found.right, spot)
             into = total.moved(spot, Where((), {}, ()))
+            own = spot.free(set(definition.axes))
+            if total.tile.psum:
+                self.add_ones(spot, own, view, into)
+                return
 
             def write(dst: str, given: list[str], width: int) -> tuple[Form, ...]:
-                text = f"data1={given[0]}, data2={given[1]}, op=nl.add"
-                call = self.text.call(dst, "tensor_tensor", text, self.said(into, view))
-                return (Form(call, "vector", self.vector_ns(width)),)
+                return self.two_tiles(dst, given, "nl.add", width, self.said(into, view))
 
-            self.issue(spot, spot.free(set(definition.axes)), [into, into, view], write)
+            self.issue(spot, own, [into, into, view], write)
 
-        self.each(where, self.cut(where, axes, self.stage.columns), part)
+        self.each(where, self.cut(where, axes, most), part)
 
-    def finish_carried(self, definition: Definition, found: Product, sums: View) -> None:
-        """Adds the partitions up, by a product with ones, and stores the result."""
-        rows = sums.tile.partitions
-        place = Where((), {}, definition.axes)
-        ones = self.constant(1.0, Where((Axis("rows", rows),), {}, ()))
+    def add_ones(self, where: Where, axes: tuple[Axis, ...], view: View, into: View) -> None:
+        """Adds the partitions of a tile up, into PSUM."""
+        ones = self.constant_at_first(1.0, where)
+        if view.tile.dtype != "float32" or view.tile.psum:
+            view = self.converted(view, where, axes, "float32")
+        counts = [where.span(a).width for a in axes]
+        sizes, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (into, view)])
+        dst = self.text.inside(into.tile, 1, into.offset, sizes, s[0])
+        moving = self.text.inside(view.tile, where.rows, view.offset, sizes, s[1])
+        text = self.text.product(dst, self.column(ones, where.rows), moving)
+        self.put("", Form(text, "tensor", matmul_ns(self.spec, math.prod(sizes), 1)))
+
+    def constant_at_first(self, number: float, where: Where) -> View:
+        """A number on every partition, made before all loops."""
+        value = self.reading.builder.constant(number)
+        return self.view(value, Where((Axis("row", where.rows),), {}, ()))
+
+    def finish_carried(
+        self, definition: Definition, found: Product, sums: View, place: Where
+    ) -> None:
+        """Stores the sums, after the partitions are added up."""
         pieces = self.cut(place, definition.axes, self.spec.psum_bank_bytes // 4)
 
         def part(round_: Round) -> None:
             spot = round_.where
             moved = sums.moved(spot, place)
             axes = spot.free(set(definition.axes))
-            width = math.prod(spot.span(a).width for a in axes)
-            psum = Tile(self.names.new(f"{definition.out}_sums"), 1, width, psum=True)
-            self.put(self.text.on_chip(psum, sums=True))
-            sizes, s = merged(
-                [spot.span(a).width for a in axes], [[moved.strides[a] for a in axes]]
-            )
-            moving = self.text.inside(sums.tile, rows, moved.offset, sizes, s[0])
-            dst = self.text.inside(psum, 1, At(), [width], [1])
-            text = self.text.product(dst, self.column(ones, rows), moving)
-            self.put("", Form(text, "tensor", matmul_ns(self.spec, width, 1)))
+            if not sums.tile.psum:
+                width = math.prod(spot.span(a).width for a in axes)
+                psum = Tile(self.names.new(f"{definition.out}_sums"), 1, width, psum=True)
+                self.put(self.text.on_chip(psum, sums=True))
+                strides = row_major([spot.span(a).width for a in axes])
+                total = View(psum, At(), dict(zip(axes, strides, strict=True)))
+                row = Where((Axis("row", sums.tile.partitions),), spot.spans, ())
+                self.add_ones(row, axes, moved, total)
+                moved = total
             out = self.arrays.get(definition.out)
             aim = self.new_tile(definition.out, spot, axes, out.dtype if out else "float32")
-            self.evacuate(found.scale, spot, axes, View(psum, At(), aim.strides), aim)
+            self.evacuate(found.scale, spot, axes, moved, aim)
             self.store(definition, spot, aim)
 
         self.each(place, pieces, part)
@@ -1646,6 +1754,11 @@ class _Operands:
             emitter.each(place, [*parts, (lying[0], min(128, place.span(lying[0]).width))], turn)
         else:
             emitter.each(place, parts, turn)
+
+
+def row_major(sizes: Sequence[int]) -> list[int]:
+    """The strides of elements that follow one another."""
+    return [math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
 
 
 def _key(at: At) -> tuple[object, ...]:
