@@ -163,12 +163,11 @@ class Emitter:
 
     # Blocks and loops.
 
-    def put(self, text: str, *forms: Form, depth: int | None = None, moved: int = 0) -> None:
-        """Appends a statement to a block, the innermost one if it is not said which."""
-        at = len(self.blocks) - 1 if depth is None else depth
+    def put(self, text: str, *forms: Form, moved: int = 0) -> None:
+        """Appends a statement to the innermost block: a text, or forms of one for several engines."""
         forms = tuple(f for f in forms if f.engine == self.engine) or forms
         made = Line(forms, moved) if forms else line(text)
-        self.blocks[at].nodes.append(made)
+        self.blocks[-1].nodes.append(made)
 
     def home(self, variables: set[str]) -> int:
         """The depth of the innermost open loop among some variables'."""
@@ -282,7 +281,11 @@ class Emitter:
                 self.add_carried(definition, place)
                 continue
             with self.at(self.home(place.variables(own))):
-                self.emit_member(definition, place)
+                try:
+                    self.emit_member(definition, place)
+                except NotNested as refusal:
+                    named = str(refusal).startswith(f"{definition.out} ")
+                    raise refusal if named else NotNested(f"{definition.out}: {refusal}") from None
 
     def emit_member(self, definition: Definition, where: Where) -> None:
         """One definition's tile, in the block that depends on what it does."""
@@ -345,16 +348,25 @@ class Emitter:
     # Tiles.
 
     def new_tile(self, name: str, where: Where, axes: Sequence[Axis], dtype: str = "float32",
-                 depth: int | None = None, psum: bool = False) -> View:  # fmt: skip
+) -> View:  # fmt: skip
         """A new tile with some free axes, row-major."""
         strides: dict[Axis, int] = {}
         width = 1
         for axis in reversed(axes):
             strides[axis] = width
             width *= where.span(axis).width
-        tile = Tile(self.names.new(name), where.rows, width, dtype, psum)
-        self.put(self.text.on_chip(tile), depth=depth)
+        tile = Tile(self.names.new(name), where.rows, width, dtype)
+        self.declare(tile)
         return View(tile, At(), dict(reversed(strides.items())))
+
+    def declare(self, tile: Tile, sums: bool = False) -> None:
+        """Makes a tile. Raises NotNested for one that is larger than its memory."""
+        size = tile.width * parse(tile.dtype).itemsize
+        room = self.spec.psum_partition_bytes if tile.psum else self.spec.sbuf_usable_bytes
+        if size > room:
+            memory = "PSUM" if tile.psum else "SBUF"
+            raise NotNested(f"{tile.name} takes {size} of {room} bytes of {memory} a partition")
+        self.put(self.text.on_chip(tile, sums))
 
     def store(self, definition: Definition, where: Where, view: View) -> None:
         """Brings a definition's tile to HBM."""
@@ -421,15 +433,13 @@ class Emitter:
     def issue(
         self, where: Where, axes: Sequence[Axis], views: Sequence[View],
         write: Callable[[str, list[str], int], tuple[Form, ...]],
-        depth: int | None = None,
     ) -> None:  # fmt: skip
         """One instruction on parts of tiles, or a loop of it where they have more free axes than an
         access can. `write` gets the text of the first view, those of the others, and the width."""
         counts = [where.span(axis).width for axis in axes]
         sizes, strides = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in views])
         rows = where.rows
-        with self.at(len(self.blocks) - 1 if depth is None else depth):
-            self._issue(rows, sizes, strides, views, write)
+        self._issue(rows, sizes, strides, views, write)
 
     def _issue(
         self, rows: int, sizes: list[int], strides: list[list[int]], views: Sequence[View],
@@ -823,9 +833,9 @@ class Emitter:
                 return
             pieces = self.cut(spot, inner, self.stage.columns)
             count = math.prod(-(-axis.extent // size) for axis, size in pieces)
-            held = self.new_tile(f"{word_of(value, {})}_parts", spot, ())
-            tile = held.tile._replace(width=count)
-            self.blocks[-1].nodes[-1] = line(self.text.on_chip(tile))
+            name = self.names.new(f"{word_of(value, {})}_parts")
+            tile = Tile(name, spot.rows, count)
+            self.declare(tile)
 
             def piece(round_: Round) -> None:
                 into = View(tile, round_.number, {})
@@ -1046,12 +1056,12 @@ class Emitter:
                 if moved is not None:
                     return self.boxed(moved, box.strides, dims, where)
         first = starts
-        starts, sizes = self.union(value, where, starts, sizes, rows)
+        starts, sizes = self.union(value, where, first, sizes, rows)
         strides = row_major(sizes)
         array = self.arrays[value.array]
         name = self.names.new(f"{value.array}_tile")
         tile = Tile(name, where.rows, math.prod(sizes), array.dtype)
-        self.put(self.text.on_chip(tile))
+        self.declare(tile)
         view = View(tile, At(), {})
         base = At()
         for n, start in enumerate(starts):
@@ -1064,9 +1074,9 @@ class Emitter:
         return self.boxed(moved, strides, dims, where)
 
     def union(
-        self, value: GraphValue, where: Where, starts: Sequence[At], sizes: list[int],
+        self, value: GraphValue, where: Where, starts: list[At], sizes: list[int],
         rows: Sequence[tuple[int, int]],
-    ) -> tuple[Sequence[At], list[int]]:  # fmt: skip
+    ) -> tuple[list[At], list[int]]:  # fmt: skip
         """The box around all that the members of a stage read of an array beside each other."""
         array = self.arrays[value.array]
         shape = array.shape or (1,)
@@ -1222,7 +1232,7 @@ class Emitter:
             total = math.prod(shape)
             width = next(w for w in (2048, 512, 64, 1) if total // w)
             zeros = Tile(self.names.new("zeros"), 128, width, array.dtype)
-            self.put(self.text.on_chip(zeros))
+            self.declare(zeros)
             dst = self.text.inside(zeros, 128, At(), [width], [1])
             fill = self.text.filled(dst, (128, width), "0", array.dtype)
             self.put("", Form(fill, "vector", self.vector_ns(width)))
@@ -1298,11 +1308,8 @@ class Emitter:
         if bad is None and len(counts) > MOST_FREE:
             bad = 0
         if bad is not None:
-            left = [
-                (c, a, b)
-                for n, (c, a, b) in enumerate(zip(counts, *strides, strict=True))
-                if n != bad
-            ]
+            left = list(zip(counts, *strides, strict=True))
+            del left[bad]
             with self.loop("i_part", counts[bad]) as at:
                 moved = View(view.tile, view.offset + at * strides[1][bad], {})
                 self._transfer(array, moved, offset + at * strides[0][bad], rows, left, low, store)
@@ -1355,7 +1362,7 @@ class Emitter:
                 moved = operand.make(right, tuple(columns), spot, sides[1], moving=True)
                 width = math.prod(spot.span(a).width for a in columns)
                 sums = Tile(self.names.new(f"{definition.out}_sums"), spot.rows, width, psum=True)
-                self.put(self.text.on_chip(sums, sums=True))
+                self.declare(sums, sums=True)
 
                 def add(k: Round) -> None:
                     one = stationary(
@@ -1417,7 +1424,7 @@ class Emitter:
         psum = held + -(-width // bank) <= CARRIED_BANKS
         rows = 1 if psum else math.prod(part.size for part in self.stage.partition)
         tile = Tile(self.names.new(f"{definition.out}_sum"), rows, width, psum=psum)
-        self.put(self.text.on_chip(tile, sums=psum))
+        self.declare(tile, sums=psum)
         if not psum:
             dst = self.text.inside(tile, rows, At(), [width], [1])
             fill = self.text.filled(dst, (rows, width), "0.0", "float32")
@@ -1482,7 +1489,7 @@ class Emitter:
             if not sums.tile.psum:
                 width = math.prod(spot.span(a).width for a in axes)
                 psum = Tile(self.names.new(f"{definition.out}_sums"), 1, width, psum=True)
-                self.put(self.text.on_chip(psum, sums=True))
+                self.declare(psum, sums=True)
                 strides = row_major([spot.span(a).width for a in axes])
                 total = View(psum, At(), dict(zip(axes, strides, strict=True)))
                 row = Where((Axis("row", sums.tile.partitions),), spot.spans, ())
@@ -1642,7 +1649,7 @@ class _Operands:
         tile = Tile(
             emitter.names.new(f"{word}_kept"), self.size, width * self.rounds, self.found.dtype
         )
-        emitter.put(emitter.text.on_chip(tile))
+        emitter.declare(tile)
         strides, step = {}, 1
         for axis in reversed(axes):
             strides[axis] = step
@@ -1682,7 +1689,7 @@ class _Operands:
                     width *= place.span(axis).width
                 name = emitter.names.new(word_of(value, {}))
                 tile = Tile(name, spot.rows, width, self.found.dtype)
-                emitter.put(emitter.text.on_chip(tile))
+                emitter.declare(tile)
                 view = View(tile, At(), strides)
                 self._fill(value, axes, spot, way, view)
             emitter.blocks[-1].values[key] = view
@@ -1728,7 +1735,7 @@ class _Operands:
                 view.tile, rows, offset, [k.width], [view.strides[self.summed]]
             )
             psum = Tile(emitter.names.new("turned"), k.width, rows, view.tile.dtype, psum=True)
-            emitter.put(emitter.text.on_chip(psum))
+            emitter.declare(psum)
             dst = emitter.text.inside(psum, k.width, At(), [rows], [1])
             ns = matmul_ns(emitter.spec, rows, k.width, view.tile.dtype)
             emitter.put("", Form(emitter.text.transposed(dst, data), "tensor", ns))
