@@ -180,7 +180,7 @@ def _nested(lifted: Lifted, target: str, times: Times) -> ScheduledKernels:
     interface, dialect = lifted.interface, lifted.dialect
     found = search_nests(lifted.algorithm, interface, target, dialect, times=times)
     offers: list[ScheduledKernel] = []
-    refusal = next((timed.refusal for timed in found.timed if timed.refusal), "")
+    refusal = ""
     for timed in found.timed[:MOST_OFFERED]:
         try:
             kernel = lifted.lowered(timed.nest, target)
@@ -195,9 +195,10 @@ def _nested(lifted: Lifted, target: str, times: Times) -> ScheduledKernels:
                 )
             )  # fmt: skip
     counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
-    return ScheduledKernels(
-        tuple(offers), "" if offers else refusal or commonest(found.refused), counts
-    )
+    if not offers:
+        refusals = [timed.refusal for timed in found.timed]
+        refusal = _refusal(refusals, refusal) if refusals else commonest(found.refused)
+    return ScheduledKernels(tuple(offers), "" if offers else refusal, counts)
 
 
 def _authored(lifted: Lifted, found: ScheduledKernels) -> ScheduledKernels:
@@ -225,11 +226,15 @@ def _offered(lifted: Lifted, found: Found, target: str) -> ScheduledKernels:
                 ScheduledKernel(timed.schedule, sentence, kernel.source, timed.latency_ms, moved)
             )
     counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
-    return ScheduledKernels(tuple(offers), "" if offers else _refusal(found, unwritten), counts)
+    return ScheduledKernels(
+        tuple(offers),
+        "" if offers else _refusal([t.refusal for t in found.timed], unwritten),
+        counts,
+    )
 
 
-def _refusal(found: Found, unwritten: str) -> str:
-    """Why none of the schedules that were timed is offered."""
-    reasons = (timed.refusal for timed in found.timed[:MOST_OFFERED])
+def _refusal(refusals: Sequence[str], unwritten: str) -> str:
+    """Why none of the kernels that were timed is offered."""
+    reasons = refusals[:MOST_OFFERED]
     reason = next(filter(None, reasons), unwritten or "the reason is not known")
-    return f"the simulated core takes none of the {len(found.timed)} kernels by schedule: {reason}"
+    return f"the simulated core takes none of the {len(refusals)} kernels by schedule: {reason}"

@@ -1315,13 +1315,13 @@ class Emitter:
                 self._transfer(array, moved, offset + at * strides[0][bad], rows, left, low, store)
             return
         ((partitions, step),) = rows
-        inside = self.text.inside(view.tile, partitions, view.offset, counts, strides[1], low)
+        on_chip = self.text.inside(view.tile, partitions, view.offset, counts, strides[1], low)
         own = self.arrays[array]
         shape = own.shape or (1,)
         outside = self.text.outside(
             self.outside[array], shape, offset, [partitions, *counts], [step, *strides[0]]
         )
-        dst, src = (outside, inside) if store else (inside, outside)
+        dst, src = (outside, on_chip) if store else (on_chip, outside)
         moved_bytes = partitions * math.prod(counts) * parse(own.dtype).itemsize
         text = f"nisa.dma_copy(dst={dst}, src={src})"
         runs = [c for c, *s in zip(counts, *strides, strict=True) if s == [1, 1]] or [1]

@@ -41,6 +41,9 @@ CLOSE = 2e-6
 """Of two spellings of one function, whose constants are fp32."""
 LARGEST_SPELLING = 40
 """Parts of an expression that may be one function."""
+LEAST_IN_TWO = 2048
+"""Elements that are combined into one, from which on that is done in two steps."""
+PARTITIONS = 128
 ROUNDS = 8
 """Of cutting axes: each cut may show the next."""
 
@@ -49,6 +52,7 @@ ROUNDS = 8
 def prepared(algorithm: Algorithm) -> Algorithm:
     """The same Algorithm, ready for nests. Its arrays have the same names and elements."""
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
+    definitions = tuple(part for d in definitions for part in _in_two(d))
     found = _split(replace(algorithm, definitions=definitions))
     return _once(AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name))
 
@@ -86,7 +90,7 @@ def inlined(algorithm: Algorithm, names: tuple[str, ...]) -> Algorithm:
         def changed(expression: Expression, body: Map = body) -> Expression:
             if isinstance(expression, Read) and expression.array == body.out:
                 values = dict(zip(body.axes, expression.indices, strict=True))
-                return _moved(body.expression, values)
+                return moved(body.expression, values)
             return replaced(expression, map(changed, parts_of(expression)))
 
         made = tuple(_rewritten(d, changed) for d in rest)
@@ -94,13 +98,13 @@ def inlined(algorithm: Algorithm, names: tuple[str, ...]) -> Algorithm:
     return algorithm
 
 
-def _moved(expression: Expression, values: Mapping[Axis, Index]) -> Expression:
+def moved(expression: Expression, values: Mapping[Axis, Index]) -> Expression:
     """An expression at other places of its axes."""
     if isinstance(expression, Read):
         return replace(expression, indices=tuple(i.substitute(values) for i in expression.indices))
     if isinstance(expression, Position):
         return Position(expression.index.substitute(values))
-    made = replaced(expression, (_moved(part, values) for part in parts_of(expression)))
+    made = replaced(expression, (moved(part, values) for part in parts_of(expression)))
     if isinstance(made, Where):
         return replace(made, conditions=tuple(c.substitute(values) for c in made.conditions))
     return made
@@ -127,6 +131,27 @@ def with_expressions(definition: Definition, made: Iterable[Expression]) -> Defi
 
 def _rewritten(definition: Definition, change: Callable[[Expression], Expression]) -> Definition:
     return with_expressions(definition, map(change, expressions_of(definition)))
+
+
+def _in_two(definition: Definition) -> tuple[Definition, ...]:
+    """What combines many elements into a single one as parts, which can lie on partitions, and what
+    combines those."""
+    if not isinstance(definition, Reduce) or math.prod(a.extent for a in definition.axes) > 1:
+        return (definition,)
+    first, *rest = sorted(definition.reduced, key=lambda axis: definition.reduced.index(axis))
+    body = definition.expression
+    if first.extent * math.prod(a.extent for a in rest) < LEAST_IN_TWO:
+        return (definition,)
+    if not rest:
+        size = max(d for d in range(1, PARTITIONS + 1) if first.extent % d == 0)
+        outer, inner = Axis(f"{first.name}_1", size), Axis(f"{first.name}_0", first.extent // size)
+        body = moved(body, {first: index_of(outer) * inner.extent + index_of(inner)})
+        first, rest = outer, [inner]
+    name = f"{definition.out}_parts"
+    axes = (*definition.axes, first)
+    parts = Reduce(name, axes, tuple(rest), definition.combiner, body)
+    read = Read(name, tuple(map(index_of, axes)))
+    return parts, replace(definition, reduced=(first,), expression=read)
 
 
 # Roundings.
@@ -321,7 +346,7 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
             if (out, axis) in digits
         }
         made = with_expressions(
-            definition, [changed(_moved(e, values)) for e in expressions_of(definition)]
+            definition, [changed(moved(e, values)) for e in expressions_of(definition)]
         )
         made = replace(made, axes=pieces(out, definition.axes))
         if isinstance(made, Reduce):
