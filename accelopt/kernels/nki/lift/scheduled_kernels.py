@@ -3,6 +3,7 @@ written as kernels with the same signature, each with a sentence that says what 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,7 +167,8 @@ def _searched(
         blocks = _offered(lifted, found, target)
     except NotLowered as error:
         blocks = ScheduledKernels(refusal=str(error))
-    nests = _nested(lifted, target, times)
+    known = min((offer.predicted_ms for offer in blocks.offers), default=math.inf)
+    nests = _nested(lifted, target, times, known)
     both = sorted((*blocks.offers, *nests.offers), key=lambda offer: offer.predicted_ms)
     counts = dict(blocks.counts)
     for name, count in nests.counts.items():
@@ -175,10 +177,10 @@ def _searched(
     return ScheduledKernels(tuple(both[:MOST_OFFERED]), refusal, counts)
 
 
-def _nested(lifted: Lifted, target: str, times: Times) -> ScheduledKernels:
-    """The fastest nests."""
+def _nested(lifted: Lifted, target: str, times: Times, known: float) -> ScheduledKernels:
+    """The fastest nests; none that must be slower than the milliseconds `known`."""
     interface, dialect = lifted.interface, lifted.dialect
-    found = search_nests(lifted.algorithm, interface, target, dialect, times=times)
+    found = search_nests(lifted.algorithm, interface, target, dialect, times=times, known=known)
     offers: list[ScheduledKernel] = []
     refusal = ""
     for timed in found.timed[:MOST_OFFERED]:

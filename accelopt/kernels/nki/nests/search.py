@@ -23,8 +23,8 @@ EACH = 8
 """Neighbours that are timed in a round."""
 ROUNDS = 4
 LEAST_GAIN = 0.02
-HOPELESS = 1.0
-"""Times the best simulated time: a nest whose busiest engine alone takes longer is not timed."""
+HOPELESS = 1.5
+"""Times the least time that is known: single primitives bring no slower nest there."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,15 @@ class FoundNests:
 
 class _Search:
     def __init__(
-        self,
-        algorithm: Algorithm,
-        interface: Interface,
-        target: str,
-        dialect: Dialect,
-        times: Times,
-    ) -> None:
+        self, algorithm: Algorithm, interface: Interface, target: str, dialect: Dialect,
+        times: Times, known: float,
+    ) -> None:  # fmt: skip
         self.algorithm = algorithm
         self.interface = interface
         self.target = target
         self.dialect = dialect
         self.times = times
+        self.known = known
         self.found = FoundNests()
         self.seen: set[str] = set()
 
@@ -115,21 +112,20 @@ class _Search:
         """All of it."""
         starts = list(starting_nests(self.algorithm, self.target))
         wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
-        first = self.priced([*starts, *wide])
-        if not first:
-            return self.found
+        first = [p for p in self.priced([*starts, *wide]) if p[1].price.ms < self.known]
         self.time(first[:FIRST])
-        if self.best == math.inf:  # the nests that fit least differ least from the default
+        if self.best == math.inf:
             self.time(first[FIRST:])
         tried: set[Nest] = set()
         for _ in range(ROUNDS):
             before = self.best
             for timed in self.found.timed[:2]:
-                if timed.nest in tried or timed.latency_ms > self.best * 1.5:
+                if timed.nest in tried or timed.latency_ms > HOPELESS * min(self.best, self.known):
                     continue
                 tried.add(timed.nest)
                 near = self.priced(self.around(timed.nest))
-                self.time([p for p in near if p[1].price.ms < self.best * HOPELESS][:EACH])
+                least = min(self.best, self.known)
+                self.time([pair for pair in near if pair[1].price.ms < least][:EACH])
             if self.best > before * (1 - LEAST_GAIN):
                 break
         return self.found
@@ -157,9 +153,11 @@ def search_nests(
     dialect: Dialect = "neuronxcc",
     *,
     times: Times,
+    known: float = math.inf,
 ) -> FoundNests:
-    """Times a few nests to begin with, and single changes of the fastest until none gains 2%."""
-    return _Search(algorithm, interface, target, dialect, times).run()
+    """Times a few nests to begin with, and single changes of the fastest until none gains 2%; none
+    whose busiest engine alone takes longer than the milliseconds `known` of another kernel."""
+    return _Search(algorithm, interface, target, dialect, times, known).run()
 
 
 def described(nest: Nest) -> str:
