@@ -1,4 +1,4 @@
-"""The doors for programs, which the command line and the scripts use too: `optimize` does what the
+"""The functions for programs, which the command line and the scripts use too: `optimize` does what the
 command of that name does, `run_search` searches any cases with any configuration.
 
 What the process's environment says (the folder of prompts, cores, keys of models) is read here, and
@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelopt.agents.configuration import OFFLINE, ModelConfig, load_model_config
 from accelopt.agents.roles import MODEL_ROLES, ModelRole
@@ -34,11 +34,14 @@ from accelopt.stages.experience import read_findings
 from accelopt.stages.jobs import Knowledge
 from accelopt.stages.live_board import board_for, watcher_of
 from accelopt.stages.record_files import read_experiences
-from accelopt.stages.run import KernelFiles, Outcome
+from accelopt.stages.run import Outcome
 from accelopt.stages.run_setup import open_run
 from accelopt.stages.run_story import story_of
 from accelopt.stages.workshop import Workshop
 from accelopt.store import came_to_something, read_text, write_atomically
+
+if TYPE_CHECKING:
+    from accelopt.stages.spec_kernel_folder import KernelFolder
 
 ROUNDS = 4
 DEFAULTS = Options(beam=3, plans=4, samples=2)
@@ -110,10 +113,10 @@ def optimize_kernel(
         raise ConfigError("--also is for an NKI kernel with its --reference")
     refuse_earlier_run(folder, resume)
     cases = [start, *other_shapes(start, also, folder)]
-    config = config_of(options.at(default_target(kernel)), folder)
-    if "definition" in start.values:
-        config = for_solution(config, kernel)
-    return run_search(cases, config if backend is None else config.in_language(backend), again)
+    options = options.at(default_target(kernel))._replace(
+        backend=backend or language_of_case(start)
+    )
+    return run_search(cases, config_of(options, folder), again)
 
 
 def config_of(options: Options, out: Path) -> Config:
@@ -121,9 +124,9 @@ def config_of(options: Options, out: Path) -> Config:
     return options.config(out, base_folder(), neuron_cores())
 
 
-def for_solution(config: Config, kernel: Path) -> Config:
-    """The same for a solution of FlashInfer-Bench, with the prompts for those."""
-    return config.in_language(language_of(kernel))._replace(prompts=config.prompts / "flb")
+def language_of_case(case: Case) -> str:
+    """NKI, but of a solution of FlashInfer-Bench the language that it is written in."""
+    return language_of(Path(case.kernel)) if "definition" in case.values else "nki"
 
 
 def starting_case(
@@ -212,7 +215,7 @@ def run_search(
     cases: Sequence[Case],
     config: Config,
     again: str = "the same command",
-    files: KernelFiles | None = None,
+    files: KernelFolder | None = None,
 ) -> list[Outcome]:
     """Run the loop on `cases`. Ctrl-C stops it cleanly and exits with status 130; `again` is what
     then continues it. `files` are written beside the run's own."""
@@ -232,7 +235,7 @@ def _left(cases: Sequence[Case], out: Path) -> str:
 
 
 async def _search(
-    cases: Sequence[Case], config: Config, files: KernelFiles | None
+    cases: Sequence[Case], config: Config, files: KernelFolder | None
 ) -> list[Outcome]:
     refuse_wrong_options(cases[0], config.settings)
     if not config.prompts.is_dir():
@@ -248,7 +251,7 @@ async def _search(
             outcomes = await attended(
                 optimize_all(cases, run, known), _greeting(workshop, board.remark)
             )
-        story = story_of(outcomes, run, device_of(outcomes), saved, board.moments)
+        story = story_of(outcomes, run, device_of(outcomes), saved, board.judged_after)
         write_story(story, config.out)
         write_atomically(config.out / REPORT, page([story]))
         return outcomes

@@ -1,4 +1,4 @@
-"""The published door to the referee: load a module, compare outputs, apply the precision rule.
+"""The published entry point of the referee: load a module, compare outputs, apply the precision rule.
 
 `accelopt.kernels.nki.referee` is what decides in this project; these functions give the compatible verdict.
 """

@@ -35,6 +35,37 @@ def language_called(name: str) -> str:
 
 LanguageName = Annotated[str, AfterValidator(language_called)]
 
+FORMER_METHODS = {
+    "heads_together": "pack_gqa_heads",
+    "one_launch": "batch_launches",
+    "look_up_ahead": "prefetch_addresses",
+    "store_in_halves": "subtile_epilogue",
+    "persistent_programs": "persistent_grid",
+    "split_loop": "split_k",
+    "most_work_first": "longest_first",
+    "fewer_conditions": "drop_redundant_masks",
+    "fill_what_is_left": "fill_uncovered_outputs",
+    "stop_at_bound": "tighten_loop_bound",
+    "count_loop": "count_while_loop",
+    "step_by_tiles": "step_by_offsets",
+    "fix_choice": "fix_autotuned_config",
+    "rows_together": "rows_per_program",
+    "team_a_row": "row_per_warp",
+    "walking_grid": "grid_stride_loop",
+    "turn_tiles": "transpose_in_shared_memory",
+    "share_tiles": "tile_in_shared_memory",
+    "reduce_on_the_way": "fuse_reduction",
+}
+"""Moves that are called otherwise now, by the names that earlier runs wrote down."""
+
+
+def method_called(name: str) -> str:
+    """What a move, or several joined by `+`, is called now."""
+    return "+".join(FORMER_METHODS.get(part, part) for part in name.split("+"))
+
+
+MethodName = Annotated[str, AfterValidator(method_called)]
+
 
 class Row(BaseModel):
     """A frozen record; unknown fields are refused."""

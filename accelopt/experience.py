@@ -9,10 +9,11 @@ Percentages are 0 to 100, times milliseconds.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from pydantic import Field
 
-from accelopt.evaluation import LanguageName, Row
+from accelopt.evaluation import LanguageName, MethodName, Row
 
 START = "START"
 """The method that a baseline is said to come from."""
@@ -41,6 +42,19 @@ class Attempt(Row):
     passed_verification: bool = False
     error_message: str = Field(default="", description="of one that passed: what was mended first")
 
+    @classmethod
+    def timed(cls, before: float | None, after: float | None, **about: Any) -> Attempt:
+        """An attempt by the times of the two kernels, None where one failed, and the other fields."""
+        saved = 100 * (before - after) / before if before and after else None
+        return cls(
+            time_before_ms=before,
+            time_after_ms=after,
+            improvement_pct=saved,
+            is_improvement=bool(saved and saved > 0),
+            passed_verification=after is not None,
+            **about,
+        )
+
 
 class Reflexion(Row):
     """What to make of an attempt: whether diagnosis and fix were right, and what follows."""
@@ -66,7 +80,7 @@ class Finding(Row):
     problem: str
     target: str = ""
     resource: str = ""
-    method: str = ""
+    method: MethodName = ""
     kernel: str = Field(default="", description="key of the kernel that it was tried on")
     change: str = Field(default="", description="what was done, in a sentence")
     attempt: Attempt
@@ -97,8 +111,8 @@ class Transition(Row):
     t: int = 0
     kernel: str = Field(default="", description="the problem, by the name of its case")
     arch: str = Field(default="", description="of a GPU, such as sm_90")
-    from_method: str = START
-    to_method: str = Field(min_length=1)
+    from_method: MethodName = START
+    to_method: MethodName = Field(min_length=1)
     ok: bool = False
     mean_ms: float | None = None
     baseline_ms: float | None = None

@@ -1,6 +1,6 @@
 """One kernel and one reference: verdict, latency, metrics.
 
-`NKIKernel(program_path, base_numpy_path).profile(save_fields)` is the published door;
+`NKIKernel(program_path, base_numpy_path).profile(save_fields)` is the published entry point;
 `accelopt.kernels.nki.judging` does the work, in a process of its own.
 """
 

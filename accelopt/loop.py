@@ -18,7 +18,7 @@ from accelopt.evaluation import Case
 from accelopt.nodes import Node, Result
 from accelopt.search.strategy import Learns, Strategy, open_strategy
 from accelopt.stages import run_files
-from accelopt.stages.baseline_and_winner import measure, settle, try_elsewhere
+from accelopt.stages.baseline_and_winner import confirm_winner, measure, try_elsewhere
 from accelopt.stages.concurrency import run_together
 from accelopt.stages.experience import metrics_of, write_experience
 from accelopt.stages.job_window import JobWindow
@@ -45,7 +45,7 @@ async def optimize(case: Case, run: Run, known: Knowledge = NOTHING_KNOWN) -> Ou
     if isinstance(strategy, Learns):
         strategy.learn(await run.workshop.archive.learned(start, known.learned))
     found = await search(strategy, start, run, known.with_more(warm.experiences, warm.findings))
-    return await settle(start, warm.node, strategy.best, found.history, found.ended, run)
+    return await confirm_winner(start, warm.node, strategy.best, found.history, found.ended, run)
 
 
 async def optimize_all(

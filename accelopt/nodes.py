@@ -1,4 +1,4 @@
-"""What travels inside the house: a kernel in the search, the step that made it, jobs and results.
+"""The records that pass between modules: a kernel in the search, the step that made it, jobs and results.
 
 Files are written from these and never read back; a failure is a node or a result like any other.
 """
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
-from accelopt.evaluation import Case, Diagnosis, Evaluation, Profile, Row, Status
+from accelopt.evaluation import Case, Diagnosis, Evaluation, MethodName, Profile, Row, Status
 from accelopt.experience import Development
 from accelopt.kernel_source import fenced_blocks, fingerprint
 from accelopt.knob_space import Configuration, Parameter, Space
@@ -33,7 +33,7 @@ class Rewrite(Row):
     `parameters` are plain values that name its place. The sentence is for people."""
 
     kind: Literal["rewrite"] = "rewrite"
-    move: str
+    move: MethodName
     parameters: dict[str, Parameter] = Field(default_factory=dict)
     sentence: str
 
@@ -176,7 +176,7 @@ class Action(Row):
     """
 
     change: Change
-    method: str
+    method: MethodName
     touches: tuple[str, ...] = ()
     promise: float = 0.0
     predicted: float | None = None

@@ -1,6 +1,6 @@
 """Columns and keys of the files that people's shell loops read: the only place that spells one.
 
-Used where files are read and written; inside of the house travel `nodes` and `evaluation`.
+Used where files are read and written; modules pass `nodes` and `evaluation` to each other.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""Predicted against measured, and how far off it is where the constants have not seen the kernels.
+"""Predicted against measured, and how far off it is where the constants have not seen the source.
 
     python benchmarks/timing_accuracy.py [--target trn2]
     python benchmarks/timing_accuracy.py FOLDER... [--target trn2] [--metrics]
     python benchmarks/timing_accuracy.py FOLDER... [--target trn2] --fit [--instructions 30000]
     python benchmarks/timing_accuracy.py FOLDER... [--target trn2] --record
 
-The first makes the tables from this repository alone: from what was measured (`accelopt/measured/`) and
-what the last `--record` predicted (`timing_record.py`). The second predicts anew and prints every kernel,
-the mean error and the pairs in order of each family (`timing_corpus.py` says what the FOLDERs are). The
-third fits the constants that the table marks as fitted, once with all families and once without each:
-bounded least squares over the logarithms of predicted over measured, with the change of every prediction
-by every constant taken at the table's values; a kernel is compiled once and scheduled for every constant.
-What it prints for a family is the error and the order that the constants have which were fitted on all
-others, and how many of its measurements lie in intervals that the other families alone give
-(`timing_intervals.py`; the other generation's families are taken from its record). The fourth does both
-and keeps the predictions.
+A source is a project that timed kernels, with one clock; it has families of kernels. The first makes the
+tables from this repository alone: from what was measured (`accelopt/measured/`) and what the last
+`--record` predicted (`timing_record.py`). The second predicts anew and prints every kernel, the mean error
+and the pairs in order of each family (`timing_corpus.py` says what the FOLDERs are). The third fits the
+constants that the table marks as fitted, once with all sources and once without each: bounded least
+squares over the logarithms of predicted over measured, with the change of every prediction by every
+constant taken at the table's values; a kernel is compiled once and scheduled for every constant. What it
+prints for a source is the error and the order that the constants have which were fitted on all others, and
+how many of its measurements lie in intervals that the other sources alone give (`timing_intervals.py`; the
+other generation's are taken from its record). The fourth does both and keeps the predictions.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import statistics
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -62,6 +63,7 @@ HOLD = 0.3
 class Case(NamedTuple):
     """One kernel, predicted."""
 
+    source: str
     family: str
     name: str
     measured_ms: float
@@ -87,10 +89,10 @@ class Order(NamedTuple):
 
 
 def order(timed: list[Timed]) -> Order:
-    """Of measured and predicted latencies."""
+    """Of measured and predicted latencies of versions of one kernel."""
     right = pairs = 0
-    for (m1, p1, _), (m2, p2, _) in combinations(timed, 2):
-        if max(m1, m2) / min(m1, m2) >= APART:
+    for (m1, p1, v1), (m2, p2, v2) in combinations(timed, 2):
+        if v1 == v2 and max(m1, m2) / min(m1, m2) >= APART:
             pairs += 1
             right += (m1 - m2) * (p1 - p2) > 0 and abs(p1 / p2 - 1) > TIED
     return Order(right, pairs)
@@ -118,22 +120,25 @@ def predict(task: tuple[str, list[Path], int, bool, int]) -> Case:
     target, folders, number, fit, most = task
     standin.install()
     case = list(corpus(target, folders))[number]
-    assert case.program is not None
+    assert case.programs is not None
     core = TARGETS[target]
-    program = case.program()
-    fit = fit and instructions(program.body) <= most
+    programs = case.programs()
+    fit = fit and sum(instructions(program.body) for program in programs) <= most
     began = process_time()
-    found = profile(program, core, case.compiler)
+    found = [profile(program, core, case.compiler) for program in programs]
     spent = process_time() - began
+    predicted_ms = sum(one.latency_ms for one in found)
     changes: list[float] = []
     if fit:
         others = [
             replace(core, **{name: getattr(core, name) * (1 + STEP)}) for name in fitted(core)
         ]
-        base, *changed = latencies(program, [core, *others], case.compiler)
+        timed = [latencies(program, [core, *others], case.compiler) for program in programs]
+        base, *changed = np.sum(timed, axis=0)
         changes = [float(np.log(one / base) / np.log(1 + STEP)) for one in changed]
-    return Case(case.family, case.name, case.figures["latency"], found.latency_ms, found.summary,
-                case.figures, spent, tuple(changes), case.versions_of, case.first_ms)  # fmt: skip
+    return Case(case.source, case.family, case.name, case.figures["latency"], predicted_ms,
+                found[0].summary, case.figures, spent, tuple(changes), case.versions_of,
+                case.first_ms)  # fmt: skip
 
 
 def fit(cases: list[Case]) -> np.ndarray:
@@ -159,10 +164,16 @@ def families_of(cases: list[Case]) -> list[str]:
     return list(dict.fromkeys(case.family for case in cases))
 
 
-def without(cases: list[Case], family: str, *others: str) -> list[Timed]:
-    """A family's kernels as predicted by constants fitted on all families but it and `others`; those
-    that were too large for a fit as predicted."""
-    factors = fit([case for case in cases if case.family not in (family, *others) and case.changes])
+def sources_of(cases: list[Case]) -> list[str]:
+    """In the order of their first kernels."""
+    return list(dict.fromkeys(case.source for case in cases))
+
+
+def without(cases: list[Case], family: str, *left_out: str) -> list[Timed]:
+    """A family's kernels as predicted by constants fitted on all sources but its own and those
+    `left_out`; those that were too large for a fit as predicted."""
+    own = next(case.source for case in cases if case.family == family)
+    factors = fit([case for case in cases if case.source not in (own, *left_out) and case.changes])
     return [
         Timed(case.measured_ms,
               case.predicted_ms * float(np.exp(case.changes @ factors if case.changes else 0.0)),
@@ -172,27 +183,30 @@ def without(cases: list[Case], family: str, *others: str) -> list[Timed]:
     ]  # fmt: skip
 
 
-def unseen(cases: list[Case], family: str, *others: str) -> list[Timed]:
+def unseen(cases: list[Case], family: str, *left_out: str) -> list[Timed]:
     """The same, with what was predicted when the family was first seen, where that is known."""
     mine = [case for case in cases if case.family == family]
     if all(case.first_ms for case in mine):
         return [Timed(c.measured_ms, c.first_ms or 0.0, c.versions_of) for c in mine]
-    return without(cases, family, *others)
+    return without(cases, family, *left_out)
 
 
 def print_families(families: dict[str, list[Timed]]) -> None:
-    """Mean error, level and order of each family and of all."""
-    print(f"{'family':24s} {'kernels':>7s} {'error':>7s} {'p/m':>6s} {'pairs in order':>15s}")
+    """Mean error, those within 25%, level and order of each family and of all."""
+    print(f"{'family':24s} {'kernels':>7s} {'error':>7s} {'in 25%':>7s} {'p/m':>6s} "
+          f"{'pairs in order':>15s}")  # fmt: skip
     right = pairs = 0
     for family, timed in families.items():
         errors = [abs(one.predicted_ms / one.measured_ms - 1) for one in timed]
         level = statistics.geometric_mean(one.predicted_ms / one.measured_ms for one in timed)
         found = order(timed)
         right, pairs = right + found.right, pairs + found.pairs
-        print(f"{family:24s} {len(timed):7d} {statistics.mean(errors):7.1%} {level:6.2f} "
+        near = statistics.mean(error <= 0.25 for error in errors)
+        print(f"{family:24s} {len(timed):7d} {statistics.mean(errors):7.1%} {near:7.0%} {level:6.2f} "
               f"{f'{found.right} of {found.pairs}':>15s}")  # fmt: skip
     every = [abs(t.predicted_ms / t.measured_ms - 1) for timed in families.values() for t in timed]
-    print(f"{'all':24s} {len(every):7d} {statistics.mean(every):7.1%} {'':6s} "
+    near = statistics.mean(error <= 0.25 for error in every)
+    print(f"{'all':24s} {len(every):7d} {statistics.mean(every):7.1%} {near:7.0%} {'':6s} "
           f"{f'{right} of {pairs}':>15s}\n")  # fmt: skip
 
 
@@ -203,23 +217,23 @@ QUESTIONS = {
 
 
 def print_coverage(target: str, known: dict[str, list[Case]]) -> None:
-    """How many latencies and gains of each family lie in intervals that the other families give, and
+    """How many latencies and gains of each source lie in intervals that the other sources give, and
     the factors that all give together, beside the table's."""
     core = TARGETS[target]
-    print(
-        "measured over predicted, as the other families have it, and what of a family lies within"
-    )
-    print(f"{'family':24s} {'latencies':>12s} {'within':>10s} {'gains':>12s} {'within':>10s}")
+    print("measured over predicted, as the other sources have it, and what of a source lies within")
+    print(f"{'source':24s} {'latencies':>12s} {'within':>12s} {'gains':>12s} {'within':>14s}")
     inside, asked = dict.fromkeys(QUESTIONS, 0), dict.fromkeys(QUESTIONS, 0)
-    for family in families_of(known[target]):
-        mine, others, row = unseen(known[target], family), _others(known, target, family), ""
+    for source in sources_of(known[target]):
+        mine = _unseen_families(known[target], lambda case, s=source: case.source == s)
+        others, row = _others(known, target, source), ""
         for name, (factors_of, misses_of) in QUESTIONS.items():
-            factors, misses = factors_of(others), misses_of(mine)
+            factors = factors_of(others)
+            misses = [miss for family in mine for miss in misses_of(family)]
             held = factors.hold(misses)
             inside[name], asked[name] = inside[name] + held, asked[name] + len(misses)
             row += f" {f'{factors.low:.2f} to {factors.high:.2f}':>12s}"
-            row += f" {f'{held} of {len(misses)}' if misses else '':>10s}"
-        print(f"{family:24s}{row}")
+            row += f" {f'{held} of {len(misses)}' if misses else '':>14s}"
+        print(f"{source:24s}{row}")
     for name in QUESTIONS:
         print(f"{inside[name] / asked[name]:.0%} of {asked[name]} {name} on {target} lie within")
     every = [unseen(cases, family) for cases in known.values() for family in families_of(cases)]
@@ -232,12 +246,22 @@ def print_coverage(target: str, known: dict[str, list[Case]]) -> None:
           f"by families; {sum(right) / (len(right) + 1):.0%} if the next one has none\n")  # fmt: skip
 
 
-def _others(known: dict[str, list[Case]], target: str, family: str) -> list[list[Timed]]:
+def _unseen_families(
+    cases: list[Case], chosen: Callable[[Case], bool], *left_out: str
+) -> list[list[Timed]]:
+    families = families_of([case for case in cases if chosen(case)])
+    return [unseen(cases, family, *left_out) for family in families]
+
+
+def _others(known: dict[str, list[Case]], target: str, source: str) -> list[list[Timed]]:
     return [
-        unseen(cases, other, *([family] if where == target else []))
+        family
         for where, cases in known.items()
-        for other in families_of(cases)
-        if (where, other) != (target, family)
+        for family in _unseen_families(
+            cases,
+            lambda case, w=where: (w, case.source) != (target, source),
+            *([source] if where == target else []),
+        )
     ]
 
 
@@ -281,7 +305,7 @@ def recorded(target: str) -> list[Case]:
     """The cases of the last record."""
     constants = fitted(TARGETS[target])
     return [
-        Case(row.family, row.kernel, row.measured_ms, row.predicted_ms, {}, {}, 0.0,
+        Case(row.source, row.family, row.kernel, row.measured_ms, row.predicted_ms, {}, {}, 0.0,
              tuple(row.changes.get(name, 0.0) for name in constants) if row.changes else (),
              row.versions_of, row.first_ms)
         for row in read_record(target)
@@ -311,7 +335,7 @@ def predicted(options: argparse.Namespace) -> list[Case]:
     tasks = [
         (options.target, options.folders, number, fit, options.instructions)
         for number, case in enumerate(corpus(options.target, options.folders))
-        if options.only in case.name and case.program is not None
+        if options.only in case.name and case.programs is not None
     ]
     with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         return pool.map(predict, tasks, chunksize=1)
@@ -321,7 +345,7 @@ def record(target: str, cases: list[Case], model: str) -> None:
     """Keep the predictions of `cases` by the model of that name."""
     constants = fitted(TARGETS[target])
     rows = [
-        Recorded(case.family, case.name, case.versions_of, case.measured_ms, case.first_ms,
+        Recorded(case.source, case.family, case.name, case.versions_of, case.measured_ms, case.first_ms,
                  case.predicted_ms, model, dict(zip(constants, case.changes, strict=False)))
         for case in cases
     ]  # fmt: skip
@@ -331,8 +355,15 @@ def record(target: str, cases: list[Case], model: str) -> None:
 def print_fit(target: str, every: list[Case]) -> None:
     """What constants fitted on other families predict, and what is fitted on all."""
     core, cases = TARGETS[target], [case for case in every if case.changes]
-    print(f"{target}, every family with constants fitted on the others")
-    print_families({family: without(cases, family) for family in families_of(cases)})
+    print(f"{target}, every source with constants fitted on the other sources")
+    print_families({
+        source: [
+            timed
+            for family in families_of([case for case in cases if case.source == source])
+            for timed in without(cases, family)
+        ]
+        for source in sources_of(cases)
+    })  # fmt: skip
     others = {other: recorded(other) for other in GENERATIONS if other != target}
     print_coverage(target, {target: every, **others})
     print("fitted on all:")
@@ -347,7 +378,7 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--target", default="trn1", choices=GENERATIONS)
     parser.add_argument("--metrics", action="store_true", help="print every counter as well")
-    parser.add_argument("--fit", action="store_true", help="fit with each family left out")
+    parser.add_argument("--fit", action="store_true", help="fit with each source left out")
     parser.add_argument("--record", action="store_true", help="keep what is predicted")
     parser.add_argument("--instructions", type=int, default=30_000,
                         help="leave kernels that have more of them out of the fit")  # fmt: skip
@@ -366,7 +397,9 @@ def main() -> None:
     if not cases:
         parser.error(f"none of the kernels that were measured on {options.target} is there")
     families = {
-        family: [Timed(c.measured_ms, c.predicted_ms) for c in cases if c.family == family]
+        family: [
+            Timed(c.measured_ms, c.predicted_ms, c.versions_of) for c in cases if c.family == family
+        ]
         for family in families_of(cases)
     }
     print_kernels(cases)

@@ -2,14 +2,17 @@
 public repositories that published them. None of those kernels is part of this repository.
 
 FOLDERs are checkouts of `zhang677/AccelOpt` (NKIBench/kernels), of `aws-neuron/aws-neuron-sdk` at
-v2.26.1 (nki/examples), of `Jerry2423/kda-for-trainium` (workspaces), and a folder with one module a
-version of the layernorm and the conv1d of `ucb-bar/autocomp` (layernorm/s00.py, ...). Of what is not
-there only the figures are known.
+v2.26.1 (nki/examples), of `Jerry2423/kda-for-trainium` (workspaces), of `allenkchau/trainium-kernel-fusion`
+(kernels), of the files in the history of `awslabs/nki-autotune` that the table names (kernel_library),
+and a folder with one module a version of the layernorm and the conv1d of `ucb-bar/autocomp`
+(layernorm/s00.py, ...). The products and the single-tile attention of trn2 are written anew in
+`trn2_kernels/`. Of what is not there only the figures are known.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +25,7 @@ import numpy as np
 
 from accelopt import measured
 from accelopt.sim.dialects.neuronxcc.kernel import Kernel, trace_kernel
+from accelopt.sim.dialects.nki import kernel as nki_kernel
 from accelopt.sim.program import Program
 from accelopt.sim.timing import Compiler
 from accelopt.sim.trace import AbstractTensor
@@ -31,6 +35,8 @@ SOURCES = (
     "https://github.com/aws-neuron/aws-neuron-sdk, tag v2.26.1 (nki/examples)",
     "https://github.com/Jerry2423/kda-for-trainium (workspaces)",
     "https://github.com/ucb-bar/autocomp (its layernorm and conv1d, one module a version)",
+    "https://github.com/allenkchau/trainium-kernel-fusion, d709ddf (kernels)",
+    "https://github.com/awslabs/nki-autotune (kernel_library/*mfu.py of its history)",
 )
 """Who published the kernels."""
 F32 = np.dtype(np.float32)
@@ -80,14 +86,18 @@ apart, and with this one's buffers for loads they are predicted right: conv1d s0
 with the older 0.523) and layernorm i1_c00 (2.774 ms: 2.608, with the older 2.951)."""
 
 
-class Measured(NamedTuple):
-    """One timed kernel: its family, how to trace it (None where its source is not at hand), and what
-    the hardware said. Kernels of one `versions_of` do the same on the same shapes; `first_ms` is what
-    was predicted before anything was known of the family."""
+Programs = Callable[[], list[Program]]
 
+
+class Measured(NamedTuple):
+    """One timed kernel: who timed it (one clock), its family, how to trace its launches (None where
+    its source is not at hand), and what the hardware said. Kernels of one `versions_of` do the same on the
+    same shapes; `first_ms` is what was predicted before anything was known of the family."""
+
+    source: str
     family: str
     name: str
-    program: Callable[[], Program] | None
+    programs: Callable[[], list[Program]] | None
     figures: dict[str, float]
     compiler: Compiler | None = None
     versions_of: str = ""
@@ -128,14 +138,15 @@ def nkibench(folders: list[Path]) -> Iterator[Measured]:
         path = first_existing(folders, [relative])
         problem = problem_of(name)
         figures = {key: float(value) for key, value in row.items() if value}
-        yield Measured(KIND[problem], name, _kernel(path, problem, "trn1"), figures)
+        program = _kernel(path, problem, "trn1")
+        yield Measured("NKIBench", KIND[problem], name, program, figures)
 
 
-def _kernel(path: Path | None, problem: str, target: str) -> Callable[[], Program] | None:
+def _kernel(path: Path | None, problem: str, target: str) -> Programs | None:
     if path is None:
         return None
     arguments = specs(NKIBENCH_ARGUMENTS[problem])
-    return lambda: trace_kernel(load(path).kernel, arguments, target=target)
+    return lambda: [trace_kernel(load(path).kernel, arguments, target=target)]
 
 
 def tutorials(folders: list[Path]) -> Iterator[Measured]:
@@ -158,6 +169,7 @@ def tutorials(folders: list[Path]) -> Iterator[Measured]:
             label = f"{row['variant']} {c}x{n}"
         older = "older compiler" in row["source"]
         yield Measured(
+            "SDK tutorials",
             "tutorials",
             f"{row['kernel']} {label}" + (" (older compiler)" if older else ""),
             _symbol(path, symbol, arguments),
@@ -167,10 +179,10 @@ def tutorials(folders: list[Path]) -> Iterator[Measured]:
         )
 
 
-def _symbol(path: Path | None, symbol: str, arguments: list[Any]) -> Callable[[], Program] | None:
+def _symbol(path: Path | None, symbol: str, arguments: list[Any]) -> Programs | None:
     if path is None:
         return None
-    return lambda: trace_kernel(getattr(load(path), symbol), arguments)
+    return lambda: [trace_kernel(getattr(load(path), symbol), arguments)]
 
 
 def variants(folders: list[Path]) -> Iterator[Measured]:
@@ -184,25 +196,28 @@ def variants(folders: list[Path]) -> Iterator[Measured]:
         first_ms = float(row["predicted_ms_before"])
         name = f"{problem} {step}"
         program = _variant(path, problem)
-        yield Measured(problem, name, program, figures, NEWER_COMPILER, problem, first_ms)
+        yield Measured(
+            "autocomp", problem, name, program, figures, NEWER_COMPILER, problem, first_ms
+        )
 
 
-def _variant(path: Path | None, problem: str) -> Callable[[], Program] | None:
+def _variant(path: Path | None, problem: str) -> Programs | None:
     if path is None:
         return None
     arguments, options = VARIANT_ARGUMENTS[problem]
 
-    def program() -> Program:
+    def programs() -> list[Program]:
         module = load(path)
         kernels = [one for one in vars(module).values() if isinstance(one, Kernel)]
         named = [one for one in kernels if one.function.__name__ in ("solution", "test")]
-        return trace_kernel((named or kernels)[-1], specs(arguments), options)
+        return [trace_kernel((named or kernels)[-1], specs(arguments), options)]
 
-    return program
+    return programs
 
 
 def trn2(folders: list[Path]) -> Iterator[Measured]:
-    """Versions of seven problems on trn2; of repeated measurements the median."""
+    """Versions of eight problems on trn2; of repeated measurements the median. The p50 of this source
+    is half of the time that a profile of the same kernel shows (2.005 to 2.303, its own notes)."""
     latencies: dict[tuple[str, str], list[float]] = {}
     shares: dict[tuple[str, str], dict[str, float]] = {}
     columns = {"PE_pct": "tensor", "Vec_pct": "vector", "Scl_pct": "scalar"}
@@ -219,17 +234,102 @@ def trn2(folders: list[Path]) -> Iterator[Measured]:
                 shares[key][field] = float(row[column]) * 1e6
     for (problem, kernel), found in latencies.items():
         baseline = kernel.partition("baseline:")[2]
-        where = f"NKIBench/kernels/{baseline}" if baseline else f"workspaces/{problem}/{kernel}"
-        path = first_existing(folders, [where])
-        figures = {"latency": median(found), **shares[problem, kernel]}
+        own = f"workspaces/{problem}"
+        places = (
+            [f"NKIBench/kernels/{baseline}"]
+            if baseline
+            else [f"{own}/{kernel}", f"{own}/runs/{kernel}"]
+        )
+        path = first_existing(folders, places)
+        figures = {"latency": 2 * median(found), **shares[problem, kernel]}
         name = f"{problem} baseline" if baseline else Path(kernel).stem
         program = _kernel(path, problem, "trn2")
-        yield Measured(problem, name, program, figures, versions_of=problem)
+        yield Measured("kda", problem, name, program, figures, versions_of=problem)
+
+
+OWN = Path(__file__).parent / "trn2_kernels"
+DTYPES = {"fp32": F32, "bf16": BF16}
+WRITTEN_ANEW = {
+    "sk": "blocked_products",
+    "cb": "blocked_products",
+    "attention": "single_tile_attention",
+}
+PROFILE_US = 5.5
+"""By how much a profile's total_time is above the benchmark of the same executable (4.5 to 7)."""
+PUBLIC = {"sk": "skywalker", "cb": "chipboost", "attention": "attention-kernels", "fusion": "kernel-fusion",
+          "autotune": "nki-autotune"}  # fmt: skip
+"""The project that a set of trn2_public.csv comes from, by the beginning of the set's name."""
+
+
+def public(folders: list[Path]) -> Iterator[Measured]:
+    """The timed rows of trn2_public.csv but an autotuner's best, which are goals, and what is no
+    kernel."""
+    for row in measured.rows("trn2_public"):
+        if not row["measured_us"] or row["set"] in ("autotune_scoreboard", "sk_compiler_default"):
+            continue
+        us = float(row["measured_us"]) - PROFILE_US * row["measured_how"].startswith(
+            "profile total"
+        )
+        figures = {"latency": us / 1e3}
+        if row["te_busy"]:
+            figures["tensor_engine_active_time_percent"] = float(row["te_busy"])
+        knobs = json.loads(row["knobs"] or "{}")
+        words = [row["kernel"].split("+")[0], *map(str, knobs.values()), *_shapes(row)[0]]
+        programs = _public_programs(row, knobs, folders)
+        problem = f"{row['set']} {row['arguments']}"
+        source = PUBLIC[row["set"].partition("_")[0]]
+        yield Measured(source, row["set"], " ".join(words), programs, figures, versions_of=problem)
+
+
+def _shapes(row: dict[str, str]) -> list[list[str]]:
+    found: list[list[str]] = json.loads(row["arguments"])
+    return found
+
+
+def _public_programs(
+    row: dict[str, str], knobs: dict[str, Any], folders: list[Path]
+) -> Programs | None:
+    begin = row["set"].partition("_")[0]
+    if begin in WRITTEN_ANEW:
+        path: Path | None = OWN / f"{WRITTEN_ANEW[begin]}.py"
+    else:
+        place = row["kernel_path"].rpartition(", ")[2]
+        path = first_existing(folders, [place, place.replace("_kernel_", "/kernel_", 1)])
+    if path is None:
+        return None
+    if row["set"] == "sk_tutorial_2048" and row["kernel"].endswith("optimized_"):
+        knobs = dict.fromkeys(("TILES_IN_BLOCK_M",), 16) | {
+            "TILES_IN_BLOCK_N": 2,
+            "TILES_IN_BLOCK_K": 8,
+        }
+
+    def programs() -> list[Program]:
+        module = load(path)
+        if begin == "autotune":
+            names = [
+                name for name, one in vars(module).items() if isinstance(one, nki_kernel.Kernel)
+            ][-1:]
+        else:
+            names = (
+                row["kernel"].replace("nki_matmul_fully_optimized_", "fully_optimized").split("+")
+            )
+        trace = trace_kernel if row["dialect"] == "neuronxcc" else nki_kernel.trace_kernel
+        return [
+            trace(getattr(module, name), list(map(_tensor, shapes)), knobs, target="trn2")
+            for name, shapes in zip(names, _shapes(row), strict=True)
+        ]
+
+    return programs
+
+
+def _tensor(text: str) -> AbstractTensor:
+    dtype, _, shape = text.rstrip("]").partition("[")
+    return AbstractTensor(tuple(map(int, shape.split(","))), DTYPES[dtype])
 
 
 CORPORA: dict[str, list[Callable[[list[Path]], Iterator[Measured]]]] = {
     "trn1": [nkibench, tutorials, variants],
-    "trn2": [trn2],
+    "trn2": [trn2, public],
 }
 
 

@@ -60,7 +60,7 @@ class Factors(NamedTuple):
 
     def hold(self, misses: Sequence[float]) -> int:
         """How many of these lie between."""
-        return sum(log(self.low) <= miss <= log(self.high) for miss in misses)
+        return sum(self.low <= exp(miss) <= self.high for miss in misses)
 
 
 def latency_misses(family: Sequence[Timed]) -> list[float]:

@@ -18,7 +18,7 @@ import accelopt
 FOLDER = Path(__file__).parent / "predicted"
 MODEL_ROOMS = ("sim", "hardware")
 COLUMNS = (
-    "family", "kernel", "versions_of", "measured_ms", "first_ms", "predicted_ms", "model"
+    "source", "family", "kernel", "versions_of", "measured_ms", "first_ms", "predicted_ms", "model"
 )  # fmt: skip
 
 
@@ -26,6 +26,7 @@ class Recorded(NamedTuple):
     """One kernel's prediction; `changes` is d log(predicted) / d log(constant) by the constant's name,
     empty where it was not taken. The rest as in `timing_corpus.Measured`."""
 
+    source: str
     family: str
     kernel: str
     versions_of: str
@@ -58,7 +59,7 @@ def write_record(target: str, rows: Sequence[Recorded]) -> Path:
             changes = [f"{row.changes[name]:.4g}" if row.changes else "" for name in constants]
             first = "" if row.first_ms is None else f"{row.first_ms:.7g}"
             times = f"{row.measured_ms:.7g}", first, f"{row.predicted_ms:.7g}"
-            kernel = row.family, row.kernel, row.versions_of
+            kernel = row.source, row.family, row.kernel, row.versions_of
             writer.writerow([*kernel, *times, row.model, *changes])
     return path
 
@@ -71,7 +72,7 @@ def read_record(target: str) -> list[Recorded]:
     with path.open(newline="") as file:
         return [
             Recorded(
-                row["family"], row["kernel"], row["versions_of"], float(row["measured_ms"]),
+                row["source"], row["family"], row["kernel"], row["versions_of"], float(row["measured_ms"]),
                 float(row["first_ms"]) if row["first_ms"] else None,
                 float(row["predicted_ms"]), row["model"],
                 {name: float(text) for name, text in row.items() if name not in COLUMNS and text},

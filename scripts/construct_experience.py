@@ -7,9 +7,8 @@ from accelopt.interruption import nothing_to_lose
 
 with nothing_to_lose():
     from accelopt.errors import ConfigError
-    from accelopt.search.experience_list import draw
+    from accelopt.search.experience_list import draw, remember
     from accelopt.stages import script_options
-    from accelopt.stages.learning import accumulate
     from accelopt.stages.record_files import read_experiences, write_records
 
 
@@ -21,7 +20,7 @@ async def main(args: Namespace) -> None:
         raise ConfigError("without --is_first, --original_rewrite_list_path is needed")
     else:
         new = read_experiences(Path(args.original_rewrite_list_path))
-        experiences = accumulate(new, earlier, args.n)
+        experiences = remember(new, earlier, args.n)
     write_records(args.output_path, experiences)
     script_options.say(f"{len(experiences)} experiences in {args.output_path}")
 

@@ -43,7 +43,7 @@ def told(node: Node) -> None:
     )
 
 
-def mind_strangers(plans: list[PlannerResult], services: set[str]) -> None:
+def tell_unknown_services(plans: list[PlannerResult], services: set[str]) -> None:
     stale = [result.service_name for result in plans if result.service_name not in services]
     if stale:
         script_options.say(f"plans for {len(stale)} other services are left aside, as {stale[0]}")
@@ -63,7 +63,7 @@ async def main(args: Namespace) -> None:
             script_options.say,
             {p.service_name for p in plans},
         )
-        mind_strangers(plans, {candidate.case.service_name for candidate in candidates})
+        tell_unknown_services(plans, {candidate.case.service_name for candidate in candidates})
         toolbox = toolbox_for(workshop.evaluations, workshop.offline, args.tools)
         executor = proposer_for(configs, texts, workshop, toolbox).executor
         nodes = nodes_of(candidates, workshop.language)

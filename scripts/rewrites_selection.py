@@ -8,7 +8,8 @@ from accelopt.interruption import nothing_to_lose
 with nothing_to_lose():
     from accelopt.agents.prompts import PromptPair
     from accelopt.agents.roles import Prompts
-    from accelopt.search.experience_list import Contrast, MemorySettings, select_contrasts
+    from accelopt.nodes import Node
+    from accelopt.search.experience_list import MemorySettings, select_contrasts
     from accelopt.stages import script_options
     from accelopt.stages.learning import summarize_contrasts
     from accelopt.stages.proposers import proposer_for
@@ -16,12 +17,12 @@ with nothing_to_lose():
     from accelopt.store import write_json
 
 
-def write_choice(args: Namespace, contrasts: list[Contrast]) -> None:
+def write_choice(args: Namespace, contrasts: list[Node]) -> None:
     plan_ids: dict[str, list[str]] = {}
     speedups: dict[str, list[float]] = {}
     for contrast in contrasts:
-        plan_ids.setdefault(contrast.service_name, []).append(contrast.node.label)
-        speedups.setdefault(contrast.service_name, []).append(contrast.speedup)
+        plan_ids.setdefault(contrast.parent.name, []).append(contrast.label)
+        speedups.setdefault(contrast.parent.name, []).append(contrast.speedup)
     write_json(args.output_plan_ids_path, plan_ids, indent=4)
     write_json(args.output_speedups_path, speedups, indent=4)
 

@@ -5,25 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
-from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
+from accelopt.agents.calls import NO_ANSWER, Answer, Model
 from accelopt.agents.executor import UNANSWERED, Sheet, no_sheet, shorten
 from accelopt.agents.experience_text import lessons_text, outcome_text
-from accelopt.agents.planner import system_text
-from accelopt.agents.prompts import (
-    bullet_list,
-    profile_lines,
-    quote,
-    render_sections,
-)
+from accelopt.agents.prompts import bullet_list, quote, render_sections
 from accelopt.agents.proposer import Brief, GeneratedKernel, KernelView
-from accelopt.agents.roles import ROLES, Prompts
+from accelopt.agents.questions import kernel_slots, question_about
+from accelopt.agents.roles import Prompts
 from accelopt.evaluation import Bottleneck
 from accelopt.experience import Attempt, Reflexion
 from accelopt.kernel_source import KERNEL_NAMES, fenced_blocks, kernel_source
@@ -62,8 +56,7 @@ class Developer:
 
     async def _judge(self, view: KernelView, most: int) -> tuple[Bottleneck, ...]:
         slots = {**self._material(view), "most": str(most)}
-        label = f"judge/{view.iteration}/{view.service_name}"
-        found = await self._ask("judge", label, slots, view)
+        found = await self._ask("judge", slots, view)
         known = view.diagnosis.bottlenecks if view.diagnosis else ()
         return (read_bottlenecks(found.text) if isinstance(found, Answer) else ())[:most] or known
 
@@ -74,13 +67,11 @@ class Developer:
             **self._material(view),
             "bottleneck": bottleneck_text(bottleneck) + _siblings(brief),
             "methods": ", ".join(changes(brief.methods)) or "any",
-            "gate": view.gate,
             "sheet": self.sheet([view.kernel, *changes(brief.methods)]),
             "times": _times(brief),
             "attempts": lessons_text(view.findings, view.recalled),
         }
-        label = f"generator/{view.iteration}/{view.service_name}/{brief.worker}"
-        found = await self._ask("generator", label, slots, view, brief.rank)
+        found = await self._ask("generator", slots, view, brief.worker, draw=brief.rank)
         asked = render_sections(self.prompts["generator"].user_template, slots)
         if not isinstance(found, Answer):
             return GeneratedKernel(
@@ -111,44 +102,23 @@ class Developer:
             "outcome": outcome_text(attempt),
             "error": quote(shorten(attempt.error_message) or "(none)"),
         }
-        view = brief.view
-        label = f"reflector/{view.iteration}/{view.service_name}/{brief.worker}"
-        found = await self._ask("reflector", label, slots, view)
+        found = await self._ask("reflector", slots, brief.view, brief.worker)
         return read_reflexion(found.text, attempt) if isinstance(found, Answer) else None
 
     async def _ask(
-        self, name: str, label: str, slots: dict[str, str], view: KernelView, draw: int = 0
+        self, role: str, slots: dict[str, str], view: KernelView, *label: int, draw: int = 0
     ) -> Answer | str:
         """The answer, or why there is none. Workers on the same kernel are draws of one question."""
-        role, prompt = ROLES[name], self.prompts[name]
-        question = Question(
-            role.model,
-            label,
-            system_text(prompt, view),
-            render_sections(prompt.user_template, slots),
-            view.iteration,
-            role.temperature(draw),
-            max_tokens=role.tokens,
-        )
+        asked = question_about(view, role, self.prompts[role], slots, *label, draw=draw)
         try:
-            return await self.models[name].ask(question)
+            return await self.models[role].ask(asked)
         except NO_ANSWER as error:
             return f"{UNANSWERED}: {error}"
 
     def _material(self, view: KernelView) -> dict[str, str]:
-        metadata = view.profile.to_metadata() if view.profile else {}
         found = view.diagnosis.bottlenecks if view.diagnosis else ()
-        displayed = self.prompts.displayed
-        simulated = bool(view.profile and view.profile.simulated and view.brief)
-        return {
-            **dict.fromkeys("limits lines memory compiler prices".split(), ""),
-            **view.brief,
-            "problem_code": quote(view.reference, "python"),
-            "kernel_code": quote(view.kernel, "python"),
-            "profile": "" if simulated else profile_lines(metadata, displayed, random.Random(0)),
-            "facts": "" if simulated else bullet_list(view.facts, "(no analysis of this kernel)"),
-            "diagnosis": bullet_list([bottleneck_text(one) for one in found], "(none)"),
-        }
+        told = bullet_list([bottleneck_text(one) for one in found], "(none)")
+        return {**kernel_slots(view, self.prompts.displayed), "diagnosis": told}
 
 
 def bottleneck_text(one: Bottleneck) -> str:

@@ -29,7 +29,7 @@ class DeveloperByRule:
 
     async def generate(self, brief: Brief) -> GeneratedKernel:
         """The rewrite that this bottleneck's worker chooses after those of the ranks before it."""
-        action = self._chosen(brief, await self.offline.offered(brief.view.node))
+        action = self._chosen(brief, await self.offline.actions_on(brief.view.node))
         if action is None:
             return GeneratedKernel(None, reason="no rewrite that applies is left")
         source = action.source or await self.offline.source_of(brief.view.node, action)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 
 from accelopt.agents.calls import NO_ANSWER, Model, Question
 from accelopt.agents.experience_text import experiences_text
-from accelopt.agents.model_tools import Bench, Toolbox
-from accelopt.agents.planner import NOTHING_MEASURED, system_text, tools_text, with_lessons
-from accelopt.agents.prompts import (
-    PromptPair,
-    bullet_list,
-    numbered,
-    profile_lines,
-    quote,
-    render_sections,
-)
+from accelopt.agents.model_tools import Toolbox, ToolSession
+from accelopt.agents.planner import tools_text
+from accelopt.agents.prompts import numbered, quote
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
-from accelopt.agents.roles import ROLES, Prompts
+from accelopt.agents.questions import kernel_slots, question_about
+from accelopt.agents.roles import Prompts
 from accelopt.kernel_source import kernel_source
 from accelopt.nodes import Change, Plan
 
@@ -70,14 +63,8 @@ class Executor:
     def question(self, view: KernelView, change: Change, draw: int, sample: int) -> Question:
         """The prompt of sample number `sample`: the same for the same view and change."""
         slots = self._slots(view, change)
-        return Question(
-            role="executor",
-            label=f"executor/{view.iteration}/{view.service_name}/{draw}/{sample}",
-            system=_system(self.prompts["executor"], view),
-            user=render_sections(self.prompts["executor"].user_template, slots),
-            iteration=view.iteration,
-            temperature=ROLES["executor"].temperature(sample),
-        )
+        prompt = self.prompts["executor"]
+        return question_about(view, "executor", prompt, slots, draw, sample, draw=sample)
 
     async def repair(
         self, view: KernelView, change: Change, draw: int, sample: int, failure: Failure
@@ -90,45 +77,31 @@ class Executor:
         slots["failed_code"] = quote(failed, "python")
         slots["numbered_failed"] = quote(numbered(failed))
         slots["error"] = quote(shorten(failure.error))
-        question = Question(
-            role="fixer",
-            label=(f"fixer/{view.iteration}/{view.service_name}/{draw}/{sample}/{failure.round}"),
-            system=_system(self.prompts["fixer"], view),
-            user=render_sections(self.prompts["fixer"].user_template, slots),
-            iteration=view.iteration,
+        question = question_about(
+            view, "fixer", self.prompts["fixer"], slots, draw, sample, failure.round
         )
         return await self._draft(self.fixer, question, view)
 
     async def _draft(self, model: Model, question: Question, view: KernelView) -> Draft:
-        bench = self.toolbox.open(view) if self.toolbox else Bench()
+        session = self.toolbox.open(view) if self.toolbox else ToolSession()
         limit = self.toolbox.limit if self.toolbox else 0
         try:
-            answer = await model.ask(question, bench.tools, limit)
+            answer = await model.ask(question, session.tools, limit)
         except NO_ANSWER as error:
-            if bench.best is not None:
-                return Draft(bench.best.source, checked=bench.sources)
-            return Draft(None, f"{UNANSWERED}: {error}", failed=True, checked=bench.sources)
+            if session.best is not None:
+                return Draft(session.best.source, checked=session.sources)
+            return Draft(None, f"{UNANSWERED}: {error}", failed=True, checked=session.sources)
         source = kernel_source(answer.text)
-        if source is None and bench.best is not None:
-            return Draft(bench.best.source, checked=bench.sources)
+        if source is None and session.best is not None:
+            return Draft(session.best.source, checked=session.sources)
         reason = "" if source else "the reply held no code block with the kernel"
-        best = bench.best.source if bench.best else None
-        return Draft(source, reason, checked=bench.sources, best=best)
+        best = session.best.source if session.best else None
+        return Draft(source, reason, checked=session.sources, best=best)
 
     def _slots(self, view: KernelView, change: Change, *more: str) -> dict[str, str]:
-        metadata = view.profile.to_metadata() if view.profile else {}
-        simulated = bool(view.profile and view.profile.simulated and view.brief)
         plan = change.full_text if isinstance(change, Plan) else change.sentence
-        displayed = self.prompts.displayed
         return {
-            **dict.fromkeys("limits lines memory compiler prices schedules".split(), ""),
-            **view.brief,
-            "problem_code": quote(view.reference, "python"),
-            "kernel_code": quote(view.kernel, "python"),
-            "numbered_kernel": quote(numbered(view.kernel)),
-            "profile": "" if simulated else profile_lines(metadata, displayed, random.Random(0)),
-            "facts": "" if simulated else bullet_list(view.facts, NOTHING_MEASURED),
-            "gate": view.gate,
+            **kernel_slots(view, self.prompts.displayed),
             "optimization_plan": quote(plan),
             "joined": joined_text(view, change),
             "sheet": self.sheet([view.kernel, plan, *more]),
@@ -148,11 +121,6 @@ def joined_text(view: KernelView, change: Change) -> str:
         for name in wanted
         if name in known
     )
-
-
-def _system(pair: PromptPair, view: KernelView) -> str:
-    """Who answers and what it must know: machine, language, and what attempts on such kernels taught."""
-    return with_lessons(system_text(pair, view), view)
 
 
 def shorten(error: str) -> str:

@@ -7,9 +7,9 @@ from typing import cast
 
 from accelopt.agents.calls import NO_ANSWER, Model, Question
 from accelopt.agents.executor import UNANSWERED
-from accelopt.agents.prompts import PromptPair, bullet_list, quote_words, render, render_sections
+from accelopt.agents.prompts import PromptPair, bullet_list, quote_words
 from accelopt.agents.proposer import Proposed
-from accelopt.agents.roles import ROLES
+from accelopt.agents.questions import question
 from accelopt.knob_space import Configuration, KnobSpec, Space, values_in
 from accelopt.nodes import Job
 
@@ -57,15 +57,8 @@ class ExpertModel:
             "symptoms": bullet_list(trials.symptoms, "(none)"),
             "example": json.dumps(space.default),
         }
-        return Question(
-            role="expert",
-            label=f"expert/{job.round}/{job.focus}/{job.node.case.service_name}/{job.number}",
-            system=render(self.prompt.system, {}),
-            user=render_sections(self.prompt.user_template, slots),
-            iteration=job.round,
-            temperature=ROLES["expert"].temperature(0),
-            max_tokens=ROLES["expert"].tokens,
-        )
+        label = f"expert/{job.round}/{job.focus}/{job.node.case.service_name}/{job.number}"
+        return question("expert", self.prompt, label, slots, job.round)
 
 
 def _told(knob: KnobSpec) -> str:

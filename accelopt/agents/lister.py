@@ -5,34 +5,38 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from accelopt.agents.analysis import FUNCTIONS, MOST_TURNS
 from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question, Tool
 from accelopt.agents.executor import UNANSWERED
-from accelopt.agents.planner import system_text, tried_list, with_lessons
-from accelopt.agents.prompts import PromptPair, bullet_list, quote, render, render_sections
+from accelopt.agents.planner import tried_list
+from accelopt.agents.prompts import bullet_list
 from accelopt.agents.proposer import LONGEST_DETAIL, KernelView, Listed, WrittenKernel
-from accelopt.agents.roles import ROLES
+from accelopt.agents.questions import NOTHING_MEASURED, kernel_slots, question_about
+from accelopt.agents.roles import Prompts
 from accelopt.kernel_source import apply_patch, fenced_blocks, is_patch
 
 REMINDER = "Your answer could not be read: {}. Answer again with the JSON alone."
 
 
-class LLMCandidateGenerator:
-    """Asks a model for kernels that are faster than the one in view; `tools` are functions about it."""
+class Lister:
+    """Asks one model for kernels that are faster than the one in view, with `tools` that are functions
+    about it, and another which of the names in a catalog its steps go by."""
 
     def __init__(
         self,
-        model: Model,
-        prompt: PromptPair,
+        lister: Model,
+        relabeler: Model,
+        prompts: Prompts,
         tools: Callable[[KernelView], Awaitable[tuple[Tool, ...]]] | None = None,
     ) -> None:
-        self.model = model
-        self.prompt = prompt
+        self.lister = lister
+        self.relabeler = relabeler
+        self.prompts = prompts
         self.tools = tools
 
-    async def list(self, view: KernelView, most: int, methods: Sequence[str]) -> Listed:
+    async def candidates(self, view: KernelView, most: int, methods: Sequence[str]) -> Listed:
         """At most `most` candidates. `methods` are names that there are already."""
         question = self.question(view, most, methods)
         try:
@@ -48,33 +52,22 @@ class LLMCandidateGenerator:
 
     async def _ask(self, question: Question, view: KernelView) -> Answer:
         if self.tools is None:
-            return await self.model.ask(question)
-        return await self.model.ask(question, await self.tools(view), MOST_TURNS)
+            return await self.lister.ask(question)
+        return await self.lister.ask(question, await self.tools(view), MOST_TURNS)
 
     def question(self, view: KernelView, most: int, methods: Sequence[str]) -> Question:
         """The prompt: measurements, then structure, then what to edit; the kernel in view alone."""
         found = view.diagnosis.bottlenecks if view.diagnosis else ()
         slots = {
-            **dict.fromkeys("limits lines memory compiler prices".split(), ""),
-            **view.brief,
+            **kernel_slots(view),
             "most": str(most),
-            "problem_code": quote(view.reference, "python"),
-            "kernel_code": quote(view.kernel, "python"),
-            "facts": bullet_list(view.facts, "(no analysis of this kernel)"),
+            "facts": bullet_list(view.facts, NOTHING_MEASURED),
             "diagnosis": bullet_list([f"{b.resource}: {b.reason}" for b in found], "(none)"),
             "tried": tried_list(view.tried),
             "methods": ", ".join(methods) or "(none)",
-            "gate": view.gate,
             "tools": self._told(),
         }
-        return Question(
-            role="lister",
-            label=f"lister/{view.iteration}/{view.service_name}",
-            system=with_lessons(system_text(self.prompt, view), view),
-            user=render_sections(self.prompt.user_template, slots),
-            iteration=view.iteration,
-            max_tokens=ROLES["lister"].tokens,
-        )
+        return question_about(view, "lister", self.prompts["lister"], slots)
 
     def _told(self) -> str:
         if self.tools is None:
@@ -82,52 +75,20 @@ class LLMCandidateGenerator:
         listed = bullet_list([f"{n}: {f.description}" for n, f in FUNCTIONS.items()], "")
         return f"You may ask up to {MOST_TURNS} times before you answer:\n{listed}"
 
-
-class LLMRelabeler:
-    """Asks a model which of the names in a catalog its steps go by."""
-
-    def __init__(self, model: Model, prompt: PromptPair) -> None:
-        self.model = model
-        self.prompt = prompt
-
     async def relabel(
         self, view: KernelView, methods: Sequence[str], candidates: Sequence[WrittenKernel]
     ) -> str:
-        """What it says, as text; empty where it says nothing."""
+        """A JSON list of {index, existed, method}, whatever it says; empty where no model answers."""
         rows = [
             {"index": number, "method": one.method, "detail": one.detail[:LONGEST_DETAIL]}
             for number, one in enumerate(candidates)
         ]
         slots = {"catalog": json.dumps(list(methods)), "steps": json.dumps(rows, indent=1)}
-        question = Question(
-            role="relabeler",
-            label=f"relabeler/{view.iteration}/{view.service_name}",
-            system=self.prompt.system,
-            user=render(self.prompt.user_template, slots),
-            iteration=view.iteration,
-            max_tokens=ROLES["relabeler"].tokens,
-        )
+        question = question_about(view, "relabeler", self.prompts["relabeler"], slots)
         try:
-            return (await self.model.ask(question)).text
+            return (await self.relabeler.ask(question)).text
         except NO_ANSWER:
             return ""
-
-
-class Lister(NamedTuple):
-    """Both questions of a search through a graph of methods."""
-
-    generator: LLMCandidateGenerator
-    relabeler: LLMRelabeler
-
-    async def candidates(self, view: KernelView, most: int, methods: Sequence[str]) -> Listed:
-        """What the generator lists."""
-        return await self.generator.list(view, most, methods)
-
-    async def relabel(
-        self, view: KernelView, methods: Sequence[str], candidates: Sequence[WrittenKernel]
-    ) -> str:
-        """What the relabeler says."""
-        return await self.relabeler.relabel(view, methods, candidates)
 
 
 def read_candidates(reply: str, kernel: str = "") -> list[WrittenKernel] | str:

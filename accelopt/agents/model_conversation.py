@@ -7,11 +7,13 @@ here, so that it costs that turn and not the conversation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from accelopt.agents.calls import Exchange, Question
 from accelopt.agents.completion import ONLY_REASONING, TRUNCATED
-from accelopt.agents.configuration import ModelConfig
+
+if TYPE_CHECKING:
+    from accelopt.agents.llm import Endpoint
 
 SHORTER = (
     "Your answer was cut off at the limit of its length, so none of it could be used. Answer again, "
@@ -23,15 +25,6 @@ ANSWER = (
 )
 
 
-class Exchanging(Protocol):
-    """Who makes one request of a conversation."""
-
-    config: ModelConfig
-
-    async def exchange(self, question: Question, turn: int, request: dict[str, Any]) -> Exchange:
-        """The usable exchange for one request."""
-
-
 def most_turns(limit: int) -> int:
     """Requests of one conversation with `limit` tool calls: those, one refused, the last answer."""
     return limit + 3
@@ -40,7 +33,7 @@ def most_turns(limit: int) -> int:
 class ToolConversation:
     """The part of AsyncOpenAI that openai-agents' chat-completions model uses."""
 
-    def __init__(self, endpoint: Exchanging, question: Question, limit: int) -> None:
+    def __init__(self, endpoint: Endpoint, question: Question, limit: int) -> None:
         self.base_url = endpoint.config.url
         self.chat = self.completions = self
         self._endpoint = endpoint

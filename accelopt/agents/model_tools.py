@@ -20,7 +20,7 @@ class CheckedKernel(NamedTuple):
 
 
 @dataclass
-class Bench:
+class ToolSession:
     """One conversation's tools, and the kernels that it had checked on the way, in order."""
 
     tools: tuple[Tool, ...] = ()
@@ -47,9 +47,9 @@ class ToolNote(NamedTuple):
 
 
 class Toolbox(NamedTuple):
-    """Opens a bench for one answer about one kernel. `limit` calls an answer may use, of the tools
+    """Opens a session of tools for one answer about one kernel. `limit` calls an answer may use, of the tools
     that prompts are `told` of."""
 
-    open: Callable[[KernelView], Bench]
+    open: Callable[[KernelView], ToolSession]
     limit: int
     told: tuple[ToolNote, ...] = ()

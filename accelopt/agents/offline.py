@@ -19,7 +19,6 @@ from accelopt.agents.proposer import (
     Draft,
     Failure,
     KernelView,
-    Lesson,
     PlanDraft,
     Scheduled,
     SlowFastPair,
@@ -29,7 +28,7 @@ from accelopt.agents.proposer import (
 from accelopt.awaiting import contained
 from accelopt.kernel_source import fingerprint
 from accelopt.nodes import Action, Chain, Change, Node, Plan, Reschedule, Rewrite
-from accelopt.published import NO_OPTIMIZATION_TITLE
+from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
 
 T = TypeVar("T")
 
@@ -87,10 +86,10 @@ class OfflineProposer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def offered(self, node: Node, focus: str = "") -> list[Action]:
+    async def actions_on(self, node: Node, focus: str = "") -> list[Action]:
         """The actions on `node`, most promising first, one for each different result."""
         key = f"{focus}/{node.case.case_name}/{node.key}"
-        return await _once(self._found, key, lambda: self._offered(node, focus))
+        return await _once(self._found, key, lambda: self._find_actions(node, focus))
 
     async def source_of(self, node: Node, action: Action) -> str | None:
         """The kernel that an action on `node` makes, for one that came without it."""
@@ -114,9 +113,9 @@ class OfflineProposer:
         )
 
     async def _made(self, node: Node, change: Change) -> str | None:
-        """The kernel that one change makes of `node`: as offered, or by a schedule that somebody wrote;
+        """The kernel that one change makes of `node`: by a rule, or by a schedule that somebody wrote;
         None where it does not have that change."""
-        offered = await self.offered(node)
+        offered = await self.actions_on(node)
         source = next((item.source for item in offered if item.change == change), None)
         if source is None and isinstance(change, Reschedule):
             found = await self.scheduled(node, json.dumps(change.schedule))
@@ -166,21 +165,22 @@ class OfflineProposer:
         """None: a rewrite that failed is not mended by rule."""
         return Draft(None, "the offline proposer does not repair")
 
-    async def summarize(self, pair: SlowFastPair) -> Lesson:
+    async def summarize(self, pair: SlowFastPair) -> Experience:
         """The plan as a lesson, with the lines that differ."""
-        if not pair.plan or fingerprint(pair.slow_kernel) == fingerprint(pair.fast_kernel):
-            return Lesson(NO_OPTIMIZATION_TITLE, None)
+        slow, fast = pair.experience.slow_kernel, pair.experience.fast_kernel
+        if not pair.plan or fingerprint(slow) == fingerprint(fast):
+            return pair.learned(NO_OPTIMIZATION_TITLE)
         title = f"**{Plan.read(pair.plan).sentence.split('. ')[0].rstrip('.')}**"
-        before, after = _difference(pair.slow_kernel, pair.fast_kernel)
+        before, after = _difference(slow, fast)
         summary = "\n\n".join(
             [
                 title,
-                f"{pair.plan} Measured: {pair.speedup:.2f} times as fast.",
+                f"{pair.plan} Measured: {pair.experience.speedup:.2f} times as fast.",
                 quote(f"# before\n{before}", "python"),
                 quote(f"# after\n{after}", "python"),
             ]
         )
-        return Lesson(title, summary, summary)
+        return pair.learned(title, summary, summary)
 
     async def _chain(
         self, node: Node, first: TimedAction, longest: int
@@ -205,7 +205,7 @@ class OfflineProposer:
         return await _once(self._ranked, key, lambda: self._predict(node, predicted))
 
     async def _predict(self, node: Node, predicted: int) -> list[TimedAction]:
-        found = await self.offered(node)
+        found = await self.actions_on(node)
         head = found[:predicted]
         times = await asyncio.gather(*(self._time(node, action) for action in head))
         options = [TimedAction(*pair) for pair in zip(head, times, strict=True)]
@@ -223,7 +223,7 @@ class OfflineProposer:
         self.fault = said
         return ()
 
-    async def _offered(self, node: Node, focus: str) -> list[Action]:
+    async def _find_actions(self, node: Node, focus: str) -> list[Action]:
         distinct: dict[str, Action] = {}
         found = await contained(self.actions(node, focus), "listing changes by rule", self._failed)
         for action in sorted(found, key=lambda item: -item.promise):

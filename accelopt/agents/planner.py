@@ -7,18 +7,8 @@ import re
 from collections.abc import Sequence
 
 from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
-from accelopt.agents.experience_text import lessons_text, with_experiences
-from accelopt.agents.model_tools import Bench, Toolbox
-from accelopt.agents.prompts import (
-    PromptPair,
-    bullet_list,
-    numbered,
-    profile_lines,
-    quote,
-    quote_words,
-    render,
-    render_sections,
-)
+from accelopt.agents.model_tools import Toolbox, ToolSession
+from accelopt.agents.prompts import bullet_list, quote_words
 from accelopt.agents.proposer import (
     KernelView,
     PlanDraft,
@@ -28,12 +18,11 @@ from accelopt.agents.proposer import (
     TriedChange,
     no_schedule,
 )
-from accelopt.agents.roles import ROLES, Prompts
+from accelopt.agents.questions import NOTHING_MEASURED, kernel_slots, question_about
+from accelopt.agents.roles import Prompts
 from accelopt.nodes import Plan
 
-NOTHING_MEASURED = "(no analysis of this kernel)"
 FIRST_TRY = "Nothing yet."
-LESSONS_HEADING = "# Attempts on this kernel and others like it, and what they taught"
 RULE = re.compile(r"^[\s*#>`-]*Rule\b\**\s*:\s*[*`]*(R\d+)\b", re.MULTILINE | re.IGNORECASE)
 TITLE = re.compile(r"^[\s*#>-]*Title\b", re.MULTILINE | re.IGNORECASE)
 NOTHING = re.compile(r"^[\s*#>`-]*Nothing left\b\**\s*:\s*\**(.+)", re.MULTILINE | re.IGNORECASE)
@@ -67,18 +56,18 @@ class Planner:
     async def plan(self, view: KernelView, draw: int, draws: int) -> PlanDraft:
         """The change of draw number `draw`; none when the model gives no answer."""
         question = self.question(view, draw, draws)
-        bench = self.toolbox.open(view) if self.toolbox else Bench()
+        session = self.toolbox.open(view) if self.toolbox else ToolSession()
         limit = self.toolbox.limit if self.toolbox else 0
         try:
-            draft = await self._read(await self.model.ask(question, bench.tools, limit), view)
+            draft = await self._read(await self.model.ask(question, session.tools, limit), view)
             if isinstance(draft, str):
                 said = f"{question.user}\n\n{REFUSED.format(draft)}"
                 again = question._replace(label=f"{question.label}/again", user=said)
-                draft = await self._read(await self.model.ask(again, bench.tools, limit), view)
+                draft = await self._read(await self.model.ask(again, session.tools, limit), view)
         except NO_ANSWER as error:
             draft = PlanDraft(None, reason=str(error), failed=True)
         found = PlanDraft(None, reason=draft) if isinstance(draft, str) else draft
-        return found._replace(best=bench.best.source if bench.best else None)
+        return found._replace(best=session.best.source if session.best else None)
 
     async def _read(self, answer: Answer, view: KernelView) -> PlanDraft | str:
         """What the answer wants done; a sentence for a schedule that the kernel does not have."""
@@ -100,38 +89,19 @@ class Planner:
         """The prompt of draw number `draw`: the same for the same view, seed and draw. Aspects go on
         where the last view of the run stopped, so all are seen in turn."""
         order = random.Random(f"{self.seed}/{view.service_name}/{draw}")
-        metadata = view.profile.to_metadata() if view.profile else {}
         aspects = self.prompts.aspects
-        simulated = bool(view.profile and view.profile.simulated and view.brief)
-        profile = "" if simulated else profile_lines(metadata, self.prompts.displayed, order)
         aspect = aspects[(view.turn * draws + draw) % len(aspects)] if aspects else ""
-        parts = "limits lines memory compiler prices schedules".split()
         slots = {
-            **dict.fromkeys(parts, ""),
-            **view.brief,
-            "problem_code": quote(view.reference, "python"),
-            "kernel_code": quote(view.kernel, "python"),
-            "numbered_kernel": quote(numbered(view.kernel)),
-            "profile": profile,
+            **kernel_slots(view, self.prompts.displayed, order),
             "facts": bullet_list(view.facts, NOTHING_MEASURED),
             "tried": tried_list(view.tried),
             "suggestions": suggestion_list(view.suggestions),
             "lineage": lineage_list(view.lineage),
             "others": others_list(view.others),
             "aspect": aspect or "whatever limits it most.",
-            "gate": view.gate,
             "tools": tools_text(self.toolbox),
         }
-        prompt = self.prompts["planner"]
-        system = system_text(prompt, view)
-        return Question(
-            role="planner",
-            label=f"planner/{view.iteration}/{view.service_name}/{draw}",
-            system=with_lessons(with_experiences(system, view.experiences), view),
-            user=render_sections(prompt.user_template, slots),
-            iteration=view.iteration,
-            temperature=ROLES["planner"].temperature(draw),
-        )
+        return question_about(view, "planner", self.prompts["planner"], slots, draw, draw=draw)
 
 
 def tools_text(toolbox: Toolbox | None) -> str:
@@ -147,20 +117,6 @@ def tools_text(toolbox: Toolbox | None) -> str:
 def tried_list(tried: Sequence[TriedChange]) -> str:
     """Earlier changes by their keys, with titles and outcomes."""
     return bullet_list([f"{_named(t)}: {t.outcome}" for t in tried], FIRST_TRY)
-
-
-def system_text(pair: PromptPair, view: KernelView) -> str:
-    """Who answers, with what it must know of machine and language."""
-    nothing = dict.fromkeys(("machine", "language", "dialect"), "")
-    return render(pair.system, {**nothing, **view.background})
-
-
-def with_lessons(base_prompt: str, view: KernelView) -> str:
-    """`base_prompt` followed by what workers and earlier runs found out that bears on the kernel."""
-    if not view.findings and not view.recalled:
-        return base_prompt
-    lessons = lessons_text(view.findings, view.recalled)
-    return "\n\n".join([base_prompt.rstrip(), LESSONS_HEADING, lessons]) + "\n"
 
 
 def _named(tried: TriedChange) -> str:

@@ -1,19 +1,23 @@
-"""What a proposer is asked and what it answers: the one door between the loop and its agents."""
+"""What a proposer is asked and what it answers: the interface between the loop and its agents."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.prompts import quote
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
 from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.kernel_source import SourceEdit, edit_of
-from accelopt.knob_space import Configuration, Space
-from accelopt.nodes import Action, Change, Job, Node, Plan
+from accelopt.knob_space import Configuration
+from accelopt.nodes import Action, Change, Node, Plan
 from accelopt.published import Experience
+
+if TYPE_CHECKING:
+    from accelopt.agents.expert_model import ExpertModel
+    from accelopt.agents.lister import Lister
 
 LONGEST_DETAIL = 512  # characters on what a written kernel does
 
@@ -152,25 +156,19 @@ class Failure(NamedTuple):
 
 
 class SlowFastPair(NamedTuple):
-    """Two verified kernels for one problem, how many times as fast the second is, and what limits
-    each of them, in lines."""
+    """Two verified kernels for one problem, as an experience that says nothing yet; what made the one of
+    the other, and what limits each of them, in lines."""
 
-    label: str
-    slow_kernel: str
-    fast_kernel: str
-    speedup: float
+    experience: Experience
     plan: str = ""
     iteration: int = 0
     slow_profile: str = ""
     fast_profile: str = ""
 
-
-class Lesson(NamedTuple):
-    """What a summarizer says of a pair; no summary where it found nothing to learn."""
-
-    title: str
-    summary: str | None
-    raw_response: str = ""
+    def learned(self, title: str, summary: str | None = None, raw: str = "") -> Experience:
+        """The experience with what a summarizer says; no summary where it found nothing to learn."""
+        update = {"title": title, "summary": summary, "raw_response": raw}
+        return self.experience.model_copy(update=update)
 
 
 class Plans(Protocol):
@@ -201,8 +199,8 @@ class Implements(Protocol):
 class Summarizes(Protocol):
     """Says what made a kernel faster."""
 
-    async def summarize(self, pair: SlowFastPair) -> Lesson:
-        """What made the difference between the two kernels of `pair`."""
+    async def summarize(self, pair: SlowFastPair) -> Experience:
+        """`pair` with what made the difference between its two kernels."""
 
 
 class Brief(NamedTuple):
@@ -274,18 +272,6 @@ class Listed(NamedTuple):
     failed: bool = False
 
 
-class ListsKernels(Protocol):
-    """Writes kernels that may be faster, and says which known names its steps go by."""
-
-    async def candidates(self, view: KernelView, most: int, methods: Sequence[str]) -> Listed:
-        """At most `most` kernels; `methods` are the names that there are already."""
-
-    async def relabel(
-        self, view: KernelView, methods: Sequence[str], candidates: Sequence[WrittenKernel]
-    ) -> str:
-        """A JSON list of {index, existed, method}; whatever it says, who asked judges it."""
-
-
 class Proposed(NamedTuple):
     """A configuration, or why there is none; `failed` where nobody answered."""
 
@@ -294,21 +280,14 @@ class Proposed(NamedTuple):
     failed: bool = False
 
 
-class Configures(Protocol):
-    """Sets the knobs of a kernel, as the expert that a job names."""
-
-    async def propose(self, job: Job, space: Space) -> Proposed:
-        """A point of `space`."""
-
-
 class Proposer(NamedTuple):
     """The roles of one run; each may be a model or the offline rules. The rules develop where there is
-    no `developer`, alone say what can be done where there is no `lists`, and set knobs where there is
+    no `developer`, alone say what can be done where there is no `lister`, and set knobs where there is
     no `expert`."""
 
     planner: Plans
     executor: Implements
     summarizer: Summarizes
     developer: Develops | None = None
-    lists: ListsKernels | None = None
-    expert: Configures | None = None
+    lister: Lister | None = None
+    expert: ExpertModel | None = None

@@ -31,7 +31,8 @@ class Role(NamedTuple):
     `model` is whose model answers, `fallbacks` whose where that has none. `folder`, `system` and
     `template` are the files of its prompts; with `shared` they hold for every language, and a folder
     without them takes those of the folder above. With `knows_language` the executor's system text, which
-    says what there is to know of the language, stands before its own. `tokens` bounds an answer where
+    says what there is to know of the language, stands before its own; `experiences` and `lessons` (what pairs
+    of kernels and what attempts taught) stand behind it. `tokens` bounds an answer where
     the model's configuration does not; draw number n has temperature n of `temperatures`, in turn.
     """
 
@@ -42,6 +43,8 @@ class Role(NamedTuple):
     template: str = "user_prompt_template.txt"
     shared: bool = False
     knows_language: bool = False
+    experiences: bool = False
+    lessons: bool = False
     tokens: int | None = None
     temperatures: tuple[float | None, ...] = (None,)
 
@@ -59,10 +62,14 @@ ROLES: Mapping[str, Role] = {
         ("executor",),
         "planner_prompts",
         template="planner_prompt_template.txt",
+        experiences=True,
+        lessons=True,
         temperatures=PLANNER_TEMPERATURES,
     ),
-    "executor": Role("executor", ("planner",), "executor_prompts", temperatures=(0.7, 1.0, 0.4)),
-    "fixer": Role("fixer", ("executor", "planner"), "fixer_prompts"),
+    "executor": Role(
+        "executor", ("planner",), "executor_prompts", lessons=True, temperatures=(0.7, 1.0, 0.4)
+    ),
+    "fixer": Role("fixer", ("executor", "planner"), "fixer_prompts", lessons=True),
     "summarizer": Role("summarizer", ("planner", "executor"), "summarizer_prompts"),
     "judge": Role(
         "judge",
@@ -99,6 +106,7 @@ ROLES: Mapping[str, Role] = {
         "lister_prompts",
         shared=True,
         knows_language=True,
+        lessons=True,
         tokens=32_768,
     ),
     "relabeler": Role(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from accelopt.agents.calls import NO_ANSWER, Model, Question
-from accelopt.agents.prompts import PromptPair, quote, render_sections
-from accelopt.agents.proposer import Lesson, SlowFastPair
-from accelopt.published import NO_OPTIMIZATION_TITLE
+from accelopt.agents.calls import NO_ANSWER, Model
+from accelopt.agents.prompts import PromptPair, quote
+from accelopt.agents.proposer import SlowFastPair
+from accelopt.agents.questions import question
+from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
 
 NOTHING_FOUND = "no optimization found"
 _TITLE = re.compile(r"\*\*(.+?)\*\*")
@@ -20,29 +21,25 @@ class Summarizer:
         self.model = model
         self.prompts = prompts
 
-    async def summarize(self, pair: SlowFastPair) -> Lesson:
-        """The lesson of `pair`; an empty title and no summary when the model gives no answer."""
+    async def summarize(self, pair: SlowFastPair) -> Experience:
+        """What `pair` taught; an empty title and no summary when the model gives no answer."""
+        known = pair.experience
         slots = {
-            "slow_kernel": quote(pair.slow_kernel, "python"),
-            "fast_kernel": quote(pair.fast_kernel, "python"),
-            "speedup": f"{pair.speedup:.3f}",
+            "slow_kernel": quote(known.slow_kernel, "python"),
+            "fast_kernel": quote(known.fast_kernel, "python"),
+            "speedup": f"{known.speedup:.3f}",
             "plan": quote(pair.plan) if pair.plan else "(not recorded)",
             "slow_profile": pair.slow_profile,
             "fast_profile": pair.fast_profile,
         }
-        question = Question(
-            role="summarizer",
-            label=f"summarizer/{pair.iteration}/{pair.label}",
-            system=self.prompts.system,
-            user=render_sections(self.prompts.user_template, slots),
-            iteration=pair.iteration,
-        )
+        label = f"summarizer/{pair.iteration}/{known.service_name}/{known.id}"
+        asked = question("summarizer", self.prompts, label, slots, pair.iteration)
         try:
-            answer = await self.model.ask(question)
+            answer = await self.model.ask(asked)
         except NO_ANSWER as error:
-            return Lesson("", None, str(error))
+            return pair.learned("", raw=str(error))
         raw = answer.reasoning or answer.text
         if NOTHING_FOUND in answer.text.lower():
-            return Lesson(NO_OPTIMIZATION_TITLE, None, raw)
+            return pair.learned(NO_OPTIMIZATION_TITLE, raw=raw)
         title = _TITLE.search(answer.text)
-        return Lesson(title[0] if title else "", answer.text, raw)
+        return pair.learned(title[0] if title else "", answer.text, raw)

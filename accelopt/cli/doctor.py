@@ -18,24 +18,20 @@ import typer
 from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.calls import NO_ANSWER, InMemory, Question
 from accelopt.agents.configuration import ModelConfig, load_model_config
-from accelopt.agents.proposer import Proposer
 from accelopt.api import base_folder, own_kernel
 from accelopt.cli.kernel_file import TargetOption
 from accelopt.errors import AcceloptError, ConfigError, sentence
-from accelopt.evaluation import Scrutiny
 from accelopt.kernel_wrapper import NKIKernel
-from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.default_target import default_target
 from accelopt.knob_space import KnobSpec, Space, values_in
 from accelopt.loop import search
 from accelopt.nodes import Node
 from accelopt.search.experts import EXPERTS, TriedValues, best_of
 from accelopt.search.knob_search import Experts
-from accelopt.search.strategy import Settings
 from accelopt.stages.baseline_and_winner import measure
+from accelopt.stages.config import Options
 from accelopt.stages.endpoints import Calls
-from accelopt.stages.run import Run
-from accelopt.stages.workshop import WorkshopOptions, open_workshop
+from accelopt.stages.run_setup import open_run
 from accelopt.time_limits import DOCTOR_SECONDS
 
 LEAST_PYTHON = (3, 10)
@@ -81,7 +77,7 @@ def transform_nki_outputs(k_res, ref):
 """
 
 
-class Patient(NamedTuple):
+class Setup(NamedTuple):
     """What is examined: one's own kernel and model where they are named, else a small example."""
 
     kernel: Path
@@ -90,7 +86,7 @@ class Patient(NamedTuple):
     target: str
 
 
-Check = Callable[[Patient], str]
+Check = Callable[[Setup], str]
 
 
 def doctor(
@@ -107,39 +103,39 @@ def doctor(
         if not own:
             (example / "kernel.py").write_text(KERNEL, encoding="utf-8")
             (example / "reference.py").write_text(REFERENCE, encoding="utf-8")
-        patient = Patient(
+        setup = Setup(
             kernel or example / "kernel.py",
             reference or example / "reference.py",
             model_config,
             target or default_target(kernel or example / "kernel.py"),
         )
-        failed = [line for line in examine(patient) if not line[1]]
+        failed = [line for line in examine(setup) if not line[1]]
     if failed:
         raise typer.Exit(1)
 
 
-def examine(patient: Patient) -> Iterator[tuple[str, bool]]:
+def examine(setup: Setup) -> Iterator[tuple[str, bool]]:
     """Each check by name and whether it passed, as its line is printed."""
     for number, (name, check) in enumerate(CHECKS.items(), 1):
         try:
-            said, passed = check(patient), True
+            said, passed = check(setup), True
         except (AcceloptError, OSError) as error:
             said, passed = sentence(error), False
         typer.echo(f"{number} {name:12s} {'ok' if passed else 'TO DO'}  {said}")
         yield name, passed
 
 
-def environment(patient: Patient) -> str:
+def environment(setup: Setup) -> str:
     """Python, and the key where a model is configured."""
     if sys.version_info[:2] < LEAST_PYTHON:
         raise ConfigError(f"Python {'.'.join(map(str, LEAST_PYTHON))} or later is needed")
-    if patient.model_config is None:
+    if setup.model_config is None:
         return f"Python {sys.version.split()[0]}; no model is configured: experts follow rules"
-    _config(patient)
+    _config(setup)
     return f"Python {sys.version.split()[0]}; the model's key is there"
 
 
-def packages(patient: Patient) -> str:
+def packages(setup: Setup) -> str:
     """Everything that the package declares."""
     missing = []
     for line in requires("accelopt") or ():
@@ -155,20 +151,20 @@ def packages(patient: Patient) -> str:
     return "all that accelopt needs"
 
 
-def files(patient: Patient) -> str:
+def files(setup: Setup) -> str:
     """Kernel, reference, prompts."""
-    own_kernel(patient.kernel, patient.reference)
+    own_kernel(setup.kernel, setup.reference)
     prompts = base_folder() / "prompts"
     if not prompts.is_dir():
         raise ConfigError(f"no prompts in {prompts}; set ACCELOPT_BASE_DIR to the checkout")
-    return f"{patient.kernel.name}, {patient.reference.name}, prompts"
+    return f"{setup.kernel.name}, {setup.reference.name}, prompts"
 
 
-def model(patient: Patient) -> str:
+def model(setup: Setup) -> str:
     """One call, of which a JSON object is read."""
-    if patient.model_config is None:
+    if setup.model_config is None:
         return "none is configured"
-    config = _config(patient)
+    config = _config(setup)
     if config.offline:
         return "offline: no call is made"
     brief = config.model_copy(update={"timeout": min(config.timeout, DOCTOR_SECONDS),
@@ -182,7 +178,7 @@ def model(patient: Patient) -> str:
     return f"{config.model} answers with JSON"
 
 
-def validation(patient: Patient) -> str:
+def validation(setup: Setup) -> str:
     """The knobs' own defaults, and what every expert proposes first."""
     first = [expert.choose(PLANTED, [], random.Random(0)) for expert in EXPERTS.values()]
     for values in (PLANTED.default, *filter(None, first)):
@@ -191,9 +187,9 @@ def validation(patient: Patient) -> str:
     return f"defaults and the first proposals of {', '.join(EXPERTS)}"
 
 
-def execution(patient: Patient) -> str:
+def execution(setup: Setup) -> str:
     """The kernel, judged."""
-    found = NKIKernel(patient.kernel, patient.reference).profile(())
+    found = NKIKernel(setup.kernel, setup.reference).profile(())
     if found.correct:
         where = "the simulated core" if found.metadata.get("simulated", True) else "a NeuronCore"
         return f"correct on {where}, {found.metadata['latency']:.4g} ms"
@@ -202,7 +198,7 @@ def execution(patient: Patient) -> str:
     raise ConfigError(f"the kernel {how}: {reason}")
 
 
-def analysis(patient: Patient) -> str:
+def analysis(setup: Setup) -> str:
     """A table whose best is known, with a failure and a gap in it."""
     table = [TriedValues({"block_m": 64}, 2.0), TriedValues({"block_m": 128}, 1.0),
              TriedValues({"block_m": 256}, float("inf"), "out of resources"), TriedValues({}, None)]  # fmt: skip
@@ -212,10 +208,10 @@ def analysis(patient: Patient) -> str:
     return "the fastest correct configuration is found"
 
 
-def loop(patient: Patient) -> str:
+def loop(setup: Setup) -> str:
     """One iteration of a tuning, offline, on the kernel."""
     with tempfile.TemporaryDirectory() as folder:
-        start, strategy = asyncio.run(_tuned(patient, Path(folder)))
+        start, strategy = asyncio.run(_tuned(setup, Path(folder)))
     state = strategy.state()
     if not state["best_config"]:
         raise ConfigError(f"no configuration of the kernel can be built: {state['converged']}")
@@ -237,9 +233,9 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def _config(patient: Patient) -> ModelConfig:
-    assert patient.model_config is not None
-    return load_model_config(patient.model_config, "planner", os.environ)
+def _config(setup: Setup) -> ModelConfig:
+    assert setup.model_config is not None
+    return load_model_config(setup.model_config, "planner", os.environ)
 
 
 async def _asked(config: ModelConfig) -> str:
@@ -253,14 +249,11 @@ async def _asked(config: ModelConfig) -> str:
         await endpoint.close()
 
 
-async def _tuned(patient: Patient, folder: Path) -> tuple[Node, Experts]:
+async def _tuned(setup: Setup, folder: Path) -> tuple[Node, Experts]:
     """One iteration of the experts, by rule."""
-    language = LanguageOptions(folder / "kernels", target=patient.target)
-    options = WorkshopOptions(language, workers=1, screening=Scrutiny.QUICK)
-    async with open_workshop(folder, options) as shop:
-        proposer = Proposer(shop.offline, shop.offline, shop.offline)
-        run = Run(shop, proposer, Settings(strategy="experts", iterations=1), folder)
-        start = await measure(own_kernel(patient.kernel, patient.reference), run)
+    options = Options(strategy="experts", iterations=1, workers=1, target=setup.target)
+    async with open_run(options.config(folder, base_folder()), {}) as run:
+        start = await measure(own_kernel(setup.kernel, setup.reference), run)
         if start.latency is None:
             raise ConfigError(f"there is nothing to start from: {start.evaluation.message}")
         strategy = Experts(start, run.settings, 0)

@@ -172,8 +172,7 @@ def _session(subject: Subject, run: SpecRun, learned: Path | None) -> Config:
         seconds=run.seconds,
         save_fields=() if on_gpu else None,
     )
-    config = options.config(subject.folder / "run", base_folder())
-    return config._replace(prompts=config.prompts / "flb") if on_gpu else config
+    return options.config(subject.folder / "run", base_folder())
 
 
 def _state(subject: Subject) -> dict[str, Any]:

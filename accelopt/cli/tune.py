@@ -11,7 +11,7 @@ import typer
 
 from accelopt.api import (
     config_of,
-    for_solution,
+    language_of_case,
     refuse_earlier_run,
     run_search,
     starting_case,
@@ -97,12 +97,10 @@ def tune(
         target=target or default_target(kernel),
         model_config=model_config,
         workers=workers,
+        backend=language_of_case(case),
         seed=seed,
     )
-    config = config_of(options, folder)
-    if "definition" in case.values:
-        config = for_solution(config, Path(case.kernel))
-    [outcome] = run_search([case], config, "the same command with --resume")
+    [outcome] = run_search([case], config_of(options, folder), "the same command with --resume")
     _show(case, outcome, folder)
 
 

@@ -1,4 +1,4 @@
-"""The outer machine: the manager over rounds, with the published door."""
+"""The outer machine: the manager over rounds, with the published entry point."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from accelopt.fsm.constants import DIVERGENCE_PERCENT, MOST_REFINEMENTS
 from accelopt.kernels.gpu.cases import language_of
 from accelopt.kernels.gpu.problems import case_of_problem, is_torch_problem
 from accelopt.shipped import shipped_folder
-from accelopt.stages.config import Options
+from accelopt.stages.config import PROMPTS, Options
 from accelopt.stages.run import Run
 from accelopt.stages.run_setup import open_run as open_configured
 from accelopt.store import JsonObject
@@ -27,7 +27,6 @@ OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
 
 
-ON_GPU = ("triton", "cuda")
 FSM_ROLES: tuple[ModelRole, ...] = (
     "planner",
     "executor",
@@ -82,7 +81,7 @@ class WorkerOptions(NamedTuple):
     @property
     def on_gpu(self) -> bool:
         """Whether kernels are solutions on a GPU."""
-        return self.backend in ON_GPU
+        return self.backend in PROMPTS
 
 
 class ModelChoice(NamedTuple):
@@ -170,8 +169,6 @@ async def open_run(
         seed=options.seed,
         profile_every=int(options.profile),
     ).config(folder, shipped_folder())
-    if options.on_gpu:
-        config = config._replace(prompts=config.prompts / "flb")
     models = {role: thinking.config(options, role) for role in FSM_ROLES}
     async with open_configured(config, models, saved) as run:
         yield run

@@ -32,6 +32,7 @@ TRN1 = Hardware(
     hbm_conflict_ns=6.5,
     hbm_conflict_bytes_per_ns=132.0,
     dma_latency_ns=1300.0,
+    descriptors_ns=0.0,
     dma_transpose_fraction=0.0,
     minimum_issue_cycles=64,
     dynamic_issue_cycles=600,
@@ -44,6 +45,7 @@ TRN1 = Hardware(
     scan_cycles_per_element=2.11,
     engine_latency_ns=152.0,
     semaphore_ns=30.0,
+    function_ns=0.0,
     accumulator_read_cycles=64.0,
     gpsimd_start_cycles=150.0,
     reciprocal_cycles_per_element=2.47,
@@ -75,116 +77,134 @@ TRN1 = Hardware(
     vector_fast_modes=False,
 )
 
-_KDA = "seven problems (measured/trn2_kernels.csv): "
+_ARCH = "trainium2_arch.rst"
+_PROFILES = "eight instruction-level profiles (measured/trn2_instructions.csv): "
+
+
+def _documented(unit: str, note: str) -> Provenance:
+    return Provenance(unit, "documented", note)
 
 
 def _measured(unit: str, note: str) -> Provenance:
-    return Provenance(unit, "measured", _KDA + note)
+    return Provenance(unit, "measured", note)
 
 
 def _fitted(unit: str, note: str) -> Provenance:
-    return Provenance(unit, "fitted", _KDA + note)
+    return Provenance(unit, "fitted", note)
 
 
 TRN2 = replace(
     TRN1,
     name="trn2",
-    calibration="calibrated on 82 measured kernels of seven problems",
+    calibration="calibrated on measured kernels of several sources (docs/timing.md)",
     generation=3,
     tensor_ghz=2.4,
     vector_ghz=0.96,
     scalar_ghz=1.2,
     gpsimd_ghz=1.2,
-    hbm_bytes_per_ns=848.0,
+    hbm_bytes_per_ns=716.0,
     sbuf_partition_bytes=224 * 1024,
-    dma_bytes_per_ns=53.0,
-    dma_buffer_ns=2.1,
-    dma_strided_ns=38.0,
-    dma_unaligned_ns=6.0,
-    hbm_conflict_ns=3.25,
-    hbm_conflict_bytes_per_ns=264.0,
-    dma_latency_ns=650.0,
+    sbuf_reserved_bytes=17 * 1024,
+    dma_bytes_per_ns=27.2,
+    dma_buffer_ns=4.0,
+    dma_strided_ns=0.0,
+    dma_unaligned_ns=12.0,
+    hbm_conflict_ns=0.0,
+    hbm_conflict_bytes_per_ns=265.0,
+    dma_latency_ns=1300.0,
+    descriptors_ns=600.0,
     dma_transpose_fraction=0.9,
-    access_cycles=42.0,
-    two_input_cycles_per_element=0.514,
-    vector_cycles_per_element=0.514,
-    scalar_cycles_per_element=0.509,
-    gpsimd_cycles_per_element=0.514,
-    scan_cycles_per_element=1.0,
-    engine_latency_ns=152.0,
-    semaphore_ns=15.0,
-    reciprocal_cycles_per_element=3.8,
+    access_cycles=60.0,
+    vector_access_cycles=60.0,
+    two_input_cycles_per_element=1.03,
+    vector_cycles_per_element=1.03,
+    scalar_cycles_per_element=1.02,
+    gpsimd_cycles_per_element=1.03,
+    scan_cycles_per_element=2.0,
+    engine_latency_ns=155.0,
+    function_ns=120.0,
+    reciprocal_cycles_per_element=8.0,
     matmul_pass_overhead_cycles=6.0,
-    matmul_cycles_per_row=0.5,
-    fp32_matmul_cycles_per_row=1.0,
+    matmul_cycles_per_row=1.0,
+    fp32_matmul_cycles_per_row=2.0,
     fp32_exposed_load=0.0,
     exposed_load=0.0,
     fp32_transpose_passes=1,
     broadcast_passes=2,
     tensor_ramp_fraction=0.5,
-    tensor_ramp_ns=1500.0,
+    tensor_ramp_ns=3000.0,
     tensor_ramp_use=0.5085,
-    tensor_ramp_reserve_ns=950.0,
-    launch_ns=6000.0,
+    tensor_ramp_reserve_ns=1900.0,
+    launch_ns=9500.0,
     rsqrt_error=1.46e-5,
-    peak_memory_bytes=848e9,
-    peak_vector_flops=540e9,
-    peak_fp32_flops=39.3e12,
+    peak_memory_bytes=435e9,
+    peak_vector_flops=4 * 128 * 0.96e9,
+    peak_fp32_flops=2 * 128 * 128 * 2.4e9 / 4,
     vector_gpsimd_exclusive=False,
     vector_scalar_psum_exclusive=False,
     copies_alternate=True,
     vector_fast_modes=True,
     sources={
-        "generation": Provenance("1", "documented", "trainium2_arch.rst: NeuronCore-v3"),
-        "hbm_bytes_per_ns": _measured(
-            "B/ns",
-            "adamw moves 820 GB/s, silu 800, by one core; trainium2_arch.rst has 2.9 TB/s for "
-            "the eight of a device, 362 each when all draw",
+        "generation": _documented("1", f"{_ARCH}: NeuronCore-v3"),
+        "hbm_bytes_per_ns": _documented(
+            "B/ns", "profile metadata; 2.9 TB/s for the eight of a device"
         ),
-        "dma_bytes_per_ns": _fitted("B/ns", "adamw with rows of 2,304 to 7,296 B"),
-        "dma_buffer_ns": _fitted("ns", "adamw with rows of 2,304 to 7,296 B"),
-        "dma_strided_ns": _fitted("ns", "bmm and matmul with rows of 512 to 2,048 B"),
+        "sbuf_reserved_bytes": _measured(
+            "B",
+            "154 settings of a blocked product with up to 206 KiB of live tiles do not spill, 75 from "
+            "208 KiB on do (trn2_public.csv and others)",
+        ),
+        "dma_bytes_per_ns": _documented(
+            "B/ns", "profile metadata: 435 GB/s for 16 engines; a packet of 4 KiB takes 158 ns"
+        ),
+        "dma_buffer_ns": _measured(
+            "ns", _PROFILES + "packets of 4 B to 4 KiB take 8 ns and their bytes, two lists"
+        ),
+        "dma_strided_ns": _measured(
+            "ns", "rows of 1 KiB that lie apart move at 350 GB/s (fusion_mlp_bf16, trn2_public.csv)"
+        ),
         "dma_unaligned_ns": _measured(
             "ns",
             "adamw's chunks of 684 and 1,368 numbers (16 and 32 B past a multiple of 64) keep the DMA "
-            "engines busy for 6.2 and 5.8 ns a row more than the five between 576 and 1,824",
+            "engines busy for 12.4 and 11.6 ns a row more than the five between 576 and 1,824",
         ),
-        "hbm_conflict_ns": Provenance("ns", "assumed", "half of trn1's, as HBM is twice as fast"),
-        "hbm_conflict_bytes_per_ns": Provenance("B/ns", "assumed", "twice trn1's"),
-        "access_cycles": _fitted(
-            "cycles", "adamw's VectorE: 50 ns beyond 512 to 1,824 elements; mamba's spends 40"
+        "hbm_conflict_ns": _fitted(
+            "ns", "rope's rows of 512 B to 16 KiB, 1 MiB apart: none is seen"
         ),
-        "vector_access_cycles": _fitted("cycles", "as access_cycles"),
-        "two_input_cycles_per_element": _fitted("cycles", "adamw's VectorE, 0.535 ns an element"),
+        "hbm_conflict_bytes_per_ns": _fitted("B/ns", "rope: 258 to 293 GB/s"),
+        "descriptors_ns": _documented("ns", "nki-dge.rst: about 600 a transfer by hardware"),
+        "access_cycles": _documented("cycles", "as on trn1"),
+        "vector_access_cycles": _documented("cycles", "as on trn1"),
+        "two_input_cycles_per_element": _fitted("cycles", "adamw's VectorE, 1.07 ns an element"),
         "vector_cycles_per_element": _fitted("cycles", "as for two operands"),
-        "scalar_cycles_per_element": _fitted("cycles", "silu's ScalarE, 0.424 ns an element"),
+        "scalar_cycles_per_element": _fitted("cycles", "silu's ScalarE, 0.85 ns an element"),
         "gpsimd_cycles_per_element": Provenance("cycles", "assumed", "as VectorE's"),
         "scan_cycles_per_element": _fitted("cycles", "mamba_v4's VectorE, 512 and 1,024 wide"),
-        "reciprocal_cycles_per_element": _fitted(
-            "cycles", "VectorE limits the published silu and adamw; isa says 8 at half this rate"
+        "engine_latency_ns": _measured(
+            "ns", _PROFILES + "copies and reductions take 152 to 158 ns beyond their elements"
         ),
-        "matmul_pass_overhead_cycles": _fitted("cycles", "matmul: 432 ns for 512 columns"),
-        "matmul_cycles_per_row": _measured(
-            "cycles", "matmul_v3: 111 ns for a product of 512 bf16 columns"
+        "function_ns": _measured("ns", _PROFILES + "512 exponentials take 707 ns, copies 585"),
+        "reciprocal_cycles_per_element": _documented(
+            "cycles", f"isa; {_PROFILES}8 elements take 35 ns longer than 4"
         ),
-        "fp32_matmul_cycles_per_row": _measured(
-            "cycles", "matmul_v2_b4: 432 ns for 512 columns, in two instructions (bmm's notes)"
+        "matmul_pass_overhead_cycles": _measured(
+            "cycles", _PROFILES + "512 columns of bf16 216.5 ns, 128 of them 55"
         ),
-        "fp32_exposed_load": _measured("1", "matmul_v2_b4: nothing is left for it"),
-        "exposed_load": _measured("1", "matmul_v3: nothing is left for it"),
+        "matmul_cycles_per_row": _documented("cycles", f"{_ARCH}: 79 TFLOP/s at 2.4 GHz"),
+        "fp32_matmul_cycles_per_row": _documented(
+            "cycles", f"{_ARCH}: 20 TFLOP/s; {_PROFILES}428 ns a pass of 512 columns, two of them"
+        ),
+        "fp32_exposed_load": _measured("1", _PROFILES + "products follow each other without a gap"),
+        "exposed_load": _measured("1", _PROFILES + "products follow each other without a gap"),
         "fp32_transpose_passes": _measured("1", "bmm counts one instruction a transpose"),
         "broadcast_passes": _measured(
-            "1", "mamba_v2: 864 ns for a row of 512, at the half rate of what uses one row"
+            "1", "mamba_v2: 1,728 ns for a row of 512, at the half rate of what uses one row"
         ),
-        "tensor_ramp_fraction": Provenance(
-            "1",
-            "documented",
-            "Neuron Explorer, understanding throttling: trn2 and trn3 start at 50%",
+        "tensor_ramp_fraction": _documented(
+            "1", "Neuron Explorer, understanding throttling: trn2 and trn3 start at 50%"
         ),
-        "tensor_ramp_ns": Provenance(
-            "ns",
-            "assumed",
-            "half of the documented 3 us, as every rate measured here is twice the documented one",
+        "tensor_ramp_ns": _documented(
+            "ns", "Neuron Explorer, understanding throttling: about 3 us"
         ),
         "tensor_ramp_use": _measured(
             "1",
@@ -194,22 +214,22 @@ TRN2 = replace(
         "tensor_ramp_reserve_ns": _fitted(
             "ns", "bmm_d1_bblk2 and bblk4: how long products of half the rows stay fast"
         ),
-        "dma_latency_ns": _measured(
-            "ns",
-            "bmm_probe_bf16 stores 4,096 tiles in 1.56 ms from four buffers, each free after its "
-            "copy, this and the transfer; half of trn1's, as every rate is twice the documented",
+        "dma_latency_ns": _documented("ns", "nki-dma-bandwidth-guide: semaphore to first byte"),
+        "semaphore_ns": Provenance("ns", "assumed", "as on trn1"),
+        "launch_ns": _fitted(
+            "ns", "fusion_mlp at 128 x 128 x 512 and copy_tiled (trn2_public.csv)"
         ),
-        "semaphore_ns": Provenance("ns", "assumed", "half of trn1's, as dma_latency_ns"),
-        "launch_ns": _fitted("ns", "silu_v3: DMA is active for 99% of 0.294 ms"),
         "rsqrt_error": _measured(
             "1",
             "add_rmsnorm_matmul_v1 and v2 are off by 1.4635e-5 on every seed, and with operands split "
             "into bf16, 4.45e-6, by 1.528e-5, the root of both squares. It is not the product: "
             "bmm_v2 alone is off by 1.83e-7, matmul_v3 by no more than its split",
         ),
-        "peak_memory_bytes": _measured("B/s", "as hbm_bytes_per_ns"),
-        "peak_vector_flops": _measured("1/s", "VectorE and ScalarE at the rates above"),
-        "peak_fp32_flops": _measured("1/s", "the Tensor engine at the rate above"),
+        "peak_memory_bytes": _documented("B/s", "as dma_bytes_per_ns"),
+        "peak_vector_flops": _documented(
+            "1/s", f"{_ARCH}: 256 elements a cycle, two of each lane, and as many on two engines"
+        ),
+        "peak_fp32_flops": _documented("1/s", f"{_ARCH}: 20 TFLOP/s"),
         "copies_alternate": _measured(
             "1", "bmm's two engines copy about half of PSUM's tiles each"
         ),
@@ -222,25 +242,28 @@ TRN3 = replace(
     calibration="from documentation only: nothing was measured on trn3, trn2's rates are assumed",
     generation=4,
     vector_ghz=1.2,
-    hbm_bytes_per_ns=1056.0,
+    hbm_bytes_per_ns=1160.0,
     sbuf_partition_bytes=256 * 1024,
-    dma_bytes_per_ns=66.0,
-    peak_memory_bytes=1056e9,
+    dma_bytes_per_ns=39.0,
+    peak_memory_bytes=16 * 39e9,
+    peak_vector_flops=4 * 128 * 1.2e9,
     sources={
         **{
             name: replace(source, status="assumed", note=f"as on trn2: {source.note}")
             for name, source in TRN2.sources.items()
         },
         "tensor_ramp_fraction": TRN2.source("tensor_ramp_fraction"),
-        "generation": Provenance("1", "documented", "trainium3_arch.rst: NeuronCore-v4"),
-        "vector_ghz": Provenance("GHz", "documented", "trainium3_arch.rst"),
-        "sbuf_partition_bytes": Provenance("B", "documented", "trainium3_arch.rst: 32 MiB"),
+        "generation": _documented("1", "trainium3_arch.rst: NeuronCore-v4"),
+        "vector_ghz": _documented("GHz", "trainium3_arch.rst"),
+        "sbuf_partition_bytes": _documented("B", "trainium3_arch.rst: 32 MiB"),
         "dma_bytes_per_ns": Provenance(
             "B/ns",
             "assumed",
-            "nki-dma-bandwidth-guide has 33 where trn2 has 23; trn2 was measured at twice that",
+            "trn2's by nki-dma-bandwidth-guide, which has 33 where trn2 has 23",
         ),
-        "hbm_bytes_per_ns": Provenance("B/ns", "assumed", "what the DMA engines move"),
+        "hbm_bytes_per_ns": Provenance(
+            "B/ns", "assumed", "trn2's by trainium3_arch.rst, which has 4.7 TB/s where trn2 has 2.9"
+        ),
         "peak_memory_bytes": Provenance("B/s", "assumed", "what the DMA engines move"),
         "least_measured": Provenance("1", "assumed", "trn2's; nothing was measured"),
         "most_measured": Provenance("1", "assumed", "trn2's; nothing was measured"),

@@ -126,6 +126,12 @@ class Hardware(Sourced):
     dma_latency_ns: float = constant(
         "ns", "documented", "nki-dma-bandwidth-guide: semaphore to first byte"
     )
+    descriptors_ns: float = constant(
+        "ns",
+        "assumed",
+        "of a ring for the descriptors of one transfer, where they are made while the kernel runs; "
+        "nothing was measured on trn1",
+    )
     dma_transpose_fraction: float = constant(
         "1",
         "documented",
@@ -174,6 +180,12 @@ class Hardware(Sourced):
     )
     semaphore_ns: float = constant(
         "ns", "measured", "perf guide opt 5a: 189 ns between dependent 159 ns ops"
+    )
+    function_ns: float = constant(
+        "ns",
+        "assumed",
+        "by which the result of a function of ScalarE comes later than a copy's; nothing was measured "
+        "on trn1",
     )
     accumulator_read_cycles: float = constant(
         "cycles", "documented", f"{_ARCH}: ActReadAccumulator"
@@ -297,6 +309,11 @@ class Hardware(Sourced):
     def dma_peak_bytes_per_ns(self) -> float:
         """All DMA engines together."""
         return self.dma_engines * self.dma_bytes_per_ns
+
+    def peak_bytes_per_ns(self, cores: int) -> float:
+        """All DMA engines of so many cores at one stack of HBM."""
+        together = cores * self.dma_peak_bytes_per_ns
+        return together if cores == 1 else min(together, self.hbm_bytes_per_ns)
 
     @property
     def fastest_vector_mode(self) -> int:

@@ -58,7 +58,7 @@ METHODS = {
     "hoist": _nki("reuse:Hoist", "dma"),
     "block": _nki("reuse:BlockLoop", "dma"),
     "fuse": _nki("elementwise_fusion:Fuse", "vector", "scalar"),
-    "reduce_on_the_way": _nki("elementwise_fusion:ReduceOnTheWay", "vector", "scalar"),
+    "fuse_reduction": _nki("elementwise_fusion:FuseReduction", "vector", "scalar"),
     "transpose_once": _nki("matmuls:TransposeOnce", "tensor", "scalar"),
     "transpose_on_engine": _nki("transposing:TransposeOnEngine", "dma"),
     "drop_copy": _nki("copies:DropCopy", "vector", "scalar"),
@@ -85,7 +85,7 @@ METHODS = {
         "overlap",
         cuda="Give the blocks another number of threads, and the grid as many blocks as cover the same work.",
     ),
-    "fix_choice": _triton("autotuning:without_autotuner", "compute", "gmem", "overlap"),
+    "fix_autotuned_config": _triton("autotuning:without_autotuner", "compute", "gmem", "overlap"),
     "grouped_gemm_colmajor": _triton("grid_order:grouped_order", "compute", "gmem"),
     "enable_async_pipeline": _triton("tensor_descriptors:descriptor_tiles", "gmem", "overlap"),
     "prefetch_loads": _triton("compiler_hints:pipelined_loops", "gmem", "overlap"),
@@ -106,24 +106,24 @@ METHODS = {
         cuda="Read and write past the caches what is touched once.",
     ),
     "pad_tail_and_mask": _triton("masks:peel_masks", "gmem", "control"),
-    "stop_at_bound": _triton("masks:stop_at_bound", "compute", "gmem", "control"),
-    "count_loop": _triton("loops:counted_loop", "control", "overlap"),
-    "step_by_tiles": _triton("loops:stepped_by_tiles", "control", "overlap"),
+    "tighten_loop_bound": _triton("masks:stop_at_bound", "compute", "gmem", "control"),
+    "count_while_loop": _triton("loops:counted_loop", "control", "overlap"),
+    "step_by_offsets": _triton("loops:stepped_by_tiles", "control", "overlap"),
     "read_row_once": _triton(
         "loops:one_pass",
         "gmem",
         cuda="Keep a row's elements in registers between the loops that read them.",
     ),
-    "rows_together": _triton("rows_per_program:several_rows", "gmem", "overlap"),
-    "heads_together": _triton("gqa_packing:heads_together", "gmem"),
-    "look_up_ahead": _triton("address_prefetch:looked_up_ahead", "overlap"),
-    "fewer_conditions": _triton("redundant_masks:fewer_conditions", "control"),
-    "split_loop": _triton("split_k:split_loop", "overlap", "gmem"),
-    "persistent_programs": _triton("persistent_grid:persistent_programs", "overlap"),
-    "store_in_halves": _triton("epilogue_subtiling:stored_in_halves", "overlap"),
-    "fill_what_is_left": _triton("output_fills:filled_where_left", "gmem"),
-    "most_work_first": _triton("grid_order:most_work_first", "overlap"),
-    "one_launch": _triton("launch_batching:one_launch", "overlap"),
+    "rows_per_program": _triton("rows_per_program:several_rows", "gmem", "overlap"),
+    "pack_gqa_heads": _triton("gqa_packing:heads_together", "gmem"),
+    "prefetch_addresses": _triton("address_prefetch:looked_up_ahead", "overlap"),
+    "drop_redundant_masks": _triton("redundant_masks:fewer_conditions", "control"),
+    "split_k": _triton("split_k:split_loop", "overlap", "gmem"),
+    "persistent_grid": _triton("persistent_grid:persistent_programs", "overlap"),
+    "subtile_epilogue": _triton("epilogue_subtiling:stored_in_halves", "overlap"),
+    "fill_uncovered_outputs": _triton("output_fills:filled_where_left", "gmem"),
+    "longest_first": _triton("grid_order:most_work_first", "overlap"),
+    "batch_launches": _triton("launch_batching:one_launch", "overlap"),
     "drop_synchronisation": _triton("host_synchronisation:without_synchronisation", "overlap"),
     "drop_value_checks": _triton("host_synchronisation:without_value_checks", "overlap"),
     "read_values_once": _triton("host_synchronisation:values_read_once", "overlap"),
@@ -132,18 +132,18 @@ METHODS = {
         "gmem",
         "overlap",
     ),
-    "share_tiles": _by_model(
+    "tile_in_shared_memory": _by_model(
         "Let a block share tiles of both operands of a product, and a thread keep many sums in registers.",
         "compute",
         "gmem",
     ),
-    "turn_tiles": _by_model(
+    "transpose_in_shared_memory": _by_model(
         "Transpose tiles in shared memory, so that both reads and writes touch neighbours.", "gmem"
     ),
-    "team_a_row": _by_model(
+    "row_per_warp": _by_model(
         "Let a warp or a block walk along a row in the place of one thread.", "gmem", "overlap"
     ),
-    "walking_grid": _by_model(
+    "grid_stride_loop": _by_model(
         "Start only as many blocks as run at once and let them loop over the work.",
         "overlap",
         "gmem",

@@ -15,7 +15,7 @@ from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.loop_axes import Walk, blocks_kept, loops_around_uses, walks
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.affine import LoopVariable
-from accelopt.sim.program import Buffer, Instruction, Loop, Program, ProgramNode, Tensor
+from accelopt.sim.program import Buffer, Instruction, Loop, Program, ProgramNode, Tensor, core_of
 from accelopt.sim.timing import KernelProfile
 
 WIDTH = 80
@@ -101,7 +101,12 @@ def _refused(refusal: NotLifted, sources: Sources) -> str:
 
 
 def _loops(program: Program, steps: Mapping[LoopVariable, Walk], sources: Sources) -> str:
-    rows = list(_nodes(program.body, 1, steps, sources))
+    cores = sorted({instruction.core for _, instruction in program.walk()})
+    rows: list[str] = []
+    for core in cores:
+        nodes = tuple(node for node in program.body if core_of(node) == core)
+        rows += [f"  core {core}:"] * (len(cores) > 1)
+        rows += _nodes(nodes, len(cores), steps, sources)
     if len(rows) > MOST_LINES:
         left = len(rows) - MOST_LINES
         rows = [*rows[:MOST_LINES], f"  ... and {left} lines more"]

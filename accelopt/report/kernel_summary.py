@@ -14,7 +14,7 @@ TELLING = 0.005  # scenarios that change the latency by less are not worth a lin
 
 def portrait(found: KernelProfile, interval: LatencyRange | None = None) -> Portrait:
     """The portrait of one simulated kernel; with the range that other choices leave, where known."""
-    true, spec = found.true_counts, found.run.spec
+    true, spec, cores = found.true_counts, found.run.spec, found.run.stream.cores
     moved = true.hbm_read_bytes + true.hbm_write_bytes
     useful = found.summary["hardware_flops"] - found.summary["transpose_flops"]
     slow = true.fp32_share * (spec.fp32_matmul_cycles_per_row - 1) + 1
@@ -26,8 +26,8 @@ def portrait(found: KernelProfile, interval: LatencyRange | None = None) -> Port
         high=known.high_ms if known else None,
         intensity=useful / moved if moved else 0.0,
         flops=useful / seconds,
-        peak_flops=spec.peak_bf16_flops_per_ns * 1e9 / slow,
-        bandwidth=spec.dma_peak_bytes_per_ns * 1e9,
+        peak_flops=spec.peak_bf16_flops_per_ns * cores * 1e9 / slow,
+        bandwidth=spec.peak_bytes_per_ns(cores) * 1e9,
         moved=moved,
         lines=tuple(
             LineShare(
@@ -55,9 +55,11 @@ def _busy(found: KernelProfile) -> dict[str, tuple[float, ...]]:
         done if cost is not None else free
         for done, free, cost in zip(timeline.done, timeline.free, costs, strict=True)
     ]
-    spans: dict[str, list[tuple[float, float]]] = {name: [] for name in QUEUE_NAMES}
+    cores = range(found.run.stream.cores)
+    names = [f"{name} {core}" if len(cores) > 1 else name for core in cores for name in QUEUE_NAMES]
+    spans: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for queue, start, end in zip(timeline.queue, timeline.start, ends, strict=True):
-        spans[QUEUE_NAMES[queue]].append((start, end))
+        spans[names[queue]].append((start, end))
     step = timeline.latency_ns / SLICES
     return {name: _shares(items, step) for name, items in spans.items()}
 

@@ -90,8 +90,14 @@ def _bounds(found: KernelProfile) -> str:
 
 
 def _engines(found: KernelProfile) -> str:
-    busy = ", ".join(f"{name} {share:.1%}" for name, share in found.occupancy.items())
-    return f"engines active: {busy}"
+    def told(shares: dict[str, float]) -> str:
+        return ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+
+    text = f"engines active: {told(found.occupancy)}"
+    if len(found.occupancy_by_core) == 1:
+        return text
+    rows = [f"  core {n}: {told(one)}" for n, one in enumerate(found.occupancy_by_core)]
+    return "\n".join([f"{text} (mean of two cores)", *rows])
 
 
 def _lines(found: KernelProfile) -> str:

@@ -90,11 +90,13 @@ class Board:
         self.console = console
         self.started = time.monotonic()
         self.spent: SpentSoFar | None = None
-        self.moments: dict[str, float] = {}  # seconds after the start at which a kernel was judged
+        self.judged_after: dict[
+            str, float
+        ] = {}  # seconds after the start at which a kernel was judged
 
     def judged(self, case: str, kernel: str) -> None:
         """The kernel of this key has its verdict on a case."""
-        self.moments.setdefault(f"{case}/{kernel}", round(time.monotonic() - self.started, 3))
+        self.judged_after.setdefault(f"{case}/{kernel}", round(time.monotonic() - self.started, 3))
 
     def say(self, line: ProblemLine, sentence: str) -> None:
         """A note on one problem; printed only where nothing is redrawn."""

@@ -1,6 +1,6 @@
 """A simulated execution as a trace that Perfetto opens (Chrome's JSON trace format).
 
-Tracks are the engines, the DMA queues (as many tracks a queue as it has transfers under way at once,
+Tracks are the engines of each core, the DMA queues (as many tracks a queue as it has transfers under way at once,
 so that slices on one track never overlap), and the critical path. Arrows go from a result to the
 instruction that waited for it; counters show what SBUF and PSUM hold and how fast HBM is read and
 written. Format: "Trace Event Format", https://perfetto.dev/docs/getting-started/other-formats.
@@ -21,6 +21,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.program import Buffer
 from accelopt.sim.timing import KernelProfile
 from accelopt.sim.timing.account.explanation import critical_path
+from accelopt.sim.timing.machine.schedule import QUEUES
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
 
 
@@ -43,6 +44,7 @@ ENGINES, DMA_QUEUES, PATH, COUNTERS = 1, 2, 3, 4
 PROCESSES = {
     PATH: "critical path", ENGINES: "engines", DMA_QUEUES: "DMA queues", COUNTERS: "memory"
 }  # fmt: skip
+CORE = 10  # from a core's process to that of the other core's
 LANES = 1 << 10  # more transfers of one queue are never under way at once
 RATE_STEPS = 1000  # points of the HBM counter
 
@@ -83,7 +85,7 @@ def _slices(found: KernelProfile) -> list[TraceSlice]:
     """The place of every instance. A transfer takes the first track of its queue that is free."""
     run, timeline = found.run, found.run.timeline
     slices = [
-        TraceSlice(ENGINES, queue, start, free)
+        TraceSlice(ENGINES + CORE * (queue // QUEUES), queue % QUEUES, start, free)
         for queue, start, free in zip(timeline.queue, timeline.start, timeline.free, strict=True)
     ]
     busy: dict[int, list[tuple[float, int]]] = defaultdict(list)  # queue to (end, track)
@@ -99,24 +101,33 @@ def _slices(found: KernelProfile) -> list[TraceSlice]:
             used[queue] += 1
         track = heappop(idle[queue])
         heappush(busy[queue], (timeline.done[at], track))
-        slices[at] = TraceSlice(DMA_QUEUES, queue * LANES + track, start, timeline.done[at])
+        process = DMA_QUEUES + CORE * run.stream.core_of(queue)
+        slices[at] = TraceSlice(process, queue * LANES + track, start, timeline.done[at])
     return slices
 
 
 def _tracks(found: KernelProfile, slices: list[TraceSlice]) -> Iterator[TraceEvent]:
-    for process, name in PROCESSES.items():
+    cores = range(found.run.stream.cores)
+    processes = {PATH: PROCESSES[PATH]}
+    for core in cores:
+        of = f" of core {core}" if len(cores) > 1 else ""
+        processes |= {n + CORE * core: PROCESSES[n] + of for n in (ENGINES, DMA_QUEUES)}
+    processes[COUNTERS] = PROCESSES[COUNTERS]
+    for order, (process, name) in enumerate(processes.items()):
         yield {"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}
-        order: dict[str, object] = {"sort_index": list(PROCESSES).index(process)}
-        yield {"name": "process_sort_index", "ph": "M", "pid": process, "args": order}
+        index: dict[str, object] = {"sort_index": order}
+        yield {"name": "process_sort_index", "ph": "M", "pid": process, "args": index}
     yield _track(PATH, 0, "what decides the latency")
-    for queue in Queue:
-        if queue is not Queue.DMA:
-            yield _track(ENGINES, int(queue), QUEUE_NAMES[queue])
-    for thread in sorted({one.thread for one in slices if one.process == DMA_QUEUES}):
+    for core in cores:
+        for queue in Queue:
+            if queue is not Queue.DMA:
+                yield _track(ENGINES + CORE * core, int(queue), QUEUE_NAMES[queue])
+    shown = {(one.process, one.thread) for one in slices if one.process % CORE == DMA_QUEUES}
+    for process, thread in sorted(shown):
         operation = found.run.stream.instances[thread // LANES].operation
         name = f"q{operation.label} line {operation.source.line}"
         again = f" ({thread % LANES + 1})" if thread % LANES else ""
-        yield _track(DMA_QUEUES, thread, name + again)
+        yield _track(process, thread, name + again)
 
 
 def _track(process: int, thread: int, name: str) -> TraceEvent:
@@ -189,7 +200,10 @@ def _path(found: KernelProfile) -> Iterator[TraceEvent]:
                 "dur": _length(end - added, end),
                 "pid": PATH,
                 "tid": 0,
-                "args": {"engine": QUEUE_NAMES[operation.queue]},
+                "args": {
+                    "engine": QUEUE_NAMES[operation.queue],
+                    **({"core": stream.core_of(stream.kind[at])} if stream.cores > 1 else {}),
+                },
             }
         end -= added
 
@@ -227,16 +241,18 @@ def _held(found: KernelProfile) -> Iterator[TraceEvent]:
             owner = stream.cell_unit[cell]
             begin[owner] = min(begin[owner], timeline.start[at])
             end[owner] = max(end[owner], timeline.done[at])
-    for buffer in (Buffer.SBUF, Buffer.PSUM):
+    memories = [(core, b) for core in range(stream.cores) for b in (Buffer.SBUF, Buffer.PSUM)]
+    for core, buffer in memories:
         changes: dict[float, int] = defaultdict(int)
         for number, unit in enumerate(stream.units):
-            if unit.tensor.buffer is buffer and end[number] > 0:
+            if (unit.core, unit.tensor.buffer) == (core, buffer) and end[number] > 0:
                 changes[_microseconds(begin[number])] += unit.bytes
                 changes[_microseconds(end[number])] -= unit.bytes
         held = 0
         for moment in sorted(changes):
             held += changes[moment]
-            yield _counter(f"{buffer.name} bytes a partition", moment, held)
+            of = f" of core {core}" if stream.cores > 1 else ""
+            yield _counter(f"{buffer.name}{of} bytes a partition", moment, held)
 
 
 def _rates(found: KernelProfile) -> Iterator[TraceEvent]:

@@ -56,18 +56,6 @@ def lease(
         yield
 
 
-def holder(name: str, folder: Path = FOLDER) -> Holder | None:
-    """Who has `name` alone now; None where nobody has."""
-    try:
-        with _opened(folder, f"{name}.lease") as held:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return None
-            return Holder(**json.loads(os.pread(held, 4096, 0)))
-    except (OSError, ValueError, TypeError):
-        return None
-
-
 @contextlib.contextmanager
 def _opened(folder: Path, name: str) -> Iterator[int]:
     """The file `name`, which any user of the host may lock and sign."""

@@ -11,7 +11,6 @@ from accelopt.errors import ConfigError
 from accelopt.nodes import Job, Node, Result, Want
 from accelopt.search.strategy import Settings
 
-AT_ROOFLINE = 95.0  # percent of a peak rate that is as good as all of it
 STILL_ROUNDS = 5  # in which nothing moves, after which a search has converged
 STILL_POINTS, STILL_SHARE = 0.1, 1e-3  # of the efficiency in percent, of the time
 

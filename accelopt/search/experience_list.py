@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from accelopt.kernel_source import fingerprint
 from accelopt.nodes import Node, Result
 from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
 from accelopt.search.candidate_selection import by_plan
@@ -20,81 +21,52 @@ class MemorySettings(NamedTuple):
     exp_n: int = 16
 
 
-class Contrast(NamedTuple):
-    """A kernel that taught something: clearly faster than its parent, or clearly slower."""
-
-    node: Node
-    speedup: float
-
-    @property
-    def service_name(self) -> str:
-        """The parent's name."""
-        assert self.node.parent is not None
-        return self.node.parent.name
-
-    @property
-    def slow_kernel(self) -> str:
-        """The slower of kernel and parent."""
-        assert self.node.parent is not None
-        return self.node.source if self.speedup < 1 else self.node.parent.source
-
-    @property
-    def fast_kernel(self) -> str:
-        """The faster of kernel and parent."""
-        assert self.node.parent is not None
-        return self.node.parent.source if self.speedup < 1 else self.node.source
-
-
-def select_contrasts(results: Sequence[Result], settings: MemorySettings) -> list[Contrast]:
-    """The published rule over all results together.
+def select_contrasts(results: Sequence[Result], settings: MemorySettings) -> list[Node]:
+    """The kernels that taught something, by the published rule over all results together.
 
     Of each plan the fastest kernel when it beats its parent, else, when none reaches it, the
     slowest. Those above `max_threshold`, fastest first, take at most half of the `topk` places;
     those below 1 / `min_threshold`, slowest first, take the rest. Only kernels that the referee
     found correct have a speedup, so a wrong kernel teaches nothing; the same kernel teaches once.
     """
-    distinct: dict[tuple[str, str], Contrast] = {}
-    for contrast in (one for result in results for one in _of_plans(result)):
-        distinct.setdefault((contrast.service_name, contrast.node.key), contrast)
+    distinct: dict[tuple[str, str], tuple[float, Node]] = {}
+    for speedup, node in (one for result in results for one in _of_plans(result)):
+        assert node.parent is not None
+        distinct.setdefault((node.parent.name, node.key), (speedup, node))
     found = list(distinct.values())
-    faster = [c for c in found if c.speedup > max(1.0, settings.max_threshold)]
-    slower = [c for c in found if c.speedup <= 1.0 and c.speedup < 1 / settings.min_threshold]
-    positive = sorted(faster, key=lambda c: -c.speedup)[: settings.topk // 2]
-    negative = sorted(slower, key=lambda c: c.speedup)[: settings.topk - len(positive)]
-    return positive + negative
+    faster = [one for one in found if one[0] > max(1.0, settings.max_threshold)]
+    slower = [one for one in found if one[0] <= 1.0 and one[0] < 1 / settings.min_threshold]
+    positive = sorted(faster, key=lambda one: -one[0])[: settings.topk // 2]
+    negative = sorted(slower, key=lambda one: one[0])[: settings.topk - len(positive)]
+    return [node for _, node in positive + negative]
 
 
-def _of_plans(result: Result) -> list[Contrast]:
+def _of_plans(result: Result) -> list[tuple[float, Node]]:
     chosen = []
     for made in by_plan(result).values():
-        pairs = [Contrast(node, node.speedup) for node in made if node.speedup is not None]
+        pairs = [(node.speedup, node) for node in made if node.speedup is not None]
         if not pairs:
             continue
-        fastest = max(pairs, key=lambda pair: pair.speedup)
-        if fastest.speedup > 1.0:
+        fastest = max(pairs, key=lambda pair: pair[0])
+        if fastest[0] > 1.0:
             chosen.append(fastest)
-        elif fastest.speedup < 1.0:
-            chosen.append(min(pairs, key=lambda pair: pair.speedup))
+        elif fastest[0] < 1.0:
+            chosen.append(min(pairs, key=lambda pair: pair[0]))
     return chosen
 
 
-def remember(
-    new: Sequence[Experience],
-    old: Sequence[Experience],
-    limit: int,
-    fingerprint: Callable[[str], str],
-) -> list[Experience]:
+def remember(new: Sequence[Experience], old: Sequence[Experience], limit: int) -> list[Experience]:
     """The newest `limit` experiences, newest first: first in, first out.
 
     Items that taught nothing take no place. What says the same again moves to the front, counts once
-    more and keeps the larger speedup: the same two kernels, the same title, or in one case the same
+    more and keeps the larger speedup: the same two kernels (by their syntax trees), the same title, or in one case the same
     kind of change to the same lines with the same outcome.
     """
     kept: list[Experience] = []
     for item in (*new, *old):
         if not item.summary or item.title == NO_OPTIMIZATION_TITLE:
             continue
-        twin = next((i for i, k in enumerate(kept) if _same(k, item, fingerprint)), None)
+        twin = next((i for i, k in enumerate(kept) if _same(k, item)), None)
         if twin is None:
             kept.append(item)
         else:
@@ -108,7 +80,7 @@ def draw(experiences: Sequence[Experience], limit: int, seed: int = 0) -> list[E
     return [experiences[index] for index in sorted(chosen)]
 
 
-def _same(one: Experience, two: Experience, fingerprint: Callable[[str], str]) -> bool:
+def _same(one: Experience, two: Experience) -> bool:
     if one.title and one.title.strip("* .").lower() == two.title.strip("* .").lower():
         return True
     if one.change and (one.case_name, one.change) == (two.case_name, two.change):

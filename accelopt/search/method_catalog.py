@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pydantic import Field, ValidationError
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Row, faults
+from accelopt.evaluation import Row, faults, method_called
 from accelopt.experience import START, Transition
 from accelopt.store import read_text
 
@@ -318,6 +318,8 @@ def read_learned(path: Path) -> Learned:
     if path.suffix == ".jsonl":
         return Learned(ReGraphDataset.load(path))
     try:
-        return Learned(graph=ReGraph.model_validate_json(read_text(path)))
+        graph = ReGraph.model_validate_json(read_text(path))
+        former = {one: method_called(one) for one in graph.nodes if method_called(one) != one}
+        return Learned(graph=merge_synonyms(graph, former)[0] if former else graph)
     except ValidationError as error:
         raise ConfigError(f"{path} is no graph of methods: {faults(error)}") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -252,30 +253,17 @@ class Affine:
                 found[term] = None
         return tuple(found)
 
-    def evaluate_all(self, values: Mapping[LoopVariable | TileAxis, np.ndarray]) -> np.ndarray:
-        """As `evaluate_many`, with axes as variables too."""
+    def evaluate_many(self, values: Mapping[Any, np.ndarray]) -> np.ndarray:
+        """As `evaluate`, for arrays of loop values, and of axes where it holds some, that broadcast
+        against each other (int64)."""
         total: np.ndarray = np.asarray(self.constant, dtype=np.int64)
         for term, coefficient in self.terms:
             if isinstance(term, Quotient):
-                total = total + coefficient * (term.inner.evaluate_all(values) // term.divisor)
-            elif isinstance(term, Remainder):
-                total = total + coefficient * (term.inner.evaluate_all(values) % term.divisor)
-            else:
-                total = total + coefficient * values[term]
-        return total
-
-    def evaluate_many(self, values: Mapping[LoopVariable, np.ndarray]) -> np.ndarray:
-        """As `evaluate`, for arrays of loop values that broadcast against each other (int64)."""
-        total: np.ndarray = np.asarray(self.constant, dtype=np.int64)
-        for term, coefficient in self.terms:
-            if isinstance(term, LoopVariable):
-                total = total + coefficient * values[term]
-            elif isinstance(term, Quotient):
                 total = total + coefficient * (term.inner.evaluate_many(values) // term.divisor)
             elif isinstance(term, Remainder):
                 total = total + coefficient * (term.inner.evaluate_many(values) % term.divisor)
             else:
-                raise ValueError(f"{self} still depends on a tile axis")
+                total = total + coefficient * values[term]
         return total
 
 

@@ -181,11 +181,11 @@ class _Coverage:
             nowhere: np.ndarray = np.zeros((), dtype=np.int64)
             return np.broadcast_to(nowhere, shape), np.broadcast_to(nowhere, shape)
         values = _values(use.loops, access.shape)
-        element = access.offset.evaluate_all(values)
+        element = access.offset.evaluate_many(values)
         size = math.prod(tensor.tile_shape)
         block: np.ndarray = np.asarray(0)
         for index, count in zip(access.block, tensor.block_shape, strict=True):
-            block = block * count + index.evaluate_all(values)
+            block = block * count + index.evaluate_many(values)
         element = element + block * size
         for axis, stride in enumerate(access.strides):
             if access.shape[axis] > 1:
@@ -256,7 +256,7 @@ def _holds(
     held: np.ndarray = np.asarray(True)
     for constraint in constraints:
         if set(constraint.variables) <= known:
-            held = held & (constraint.evaluate_all(values) >= 0)
+            held = held & (constraint.evaluate_many(values) >= 0)
     return held
 
 

@@ -119,9 +119,7 @@ def _merge(
     if accumulates:
         attributes["accumulate"] = True
     outputs = {**made.outputs, "result": target}
-    merged = Instruction(
-        made.opcode, made.engine, outputs, made.inputs, attributes, made.mask, made.source
-    )
+    merged = replace(made, outputs=outputs, attributes=attributes)
     out[position] = merged
     last.note(position, merged)
     gone.add(value.tensor)

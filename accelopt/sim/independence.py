@@ -186,7 +186,7 @@ class _Inside(NamedTuple):
             known: np.asarray(value) for known, value in self.outer.items()
         }
         values |= {loop.variable: along(n, loop.variable.values) for n, loop in enumerate(loops)}
-        first = self._address(use).evaluate_all(values)
+        first = self._address(use).evaluate_many(values)
         steps = shifts if not masked else list(zip(sizes, use.access.strides, strict=True))
         for n, (extent, stride) in enumerate(steps):
             first = first + along(len(trips) + n, range(extent)) * stride
@@ -198,7 +198,7 @@ class _Inside(NamedTuple):
             for axis in constraint.axes:
                 place = rank + axis.position
                 values[axis] = along(place, range(first.shape[place]))
-            kept &= np.broadcast_to(constraint.evaluate_all(values) >= 0, first.shape)
+            kept &= np.broadcast_to(constraint.evaluate_many(values) >= 0, first.shape)
         within = math.prod(trips[1:])
         places = np.broadcast_to(
             np.arange(math.prod(trips)).reshape((*trips, *(1 for _ in sizes))), first.shape

@@ -74,12 +74,14 @@ OPCODES: dict[str, Opcode] = {
     for row in (
         # Data movement. `accumulate` names an op (`add`) for read-modify-write, or is None.
         Opcode("dma_copy", ("source",),
-               {"accumulate": kinds.ADDITION, "oob_mode": kinds.OUT_OF_BOUNDS,
-                "transpose": kinds.TRUTH}, (_D,),
-               optional=("accumulate", "oob_mode", "transpose"),
+               {"accumulate": kinds.ADDITION, "descriptors": kinds.DESCRIPTORS,
+                "oob_mode": kinds.OUT_OF_BOUNDS, "transpose": kinds.TRUTH}, (_D,),
+               optional=("accumulate", "descriptors", "oob_mode", "transpose"),
                meaning="result = source, element by element, converting; at least one side in HBM "
                "or both in SBUF; `transpose` True marks load_transpose2d and dma_transpose, whose "
-               "accesses already carry the transposed strides"),
+               "accesses already carry the transposed strides; `descriptors` are made before the run, or "
+               "while it runs by software or by the hardware beside one of two engines; where none is "
+               "named the compiler chooses"),
         Opcode("copy", ("data",), {ASSIGN: kinds.TRUTH}, (_S, _V, _G), optional=(ASSIGN,),
                meaning="result = data, broadcasting"),
         Opcode("memset", (), {"value": kinds.NUMBER}, (_V, _G), meaning="result = value"),
@@ -179,6 +181,10 @@ OPCODES: dict[str, Opcode] = {
                meaning="zero with the given probability"),
         Opcode("while", ("condition",), {}, (_Y,), outputs=(),
                meaning="the first of a loop's body: the loop ends where its condition (1, 1) is 0"),
+        Opcode("core_barrier", (), {"tensor": kinds.INTEGER}, (_G, _T, _V, _S, _Y), outputs=(),
+               optional=("tensor",),
+               meaning="both cores of a logical core come here before either goes on; the number of "
+               "the tensor that the kernel names"),
         Opcode("print", ("data",), {"prefix": kinds.TEXT}, (_G,), outputs=(),
                meaning="device_print"),
     )
@@ -253,4 +259,4 @@ def mask_shape(instruction: Instruction) -> tuple[int, ...]:
         return instruction.inputs["data"].shape
     if instruction.opcode == "while":
         return instruction.inputs["condition"].shape
-    return instruction.result.shape
+    return instruction.result.shape if instruction.outputs else ()

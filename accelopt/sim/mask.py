@@ -66,8 +66,8 @@ class Mask:
         values = dict(zip(variables, grids, strict=True))
         holds = np.ones((1,) * len(sizes), dtype=bool)
         for constraint in involved.constraints:
-            holds = holds & (constraint.evaluate_all(values) >= 0)
-        reached = expression.evaluate_all(values)
+            holds = holds & (constraint.evaluate_many(values) >= 0)
+        reached = expression.evaluate_many(values)
         return not bool((holds & ((reached < low) | (reached > high))).any())
 
     def upper_bound(self, expression: Affine) -> int:

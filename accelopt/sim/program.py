@@ -50,7 +50,7 @@ class Instruction:
     `outputs["result"]` is what it writes. Inputs and attributes carry the names of the NKI call.
     The attribute `dtype` is the format the result is rounded to before it is stored. Elements where
     `mask` does not hold are neither read nor written; its axes are those of the result's shape
-    unless the opcode says otherwise.
+    unless the opcode says otherwise. `core` is the one of a logical core that runs it.
     """
 
     opcode: str
@@ -60,6 +60,7 @@ class Instruction:
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     mask: Mask = EVERYTHING
     source: SourceLine = NOWHERE
+    core: int = 0
 
     @property
     def result(self) -> Access:
@@ -87,11 +88,17 @@ def is_dynamic(loop: Loop) -> bool:
     return isinstance(first, Instruction) and first.opcode == "while"
 
 
+def core_of(node: ProgramNode) -> int:
+    """The core of a logical core that runs an instruction, or a loop's first one."""
+    return next(map(core_of, node.body), 0) if isinstance(node, Loop) else node.core
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """A traced kernel. `arguments` are its tensor parameters in order; `results` what it returns
     (an argument when a mutable parameter is returned), in `result_shapes` where those are not the
-    tensors' own; `returns_sequence` is True when the kernel returned a tuple or list."""
+    tensors' own; `returns_sequence` is True when the kernel returned a tuple or list. `dialect` is the
+    package that it was written for, `neuronxcc` or `nki`."""
 
     name: str
     arguments: tuple[Tensor, ...]
@@ -102,6 +109,7 @@ class Program:
     target: str = "trn1"
     source: SourceLine = NOWHERE
     result_shapes: tuple[tuple[int, ...] | None, ...] = ()
+    dialect: str = "neuronxcc"
 
     def shape_of_result(self, number: int) -> tuple[int, ...] | None:
         """The shape in which the kernel returned a result; None for a result that is None."""

@@ -143,5 +143,6 @@ def _recorded(
             target,
             source,
             returned.shapes,
+            conventions.dialect,
         )
     raise AssertionError("unreachable")

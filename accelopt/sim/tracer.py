@@ -91,6 +91,7 @@ class Conventions(NamedTuple):
     """What a kernel's dialect has of its own: what it hands out for a tensor, what it asks of every
     instruction, and its own words for what to do about an error, by identifier."""
 
+    dialect: str
     view_type: type[Any]
     check: Callable[[Instruction], KernelError | None] = lambda _: None
     mends: Mapping[str, str] = MappingProxyType({})
@@ -123,6 +124,7 @@ class Tracer:
         self.products: dict[Tensor, set[object]] = {}  # where in PSUM products were written to
         self.device_loops: list[object] = []  # that are being recorded, outermost first
         self.pair: object = None  # the two cores of a logical core, where there are two
+        self.core = 0  # whose instructions are being recorded
         self.must_return: set[Tensor] = set()
         self.written: set[Tensor] = set()
         self.fitting: set[tuple[object, ...]] = set()  # forms of calls found within limits
@@ -279,6 +281,7 @@ class Tracer:
             attributes,
             simple,
             running_line(),
+            self.core,
         )
         error = self.conventions.check(instruction)
         if error is not None:

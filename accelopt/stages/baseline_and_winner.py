@@ -30,7 +30,7 @@ async def measure(case: Case, run: Run) -> Node:
     return node
 
 
-async def settle(
+async def confirm_winner(
     start: Node, begun: Node, fastest: Node, history: Sequence[Iteration], ended: str, run: Run
 ) -> Outcome:
     """The outcome of a search that began from `begun`, the start itself or a kernel known before: the
@@ -56,7 +56,7 @@ async def settle(
         holds_for=verdict.holds_for,
         ended=ended,
     )
-    run.watcher.settled(outcome)
+    run.watcher.finished(outcome)
     return outcome
 
 

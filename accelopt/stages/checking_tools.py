@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from accelopt.agents.analysis import Contexts, tools_for
 from accelopt.agents.calls import Tool
-from accelopt.agents.model_tools import KEPT, Bench, CheckedKernel, Toolbox, ToolNote
+from accelopt.agents.model_tools import KEPT, CheckedKernel, Toolbox, ToolNote, ToolSession
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.planner import suggestion_list
 from accelopt.agents.proposer import KernelView
@@ -49,15 +49,21 @@ def toolbox_for(evaluations: Evaluations, offline: OfflineProposer, limit: int) 
     if not limit:
         return None
 
-    def opened(view: KernelView) -> Bench:
-        desk = _Desk(view, evaluations, offline)
-        calls = (desk.check, desk.profile, desk.what_if, desk.look_up, desk.rules)
+    def opened(view: KernelView) -> ToolSession:
+        kernel_tools = _KernelTools(view, evaluations, offline)
+        calls = (
+            kernel_tools.check,
+            kernel_tools.profile,
+            kernel_tools.what_if,
+            kernel_tools.look_up,
+            kernel_tools.rules,
+        )
         tools = [
             Tool(told.name, told.description, told.argument, call)
             for told, call in zip(TOLD, calls, strict=True)
         ]
-        desk.bench.tools = tuple(tools)
-        return desk.bench
+        kernel_tools.session.tools = tuple(tools)
+        return kernel_tools.session
 
     return Toolbox(opened, limit, TOLD)
 
@@ -69,7 +75,7 @@ async def analysis_tools(view: KernelView, language: Language) -> tuple[Tool, ..
     return tools_for(Contexts.of_simulation(view))
 
 
-class _Desk:
+class _KernelTools:
     """The tools of one conversation about one kernel."""
 
     def __init__(
@@ -79,7 +85,7 @@ class _Desk:
         self.evaluations = evaluations
         self.language = evaluations.language
         self.offline = offline
-        self.bench = Bench()
+        self.session = ToolSession()
 
     async def check(self, source: str) -> str:
         """The verdict, with the time of a correct kernel."""
@@ -129,6 +135,6 @@ class _Desk:
         except TimeIsOver:
             return None
         node = Node(case, completed, evaluation, self.view.node)
-        if completed not in self.bench.sources:
-            self.bench.checked.append(CheckedKernel(completed, node.latency))
+        if completed not in self.session.sources:
+            self.session.checked.append(CheckedKernel(completed, node.latency))
         return node

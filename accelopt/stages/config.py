@@ -24,6 +24,8 @@ from accelopt.stages.workshop import WorkshopOptions
 from accelopt.store import JsonObject
 
 FEW_ROUNDS = 2
+PROMPTS = {"triton": "flb", "cuda": "flb"}
+"""Languages with prompts of their own, and where those lie in the folder `prompts`."""
 
 
 class Config(NamedTuple):
@@ -44,11 +46,6 @@ class Config(NamedTuple):
     findings: Path | None = None
     regraph: Path | None = None
     tools: int = TOOLS
-
-    def in_language(self, name: str) -> Config:
-        """The same for kernels of the language of that name."""
-        language = self.workshop.language._replace(name=language_called(name))
-        return self._replace(workshop=self.workshop._replace(language=language))
 
     def saved(self, cases: Sequence[Case], models: dict[ModelRole, ModelConfig]) -> JsonObject:
         """What a continued run must share, as the run's folder keeps it: without secrets, money or
@@ -76,7 +73,9 @@ class Options(NamedTuple):
 
     `iterations` None is a few. `target` None is that of `machine`, a calibrated machine's file, else the
     default of the command. `strategy_option` are texts KEY=VALUE. `seconds` is the time after which no
-    evaluation begins; `save_fields` None are those of `prompts/profile_list.json`.
+    evaluation begins; `save_fields` None are those of `prompts/profile_list.json`. `traceset_root` is
+    the trace set that solutions of FlashInfer-Bench belong to; what the runs in the folders `spent_in`
+    spent counts too. `screening` is what is asked of every kernel; a winner is asked for everything.
     """
 
     model_config: Path | None = None
@@ -114,6 +113,9 @@ class Options(NamedTuple):
     gpus: tuple[int, ...] = (0,)
     seconds: float | None = None
     save_fields: tuple[str, ...] | None = None
+    traceset_root: Path | None = None
+    spent_in: tuple[Path, ...] = ()
+    screening: Scrutiny = Scrutiny.QUICK
 
     def replaced(self, **given: Any) -> Options:
         """The same with some options of another value, paths as text or as paths. Raises TypeError for
@@ -159,6 +161,7 @@ class Options(NamedTuple):
             target=self.at(DEFAULT_TARGETS["neuronxcc"]).target or "",
             rel_tol=self.rel_tol,
             precision=formats_of(self.precision),
+            traceset_root=self.traceset_root,
             profile_every=self.profile_every,
             gpus=self.gpus,
             constants=read_machine(self.machine).constants if self.machine else None,
@@ -189,12 +192,13 @@ class Options(NamedTuple):
                 replay=self.replay,
                 seed=self.seed,
                 traced=self.logfire,
-                screening=Scrutiny.QUICK,
+                screening=self.screening,
+                spent_in=self.spent_in,
                 database=self.database,
                 warm_start=self.warm_start,
                 deadline=None if self.seconds is None else Deadline(self.seconds),
             ),
-            prompts=base / "prompts",
+            prompts=base / "prompts" / PROMPTS.get(language.name, ""),
             model_config=self.model_config,
             experiences=self.experience_list_path,
             findings=self.findings,
@@ -203,7 +207,9 @@ class Options(NamedTuple):
         )
 
 
-PATHS = frozenset("model_config machine experience_list_path findings regraph replay".split())
+PATHS = frozenset(
+    "model_config machine experience_list_path findings regraph replay traceset_root".split()
+)
 
 
 def key_values(texts: list[str]) -> dict[str, str]:

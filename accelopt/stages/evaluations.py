@@ -127,7 +127,7 @@ class Allowance:
         return self.limit - self.spent - sum(self._reserved.values())
 
     def reserve(self, job: Job, most: int, oldest: bool) -> Job | None:
-        """The job with its limit; None when it must wait until older ones are settled, or, as the
+        """The job with its limit; None when it must wait until older ones are done, or, as the
         oldest, for ever. Only the oldest one may get less than all that it could use."""
         if self.limit is None:
             return job
@@ -137,7 +137,7 @@ class Allowance:
         self._reserved[job.number] = granted
         return job._replace(limit=granted)
 
-    def settle(self, result: Result) -> int:
+    def charge(self, result: Result) -> int:
         """What the job spent in the end; the rest of its reserve is free again."""
         self._reserved.pop(result.job.number, None)
         new = set(result.judged) - self.judged

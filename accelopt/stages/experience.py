@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from accelopt.agents.developer_by_rule import reflexion_by_rule
 from accelopt.errors import ConfigError
 from accelopt.evaluation import NO_VERDICTS, Case, faults
-from accelopt.experience import START, Attempt, Finding, Transition
+from accelopt.experience import START, Attempt, Finding, Reflexion, Transition
 from accelopt.kernels.moves import METHODS, methods_of
-from accelopt.nodes import Node, Plan, Result, Rewrite, method_of
+from accelopt.nodes import Change, Job, Node, Plan, Result, Rewrite, method_of
+from accelopt.published import Experience
 from accelopt.search.graph_report import Report, Spent, report_of
 from accelopt.search.method_catalog import DATASET, GRAPH, Catalog, ReGraphDataset
 from accelopt.store import read_text, write_atomically, write_json
@@ -31,25 +32,22 @@ LONGEST_ERROR = 2000  # characters
 
 
 class Step(NamedTuple):
-    """One kernel that was made in a search and judged: the experience that rows are projections of."""
+    """One kernel that was made in a search and judged, with the job that asked for it: the row of
+    experience, of which `experience`, `finding` and `transition` are projections for files."""
 
-    result: Result
     node: Node
+    job: Job | None = None
 
     @property
     def parent(self) -> Node:
         """The kernel that it was made of."""
-        return self.result.job.node
-
-    @property
-    def target(self) -> str:
-        """The machine that the parent was timed on; empty where it was not."""
-        return self.parent.profile.target if self.parent.profile else ""
+        assert self.node.parent is not None
+        return self.node.parent
 
     @property
     def method(self) -> str:
         """What was done, by the name of the job's action or else of the change."""
-        action, change = self.result.job.action, self.node.change
+        action, change = self.job.action if self.job else None, self.node.change
         return action.method if action else method_of(change) if change else START
 
     @property
@@ -58,46 +56,58 @@ class Step(NamedTuple):
         before, after = self.parent.latency, self.node.latency
         return log(before / after) if before and after else None
 
-    @property
-    def saved(self) -> float | None:
-        """Percent of the parent's time; None where a time is not known."""
-        before, after = self.parent.latency, self.node.latency
-        return 100 * (before - after) / before if before and after else None
+    def experience(self, origin: str = "") -> Experience:
+        """The two kernels, of which nothing is learned yet."""
+        node, parent = self.node, self.parent
+        assert node.speedup is not None
+        slow, fast = (parent, node) if node.speedup >= 1 else (node, parent)
+        return Experience(
+            service_name=parent.name,
+            case_name=node.case.case_name,
+            id=node.label,
+            speedup_original=node.speedup,
+            speedup=max(node.speedup, 1 / node.speedup),
+            slow_kernel=slow.source,
+            fast_kernel=fast.source,
+            origin=origin,
+            change=self._change(),
+        )
+
+    def _change(self) -> str:
+        """What a plan did, by its kind and the text of the lines that it names, whatever their numbers;
+        by its value what a rule did."""
+        change = self.node.change
+        if not isinstance(change, Plan):
+            return change.key if change else ""
+        if not change.method or not change.places:
+            return ""
+        lines = self.parent.source.splitlines()
+        touched = [lines[number - 1].strip() for number in change.places if number <= len(lines)]
+        return "\n".join([change.method, *touched])
 
     def finding(self) -> Finding:
-        """The row of a step on which no worker reflected: what the verdict says."""
-        node, job, change = self.node, self.result.job, self.node.change
-        assert change is not None
+        """What the verdict says of a step on which no worker reflected."""
+        node, job, change = self.node, self.job, self.node.change
+        assert change is not None and job is not None
         method = job.action.method if job.action and not isinstance(change, Plan) else ""
         method = method or (change.move if isinstance(change, Rewrite) else "")
         touches = METHODS[method].touches if method in METHODS else ()
         resource = touches[0] if touches else ""
-        attempt = Attempt(
+        attempt = Attempt.timed(
+            self.parent.latency,
+            node.latency,
             round_num=job.round,
             worker_id=job.number,
             bottleneck_category=resource,
-            time_before_ms=self.parent.latency,
-            time_after_ms=node.latency,
-            improvement_pct=self.saved,
-            is_improvement=bool(self.saved and self.saved > 0),
-            passed_verification=node.latency is not None,
             error_message=node.evaluation.message[:LONGEST_ERROR],
         )
-        return Finding(
-            problem=node.case.problem,
-            target=self.target,
-            resource=resource,
-            method=method,
-            kernel=self.parent.key,
-            change=change.sentence,
-            attempt=attempt,
-            reflexion=reflexion_by_rule(attempt, method, change),
-            origin=f"{node.case.case_name}, round {job.round}",
-        )
+        reflexion = reflexion_by_rule(attempt, method, change)
+        return finding_of(self.parent, change, attempt, reflexion, method=method, resource=resource)
 
     def transition(self, number: int, before: str, start: Node, language: str) -> Transition:
         """The row of the step as evaluation `number` of the search from `start`: its method after the
         one `before`."""
+        assert self.job is not None
         node, time, begun = self.node, self.node.latency, start.latency
         speedup = begun / time if begun and time else None
         return Transition(
@@ -116,8 +126,31 @@ class Step(NamedTuple):
             target=start.profile.target if start.profile else "",
             status=node.evaluation.status.value,
             candidate_id=node.name,
-            variant_dir=f"{node.case.case_name}/iteration_{self.result.job.round}",
+            variant_dir=f"{node.case.case_name}/iteration_{self.job.round}",
         )
+
+
+def finding_of(
+    parent: Node,
+    change: Change | None,
+    attempt: Attempt,
+    reflexion: Reflexion | None,
+    *,
+    method: str,
+    resource: str,
+) -> Finding:
+    """An attempt on `parent` as the row that it is found again by."""
+    return Finding(
+        problem=parent.case.problem,
+        target=parent.profile.target if parent.profile else "",
+        resource=resource,
+        method=method,
+        kernel=parent.key,
+        change=change.sentence if change else "",
+        attempt=attempt,
+        reflexion=reflexion,
+        origin=f"{parent.case.case_name}, round {attempt.round_num}",
+    )
 
 
 def findings_of(results: Iterable[Result]) -> Iterator[Finding]:
@@ -129,7 +162,7 @@ def findings_of(results: Iterable[Result]) -> Iterator[Finding]:
                 yield result.development.finding
             continue
         yield from (
-            Step(result, node).finding() for node in result.nodes if node.change is not None
+            Step(node, result.job).finding() for node in result.nodes if node.change is not None
         )
 
 
@@ -141,7 +174,7 @@ def transitions_of(start: Node, results: Sequence[Result], language: str) -> Ite
         for node in (one for made in result.nodes for one in (*made.failed, made)):
             if node.missing or node.key in methods or node.evaluation.status in NO_VERDICTS:
                 continue
-            step = Step(result, node)
+            step = Step(node, result.job)
             before = methods.get(step.parent.key, START)
             yield step.transition(len(methods) - 1, before, start, language)
             methods[node.key] = step.method

@@ -27,7 +27,7 @@ class _Asked:
 class JobWindow:
     """At most `settings.window` jobs, of which each is begun when its evaluations are allowed.
 
-    A job that might want more than is left waits until older ones are settled, so what is asked and
+    A job that might want more than is left waits until older ones are done, so what is asked and
     told never depends on the budget: a smaller one only ends earlier.
     """
 
@@ -80,7 +80,7 @@ class JobWindow:
             self._late = str(over)
             return None
         self._asked.popleft()
-        self._fruitless = 0 if self.allowance.settle(result) else self._fruitless + 1
+        self._fruitless = 0 if self.allowance.charge(result) else self._fruitless + 1
         return result
 
     def _start(self, asked: _Asked) -> None:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.executor import UNANSWERED
+from accelopt.agents.expert_model import ExpertModel
 from accelopt.agents.model_tools import KEPT
-from accelopt.agents.proposer import Configures, KernelView
+from accelopt.agents.proposer import KernelView
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Diagnosis
 from accelopt.experience import Finding
@@ -185,7 +186,7 @@ async def _space(job: Job, view: KernelView, run: Run) -> Result:
 
 async def _actions(job: Job, view: KernelView, run: Run) -> Result:
     """What the language offers, and the plans of a model."""
-    found = await run.workshop.offline.offered(job.node, job.focus)
+    found = await run.workshop.offline.actions_on(job.node, job.focus)
     offered = [
         action
         for action in found
@@ -194,7 +195,7 @@ async def _actions(job: Job, view: KernelView, run: Run) -> Result:
     diagnosis = view.diagnosis
     if run.proposer.planner is run.workshop.offline:
         return Result(job, tuple(offered), diagnosis=diagnosis)
-    if job.focus == CANDIDATES and run.proposer.lists is not None:
+    if job.focus == CANDIDATES and run.proposer.lister is not None:
         return await list_candidates(job, view, run, offered)
     if job.focus in (METHODS_ALONE, CANDIDATES) and diagnosis is not None:
         named = by_method(run.workshop.language.name, offered, diagnosis)
@@ -246,7 +247,7 @@ async def _build(job: Job, view: KernelView, run: Run) -> Result:
     return Result(job, nodes=(node,))
 
 
-async def _set_by_expert(expert: Configures, job: Job, view: KernelView, run: Run) -> Result:
+async def _set_by_expert(expert: ExpertModel, job: Job, view: KernelView, run: Run) -> Result:
     """The knobs as the model of an expert sets them; a reply without a configuration is a remark."""
     language, workplace = run.workshop.language, workplace_of(view, run)
     space = await language.space(job.node)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from accelopt.agents.proposer import SlowFastPair, Summarizes
-from accelopt.kernel_source import fingerprint
 from accelopt.nodes import Change, Node, Plan, Result
 from accelopt.published import Experience
-from accelopt.search.experience_list import Contrast, remember, select_contrasts
+from accelopt.search.experience_list import remember, select_contrasts
 from accelopt.stages.concurrency import run_together
+from accelopt.stages.experience import Step
 
 if TYPE_CHECKING:
     from accelopt.kernels.language import Language
@@ -18,62 +18,25 @@ if TYPE_CHECKING:
 
 
 async def summarize_contrasts(
-    contrasts: Sequence[Contrast],
+    contrasts: Sequence[Node],
     summarizer: Summarizes,
     *,
     language: Language | None = None,
     iteration: int = 0,
     origin: str = "",
 ) -> list[Experience]:
-    """An experience of each pair; one whose summary failed carries its numbers alone. The summarizer
-    sees what limits both kernels where `language` can tell."""
+    """An experience of each kernel and its parent; one whose summary failed carries its numbers alone.
+    The summarizer sees what limits both where `language` can tell."""
 
-    async def one(contrast: Contrast) -> Experience:
-        node, factor = contrast.node, max(contrast.speedup, 1 / contrast.speedup)
+    async def one(node: Node) -> Experience:
+        experience = Step(node).experience(origin)
         assert node.parent is not None
         profiles = [await _limits(one, language) for one in (node.parent, node)]
-        slow, fast = profiles if contrast.speedup >= 1 else profiles[::-1]
-        lesson = await summarizer.summarize(
-            SlowFastPair(
-                label=f"{contrast.service_name}/{node.label}",
-                slow_kernel=contrast.slow_kernel,
-                fast_kernel=contrast.fast_kernel,
-                speedup=factor,
-                plan=_words(node.change),
-                iteration=iteration,
-                slow_profile=slow,
-                fast_profile=fast,
-            )
-        )
-        return Experience(
-            service_name=contrast.service_name,
-            case_name=node.case.case_name,
-            id=node.label,
-            speedup_original=contrast.speedup,
-            speedup=factor,
-            slow_kernel=contrast.slow_kernel,
-            fast_kernel=contrast.fast_kernel,
-            raw_response=lesson.raw_response,
-            title=lesson.title,
-            summary=lesson.summary,
-            origin=origin,
-            change=_change(node),
-        )
+        slow, fast = profiles if experience.speedup_original >= 1 else profiles[::-1]
+        pair = SlowFastPair(experience, _words(node.change), iteration, slow, fast)
+        return await summarizer.summarize(pair)
 
-    return await run_together(one(contrast) for contrast in contrasts)
-
-
-def _change(node: Node) -> str:
-    """What a plan did, by its kind and the text of the lines that it names, whatever their numbers; by
-    its value what a rule did."""
-    change, parent = node.change, node.parent
-    if not isinstance(change, Plan):
-        return change.key if change else ""
-    if not change.method or not change.places or parent is None:
-        return ""
-    lines = parent.source.splitlines()
-    touched = [lines[number - 1].strip() for number in change.places if number <= len(lines)]
-    return "\n".join([change.method, *touched])
+    return await run_together(one(node) for node in contrasts)
 
 
 def _words(change: Change | None) -> str:
@@ -115,11 +78,4 @@ async def learn(
     )
     for experience in new:
         run.workshop.archive.experienced(experience)
-    return accumulate(new, experiences, memory.exp_n)
-
-
-def accumulate(
-    new: Sequence[Experience], old: Sequence[Experience], limit: int
-) -> list[Experience]:
-    """`remember` with kernels compared by their normalised syntax trees."""
-    return remember(new, old, limit, fingerprint)
+    return remember(new, experiences, memory.exp_n)

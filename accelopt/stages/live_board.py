@@ -78,10 +78,10 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
         for text in report.splitlines():
             board.say(board.lines[case], text)
 
-    def settled(outcome: Outcome) -> None:
+    def finished(outcome: Outcome) -> None:
         line = board.lines[outcome.start.case.case_name]
         why = f": {plain(line.unplanned, 120)}" if line.unplanned and not line.planned else ""
         line.finished = True
         board.say(line, f"finished{why}")
 
-    return Watcher(planned, sampled, measured, verifying, reported, settled)
+    return Watcher(planned, sampled, measured, verifying, reported, finished)

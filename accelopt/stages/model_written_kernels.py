@@ -20,13 +20,13 @@ async def list_candidates(
     job: Job, view: KernelView, run: Run, offered: Sequence[Action]
 ) -> Result:
     """What a model lists and what the rules have `offered`; the rules' alone where it does not answer."""
-    lists, catalog = run.proposer.lists, catalog_of(run.workshop, job.node.case)
-    assert lists is not None
+    lister, catalog = run.proposer.lister, catalog_of(run.workshop, job.node.case)
+    assert lister is not None
     for name in view.methods:
         catalog.add(name)
     names = catalog.names
-    found = await lists.candidates(view, run.settings.plans, names)
-    said = await lists.relabel(view, names, found.candidates) if found.candidates else ""
+    found = await lister.candidates(view, run.settings.plans, names)
+    said = await lister.relabel(view, names, found.candidates) if found.candidates else ""
     named = catalog.relabel(
         [LabelledStep(one.method, one.detail) for one in found.candidates], said
     )

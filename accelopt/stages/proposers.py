@@ -10,7 +10,7 @@ from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.developer import Developer
 from accelopt.agents.executor import Executor
 from accelopt.agents.expert_model import ExpertModel
-from accelopt.agents.lister import Lister, LLMCandidateGenerator, LLMRelabeler
+from accelopt.agents.lister import Lister
 from accelopt.agents.model_tools import Toolbox
 from accelopt.agents.planner import Planner
 from accelopt.agents.proposer import KernelView, Proposer
@@ -63,10 +63,7 @@ def proposer_for(
         Developer(model("judge"), model("generator"), model("reflector"), prompts, language.sheet)
         if has("judge", "generator", "reflector")
         else None,
-        Lister(
-            LLMCandidateGenerator(model("lister"), prompts["lister"], _analysis(language)),
-            LLMRelabeler(model("relabeler"), prompts["relabeler"]),
-        )
+        Lister(model("lister"), model("relabeler"), prompts, _analysis(language))
         if has("lister", "relabeler")
         else None,
         ExpertModel(model("expert"), prompts["expert"]) if has("expert") else None,

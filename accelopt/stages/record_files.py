@@ -33,7 +33,7 @@ def read_table(path: Path, *forms: Sequence[str]) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     try:
         header = reader.fieldnames or []
-        _mind_columns(path, header, forms or [["case_name"]])
+        _require_columns(path, header, forms or [["case_name"]])
         for row in reader:
             if None in row or None in row.values():
                 raise ConfigError(f"{path}, line {reader.line_num}: not {len(header)} fields")
@@ -45,7 +45,7 @@ def read_table(path: Path, *forms: Sequence[str]) -> list[dict[str, str]]:
     return rows
 
 
-def _mind_columns(path: Path, header: Sequence[str], forms: Sequence[Sequence[str]]) -> None:
+def _require_columns(path: Path, header: Sequence[str], forms: Sequence[Sequence[str]]) -> None:
     """Raises ConfigError when `header` lacks a column of each of the `forms` a table may have."""
     lacking = {tuple(form): [name for name in form if name not in header] for form in forms}
     if header and not all(lacking.values()):

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.agents.proposer import PlanDraft, Proposer
 from accelopt.evaluation import Case, Confirmation, Evaluation, Profile, Status
 from accelopt.experience import Development
 from accelopt.hardware import TARGETS
-from accelopt.kernels.language import Explanation, Language
+from accelopt.kernels.language import Explanation
 from accelopt.nodes import Job, Node, Result
 from accelopt.published import Experience
 from accelopt.search.strategy import Settings
 
 if TYPE_CHECKING:
+    from accelopt.stages.spec_kernel_folder import KernelFolder
     from accelopt.stages.workshop import Workshop
 
 SAME = 1e-3  # counters that differ by less are the same
@@ -29,20 +30,7 @@ class Watcher(NamedTuple):
     measured: Callable[[Node], None] = lambda *_: None
     verifying: Callable[[Node], None] = lambda *_: None
     reported: Callable[[str, str], None] = lambda *_: None
-    settled: Callable[[Outcome], None] = lambda *_: None
-
-
-class KernelFiles(Protocol):
-    """Who writes files of every kernel as it comes, so that none is lost with what comes after it."""
-
-    async def begin(self, start: Node, language: Language) -> None:
-        """The start has its verdict; nothing is built before this returns."""
-
-    async def add(self, result: Result, language: Language) -> None:
-        """A job is done; it is over when this returns."""
-
-    def tell(self, result: Result) -> None:
-        """A job was told to the strategy, in the order of asking."""
+    finished: Callable[[Outcome], None] = lambda *_: None
 
 
 class Run(NamedTuple):
@@ -54,7 +42,7 @@ class Run(NamedTuple):
     folder: Path
     watcher: Watcher = Watcher()
     seed: int = 0
-    files: KernelFiles | None = None
+    files: KernelFolder | None = None
 
     def folder_of(self, case: Case, iteration: int) -> Path:
         """Where the files of one round lie."""

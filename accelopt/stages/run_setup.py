@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from accelopt.stages.checking_tools import toolbox_for
 from accelopt.stages.config import Config
 from accelopt.stages.proposers import Configs, proposer_for, read_prompts
-from accelopt.stages.run import KernelFiles, Run
+from accelopt.stages.run import Run
 from accelopt.stages.workshop import open_workshop
 from accelopt.store import JsonObject
+
+if TYPE_CHECKING:
+    from accelopt.stages.spec_kernel_folder import KernelFolder
 
 
 @asynccontextmanager
@@ -18,7 +22,7 @@ async def open_run(
     config: Config,
     models: Configs,
     saved: JsonObject | None = None,
-    files: KernelFiles | None = None,
+    files: KernelFolder | None = None,
 ) -> AsyncIterator[Run]:
     """A run in `config.out`, continued where there is one already with the same `saved`
     configuration (ConfigError where that was another). `files` are written beside the run's own."""

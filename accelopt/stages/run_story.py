@@ -34,14 +34,14 @@ def story_of(
     run: Run,
     device: str,
     settings: Mapping[str, object],
-    moments: Mapping[str, float],
+    judged_after: Mapping[str, float],
 ) -> Story:
-    """The story of a run. `moments` are seconds after its begin at which kernels were judged."""
+    """The story of a run. `judged_after` are seconds after its begin at which kernels were judged."""
     spent = run.workshop.ledger.total
     return Story(
         name=run.folder.name,
         device=device,
-        seconds=max(moments.values(), default=0.0),
+        seconds=max(judged_after.values(), default=0.0),
         settings={name: str(value) for name, value in settings.items()},
         versions=versions(),
         spending={
@@ -49,11 +49,11 @@ def story_of(
             "tokens": spent.input_tokens + spent.output_tokens,
             "dollars": spent.money,
         },
-        problems=tuple(_problem(outcome, run, moments) for outcome in outcomes),
+        problems=tuple(_problem(outcome, run, judged_after) for outcome in outcomes),
     )
 
 
-def _problem(outcome: Outcome, run: Run, moments: Mapping[str, float]) -> ProblemStory:
+def _problem(outcome: Outcome, run: Run, judged_after: Mapping[str, float]) -> ProblemStory:
     start, best = outcome.start, outcome.best
     folder = run.folder / start.case.case_name
     changed = best is not None and best.source != start.source
@@ -73,7 +73,7 @@ def _problem(outcome: Outcome, run: Run, moments: Mapping[str, float]) -> Proble
         changes=tuple(outcome.changes),
         start_source=start.source,
         best_source=outcome.source,
-        steps=tuple(_steps(outcome, moments)),
+        steps=tuple(_steps(outcome, judged_after)),
         workers=tuple(starmap(_worker, outcome.developments)),
         start_portrait=before.portrait,
         best_portrait=after.portrait,
@@ -95,7 +95,7 @@ def _worker(job: Job, development: Development) -> WorkerStory:
     )
 
 
-def _steps(outcome: Outcome, moments: Mapping[str, float]) -> list[StoryStep]:
+def _steps(outcome: Outcome, judged_after: Mapping[str, float]) -> list[StoryStep]:
     """Every distinct kernel, in the order in which they were told; repaired attempts before it."""
     found: dict[str, StoryStep] = {}
     for node in (outcome.start, *(n for made in outcome.nodes for n in (*made.failed, made))):
@@ -108,7 +108,7 @@ def _steps(outcome: Outcome, moments: Mapping[str, float]) -> list[StoryStep]:
                 message=node.evaluation.message,
                 latency=node.latency,
                 number=len(found),
-                seconds=moments.get(f"{node.case.case_name}/{node.key}", 0.0),
+                seconds=judged_after.get(f"{node.case.case_name}/{node.key}", 0.0),
             )
     return list(found.values())
 

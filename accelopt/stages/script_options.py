@@ -13,17 +13,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import ModelConfig, load_model_config
 from accelopt.agents.prompts import read_names
 from accelopt.agents.roles import ModelRole
 from accelopt.errors import AcceloptError, sentence
-from accelopt.evaluation import Scrutiny, language_called
+from accelopt.evaluation import Scrutiny
 from accelopt.hardware import TARGETS
 from accelopt.interruption import end_in_good_order, end_with_ancestors, stop
-from accelopt.kernels.language import LANGUAGES, LanguageOptions
+from accelopt.kernels.language import LANGUAGES
 from accelopt.sandbox import sweep
-from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
+from accelopt.stages.config import Options
+from accelopt.stages.workshop import Workshop, open_workshop
 from accelopt.store import write_atomically
 
 MOST_WORKERS = 1024  # of one machine
@@ -112,35 +112,21 @@ def _number(
     return value
 
 
-def language_options(args: Namespace, folder: Path) -> LanguageOptions:
-    """The backend options of parsed arguments; evaluated sources go under `folder`."""
-    fields = getattr(args, "save_fields_path", None)
-    return LanguageOptions(
-        folder=folder / "kernels",
-        name=language_called(args.backend),
-        save_fields=tuple(read_names(Path(fields))) if fields else (),
-        target=args.target,
-        rel_tol=getattr(args, "rel_tol", None),
-        traceset_root=args.traceset_root,
-    )
-
-
 def workshop(
     args: Namespace, folder: Path, screening: Scrutiny = Scrutiny.FULL
 ) -> AbstractAsyncContextManager[Workshop]:
-    """A workshop in `folder` as the parsed arguments ask for it."""
-    nc_id = getattr(args, "nc_id", None)
-    options = WorkshopOptions(
-        language=language_options(args, folder),
-        workers=args.workers,
-        cores=() if nc_id is None else (nc_id,),
-        budget=Budget(getattr(args, "max_dollars", None), getattr(args, "max_tokens", None)),
+    """A workshop in `folder` as the parsed arguments ask for it; evaluated sources go under it."""
+    given, fields = vars(args), getattr(args, "save_fields_path", None)
+    options = Options(
+        **{name: given[name] for name in Options._fields if name in given},
+        save_fields=tuple(read_names(Path(fields))) if fields else (),
         spent_in=tuple(path for path in folder.parent.glob("*/") if _is_run(path, folder)),
-        replay=getattr(args, "replay", None),
-        traced=getattr(args, "logfire", False),
         screening=screening,
     )
-    return open_workshop(folder, options)
+    core = given.get("nc_id")
+    return open_workshop(
+        folder, options.config(folder, folder, () if core is None else (core,)).workshop
+    )
 
 
 def _is_run(path: Path, own: Path) -> bool:

@@ -41,8 +41,9 @@ _NUMBER = re.compile(r"plan_(\d+)")
 
 
 class KernelFolder:
-    """Writes the folder `path` of the kernel `name`; `kind` is its language, and `profiled` whether Nsight
-    Compute was asked for. A run that is continued goes on with the folder that it finds."""
+    """Writes the folder `path` of the kernel `name` as kernels come, so that none is lost with what comes
+    after it; `kind` is its language, and `profiled` whether Nsight Compute was asked for. A run that is
+    continued goes on with the folder that it finds."""
 
     def __init__(
         self, path: Path, name: str, kind: str, spec: JsonObject, profiled: bool = False
@@ -56,7 +57,7 @@ class KernelFolder:
         self._events = _lines(path / EVENTS)
 
     async def begin(self, start: Node, language: Language) -> None:
-        """The baseline has its verdict."""
+        """The baseline has its verdict; nothing is built before this returns."""
         write_json(self.path / "input_spec.json", self.spec)
         await self._keep(start, language)
 

@@ -285,7 +285,7 @@ def _timed(task: Task, calls: list[Call], slow: bool) -> dict[str, Any]:
         backlog = clock.backlog_ms(call, pairs, lambda index: calls[index - 1]())
         samples = []
         for _ in range(ROUNDS):
-            clock.settle(calls[-1], HEAT_SECONDS)
+            clock.warm_up(calls[-1], HEAT_SECONDS)
             samples += clock.round(call, pairs, backlog, lambda index: calls[index - 1]())[0]
         return {"ms": statistics.median(samples), "kernel_ms": by_profiler(call, pairs)}
 

@@ -25,8 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "hostile_gpu"), str(Path(__file_
 import libraries
 import shapes
 
-from accelopt.agents.proposer import Proposer
-from accelopt.evaluation import NO_VERDICTS, Evaluation
+from accelopt.evaluation import NO_VERDICTS, Evaluation, Scrutiny
 from accelopt.flb_wrapper import SEARCH_PLAN, keep
 from accelopt.hardware.gpus import gpu_called
 from accelopt.kernels.gpu.bench.files.tracefiles import (
@@ -41,13 +40,12 @@ from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
 from accelopt.kernels.gpu.bench.process import bench_package
 from accelopt.kernels.gpu.bench.roofline import bound
 from accelopt.kernels.gpu.cases import case_of
-from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize_all
 from accelopt.nodes import Node
 from accelopt.report.trace_comparison import as_csv, as_svg, as_text, compare
-from accelopt.search.strategy import Settings
-from accelopt.stages.run import Run, Watcher
-from accelopt.stages.workshop import WorkshopOptions, open_workshop
+from accelopt.stages.config import Options
+from accelopt.stages.run import Watcher
+from accelopt.stages.run_setup import open_run
 from accelopt.store import write_atomically
 
 STARTER = ROOT / "experiments" / "flb_optimize" / "starter_trace"
@@ -95,13 +93,11 @@ def optimise(folder: TraceFolder, name: str, args):
         write_json(folder.solutions_of(name)[0], work / "solutions" / f"{name}.json"),
         write_json(workload, work / "workloads" / f"{workload_stem(workload)}.json"),
     )
-    settings = Settings(
-        iterations=args.iterations, beam=args.beam, plans=args.plans, samples=1, fixer_steps=0
+    options = Options(
+        iterations=args.iterations, beam=args.beam, plans=args.plans, fixer_steps=0,
+        backend="triton", target=args.target, traceset_root=folder.root, workers=args.workers,
+        save_fields=(), screening=Scrutiny.FULL,
     )
-    language = LanguageOptions(
-        args.out / "kernels", "triton", target=args.target, traceset_root=folder.root
-    )
-    options = WorkshopOptions(language, workers=args.workers)
     failures: dict[str, int] = {}
 
     def sampled(case: str, number: int, node: Node) -> None:
@@ -111,10 +107,10 @@ def optimise(folder: TraceFolder, name: str, args):
             say(f"{case} iteration {number}: {node.speedup:.2f}x  {node.change.sentence[:90]}")
 
     async def go():
-        async with open_workshop(place, options) as shop:
-            proposer = Proposer(shop.offline, shop.offline, shop.offline)
-            run = Run(shop, proposer, settings, place, Watcher(sampled=sampled))
-            return await optimize_all([case_of(*paths)], run)
+        async with open_run(options.config(place, ROOT), {}) as run:
+            return await optimize_all(
+                [case_of(*paths)], run._replace(watcher=Watcher(sampled=sampled))
+            )
 
     (outcome,) = asyncio.run(go())
     say(f"{name}: the loop is done, samples by verdict: {failures}")

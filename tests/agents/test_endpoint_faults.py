@@ -40,9 +40,8 @@ def run(folder, respond, faults=(), tools=(), limit=0, **settings):
     return first[0], server.requests, [*read_recording(folder).values()]
 
 
-@pytest.mark.parametrize("kind", dict.fromkeys(fault.kind for fault in FAULTS))
-def test_after_each_fault_a_run_resumes_without_asking_again(tmp_path, kind):
-    fault = ScriptedFault(kind, 503, "0.01")
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.kind}-{fault.status}")
+def test_after_each_fault_a_run_resumes_without_asking_again(tmp_path, fault):
     answer, requests, kept = run(tmp_path, lambda _: "fine", [fault], timeout=0.5)
     assert answer.text == "fine" and len(requests) == 2
     assert all(len(exchange.problem.splitlines()) <= 1 for exchange in kept)
@@ -56,6 +55,10 @@ def test_after_each_fault_a_run_resumes_without_asking_again(tmp_path, kind):
         ("cut", "incomplete"),
         ("long", "complete message body"),
         ("short", "garbled|connection lost"),  # as far as it came before the server hung up
+        ("status", "status 429"),
+        ("garbled", "garbled"),
+        ("empty", "empty"),
+        ("reset", "connection lost"),
     ],
 )
 def test_a_fault_that_stays_is_named_in_one_sentence(kind, said):
@@ -63,6 +66,7 @@ def test_a_fault_that_stays_is_named_in_one_sentence(kind, said):
         endpoint = Endpoint(config(server, timeout=0.1, attempts=2), _NoExchanges(), Ledger())
         with pytest.raises(CallFailed) as failed:
             asyncio.run(ask(endpoint, question()))
+    assert re.match("2 (attempts|unusable answers), the last: ", str(failed.value))
     assert re.search(said, str(failed.value)) and len(str(failed.value).splitlines()) == 1
 
 

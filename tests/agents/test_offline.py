@@ -9,6 +9,7 @@ from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.proposer import KernelView, SlowFastPair, TriedChange
 from accelopt.evaluation import Evaluation, Profile, Status
 from accelopt.nodes import THEN, Node, Plan, Rewrite, made
+from accelopt.stages.experience import Step
 
 
 async def rewrites(node, focus):
@@ -99,15 +100,17 @@ def test_a_plan_is_carried_out_from_its_value_alone_and_words_are_not(tmp_path):
 
 def test_a_lesson_is_the_plan_with_its_lines(tmp_path):
     proposer = OfflineProposer(rewrites)
-    pair = SlowFastPair(
-        "s/plan_0_0", toy.kernel(100), toy.kernel(50), 2.0, "Halve 100. It is large."
+    start, fast = (
+        Node(toy.start(tmp_path), source, toy.verdict(source))
+        for source in (toy.kernel(100), toy.kernel(50))
     )
+    pair = SlowFastPair(Step(replace(fast, parent=start)).experience(), "Halve 100. It is large.")
     lesson = asyncio.run(proposer.summarize(pair))
     assert lesson.title == "**Halve 100**"
     assert "2.00 times as fast" in lesson.summary
     assert "# before\n    COST = 100" in lesson.summary
     assert "# after\n    COST = 50" in lesson.summary
-    same = pair._replace(fast_kernel=pair.slow_kernel)
+    same = SlowFastPair(Step(replace(start, parent=start)).experience(), pair.plan)
     assert asyncio.run(proposer.summarize(same)).summary is None
 
 

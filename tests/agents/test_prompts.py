@@ -239,9 +239,16 @@ def test_long_errors_keep_their_ends():
 def test_the_summarizer_is_told_the_speedup_and_may_find_nothing(event_loop_run):
     model = Listening("**Title**\n\nBecause.", "No optimization found.", None)
     summarizer = Summarizer(model, PROMPTS["summarizer"])
-    pair = SlowFastPair(
-        "s/plan_0_0", "slow {fast_kernel}", "fast", 1.5, "Hoist.", 1, "Vector 90%", "DMA 99%"
+    two = Experience(
+        service_name="s",
+        case_name="c",
+        id="plan_0_0",
+        speedup_original=1.5,
+        speedup=1.5,
+        slow_kernel="slow {fast_kernel}",
+        fast_kernel="fast",
     )
+    pair = SlowFastPair(two, "Hoist.", 1, "Vector 90%", "DMA 99%")
     lesson = event_loop_run(summarizer.summarize(pair))
     assert lesson.title == "**Title**" and lesson.raw_response
     assert "1.500 times as fast" in model.questions[0].user

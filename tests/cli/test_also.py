@@ -51,7 +51,10 @@ def test_other_sizes_have_winners_of_their_own_and_every_winner_is_tried_there(f
         files / "kernel.py", files / "reference.py",
         also=["N=1024"], out=files / "run", iterations=1, plans=2, samples=1,
     )  # fmt: skip
-    assert found.speedup and found.speedup > 1
+    assert found.speedup and found.speedup > 1 and found.changes
+    assert (files / "run" / "kernel" / "best.py").read_text() == found.source
+    with pytest.raises(ConfigError, match="holds an earlier run"):
+        accelopt.optimize(files / "kernel.py", files / "reference.py", out=files / "run")
     [there] = found.elsewhere
     assert there.case.case_name == "kernel_N1024"
     assert "M, N = 256, 1024" in (files / "run" / "references" / "reference_N1024.py").read_text()

@@ -6,78 +6,78 @@ import pytest
 
 from accelopt.agents.scripted_server import ScriptedFault, ScriptedServer
 from accelopt.cli import doctor
-from accelopt.cli.doctor import KERNEL, REFERENCE, Patient, examine
+from accelopt.cli.doctor import KERNEL, REFERENCE, Setup, examine
 from accelopt.cli.tune import report
 from accelopt.errors import ConfigError
 from accelopt.search.experts import EXPERTS, Expert
 
 
 @pytest.fixture
-def patient(tmp_path):
+def setup(tmp_path):
     (tmp_path / "kernel.py").write_text(KERNEL)
     (tmp_path / "reference.py").write_text(REFERENCE)
-    return Patient(tmp_path / "kernel.py", tmp_path / "reference.py", None, "trn1")
+    return Setup(tmp_path / "kernel.py", tmp_path / "reference.py", None, "trn1")
 
 
-def with_model(patient, **config):
-    path = patient.kernel.with_name("model.json")
+def with_model(setup, **config):
+    path = setup.kernel.with_name("model.json")
     path.write_text(json.dumps({"model": "m", "timeout": 1.0, "attempts": 1, **config}))
-    return patient._replace(model_config=path)
+    return setup._replace(model_config=path)
 
 
-def test_what_is_well_is_said_in_a_line(patient, capsys):
-    assert all(passed for name, passed in examine(patient) if name != "loop")
+def test_what_is_well_is_said_in_a_line(setup, capsys):
+    assert all(passed for name, passed in examine(setup) if name != "loop")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8 and all(" ok " in line for line in lines[:7])
     assert "times as fast" in lines[7]
 
 
-def test_a_missing_key(patient):
-    asked = with_model(patient, url="http://127.0.0.1:9", api_key_env="NO_SUCH_KEY_HERE")
+def test_a_missing_key(setup):
+    asked = with_model(setup, url="http://127.0.0.1:9", api_key_env="NO_SUCH_KEY_HERE")
     with pytest.raises(ConfigError, match="NO_SUCH_KEY_HERE, which is not set"):
         doctor.environment(asked)
 
 
-def test_a_missing_kernel_module(patient):
-    patient.kernel.unlink()
+def test_a_missing_kernel_module(setup):
+    setup.kernel.unlink()
     with pytest.raises(ConfigError, match=r"kernel\.py is not a file"):
-        doctor.files(patient)
+        doctor.files(setup)
 
 
-def test_a_model_that_answers_prose_other_values_or_json(patient):
+def test_a_model_that_answers_prose_other_values_or_json(setup):
     for answer, said in (("Sure, 128!", "prose where JSON"), ('{"block_m": 1}', "answered")):
         with (
             ScriptedServer(lambda _, answer=answer: answer) as server,
             pytest.raises(ConfigError, match=said),
         ):
-            doctor.model(with_model(patient, url=server.url))
+            doctor.model(with_model(setup, url=server.url))
     with ScriptedServer(lambda _: 'Here: {"block_m": 128, "num_warps": 4}.') as server:
-        assert "answers with JSON" in doctor.model(with_model(patient, url=server.url))
+        assert "answers with JSON" in doctor.model(with_model(setup, url=server.url))
 
 
-def test_a_model_that_hangs(patient):
+def test_a_model_that_hangs(setup):
     with (
         ScriptedServer(lambda _: "", [ScriptedFault("hang")] * 9) as server,
         pytest.raises(ConfigError, match="the model does not answer"),
     ):
-        doctor.model(with_model(patient, url=server.url))
+        doctor.model(with_model(setup, url=server.url))
 
 
-def test_nothing_validates(patient, monkeypatch):
+def test_nothing_validates(setup, monkeypatch):
     wild = Expert("wild", "Anything.", lambda space, history, chance: {"block_m": 7})
     monkeypatch.setitem(EXPERTS, "wild", wild)
     with pytest.raises(ConfigError, match="nothing validates: num_warps is missing"):
-        doctor.validation(patient)
+        doctor.validation(setup)
 
 
-def test_a_wrong_result_and_a_kernel_out_of_resources(patient):
-    patient.kernel.write_text(KERNEL.replace("(tile, 2.0)", "(tile, 2.5)"))
+def test_a_wrong_result_and_a_kernel_out_of_resources(setup):
+    setup.kernel.write_text(KERNEL.replace("(tile, 2.0)", "(tile, 2.5)"))
     with pytest.raises(ConfigError, match="computes a wrong result"):
-        doctor.execution(patient)
-    patient.kernel.write_text(KERNEL.replace("nl.affine_range(4):", "nl.affine_range(4):\n        "
+        doctor.execution(setup)
+    setup.kernel.write_text(KERNEL.replace("nl.affine_range(4):", "nl.affine_range(4):\n        "
                               "big = nl.ndarray((nl.par_dim(256), 1 << 20), nl.float32)"))  # fmt: skip
     with pytest.raises(ConfigError, match="cannot be built or run"):
-        doctor.execution(patient)
+        doctor.execution(setup)
 
 
 def state(history, **more):

@@ -106,12 +106,6 @@ def test_an_option_that_a_strategy_does_not_have_is_refused_at_the_door(files, w
     assert not (files / "run").exists()
 
 
-def test_an_endpoint_that_is_no_address(files):
-    (files / "model.json").write_text(json.dumps({"url": "::::", "model": "m"}))
-    words = ("optimize", "kernel.py", "--reference", "reference.py", "--model-config", "model.json")
-    assert "is no http:// or https:// address" in said(files, *words)
-
-
 @pytest.mark.parametrize("attempt", range(2))
 def test_ctrl_c_among_the_imports_is_just_an_end(attempt):
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)

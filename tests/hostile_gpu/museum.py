@@ -3,7 +3,7 @@ unusual ones that are honest, in `honest/`: none of them may be refused.
 
 Each file in `solutions/` begins with three comment lines: what it tries, the definition it claims
 to solve, and the verdicts that are right for it. A `.diff` says what it changes in the plain solution
-of its definition in `plain/`. `(gpu)` in a verdict marks those that need a real GPU to do their mischief;
+of its definition, in `plain/` or of the starter set. `(gpu)` in a verdict marks those that need a real GPU to do their mischief;
 the others are judged through the Triton interpreter as well.
 """
 
@@ -21,7 +21,8 @@ from accelopt.kernels.gpu.bench.files.tracefiles import Solution, TraceFolder
 
 FOLDER = Path(__file__).parent / "solutions"
 HONEST = Path(__file__).parent / "honest"
-PLAIN = Path(__file__).parent / "plain"
+STARTER = Path(__file__).parents[2] / "experiments" / "flb_optimize" / "starter" / "solutions"
+PLAIN = (Path(__file__).parent / "plain", STARTER)
 
 
 class Exhibit(NamedTuple):
@@ -56,7 +57,8 @@ def _read(path: Path) -> Exhibit:
         line.removeprefix("# ").split(": ", 1) for line in text.splitlines()[:3] if ": " in line
     )
     if path.suffix == ".diff":
-        text = changed((PLAIN / f"{header['claims']}.py").read_text(), text)
+        name = f"{header['claims']}.py"
+        text = changed(next(p / name for p in PLAIN if (p / name).is_file()).read_text(), text)
     verdict = header.get("verdict", "correct")
     return Exhibit(
         name=path.stem,

@@ -68,28 +68,31 @@ def test_what_failed_is_not_tried_again_at_the_same_place_of_a_descendant(tmp_pa
     assert len(falls) <= 2 < len(seen) and outcome.speedup > 1  # two may be under way at once
 
 
-def test_with_a_model_kernels_get_faster_and_repairs_help(tmp_path):
-    seen = []
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory):
+    """A run with a model: its folder, what was asked, its outcome, workshop and samples."""
+    folder, seen = tmp_path_factory.mktemp("answered") / "run", []
     watcher = Watcher(sampled=lambda case, iteration, node: seen.append(node))
     with ScriptedServer(respond) as server:
-        [outcome], shop = run(tmp_path, server.url, watcher=watcher)
-        without = ScriptedServer(respond)
-        with without:
-            settings = drive.SETTINGS._replace(fixer_steps=0)
-            [plain], _ = run(tmp_path / "plain", without.url, settings=settings)
+        [outcome], shop = run(folder, server.url, watcher=watcher)
+    return folder, server.requests, outcome, shop, seen
+
+
+def test_with_a_model_kernels_get_faster_and_repairs_help(answered, tmp_path):
+    folder, requests, outcome, shop, seen = answered
+    with ScriptedServer(respond) as without:
+        settings = drive.SETTINGS._replace(fixer_steps=0)
+        [plain], _ = run(tmp_path, without.url, settings=settings)
     assert outcome.speedup > 1.3
     assert outcome.correct > plain.correct
     assert any(node.failed and node.latency for node in seen)
-    assert shop.ledger.total.calls == len(server.requests)
-    assert sum(s.calls for s in shop.ledger.by_role.values()) == len(server.requests)
-    transcripts = list((tmp_path / "transcripts").glob("*.md"))
-    assert len(transcripts) == len(server.requests)
+    assert shop.ledger.total.calls == len(requests)
+    assert sum(s.calls for s in shop.ledger.by_role.values()) == len(requests)
+    assert len(list((folder / "transcripts").glob("*.md"))) == len(requests)
 
 
-def test_later_planners_see_what_was_tried_and_learned(tmp_path):
-    with ScriptedServer(respond) as server:
-        run(tmp_path, server.url)
-    asked = [json.dumps(r) for r in server.requests if "performance engineer" in json.dumps(r)]
+def test_later_planners_see_what_was_tried_and_learned(answered):
+    asked = [json.dumps(r) for r in answered[1] if "performance engineer" in json.dumps(r)]
     assert any("times as fast" in text for text in asked)
     assert any("Smaller costs" in text for text in asked)
     assert len(set(asked[:3])) == 3
@@ -113,38 +116,32 @@ def test_each_kernel_of_the_beam_and_the_winner_get_a_pass_of_the_rules(tmp_path
     assert all("Divide COST" in change for change in outcome.changes)
 
 
-def test_a_third_of_the_calls_failing_changes_no_result(tmp_path):
-    with ScriptedServer(respond) as server:
-        run(tmp_path / "calm", server.url)
+def test_a_third_of_the_calls_failing_changes_no_result(answered, tmp_path):
     chance = random.Random(7)
-    kinds = [f for f in FAULTS if f.kind not in ("hang", "huge")]
+    kinds = [f for f in FAULTS if f.kind not in ("hang", "huge", "drip")]
     faults = (chance.choice(kinds) if chance.random() < 0.3 else None for _ in range(10**6))
     with ScriptedServer(respond, faults) as server:
-        run(tmp_path / "stormy", server.url)
-    calm, stormy = tables(tmp_path / "calm"), tables(tmp_path / "stormy")
+        run(tmp_path, server.url)
+    calm, stormy = tables(answered[0]), tables(tmp_path)
     assert calm.keys() == stormy.keys()
     assert calm["results.csv"] == stormy["results.csv"]
     assert calm["toy_N4/best.py"] == stormy["toy_N4/best.py"]
 
 
-def test_a_replay_without_a_model_gives_the_same_files(tmp_path):
-    with ScriptedServer(respond) as server:
-        run(tmp_path / "recorded" / "run", server.url)
-    before = tables(tmp_path / "recorded" / "run")
-    run(tmp_path / "again" / "run", server.url, replay=tmp_path / "recorded" / "run")
-    after = tables(tmp_path / "again" / "run")
-    assert before == after
+def test_a_replay_without_a_model_gives_the_same_files(answered, tmp_path):
+    folder, *_ = answered
+    run(tmp_path / "run", "http://127.0.0.1:1/v1", replay=folder)
+    assert tables(tmp_path / "run") == tables(folder)
 
 
-def test_the_budget_ends_the_run_in_good_order_and_more_money_continues_it(tmp_path):
+def test_the_budget_ends_the_run_in_good_order_and_more_money_continues_it(answered, tmp_path):
+    spent, full = len(answered[1]), answered[2]
     with ScriptedServer(respond) as server:
-        [full], _ = run(tmp_path / "full", server.url)
-        spent = len(server.requests)
-        run(tmp_path / "poor", server.url, budget=Budget(calls=spent // 2), concurrency=1)
-        assert len(server.requests) - spent == spent // 2
-        assert (tmp_path / "poor" / "results.csv").exists()
-        [outcome], _ = run(tmp_path / "poor", server.url)
-        assert len(server.requests) == 2 * spent
+        run(tmp_path, server.url, budget=Budget(calls=spent // 2), concurrency=1)
+        assert len(server.requests) == spent // 2
+        assert (tmp_path / "results.csv").exists()
+        [outcome], _ = run(tmp_path, server.url)
+        assert len(server.requests) == spent
     assert outcome.source == full.source
 
 

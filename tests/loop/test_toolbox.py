@@ -27,8 +27,8 @@ def test_every_tool_answers_and_what_was_checked_is_kept(tmp_path):
             start = Node(case, source, await shop.evaluations.evaluate(case, source))
             view = await view_kernel(start, shop.language)
             toolbox = toolbox_for(shop.evaluations, shop.offline, 3)
-            bench = toolbox.open(view)
-            tools = {tool.name: tool.call for tool in bench.tools}
+            session = toolbox.open(view)
+            tools = {tool.name: tool.call for tool in session.tools}
             assert [told.name for told in toolbox.told] == list(tools)
             said = [
                 await tools["check_kernel"](toy.kernel(5)),
@@ -39,9 +39,9 @@ def test_every_tool_answers_and_what_was_checked_is_kept(tmp_path):
                 await tools["look_up"]("nl.load"),
                 await tools["rules"](toy.kernel(90)),
             ]
-            return toolbox.limit, bench, said, toolbox_for(shop.evaluations, shop.offline, 0)
+            return toolbox.limit, session, said, toolbox_for(shop.evaluations, shop.offline, 0)
 
-    limit, bench, said, none = asyncio.run(use())
+    limit, session, said, none = asyncio.run(use())
     right, wrong, profile, broken, half, note, rules = said
     assert (limit, none) == (3, None)
     assert right == "correct, 5 ms, 20.000 times as fast as the kernel given"
@@ -51,8 +51,8 @@ def test_every_tool_answers_and_what_was_checked_is_kept(tmp_path):
     assert half == "half of COST would be 50 ms"
     assert note == "nl.load is a number."
     assert "R1: time not predicted [divide]" in rules
-    assert [one.latency for one in bench.checked] == [5, None, 7, None]
-    assert bench.best.source == toy.kernel(5)
+    assert [one.latency for one in session.checked] == [5, None, 7, None]
+    assert session.best.source == toy.kernel(5)
 
 
 def played(folder, answers):
@@ -138,7 +138,7 @@ def counted(folder, strategy, evaluations, window=4, workers=2, seconds=0.0, ite
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("evaluations", [1, 6, 23])
+@pytest.mark.parametrize("evaluations", [1, 6, pytest.param(23, marks=pytest.mark.slow)])
 def test_evaluations_bound_what_tools_try_out_too(tmp_path, strategy, evaluations):
     judged, outcome, said = counted(tmp_path / "a", strategy, evaluations)
     assert len(judged) - 1 <= evaluations  # the baseline is free

@@ -158,8 +158,6 @@ def test_threads_by_directives_or_by_warps() -> None:
 @pytest.mark.parametrize(
     ("body", "trips"),
     [
-        ("mov.u32 %r1, 0; L: add.s32 %r1, %r1, 1; setp.lt.s32 %p1, %r1, 16; @%p1 bra L;", 16),
-        ("mov.u32 %r1, 0; L: setp.ge.s32 %p1, %r1, 16; @%p1 bra E; add.s32 %r1, %r1, 4; bra L; E: ret;", 4),
         ("mov.u32 %r1, -64; L: mov.u32 %r2, %r1; add.s32 %r1, %r2, 64; setp.lt.u32 %p1, %r1, 960; @%p1 bra L;",
          16),
         ("mov.u32 %r1, -2; L: add.s32 %r1, %r1, 1; setp.hi.u32 %p1, %r1, 9; @!%p1 bra L;", 1),

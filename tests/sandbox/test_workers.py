@@ -163,7 +163,7 @@ def test_closing_a_pool_ends_what_runs(cache):
 @pytest.mark.parametrize(
     ("where", "how", "said"),
     [
-        ("import", "time.sleep(3600)", "took longer than 15 s"),
+        ("import", "time.sleep(3600)", "took longer than 8 s"),
         ("get_inputs", "os._exit(3)", "ended by exit code 3"),
         ("forward", "os._exit(0)", "ended by exit code 0"),
         ("forward", "ctypes.string_at(0)", "SIGSEGV"),
@@ -176,7 +176,7 @@ def test_a_reference_that_ends_its_process_is_named(tmp_path, where, how, said):
     text = f"{head}{how}\n{text}" if where == "import" else head + text
     text = text.replace(f"def {where}(", f"def {where}(*_):\n    {how}\n\ndef unused_{where}(")
     (tmp_path / "reference.py").write_text(text)
-    limit = 15.0 if "sleep" in how else 300.0  # a busy machine may take long to start a child
+    limit = 8.0 if "sleep" in how else 300.0  # a busy machine may take long to start a child
     changed = request(task=str(tmp_path / "reference.py"), total_seconds=limit)
     evaluation = evaluated(changed, cache=str(tmp_path / "cache"))
     assert evaluation.status is Status.BASELINE_FAILED, evaluation

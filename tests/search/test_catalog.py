@@ -5,7 +5,9 @@ from math import log
 import pytest
 
 from accelopt.errors import ConfigError
+from accelopt.evaluation import FORMER_METHODS
 from accelopt.experience import Transition
+from accelopt.kernels.moves import METHODS
 from accelopt.search.method_catalog import (
     DATASET,
     LOST,
@@ -140,6 +142,21 @@ def test_a_dataset_is_read_again_and_malformed_lines_are_counted(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="there is no regraph_dataset"):
         read_learned(tmp_path / "empty")
+
+
+def test_moves_by_their_former_names_are_what_they_are_called_now(tmp_path):
+    """Rows, findings and graphs of runs before 0.2 name moves as they were called then."""
+    old = '{"from_method": "one_launch", "to_method": "heads_together+split_loop", "gain": 0.5, "ok": true}'
+    (tmp_path / DATASET).write_text(old)
+    [found] = read_learned(tmp_path).dataset.rows
+    assert (found.from_method, found.to_method) == ("batch_launches", "pack_gqa_heads+split_k")
+    graph = ReGraph(
+        nodes={"one_launch": Tally(count=2)}, edges={"START": {"one_launch": Tally(count=2)}}
+    )
+    (tmp_path / "g.json").write_text(graph.model_dump_json())
+    learned = read_learned(tmp_path / "g.json").graph
+    assert learned.nodes == {"batch_launches": Tally(count=2)} == learned.edges["START"]
+    assert set(FORMER_METHODS.values()) <= set(METHODS) and not set(FORMER_METHODS) & set(METHODS)
 
 
 def test_synonyms_become_one_and_are_told():

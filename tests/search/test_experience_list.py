@@ -2,19 +2,18 @@
 
 from test_selection import MISSING, sample, service
 
-from accelopt.evaluation import Case, Evaluation, Status
+from accelopt.evaluation import Case, Evaluation, Profile, Status
 from accelopt.nodes import Node, Plan
 from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
 from accelopt.search.experience_list import MemorySettings, draw, remember, select_contrasts
-from accelopt.stages.learning import _change
+from accelopt.stages.experience import Step
 
 CASE = Case(problem="p", values={}, task="t", kernel="k")
-NONE = Evaluation(status=Status.MISSING)
 
 
 def contrasts(*results, topk=8, max_threshold=1.04, min_threshold=1.15):
     found = select_contrasts(results, MemorySettings(max_threshold, min_threshold, topk))
-    return [(c.service_name, c.node.label, round(c.speedup, 3)) for c in found]
+    return [(node.parent.name, node.label, round(node.speedup, 3)) for node in found]
 
 
 def test_of_each_plan_the_fastest_winner_or_the_slowest_loser():
@@ -42,7 +41,9 @@ def test_winners_take_half_of_the_places_and_losers_the_rest():
 
 def test_pairs_are_presented_slow_to_fast():
     result = service(plan_0_0=sample(4.0), plan_1_0=sample(20.0))
-    faster, slower = select_contrasts([result], MemorySettings())
+    faster, slower = (
+        Step(node).experience() for node in select_contrasts([result], MemorySettings())
+    )
     assert (faster.slow_kernel, faster.fast_kernel) == ("parent 10.0", "kernel 4.0")
     assert (slower.slow_kernel, slower.fast_kernel) == ("kernel 20.0", "parent 10.0")
 
@@ -65,22 +66,22 @@ def experience(title, speedup=1.5, slow="a", fast="b", summary="words"):
 def test_first_in_first_out_newest_first():
     old = [experience(f"old {i}", slow=f"{i}") for i in range(3)]
     new = [experience("new", slow="n")]
-    kept = remember(new, old, 3, str.strip)
+    kept = remember(new, old, 3)
     assert [item.title for item in kept] == ["**new**", "**old 0**", "**old 1**"]
-    assert remember(new, old, 0, str.strip) == []
+    assert remember(new, old, 0) == []
 
 
 def test_what_taught_nothing_takes_no_place():
     nothing = experience("x", summary=None).model_copy(update={"title": NO_OPTIMIZATION_TITLE})
-    assert remember([nothing], [experience("kept")], 1, str.strip)[0].title == "**kept**"
+    assert remember([nothing], [experience("kept")], 1)[0].title == "**kept**"
 
 
 def test_the_same_lesson_again_counts_and_keeps_the_larger_speedup():
     new, old = experience("Same thing"), experience("same thing.", speedup=2.0, slow="other")
-    [merged] = remember([new], [old], 16, str.strip)
+    [merged] = remember([new], [old], 16)
     assert (merged.seen, merged.speedup) == (2, 2.0)
     assert merged.origin == "from Same thing; from same thing."
-    [pair] = remember([experience("one")], [experience("two")], 16, str.strip)
+    [pair] = remember([experience("one")], [experience("two")], 16)
     assert pair.seen == 2  # the same two kernels under another title
 
 
@@ -88,7 +89,7 @@ def test_the_same_change_to_the_same_lines_of_a_case_is_one_lesson():
     """However it is titled; a rewritten line, another case or the other outcome are another lesson."""
     first = experience("one", 1.5, "a", "b").model_copy(update={"change": "fuse\nx = a + b"})
     again = experience("two", 1.2, "c", "d").model_copy(update={"change": "fuse\nx = a + b"})
-    [merged] = remember([again], [first], 16, str.strip)
+    [merged] = remember([again], [first], 16)
     assert (merged.seen, merged.speedup, merged.origin) == (2, 1.5, "from two; from one")
     for update in (
         {"change": "fuse\nx = a * b"},
@@ -97,15 +98,20 @@ def test_the_same_change_to_the_same_lines_of_a_case_is_one_lesson():
         {"speedup_original": 0.8},
         {"change": ""},
     ):
-        assert len(remember([again.model_copy(update=update)], [first], 16, str.strip)) == 2
+        assert len(remember([again.model_copy(update=update)], [first], 16)) == 2
+
+
+def node(source, latency, parent=None, change=None):
+    profile = Profile.from_metadata({"latency": latency})
+    return Node(CASE, source, Evaluation(status=Status.CORRECT, profile=profile), parent, change)
 
 
 def test_a_change_is_told_by_the_text_of_its_lines():
     change = Plan(sentence="t", method="fuse", places=(2,))
-    parents = [Node(CASE, source, NONE) for source in ("x\n  y = 1\n", "new\n y = 1\n", "x\nz\n")]
-    said = [_change(Node(CASE, "", NONE, parent, change)) for parent in parents]
+    parents = [node(source, 2.0) for source in ("x\n  y = 1\n", "new\n y = 1\n", "x\nz\n")]
+    said = [Step(node("", 1.0, parent, change)).experience().change for parent in parents]
     assert said[0] == said[1] == "fuse\ny = 1" != said[2]
-    assert not _change(Node(CASE, "", NONE, parents[0], Plan(sentence="words")))
+    assert not Step(node("", 1.0, parents[0], Plan(sentence="words"))).experience().change
 
 
 def test_a_foreign_memory_is_drawn_in_its_order_without_repetition():

@@ -212,15 +212,6 @@ def test_a_model_of_which_a_third_of_the_calls_fails(tmp_path, name):
     assert tactics["graph_version"] == state["graph_version"]
 
 
-@EVERY
-def test_the_state_is_json_and_the_same_after_replay(tmp_path, name):
-    first = find(tmp_path, name, evaluations=12)
-    made = len(landscape.Planted.evaluated)
-    again = find(tmp_path, name, evaluations=12)
-    assert json.loads(json.dumps(first.strategy.state())) == again.strategy.state()
-    assert len(landscape.Planted.evaluated) == made
-
-
 def test_an_unknown_strategy_or_option_is_one_sentence(tmp_path):
     with pytest.raises(ConfigError, match="choose from beam, random, mcgs, regraph, fsm, experts"):
         find(tmp_path / "a", "anneal")

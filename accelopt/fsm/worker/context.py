@@ -16,6 +16,7 @@ from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.fsm.constants import DIVERGENCE_PERCENT
 from accelopt.nodes import Job, Node
 from accelopt.published import plan_id
+from accelopt.stages.experience import finding_of
 from accelopt.stages.run import Run
 
 AT_ROOFLINE = 95.0  # percent of a peak rate
@@ -147,15 +148,11 @@ class WorkerContext:
         """The attempt with its reflexion, to be found again."""
         if self.attempt is None or self.bottleneck is None or self.written is None:
             return None
-        case, change = self.parent.case, self.written.change
-        return Finding(
-            problem=case.problem,
-            target=self.parent.profile.target if self.parent.profile else "",
-            resource=self.bottleneck.resource,
+        return finding_of(
+            self.parent,
+            self.written.change,
+            self.attempt,
+            self.reflexion,
             method=self.written.method,
-            kernel=self.parent.key,
-            change=change.sentence if change else "",
-            attempt=self.attempt,
-            reflexion=self.reflexion,
-            origin=f"{case.case_name}, round {self.job.round}",
+            resource=self.bottleneck.resource,
         )

@@ -235,25 +235,18 @@ async def _diagnosed(node: Node, ctx: WorkerContext) -> Diagnosis | None:
 
 def _attempt(ctx: WorkerContext) -> Attempt:
     assert ctx.bottleneck is not None and ctx.written is not None
-    before = ctx.parent.latency
-    after = ctx.node.latency if ctx.node else None
-    passed = after is not None
-    saved = 100 * (before - after) / before if before and after else None
-    return Attempt(
+    return Attempt.timed(
+        ctx.parent.latency,
+        ctx.node.latency if ctx.node else None,
         round_num=ctx.job.round,
         worker_id=ctx.worker_id,
         bottleneck_category=ctx.bottleneck.category,
         root_cause=ctx.bottleneck.reason,
         recommended_fix="; ".join(ctx.bottleneck.methods),
         config_changes=setting_changes(ctx.parent.source, ctx.node.source if ctx.node else ""),
-        time_before_ms=before,
-        time_after_ms=after,
-        improvement_pct=saved,
-        is_improvement=bool(saved and saved > 0),
         compute_sol_pct=ctx.efficiency.compute,
         memory_sol_pct=ctx.efficiency.memory,
         combined_sol_pct=ctx.efficiency.combined,
-        passed_verification=passed,
         error_message=_error(ctx),
     )
 

@@ -1,4 +1,4 @@
-"""The doors to the inner machine: one for the common driver, one for a process of its own."""
+"""Entry points of the inner machine: one for the common driver, one for a process of its own."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ with `accelopt profile`. Source lines are given by number; the reader has the ke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from accelopt.hardware import Hardware
@@ -17,7 +17,7 @@ from accelopt.sim.timing.bill import Priced, bill
 from accelopt.sim.timing.bounds import bounds_of
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
 from accelopt.sim.timing.rereads import Reread, rereads
-from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Decision
+from accelopt.sim.timing.stream.operation import ARRIVE, QUEUE_NAMES, WAIT, Decision
 from accelopt.sim.timing.what_if import WhatIf, what_ifs
 
 ENGINES = {
@@ -101,13 +101,10 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
     else:
         share = found.occupancy[best.name]
         said = f"{ENGINES[best.name]}, at work for {share:.0%} of the time"
-    busy = sorted(found.occupancy.items(), key=lambda item: -item[1])
-    listed = ", ".join(
-        f"{name} {share * now:.3g} ms ({share:.0%})" for name, share in busy if share
-    )
     rows = [
         f"{now:.4g} ms, simulated {found.target}. Limiting resource: {said}.",
-        f"At work: {listed}. Launch: {found.run.spec.launch_ns * 1e-6:.3g} ms, which no kernel avoids.",
+        f"At work: {_at_work(found)}. "
+        f"Launch: {found.run.spec.launch_ns * 1e-6:.3g} ms, which no kernel avoids.",
         *_apart(found),
         *_floors(found),
         "If one thing were different, and everything else as it is, the kernel would take:",
@@ -119,6 +116,22 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
     if silent:
         rows.append(f"Nothing to gain where: {'; '.join(silent)}.")
     return "\n".join(rows)
+
+
+def _at_work(found: KernelProfile) -> str:
+    """How long each engine works, of each core where there are two."""
+
+    def listed(shares: Mapping[str, float]) -> str:
+        return ", ".join(
+            f"{name} {share * found.latency_ms:.3g} ms ({share:.0%})"
+            for name, share in sorted(shares.items(), key=lambda item: -item[1])
+            if share
+        )
+
+    each = found.occupancy_by_core
+    if len(each) == 1:
+        return listed(found.occupancy)
+    return "; ".join(f"core {core}: {listed(one)}" for core, one in enumerate(each))
 
 
 def _apart(found: KernelProfile) -> Iterator[str]:
@@ -137,13 +150,14 @@ def _floors(found: KernelProfile) -> list[str]:
     spec, least = found.run.spec, found.least
     bytes_moved = least.read_bytes + least.write_bytes
     moved = found.true_counts.hbm_read_bytes + found.true_counts.hbm_write_bytes
-    memory = bytes_moved / spec.dma_peak_bytes_per_ns * 1e-6
+    peak = spec.peak_bytes_per_ns(found.run.stream.cores)
+    memory = bytes_moved / peak * 1e-6
     compute = {bound.name: bound.ms for bound in found.bounds if bound.aspect == "compute"}
     floor = max(memory, compute["without transposes"]) + spec.launch_ns * 1e-6
     rows = [
         f"Inputs, outputs and matrix products alone, at full rates, and the launch take {floor:.4g} ms: "
         f"this kernel is at {floor / found.latency_ms:.0%} of that speed.",
-        f"Moved: {moved / MEBIBYTE:.4g} MiB, {moved / spec.dma_peak_bytes_per_ns * 1e-6:.4g} ms at "
+        f"Moved: {moved / MEBIBYTE:.4g} MiB, {moved / peak * 1e-6:.4g} ms at "
         f"the full DMA rate; inputs and outputs once are {bytes_moved / MEBIBYTE:.4g} MiB, "
         f"{memory:.4g} ms.",
     ]
@@ -287,6 +301,8 @@ def _remark(row: Priced, spec: Hardware) -> str:
         return _transfer_remark(row, spec)
     if row.engine == "tensor":
         return _product_remark(row, spec)
+    if row.instruction in (ARRIVE, WAIT):
+        return "cores that wait for each other less often"
     remarks = []
     fixed = {
         "gpsimd": spec.gpsimd_start_cycles,

@@ -88,6 +88,7 @@ EMITTERS: dict[str, Emitter] = {
     "random": elementwise.random,
     "dropout": elementwise.dropout,
     "print": indexed.device_print,
+    "core_barrier": indexed.core_barrier,
     "while": indexed.condition,
 }
 

@@ -2,7 +2,7 @@
 
 Rules that the kernel's Python breaks while it is traced are decided there, by the functions of
 `indexing`, `operands`, `shapes`, `control_flow`, `kernels` and `allocation`; the rules here look at
-the finished Program. `registry` lists the documented ids.
+the finished Program.
 """
 
 from __future__ import annotations

@@ -245,6 +245,7 @@ _RULES: dict[str, Rule] = {
     "quantize_mx": _quantize,
     "partition_reduce": _counts(lambda i: {"result": i.inputs["data"].free_elements}),
     "print": _nothing,
+    "core_barrier": _nothing,
     "while": _nothing,
     "sequence_bounds": _counts(lambda i: {"result": 2 * i.inputs["segment_ids"].elements}),
     "stream_shuffle": _stream_shuffle,

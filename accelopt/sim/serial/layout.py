@@ -1,6 +1,6 @@
 """What stands where in `program.json`.
 
-    document     {version, name, target, source, returns_sequence, arguments: [tensor],
+    document     {version, name, target, dialect, source, returns_sequence, arguments: [tensor],
                   tensors: [tensor], results: [tensor number or null],
                   result_shapes: [] or [shape or null], body: [node]}
     tensor       [number, name, form]        name: null for `t<number>`
@@ -26,7 +26,7 @@ from __future__ import annotations
 from accelopt.sim.attribute_kinds import MAX_INTEGER as MAX_INTEGER
 from accelopt.sim.attribute_kinds import MAX_TEXT as MAX_TEXT
 
-VERSION = 3
+VERSION = 4
 DOCUMENT = "program.json"
 MAX_TERMS = 64
 MAX_DEPTH = 64

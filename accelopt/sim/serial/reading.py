@@ -98,6 +98,7 @@ class _InstructionForm(NamedTuple):
     attributes: Mapping[str, AttributeValue]
     mask: Mask
     source: SourceLine
+    core: int
 
 
 class _AccessForm(NamedTuple):
@@ -162,6 +163,7 @@ class _Reader:
             text_of(document["target"]),
             self.source(document["source"]),
             shapes,
+            text_of(document["dialect"]),
         )
 
     def document(self) -> Any:
@@ -326,6 +328,7 @@ class _Reader:
             form.attributes,
             form.mask,
             form.source,
+            form.core,
         )
         self.check(instruction)
         return instruction
@@ -349,13 +352,21 @@ class _Reader:
                 raise MalformedProgram(f"{instruction.opcode} has no axes {axes}")
 
     def instruction_form(self, item: Any) -> _InstructionForm:
-        opcode, engine, outputs, inputs, written, mask, source = item
+        opcode, engine, outputs, inputs, written, mask, source, *core = item
         names = (tuple(map(text_of, outputs)), tuple(map(text_of, inputs)))
         attributes = {text_of(name): self.attribute(value) for name, value in written.items()}
         if wrong := fault(text_of(opcode), *names, attributes):
             raise MalformedProgram(wrong)
+        if core not in ([], [1]):
+            raise MalformedProgram(f"a logical core has no core {core}")
         return _InstructionForm(
-            opcode, Engine(engine), *names, attributes, self.mask(mask), self.source(source)
+            opcode,
+            Engine(engine),
+            *names,
+            attributes,
+            self.mask(mask),
+            self.source(source),
+            len(core),
         )
 
     def attribute(self, value: Any) -> AttributeValue:

@@ -59,6 +59,7 @@ class _Writer:
             "version": VERSION,
             "name": program.name,
             "target": program.target,
+            "dialect": program.dialect,
             "source": _source(program.source),
             "returns_sequence": program.returns_sequence,
             "arguments": [self.tensor(tensor) for tensor in program.arguments],
@@ -108,6 +109,7 @@ class _Writer:
             repr(instruction.attributes),
             instruction.mask,
             instruction.source,
+            instruction.core,
         )
         known = self.instructions.setdefault(key, number := len(self.instructions))
         return [
@@ -155,6 +157,7 @@ def _instruction_form(instruction: Instruction) -> list[Any]:
         {name: _attribute(value) for name, value in instruction.attributes.items()},
         _mask(instruction.mask),
         _source(instruction.source),
+        *([instruction.core] if instruction.core else []),
     ]
 
 

@@ -36,7 +36,8 @@ class Priced:
     they are so far apart that an engine takes longer, and `dynamic` is true where a place is read at
     run time, which takes an engine longer as well. On the Tensor engine `partitions` are the rows of the
     array. An engine is taken for `cycles` of its clock each time; a transfer takes `nanoseconds` on
-    each DMA engine that it uses, and moves `bytes` in pieces of `piece` bytes."""
+    each DMA engine that it uses, and moves `bytes` in pieces of `piece` bytes. `busy_ms` is the mean of
+    two cores; counts and bytes are those of both."""
 
     source: SourceLine
     instruction: str
@@ -81,7 +82,7 @@ def bill(found: KernelProfile) -> list[Priced]:
             count=n,
             cycles=0.0 if form.engine == "dma" else busy_ns[form] / n * spec.ghz(form.engine),
             nanoseconds=busy_ns[form] / n,
-            busy_ms=busy_ns[form] * 1e-6,
+            busy_ms=busy_ns[form] * 1e-6 / run.stream.cores,
             bytes=moved[form],
             piece=round(moved[form] / entries[form]) if entries[form] else 0,
         )
@@ -117,7 +118,7 @@ def _memories(operation: Operation) -> str:
         return SPILLS[operation.opcode]
     longest = max((access.free_elements for access in operation.reads), default=1)
     reads = [_memory(a) for a in operation.reads if a.free_elements == longest]
-    return f"{' '.join(reads)} > {' '.join(dict.fromkeys(map(_memory, operation.writes)))}"
+    return f"{' '.join(reads)} > {' '.join(dict.fromkeys(map(_memory, operation.writes or operation.reads)))}"
 
 
 def _memory(access: Access) -> str:

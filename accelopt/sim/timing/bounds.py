@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
 from accelopt.hardware import Provenance, Sourced, constant
 
@@ -47,12 +48,15 @@ class CompilerBounds(Sourced):
         "conv1d s04's sums become one, its products, three times as many, do not",
         default=512,
     )
-    merges_past_varying: bool = constant(
-        "1",
-        "fitted",
-        "NKIBench: whether work leaves a loop although a loop inside of it changes the value, so "
-        "that an array has to keep it",
-        default=True,
+    kept_load_bytes: float = constant(
+        "B a partition",
+        "assumed",
+        "most that a load may bring between two wants of the same part of it for the second to be "
+        "dropped; NKIBench asks for no such limit beside the windows",
+        default=inf,
+    )
+    kept_result_bytes: float = constant(
+        "B a partition", "assumed", "the same of what is computed", default=inf
     )
     reload_horizon: int = constant(
         "instructions",
@@ -96,6 +100,20 @@ class CompilerBounds(Sourced):
         "whether an activation that also sums is two, each made from the loads on: nothing was measured",
         default=False,
     )
+    descriptors: str = constant(
+        "a ring",
+        "documented",
+        "who makes a DMA's descriptors where the kernel does not say; nki-dge.rst has static ones for "
+        "what is known before the run",
+        default="static",
+    )
+    rewrites: bool = constant(
+        "1",
+        "documented",
+        "whether the compiler merges repeated work, joins and widens loops and copies out of PSUM; since "
+        "NKI 0.3 loads and loops stand where the author wrote them",
+        default=True,
+    )
     whole_rounds: int = constant(
         "rounds",
         "fitted",
@@ -118,7 +136,8 @@ COMPILER_BOUNDS = CompilerBounds()
 NEWER_BOUNDS = replace(
     COMPILER_BOUNDS,
     load_buffer_bytes=32 * 1024,
-    merges_past_varying=False,
+    kept_load_bytes=128 * 1024,
+    kept_result_bytes=0,
     transposes_after_loading=True,
     makes_results_apart=True,
     whole_rounds=16,
@@ -139,9 +158,15 @@ NEWER_BOUNDS = replace(
             "fitted",
             "adamw and silu (trn2_kernels.csv): see draining.py",
         ),
-        "merges_past_varying": Provenance(
-            "1",
-            "fitted",
+        "kept_load_bytes": Provenance(
+            "B a partition",
+            "measured",
+            "the MLPs of trn2_public.csv keep 128 KiB of weights and load 256 KiB again for each row of "
+            "tiles",
+        ),
+        "kept_result_bytes": Provenance(
+            "B a partition",
+            "measured",
             "mamba_v3 (trn2_kernels.csv) repeats a product that mamba_v4 writes down outside of the "
             "loop over states, and takes 15% longer",
         ),
@@ -153,15 +178,62 @@ NEWER_BOUNDS = replace(
     },
 )
 
-COMPILERS: Mapping[str, CompilerBounds] = {"2.21": COMPILER_BOUNDS, "2.26": NEWER_BOUNDS}
-"""By the SDK they stand for: 2.21 is the compiler of NKIBench's published measurements on trn1, 2.26
-that of the kernels measured on trn2 (neuronx-cc 2.0.260476). What differs between the two is only
-what those figures show; all other numbers are the older one's."""
+NKI_BOUNDS = replace(
+    COMPILER_BOUNDS,
+    rewrites=False,
+    descriptors="software",
+    load_buffers=3,
+    load_buffer_bytes=1024,
+    lookahead=(16, 5, 5, 8, 128),
+    sources={
+        "rewrites": Provenance(
+            "1",
+            "measured",
+            "the profiles of 82 blocked products (trn2_public.csv) count each load of the text",
+        ),
+        "descriptors": Provenance(
+            "a ring",
+            "measured",
+            "blocked products of bf16 and copies of 256 B rows (trn2_public.csv) take 0.6 us a transfer, "
+            "one after the other, where dma_compute, which is static, takes half",
+        ),
+        "load_buffers": Provenance(
+            "times what is live",
+            "fitted",
+            "blocked products of fp32 at 2048 (trn2_public.csv): with small blocks of rows the Tensor "
+            "engine waits for each of them",
+        ),
+        "lookahead": Provenance(
+            "instructions",
+            "fitted",
+            "as the older compilers', transfers twice as far: the order of 74 blocked products of fp32 "
+            "(trn2_public.csv)",
+        ),
+        "load_buffer_bytes": Provenance(
+            "B a partition", "fitted", "copies of 256 B rows (trn2_public.csv) wait for no buffer"
+        ),
+    },
+)
 
-DEFAULT_COMPILER: Mapping[str, str] = {"trn1": "2.21", "trn2": "2.26", "trn3": "2.26"}
-"""The compiler that kernels of each generation were measured with; trn3 has trn2's."""
+COMPILERS: Mapping[str, CompilerBounds] = {
+    "2.21": COMPILER_BOUNDS,
+    "2.26": NEWER_BOUNDS,
+    "0.6": NKI_BOUNDS,
+}
+"""By version. For `neuronxcc.nki` the SDK: 2.21 is the compiler of NKIBench's published measurements on
+trn1, 2.26 that of the kernels of that package measured on trn2 (SDK 2.26 to 2.28). For `nki` its own
+version: 0.6 stands for 0.3 to 0.7 (SDK 2.29 and later). What differs is only what figures show; all
+other numbers are the oldest one's."""
 
 
-def bounds_of(target: str) -> CompilerBounds:
-    """The bounds of the compiler that kernels of a generation were measured with."""
-    return COMPILERS[DEFAULT_COMPILER[target]]
+def default_compiler(target: str, dialect: str) -> str:
+    """The version, in `COMPILERS`, whose kernels of a dialect were measured on a generation; trn3 has
+    trn2's."""
+    if dialect == "nki":
+        return "0.6"
+    return "2.21" if target == "trn1" else "2.26"
+
+
+def bounds_of(target: str, dialect: str = "neuronxcc") -> CompilerBounds:
+    """The bounds of `default_compiler`."""
+    return COMPILERS[default_compiler(target, dialect)]

@@ -34,30 +34,37 @@ class MemoryUse(NamedTuple):
 
 
 def memory_use(program: Program) -> tuple[MemoryUse, ...]:
-    """SBUF and PSUM as the kernel asks for them, before anything is spilled."""
+    """SBUF and PSUM of each core as the kernel asks for them, before anything is spilled."""
     spec = TARGETS[program.target]
     stream = profile(program, compiler=Compiler(frozenset({"fit_sbuf"}))).run.stream
-    return (
-        _use(stream, Buffer.SBUF, "SBUF", spec.sbuf_usable_bytes),
-        _use(stream, Buffer.PSUM, "PSUM", spec.psum_partition_bytes),
+    memories = (
+        (Buffer.SBUF, "SBUF", spec.sbuf_usable_bytes),
+        (Buffer.PSUM, "PSUM", spec.psum_partition_bytes),
+    )
+    return tuple(
+        _use(stream, buffer, core, f"{name} of core {core}" if stream.cores > 1 else name, capacity)
+        for core in range(stream.cores)
+        for buffer, name, capacity in memories
     )
 
 
-def _use(stream: Stream, buffer: Buffer, memory: str, capacity: int) -> MemoryUse:
+def _use(stream: Stream, buffer: Buffer, core: int, memory: str, capacity: int) -> MemoryUse:
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for position, (reads, writes) in enumerate(zip(stream.reads, stream.writes, strict=True)):
         for cell in (*reads, *writes):
             unit = stream.cell_unit[cell]
-            if stream.units[unit].tensor.buffer is buffer:
+            info = stream.units[unit]
+            if info.tensor.buffer is buffer and info.core == core:
                 first.setdefault(unit, position)
                 last[unit] = position
     change = np.zeros(len(stream) + 1, np.int64)
     for unit, position in first.items():
         change[position] += stream.units[unit].bytes
         change[last[unit] + 1] -= stream.units[unit].bytes
-    live = np.cumsum(change)[:-1]
-    at = int(live.argmax()) if live.size else 0
+    own = [stream.core_of(kind) == core for kind in stream.kind]
+    live = np.cumsum(change)[:-1][own]
+    at = int(np.flatnonzero(own)[live.argmax()]) if live.size else 0
     held: dict[tuple[str, SourceLine], int] = {}
     for unit, position in first.items():
         if position <= at <= last[unit]:

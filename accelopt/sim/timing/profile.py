@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -22,8 +22,16 @@ from accelopt.sim.timing.bounds import (
     CompilerBounds,
     bounds_of,
 )
+from accelopt.sim.timing.compiler.cores import by_core, joined
 from accelopt.sim.timing.compiler.draining import with_latency
-from accelopt.sim.timing.compiler.passes import INSTANCE_PASSES, LOOP_PASSES, PASSES, Compilation
+from accelopt.sim.timing.compiler.passes import (
+    INSTANCE_PASSES,
+    LAUNCH_PASSES,
+    LOOP_PASSES,
+    PASSES,
+    Compilation,
+    Pass,
+)
 from accelopt.sim.timing.compiler.spilling import Spills
 from accelopt.sim.timing.machine.dependence import DependenceGraph
 from accelopt.sim.timing.machine.schedule import Timeline, depends_on, schedule
@@ -61,6 +69,15 @@ class Compiler:
             raise ValueError(f"compilers that are known: {', '.join(COMPILERS)}; not {version}.")
         return cls(bounds=COMPILERS[version])
 
+    @classmethod
+    def for_program(cls, program: Program, spec: Hardware) -> Compiler:
+        """The compiler that takes the program's dialect for the core, unless another is asked for."""
+        return cls(bounds=bounds_of(spec.name, program.dialect))
+
+    def does(self, one: Pass) -> bool:
+        """Whether a pass does what it is for, rather than what is done in its place."""
+        return one.name not in self.without and (self.bounds.rewrites or not one.rewrites)
+
     def less(self, name: str) -> Compiler:
         """The same compiler without one pass."""
         return replace(self, without=self.without | {name})
@@ -84,7 +101,8 @@ class KernelProfile:
     """What the simulated NeuronCore says about one kernel.
 
     `summary` has the profiler's field names (bytes, FLOPs, seconds; percent fields are fractions;
-    `latency` in ms); `true_counts` what physically happens, beside the profiler's way of counting.
+    `latency` in ms); `true_counts` what physically happens, beside the profiler's way of counting. Of
+    two cores counts are sums, and times and fractions of engines means (`occupancy_by_core` has each).
     """
 
     latency_ms: float
@@ -110,13 +128,14 @@ class KernelProfile:
             self.summary,
             self.true_counts,
             (self.least.read_bytes, self.least.write_bytes),
+            counters.busy_ns(self.run.timeline, self.run.stream.cores),
             self.run.spec,
         )
 
     @cached_property
     def least(self) -> Least:
         """What no way of running the kernel avoids."""
-        return least(self.run.program)
+        return least(self.run.program, self.run.stream.cores)
 
     @property
     def least_ms(self) -> float:
@@ -142,6 +161,7 @@ class KernelProfile:
             "compiler": self.compiler,
             "unresolved_below": UNRESOLVED if self.run.spec.was_measured else None,
             "occupancy": self.occupancy,
+            "occupancy_by_core": list(self.occupancy_by_core),
             "bounds": [asdict(bound) for bound in self.bounds],
             "lines": [{**asdict(line), "source": str(line.source)} for line in self.lines[:lines]],
             "reads": [{**asdict(one), "times": one.times} for one in self.reads],
@@ -153,7 +173,7 @@ class KernelProfile:
 
     @property
     def occupancy(self) -> dict[str, float]:
-        """The fraction of the time that each engine is busy."""
+        """The fraction of the time that each engine is busy; the mean of two cores."""
         return {
             "tensor": self.summary["tensor_engine_active_time_percent"],
             "vector": self.summary["vector_engine_active_time_percent"],
@@ -161,6 +181,13 @@ class KernelProfile:
             "gpsimd": self.summary["gpsimd_engine_active_time_percent"],
             "dma": self.summary["dma_active_time_percent"],
         }
+
+    @cached_property
+    def occupancy_by_core(self) -> tuple[dict[str, float], ...]:
+        """The fraction of the time that each engine of each core is busy."""
+        timeline = self.run.timeline
+        busy = counters.busy_ns(timeline, self.run.stream.cores)
+        return tuple({name: ns / timeline.latency_ns for name, ns in one.items()} for one in busy)
 
 
 def profile(
@@ -173,7 +200,7 @@ def profile(
     spec = spec or TARGETS[program.target]
     program = counted(program)
     with collector_paused():
-        found = _profile(program, spec, compiler or Compiler(bounds=bounds_of(spec.name)))
+        found = _profile(program, spec, compiler or Compiler.for_program(program, spec))
     if found.latency_ms < found.least_ms:
         raise KernelError(
             "impossible",
@@ -189,7 +216,7 @@ def latencies(
 ) -> tuple[float, ...]:
     """Predicted latencies, in ms, on cores that differ in constants of time and in nothing else: a
     kernel that does not spill is compiled once, for the first of them."""
-    compiler = compiler or Compiler(bounds=bounds_of(specs[0].name))
+    compiler = compiler or Compiler.for_program(program, specs[0])
     program = counted(program)
     with collector_paused():
         at = _compiled(program, specs[0], compiler)
@@ -212,16 +239,23 @@ def _latency_ms(at: Compilation, spec: Hardware, known: list[tuple[object, float
 
 
 def _priced(at: Compilation, spec: Hardware) -> list[Transfer | None]:
-    return with_latency(price_transfers(at.flow, spec), at.drained, spec)
+    return with_latency(price_transfers(at.flow, spec, at.bounds), at.drained, spec)
 
 
 def _compiled(program: Program, spec: Hardware, compiler: Compiler) -> Compilation:
-    at = Compilation(program, spec, compiler.bounds)
-    for one in LOOP_PASSES:
-        (one.otherwise if one.name in compiler.without else one.do)(at)
-    at.expand()
-    for one in INSTANCE_PASSES:
-        (one.otherwise if one.name in compiler.without else one.do)(at)
+    def run(passes: Iterable[Pass], at: Compilation) -> None:
+        for one in passes:
+            (one.do if compiler.does(one) else one.otherwise)(at)
+
+    parts = [
+        Compilation(part, spec, compiler.bounds, shared) for part, shared in by_core(program, spec)
+    ]
+    for part in parts:
+        run(LOOP_PASSES, part)
+        part.expand()
+        run(INSTANCE_PASSES, part)
+    at = joined(program, parts)
+    run(LAUNCH_PASSES, at)
     return at
 
 
@@ -276,7 +310,7 @@ class LatencyRange:
 
 def interval(found: KernelProfile, compiler: Compiler | None = None) -> LatencyRange:
     """Simulates both outcomes of every decision that is not inferable for this kernel."""
-    base = compiler or Compiler(bounds=bounds_of(found.run.spec.name))
+    base = compiler or found.run.compiler
     scenarios = tuple(
         Scenario(question, _profile(found.run.program, spec, variant).latency_ms)
         for question, variant, spec in _ambiguities(found, base)

@@ -79,7 +79,7 @@ def without_engines(found: KernelProfile) -> list[WhatIf]:
 
 def overlapped(found: KernelProfile) -> float:
     """The latency in ms if nothing waited for anything: the busiest engine's work, and the launch."""
-    busiest = max(found.occupancy.values()) * found.latency_ms
+    busiest = max(max(one.values()) for one in found.occupancy_by_core) * found.latency_ms
     return busiest + found.run.spec.launch_ns * 1e-6
 
 
@@ -117,7 +117,12 @@ def _scaled(found: KernelProfile, factor: Callable[[Operation], float]) -> float
     run = found.run
     factors = [factor(item.operation) for item in run.stream.instances]
     costs: list[Transfer | None] = [
-        cost._replace(engine_ns=cost.engine_ns * part, conflict_ns=cost.conflict_ns * part)
+        cost._replace(
+            engine_ns=cost.engine_ns * part,
+            conflict_ns=cost.conflict_ns * part,
+            hbm_read=round(cost.hbm_read * part),
+            hbm_write=round(cost.hbm_write * part),
+        )
         if cost is not None and (part := factors[kind]) != 1.0
         else cost
         for kind, cost in zip(run.stream.kind, run.costs, strict=True)

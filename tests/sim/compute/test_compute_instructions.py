@@ -158,25 +158,11 @@ def test_tensor_tensor_broadcasts_free_axes() -> None:
     np.testing.assert_array_equal(found, left * right)
 
 
-def test_comparisons_give_booleans() -> None:
-    left, right = normal(4, 9), normal(4, 9)
-    found = run_one("tensor_tensor", {"data1": left, "data2": right}, (4, 9), np.bool_, op="less")
-    np.testing.assert_array_equal(found, left < right)
-
-
 def test_scalar_tensor_tensor_in_place_on_its_second_operand() -> None:
     data, other = normal(8, 16), normal(8, 16)
     found = run_one("scalar_tensor_tensor", {"data": data, "operand1": other}, (8, 16),
                     op0="multiply", operand0=3.0, op1="subtract", reverse1=True)  # fmt: skip
     np.testing.assert_allclose(found, other - data * np.float32(3), rtol=1e-6)
-
-
-def test_reciprocal_and_select() -> None:
-    data = normal(8, 16)
-    np.testing.assert_array_equal(run_one("reciprocal", {"data": data}, (8, 16)), 1 / data)
-    found = run_one("select", {"predicate": (data > 0).astype(np.uint8), "on_true": data}, (8, 16),
-                    on_false=-5.0)  # fmt: skip
-    np.testing.assert_array_equal(found, np.where(data > 0, data, np.float32(-5)))
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -225,12 +211,6 @@ def test_masked_elements_are_left_out_of_reductions() -> None:
     np.testing.assert_array_equal(found[:, 0], expected)
 
 
-def test_partition_reduce() -> None:
-    data = normal(8, 16)
-    found = run_one("partition_reduce", {"data": data}, (1, 16), op="add")
-    np.testing.assert_allclose(found[0], data.sum(axis=0), rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("length", [5, 512, 1100])
 def test_scan_matches_its_recurrence(length: int) -> None:
     left, right, start = normal(8, length), normal(8, length), normal(8, 1)
@@ -261,34 +241,12 @@ def test_batch_norm_statistics_give_mean_and_variance() -> None:
     np.testing.assert_allclose(moments[:, 1], data.var(axis=1), rtol=1e-5)
 
 
-def test_the_eight_largest_and_where_they_are() -> None:
-    data = RNG.permutation(8 * 32).reshape(8, 32).astype(np.float32)
-    largest = run_one("max8", {"data": data}, (8, 8))
-    np.testing.assert_array_equal(largest, -np.sort(-data, axis=1)[:, :8])
-    places = run_one("find_index8", {"data": data, "values": largest}, (8, 8), np.uint32)
-    np.testing.assert_array_equal(np.take_along_axis(data, places.astype(int), axis=1), largest)
-    replaced, indices = run_one("match_replace8", {"data": data, "values": largest}, (8, 32),
-                                more={"indices": ((8, 8), np.uint32)}, replacement=-1.0)  # fmt: skip
-    np.testing.assert_array_equal(indices, places)
-    assert (replaced == -1).sum() == 64
-
-
 def test_match_replace_takes_duplicates_one_after_the_other() -> None:
     data = np.array([[5, 5, 1, 2, 3, 4, 6, 7, 8]], np.float32)
     values = np.array([[5, 5, 1, 2, 3, 4, 6, 7]], np.float32)
     _, indices = run_one("match_replace8", {"data": data, "values": values}, (1, 9),
                          more={"indices": ((1, 8), np.uint32)}, replacement=0.0)  # fmt: skip
     np.testing.assert_array_equal(indices, [[0, 1, 2, 3, 4, 5, 6, 7]])
-
-
-def test_iota_and_affine_select() -> None:
-    expression = axis(-2, 8) * 100 + axis(-1, 16) * 2 + 3
-    found = run_one("iota", {}, (8, 16), np.int32, expression=expression)
-    np.testing.assert_array_equal(found, np.arange(8)[:, None] * 100 + np.arange(16) * 2 + 3)
-    data = normal(8, 16)
-    predicate = Mask((axis(-2, 8) - axis(-1, 16),))
-    chosen = run_one("affine_select", {"data": data}, (8, 16), predicate=predicate, on_false=-9.0)
-    np.testing.assert_array_equal(chosen, np.where(np.tri(8, 16, dtype=bool), data, np.float32(-9)))
 
 
 def test_range_select_reduces_into_registers_that_chain() -> None:
@@ -316,16 +274,6 @@ def test_select_reduce() -> None:
     expected = np.where(predicate == 0, data, other)
     np.testing.assert_array_equal(result, expected)
     np.testing.assert_array_equal(top[:, 0], expected.max(axis=1))
-
-
-def test_stream_shuffle_moves_partitions_within_groups_of_32() -> None:
-    data, old = normal(64, 8), normal(64, 8)
-    order = tuple(255 if p == 3 else (p - 1) % 32 for p in range(32))
-    found = run_one("stream_shuffle", {"source": data}, (64, 8), old=old, shuffle_mask=order)
-    rows = np.array([order[p % 32] + 32 * (p // 32) for p in range(64)])
-    kept = np.arange(64) % 32 == 3
-    expected = np.where(kept[:, None], old, data[np.where(kept, 0, rows)])
-    np.testing.assert_array_equal(found, expected)
 
 
 def test_local_gather_shares_indices_among_16_partitions() -> None:

@@ -31,38 +31,6 @@ def normal(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape, dtype=np.float32)
 
 
-def test_rows_beyond_the_tensor_are_left_alone() -> None:
-    """300 rows in tiles of 128: the last tile is 44 rows, and the fourth is skipped."""
-    source, result = hbm((300, 8)), hbm((300, 8))
-    i = loop_variable(4)
-    t, out = tensor((128, 8)), tensor((128, 8))
-    rows = affine(i) * 128
-    mask = Mask((rows * -1 - axis(-2, 128) + 299,))
-    body = [
-        copy_in(tile(t), tile(source, (rows, 128)), mask=mask),
-        instruction("activation", tile(out), {"data": tile(t)}, mask=mask, op="square", scale=1.0),
-        copy_in(tile(result, (rows, 128)), tile(out), mask=mask),
-    ]
-    data = normal(300, 8)
-    (found,) = execute(program([source], [result], [loop(i, body, [t, out])], [result]), [data])
-    np.testing.assert_array_equal(found, np.square(data))
-
-
-def test_causal_mask_writes_only_the_triangle() -> None:
-    source, result = hbm((16, 16)), hbm((16, 16))
-    t, out = tensor((16, 16)), tensor((16, 16), fill=-7.0)
-    mask = Mask((axis(-2, 16) - axis(-1, 16),))
-    body = [
-        copy_in(tile(t), tile(source)),
-        instruction("activation", tile(out), {"data": tile(t)}, mask=mask, op="exp", scale=1.0),
-        copy_in(tile(result), tile(out)),
-    ]
-    data = normal(16, 16)
-    (found,) = execute(program([source], [result], body, [t, out, result]), [data])
-    expected = np.where(np.tri(16, dtype=bool), np.exp(data), np.float32(-7))
-    np.testing.assert_array_equal(found, expected)
-
-
 def test_causal_load_does_not_read_outside_of_the_tensor() -> None:
     """Row r reads columns 0..r of a row-major triangle whose later rows would run off the end."""
     source, result = hbm((1, 136)), hbm((16, 16))
@@ -78,20 +46,6 @@ def test_causal_load_does_not_read_outside_of_the_tensor() -> None:
         for column in range(16):
             inside = column <= row and 8 * row + column <= 135
             assert found[row, column] == (data[0, 8 * row + column] if inside else 0)
-
-
-def test_a_loop_only_condition_skips_the_instruction() -> None:
-    source, result = hbm((4, 4)), hbm((4, 4))
-    i = loop_variable(4)
-    t = tensor((4, 4))
-    body = [
-        instruction("tensor_scalar", tile(t), {"data": tile(t)}, op0="add", operand0=1.0,
-                    mask=Mask((affine(i) - 2,))),
-    ]  # fmt: skip
-    nodes = [copy_in(tile(t), tile(source)), loop(i, body), copy_in(tile(result), tile(t))]
-    data = normal(4, 4)
-    (found,) = execute(program([source], [result], nodes, [t, result]), [data])
-    np.testing.assert_allclose(found, data + 2, rtol=1e-6)
 
 
 def test_operand_masks_narrow_contraction_rows_and_columns() -> None:

@@ -71,13 +71,19 @@ class Writer:
 
     def mask(self, shape: Any, variables: list[LoopVariable]) -> Mask:
         (_, rows), (_, columns) = shape
-        kind = self.draw(st.sampled_from(["none"] * 4 + ["rows", "columns", "loop", "causal"]))
+        kind = self.draw(
+            st.sampled_from(["none"] * 4 + ["rows", "columns", "loop", "causal", "tail"])
+        )
         if kind == "rows":
             return Mask((axis(-2, rows) * -1 + self.draw(st.integers(0, rows - 1)),))
         if kind == "columns":
             return Mask((axis(-1, columns) * -1 + self.draw(st.integers(0, columns - 1)),))
         if kind == "causal":
             return Mask((axis(-2, rows) - axis(-1, columns),))
+        if kind == "tail" and variables:
+            tile_rows = affine(self.draw(st.sampled_from(variables))) * rows
+            last = self.draw(st.integers(0, 2 * rows))
+            return Mask((tile_rows * -1 - axis(-2, rows) + last,))
         if kind == "loop" and variables:
             return Mask((affine(self.draw(st.sampled_from(variables))) - 1,))
         return Mask()
@@ -183,7 +189,7 @@ def test_random_programs_agree_with_the_plain_executor(threads: int, data: st.Da
 
 def test_programs_of_a_grid_give_the_same_by_one_thread_and_by_several() -> None:
     """Each program has tiles and constants of its own; all read the argument, and constants that are
-    declared around the grid."""
+    declared around the grid (a public attention kernel keeps its masks so)."""
     split: list[bool] = []
 
     @settings(max_examples=150, deadline=None)

@@ -58,13 +58,6 @@ def square_by_blocks(blocks: int, rows: int = 128, columns: int = 64):
     return program([source], [result], [loop(i, body)], [t, out, result]), t
 
 
-def test_blocks_of_one_iteration_share_storage() -> None:
-    kernel, t = square_by_blocks(6)
-    assert layout_of(kernel, t).size == 128 * 64 * 4
-    data = normal(6 * 128, 64)
-    np.testing.assert_array_equal(execute(kernel, [data])[0], np.square(data))
-
-
 def test_gigabytes_of_declared_blocks_are_never_allocated() -> None:
     """Two tensors of 4 GiB of logical SBUF."""
     kernel, t = square_by_blocks(16384, columns=512)
@@ -72,45 +65,6 @@ def test_gigabytes_of_declared_blocks_are_never_allocated() -> None:
     layouts = plan(kernel, uses_by_tensor(kernel))
     on_chip = sum(layout.size for tensor_, layout in layouts.items() if tensor_.buffer.on_chip)
     assert on_chip == 2 * 128 * 512 * 4
-
-
-def test_blocks_that_live_across_iterations_keep_their_own() -> None:
-    """acc[j] += x over an outer loop: every block carries a value from one i to the next."""
-    source, result = hbm((5, 3, 8, 4)), hbm((3, 8, 4))
-    i, j, k = loop_variable(5), loop_variable(3), loop_variable(3)
-    x, acc = tensor((8, 4)), tensor((3, 8, 4), blocks=1, fill=0.0)
-    body = [
-        copy_in(tile(x), _plane(source, affine(i) * 96 + affine(j) * 32)),
-        instruction(
-            "tensor_tensor", tile(acc, j), {"data1": tile(acc, j), "data2": tile(x)}, op="add"
-        ),
-    ]
-    nodes = [
-        loop(i, [loop(j, body, [x])]),
-        loop(k, [copy_in(_plane(result, affine(k) * 32), tile(acc, k))]),
-    ]
-    kernel = program([source], [result], nodes, [acc, result])
-    assert layout_of(kernel, acc).size == 3 * 8 * 4 * 4
-    data = normal(5, 3, 8, 4)
-    np.testing.assert_allclose(execute(kernel, [data])[0], data.sum(axis=0), rtol=1e-5, atol=1e-6)
-
-
-def test_a_block_dimension_indexed_by_the_inner_of_two_loops_is_kept() -> None:
-    """seen[j] written in one iteration of i and read in the next must not be shared."""
-    source, result = hbm((1, 3, 1, 1)), hbm((4, 3, 1, 1))
-    i, j = loop_variable(4), loop_variable(3)
-    seen = tensor((3, 1, 1), blocks=1, fill=0.0)
-    out = tensor((1, 1))
-    body = [
-        instruction("copy", tile(out), {"data": tile(seen, j)}),
-        copy_in(_plane(result, affine(i) * 3 + affine(j), (1, 1)), tile(out)),
-        instruction(
-            "tensor_scalar", tile(seen, j), {"data": tile(seen, j)}, op0="add", operand0=1.0
-        ),
-    ]
-    kernel = program([source], [result], [loop(i, [loop(j, body, [out])])], [seen, result])
-    found = execute(kernel, [np.zeros((1, 3, 1, 1), np.float32)])[0]
-    np.testing.assert_array_equal(found.reshape(4, 3), np.repeat(np.arange(4.0), 3).reshape(4, 3))
 
 
 def _plane(of, offset: Affine, shape: tuple[int, int] = (8, 4)):
@@ -260,35 +214,6 @@ def test_threads_do_not_change_results(threads: int) -> None:
     assert bool(compiled._split) is (threads > 1)
     for _ in range(2):
         np.testing.assert_array_equal(compiled.run([data])[0], np.square(data))
-
-
-def constant_in_a_grid(declared: str):
-    """Six programs that add a constant of the grid's body, or of the whole kernel, to their rows."""
-    x, out = hbm((6 * 16, 8)), hbm((6 * 16, 8))
-    constant = hbm((16, 8), data=normal(16, 8))
-    i, t, c = loop_variable(6), tensor((16, 8)), tensor((16, 8))
-    body = [
-        copy_in(tile(c), tile(constant)),
-        copy_in(tile(t), tile(x, (affine(i) * 16, 16))),
-        instruction("tensor_tensor", tile(t), {"data1": tile(t), "data2": tile(c)}, op="add"),
-        copy_in(tile(out, (affine(i) * 16, 16)), tile(t)),
-    ]
-    own = [t, c, constant] if declared == "inside" else [t, c]
-    outside = [out] if declared == "inside" else [out, constant]
-    return program([x], [out], [loop(i, body, own, LoopKind.PROGRAM)], outside), constant
-
-
-@pytest.mark.parametrize("declared", ["inside", "outside"])
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_constants_of_a_grid_are_there_in_every_thread(declared: str, threads: int) -> None:
-    """`nl.shared_constant` in a launch gave the memory of nobody in all threads but the first: other
-    wrong numbers each time (a public attention kernel keeps its masks so)."""
-    kernel, constant = constant_in_a_grid(declared)
-    assert layout_of(kernel, constant).private == ()
-    data = normal(96, 8)
-    compiled = executable(kernel, threads=threads, least_work=0)
-    assert bool(compiled._split) is (threads > 1)
-    np.testing.assert_array_equal(compiled.run([data])[0], data + np.tile(constant.data, (6, 1)))
 
 
 @pytest.mark.parametrize("accessed", ["buffer", "pointer"])

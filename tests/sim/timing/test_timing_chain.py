@@ -217,7 +217,9 @@ class TestSchedule:
     def test_nothing_starts_early_and_engines_do_one_thing_at_a_time(self, kernel, shapes):
         found = timed(kernel, *shapes)
         stream, timeline = found.run.stream, found.run.timeline
-        graph = depend(stream, TRN1, COMPILER_BOUNDS, spilled=bool(found.spills))
+        graph = depend(
+            stream, TRN1, COMPILER_BOUNDS, spilled=frozenset({0} if found.spills else ())
+        )
         for at, later in enumerate(graph.successors):
             for other in later:
                 assert timeline.start[other] >= timeline.done[at]
@@ -288,7 +290,7 @@ class TestCompilerEmulation:
         assert timed(fresh_buffers, (128, 8192)).compiler == "2.21"
         newer = timed(fresh_buffers, (128, 8192), compiler=Compiler.of("2.26"))
         assert newer.compiler == "2.26"
-        with pytest.raises(ValueError, match=r"known: 2\.21, 2\.26; not 2\.30"):
+        with pytest.raises(ValueError, match=r"known: 2\.21, 2\.26, 0\.6; not 2\.30"):
             Compiler.of("2.30")
 
     @pytest.mark.parametrize(
@@ -400,7 +402,7 @@ class TestHardware:
         assert (TRN2.tensor_ghz, TRN2.vector_ghz, TRN2.scalar_ghz) == (2.4, 0.96, 1.2)
         assert TRN2.sbuf_partition_bytes == 224 * 1024
         assert not TRN2.vector_gpsimd_exclusive and not TRN2.vector_scalar_psum_exclusive
-        assert "seven problems" in TRN2.calibration
+        assert "several sources" in TRN2.calibration
         assert "nothing was measured" in TRN3.calibration
         found = timed(fresh_buffers, (128, 8192), target="trn2")
         assert found.target == "trn2" and found.calibration == TRN2.calibration
@@ -409,7 +411,7 @@ class TestHardware:
         program = program_of(copy_in_pieces, (128, 2048), 1024)
         nest = lowering.lower(program)
         stream = cells.stream(expansion.expand(nest), expansion.scopes(nest))
-        for cost in price_transfers(stream, TRN1):
+        for cost in price_transfers(stream, TRN1, COMPILER_BOUNDS):
             assert cost is not None
             assert cost.descriptors == 128 and cost.engines == 16
             # matmul (NKIBench) sustains 263 GB/s with descriptors of 4 KiB.

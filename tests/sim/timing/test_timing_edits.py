@@ -160,12 +160,12 @@ def test_a_quotient_saves_no_more_than_the_product(target):
 
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
 def test_a_copy_whose_place_is_read_at_run_time_takes_600_cycles(target):
-    """isa: MIN_II_DYNAMIC of tensor_copy_dynamic_src; 128 elements else take no more than 170."""
+    """isa: MIN_II_DYNAMIC of tensor_copy_dynamic_src; 128 elements else take no more than 200."""
     by_address = [timed(pieces, SHAPE, dynamic, target=target) for dynamic in (False, True)]
     fixed, dynamic = (busy_ns(one, "vector") for one in by_address)
     copies = 16 * SHAPE[0] // 128
     ghz = TARGETS[target].vector_ghz
-    assert dynamic - fixed >= copies * (600 - 170) / ghz
+    assert dynamic - fixed >= copies * (600 - 200) / ghz
     assert _gain(pieces, SHAPE, (True,), (False,), target) > 1.2
 
 

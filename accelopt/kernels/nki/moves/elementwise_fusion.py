@@ -58,7 +58,7 @@ class Fuse:
                 yield Option(place.site(self.name, text, pattern=pattern), made)
 
 
-class ReduceOnTheWay:
+class FuseReduction:
     """Let the activation that makes a row also sum it up.
 
     before: s = nl.square(x); t = nl.sum(s, axis=1)
@@ -69,7 +69,7 @@ class ReduceOnTheWay:
     a mask.
     """
 
-    name = "reduce_on_the_way"
+    name = "fuse_reduction"
 
     def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every sum over rows whose operand is an activation."""

@@ -9,8 +9,6 @@ import libcst as cst
 from accelopt.kernels.nki.translation.indices import text_of
 from accelopt.kernels.nki.translation.names import ROOTS, ModuleNames
 
-NEEDED = {"nki": "", "language": ".language", "isa": ".isa"}
-
 
 def with_imports(source: str, names: ModuleNames, to: str) -> str:
     """The module with the modules of the dialect `to` under the names that the file has for them;

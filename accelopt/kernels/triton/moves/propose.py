@@ -31,11 +31,11 @@ from accelopt.kernels.triton.moves.source import (
 )
 from accelopt.kernels.triton.moves.split_k_reduction import JOINED
 from accelopt.kernels.triton.moves.structural_moves import (
+    BATCHED,
     COUNTED,
     FIXED,
     HEADS_OF_FEW,
     HOST_STEPS,
-    ONE_LAUNCH,
     MoveStep,
     on_kernel,
     routes_of,
@@ -137,13 +137,13 @@ def variants(source: Source) -> Iterator[Variant]:
         name = launch.kernel.name
         kind = _kind_when_counted(source, name)
         first, *others = routes_of(kind)
-        yield from _together(source, name, [*HOST_STEPS, ONE_LAUNCH, *first])
+        yield from _together(source, name, [*HOST_STEPS, BATCHED, *first])
         for route in others:
             if route[0].move(source, name) is not None:
                 before = HOST_STEPS if route[0] is HEADS_OF_FEW else ()
                 yield from _together(source, name, [*before, *route])
         for step in dict.fromkeys(
-            [ONE_LAUNCH, *(step for route in (first, *others) for step in route)]
+            [BATCHED, *(step for route in (first, *others) for step in route)]
         ):
             text = step.move(source, name)
             if text is not None:
@@ -203,7 +203,7 @@ def _row_variants(source: Source, launch: Launch, kind: KernelKind) -> Iterator[
             if text is not None:
                 sentence = f"Let each program of {kernel.name} compute {count} rows."
                 weight = 1.8 * 0.5 ** (place / HALF_PLACE)
-                yield Variant(("rows_together",), sentence, text, weight)
+                yield Variant(("rows_per_program",), sentence, text, weight)
     if kind is KernelKind.ROWS:
         yield from _whole_row(source, kernel)
     if kind in (KernelKind.ROWS, KernelKind.DECODE):

@@ -77,41 +77,44 @@ GROUPED = MoveStep("grouped_gemm_colmajor", f"Walk the grid of {{}} in groups of
                 on_kernel(grid_order.grouped_order), 1.15)  # fmt: skip
 DESCRIPTORS = MoveStep("enable_async_pipeline", "Move the tiles of {} with tensor descriptors.",
                     on_launch(tensor_descriptors.descriptor_tiles), 1.3)  # fmt: skip
-ONE_LAUNCH = MoveStep("one_launch", "Launch {} once, with a table of the work, for all steps of the host's loop.",
+BATCHED = MoveStep("batch_launches", "Launch {} once, with a table of the work, for all steps of the host's loop.",
                    on_launch(launch_batching.one_launch), 2.0)  # fmt: skip
-HEADS = MoveStep("heads_together", "Let each program of {} compute all heads that read the same keys.",
+HEADS = MoveStep("pack_gqa_heads", "Let each program of {} compute all heads that read the same keys.",
               on_launch(gqa_packing.heads_together), 2.5)  # fmt: skip
 OWN_PRECISION = MoveStep("switch_to_mma_or_wgmma", "Multiply the tiles of {} in the 16-bit format they are stored in.",
                       on_kernel(arithmetic.own_precision_dots), 1.8)  # fmt: skip
 COUNTED = MoveStep(
-    "count_loop", "Count the steps of the open loop of {}.", on_kernel(loops.counted_loop), 1.1
+    "count_while_loop",
+    "Count the steps of the open loop of {}.",
+    on_kernel(loops.counted_loop),
+    1.1,
 )
-STEPPED = MoveStep("step_by_tiles", "Let the loop of {} run over positions, not over numbers of tiles.",
+STEPPED = MoveStep("step_by_offsets", "Let the loop of {} run over positions, not over numbers of tiles.",
                 on_kernel(loops.stepped_by_tiles), 1.0)  # fmt: skip
-STOPPED = MoveStep("stop_at_bound", "End the loop of {} at the last position that any of its rows can see.",
+STOPPED = MoveStep("tighten_loop_bound", "End the loop of {} at the last position that any of its rows can see.",
                 on_kernel(masks.stop_at_bound), 1.2)  # fmt: skip
 PEELED = MoveStep("pad_tail_and_mask", "Take the masks out of the main loop of {}; only its last steps need them.",
                on_kernel(masks.peel_masks), 0.9)  # fmt: skip
 BASE_TWO = MoveStep("softmax_math_fusion", "Raise two to a power in {}, with the change of base folded into its scale.",
                  on_kernel(arithmetic.base_two), 1.5)  # fmt: skip
-MOST_FIRST = MoveStep("most_work_first", "Start the blocks of {} with the most work first.",
+MOST_FIRST = MoveStep("longest_first", "Start the blocks of {} with the most work first.",
                    on_launch(grid_order.most_work_first), 0.8)  # fmt: skip
 
 
-FEWER = MoveStep("fewer_conditions", "Leave out of the masks of {} what always holds or no store shows.",
+FEWER = MoveStep("drop_redundant_masks", "Leave out of the masks of {} what always holds or no store shows.",
              on_kernel(redundant_masks.fewer_conditions), 1.1)  # fmt: skip
-FILLED = MoveStep("fill_what_is_left", "Fill the outputs of {} only where its work leaves steps out.",
+FILLED = MoveStep("fill_uncovered_outputs", "Fill the outputs of {} only where its work leaves steps out.",
               on_launch(output_fills.filled_where_left), 1.3)  # fmt: skip
-SPLIT = MoveStep("split_loop", "Share the loop of each program of {} among several where there are too few.",
+SPLIT = MoveStep("split_k", "Share the loop of each program of {} among several where there are too few.",
              on_launch(partial(split_k.split_loop, waves=1)), 1.7)  # fmt: skip
-AHEAD = MoveStep("look_up_ahead", "Look up in {} where a step's loads are found one step before.",
+PREFETCHED = MoveStep("prefetch_addresses", "Look up in {} where a step's loads are found one step before.",
              on_kernel(address_prefetch.looked_up_ahead), 1.1)  # fmt: skip
-PERSISTENT = MoveStep("persistent_programs", "Let as many programs of {} as there are multiprocessors walk over the grid.",
+PERSISTENT = MoveStep("persistent_grid", "Let as many programs of {} as there are multiprocessors walk over the grid.",
                   on_launch(persistent_grid.persistent_programs), 1.3)  # fmt: skip
-HALVES = MoveStep("store_in_halves", "Store the tiles of {} in halves.", on_launch(epilogue_subtiling.stored_in_halves), 0.8)  # fmt: skip
+SUBTILED = MoveStep("subtile_epilogue", "Store the tiles of {} in halves.", on_launch(epilogue_subtiling.stored_in_halves), 0.8)  # fmt: skip
 
 
-FIXED = MoveStep("fix_choice", "Launch {} with one choice in place of an autotuner's.",
+FIXED = MoveStep("fix_autotuned_config", "Launch {} with one choice in place of an autotuner's.",
                  on_launch(autotuning.without_autotuner), 1.0)  # fmt: skip
 
 HEADS_OF_FEW = HEADS._replace(weight=2.4)
@@ -121,7 +124,7 @@ LOOPED = (COUNTED, STEPPED, FEWER, OWN_PRECISION, STOPPED)
 """What becomes of a loop over keys before its masks are taken out or kept."""
 ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
     KernelKind.PRODUCT: (
-        (COUNTED, OWN_PRECISION, GROUPED, DESCRIPTORS, PERSISTENT, HALVES),
+        (COUNTED, OWN_PRECISION, GROUPED, DESCRIPTORS, PERSISTENT, SUBTILED),
         (GROUPED, DESCRIPTORS),
     ),
     KernelKind.ATTENTION: (
@@ -129,8 +132,8 @@ ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
         (STOPPED, PEELED),
     ),
     KernelKind.DECODE: (
-        (HEADS, *LOOPED, PEELED, BASE_TWO, SPLIT, AHEAD),
-        (HEADS_OF_FEW, *LOOPED, BASE_TWO, SPLIT, AHEAD),
+        (HEADS, *LOOPED, PEELED, BASE_TWO, SPLIT, PREFETCHED),
+        (HEADS_OF_FEW, *LOOPED, BASE_TWO, SPLIT, PREFETCHED),
         (STOPPED, PEELED, MOST_FIRST),
     ),
 }

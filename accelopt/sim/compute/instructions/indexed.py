@@ -330,6 +330,11 @@ def condition(site: LaneSite) -> Closure:
     return lambda: bool(read().flat[0])  # type: ignore[return-value]
 
 
+def core_barrier(site: LaneSite) -> Closure:
+    """Nothing: a Program has what both cores do in an order that keeps their barriers."""
+    return lambda: None
+
+
 def device_print(site: LaneSite) -> Closure:
     """Prints a tile with its prefix."""
     read, prefix = site.view(site.instruction.inputs["data"]), site.text("prefix")

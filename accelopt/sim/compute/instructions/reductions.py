@@ -49,17 +49,17 @@ def register_reduction(site: LaneSite, engine: str) -> Callable[[np.ndarray], No
         command = "reset_reduce"
     op = site.text("reduce_op") or "add"
     function = arithmetic.binary(op)
-    held = site.lane.accumulators
+    held, own = site.lane.accumulators, (site.instruction.core, engine)
     axes = _free_axes(len(site.result.shape))
     keys = (-len(site.result.shape), None)
     store = None if output is None else _store(site.destination(output, keys=keys))
 
     def run(result: np.ndarray) -> None:
         count = result.shape[0]
-        state = held.get(engine)
+        state = held.get(own)
         if state is None or command in ("reset", "reset_reduce"):
             start = np.float32(arithmetic.identity(op, dtypes.FLOAT32))
-            state = held[engine] = np.full((PARTITIONS, 1), start)
+            state = held[own] = np.full((PARTITIONS, 1), start)
         if command != "reset":
             pattern = site.pattern_now()
             values = (

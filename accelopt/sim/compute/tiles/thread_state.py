@@ -16,14 +16,14 @@ from accelopt.sim.program import Loop, Tensor
 @dataclass(eq=False)
 class Lane:
     """One thread's state. `registers` hold the loops' values, `positions` how many iterations each
-    loop has finished; `accumulators` are the engines' reduction registers, by engine."""
+    loop has finished; `accumulators` are the reduction registers, by core and engine."""
 
     slots: dict[LoopVariable, int]
     constants: Constants
     storages: dict[Tensor, Storage]
     registers: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
-    accumulators: dict[str, np.ndarray] = field(default_factory=dict)
+    accumulators: dict[tuple[int, str], np.ndarray] = field(default_factory=dict)
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     _scratch: dict[int, np.ndarray] = field(default_factory=dict)
 

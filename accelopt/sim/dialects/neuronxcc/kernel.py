@@ -32,7 +32,7 @@ from accelopt.sim.trace import AbstractTensor, declare_argument, raise_if_awaite
 from accelopt.sim.tracer import Conventions, Returned, Tracer, active
 
 HOST_MODES = frozenset({"baremetal", "benchmark", "profile", "simulation"})
-CONVENTIONS = Conventions(NeuronxccTensor)
+CONVENTIONS = Conventions("neuronxcc", NeuronxccTensor)
 MEASURED_MODES = frozenset({"benchmark", "profile"})
 
 

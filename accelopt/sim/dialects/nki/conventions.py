@@ -15,7 +15,7 @@ from accelopt.sim.program import Engine, Instruction
 from accelopt.sim.tracer import Conventions
 
 QUADRANT = 32
-EXEMPT = frozenset({"nonzero", "stream_shuffle", "quantize_mx", "print", "while"})
+EXEMPT = frozenset({"nonzero", "stream_shuffle", "quantize_mx", "print", "while", "core_barrier"})
 """Opcodes with rules of their own for partitions, and those that no engine's access pattern carries out."""
 
 NO_BRANCHES = (
@@ -88,4 +88,4 @@ def _check_start(access: Access) -> KernelError | None:
     )
 
 
-CONVENTIONS = Conventions(NkiTensor, check, MENDS)
+CONVENTIONS = Conventions("nki", NkiTensor, check, MENDS)

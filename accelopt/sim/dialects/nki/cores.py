@@ -20,7 +20,7 @@ from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.call_conventions import generation, transferred
 from accelopt.sim.dialects.nki.races import Values, races
 from accelopt.sim.errors import KernelValueError, Unsupported
-from accelopt.sim.program import ProgramNode, Tensor
+from accelopt.sim.program import Engine, ProgramNode, Tensor
 from accelopt.sim.tracer import Tracer, current
 
 
@@ -61,6 +61,8 @@ class Pair:
             return
         parts = nodes[self.begin : self.middle], nodes[self.middle :]
         uses = [self.values[n].uses(parts[n != self.first]) for n in range(2)]
+        if unclear := self.values[0].unclear | self.values[1].unclear:
+            self.tracer.demand(frozenset(unclear))
         for error in races(uses):
             self.tracer.refuse(error)
         for tensor in {**uses[0], **uses[1]}:  # from here on both see what both have written
@@ -103,6 +105,7 @@ def run(tracer: Tracer, program: Callable[[int], Any], count: int) -> Any:
     def core(number: int) -> None:
         try:
             pair.wait_for(number)
+            tracer.core, tracer.iterations = number, []
             answers[number] = program(number)
             pair.arrived(number)
         except _Ended:
@@ -120,7 +123,7 @@ def run(tracer: Tracer, program: Callable[[int], Any], count: int) -> Any:
         thread.start()
     for thread in threads:
         thread.join()
-    tracer.pair = None
+    tracer.pair, tracer.core = None, 0
     if pair.failed is not None:
         raise pair.failed
     return answers[0]
@@ -129,15 +132,18 @@ def run(tracer: Tracer, program: Callable[[int], Any], count: int) -> Any:
 def _switch(pair: Pair, me: int, what: str) -> None:
     """The other core runs until it waits too."""
     tracer = current()
-    kept = (tracer.grid, tracer.shared_cursor, tracer.depth)
+    kept = (tracer.grid, tracer.shared_cursor, tracer.depth, tracer.core, tracer.iterations)
     if tracer.device_loops:
         mend = "It would take two cores that run at the same time."
         raise Unsupported(f"nisa.{what} inside of a loop of the device", mend, running_line())
+    around = {body.variable for body in tracer.bodies if body.variable is not None}
+    if around:  # cores meet in each iteration anew
+        tracer.demand(frozenset(around))
     if pair.done[1 - me]:
         fail(KernelValueError(what, f"core {me} waits for core {1 - me}, which has ended."))
     pair.give(1 - me)
     pair.wait_for(me)
-    tracer.grid, tracer.shared_cursor, tracer.depth = kept
+    tracer.grid, tracer.shared_cursor, tracer.depth, tracer.core, tracer.iterations = kept
 
 
 def _me(what: str) -> tuple[Pair, int]:
@@ -151,13 +157,20 @@ def _me(what: str) -> tuple[Pair, int]:
     return pair, int(tracer.grid[0])  # type: ignore[call-overload]
 
 
-def meet(wanted: tuple[int, ...]) -> None:
+def meet(wanted: tuple[int, ...], data: object, engine: Engine | None) -> None:
     """A barrier: both cores get here before either goes on."""
     if wanted != (0, 1):
         fail(KernelValueError("core_barrier", f"cores {wanted}: only (0, 1) is possible."))
     pair, me = _me("core_barrier")
+    named = {"tensor": data.storage.id} if isinstance(data, TensorView) else {}
+    _barrier(engine, **named)
     pair.arrived(me)
     _switch(pair, me, "core_barrier")
+
+
+def _barrier(engine: Engine | None = None, **named: int) -> None:
+    """One core's part of a barrier."""
+    current().emit("core_barrier", outputs={}, inputs={}, attributes={**named}, engine=engine)
 
 
 def exchange(
@@ -174,6 +187,7 @@ def exchange(
         said = f"core {me} sends to {send_to} and receives from {receive_from}."
         fail(KernelValueError("sendrecv", said, "Both must be the other core."))
     pair.offers[me] = (source, target, pipe)
+    _barrier()
     pair.arrived(me)
     if 1 - me not in pair.offers:
         _switch(pair, me, "sendrecv")
@@ -184,8 +198,10 @@ def exchange(
         if sent.dtype != into.dtype:
             fail(KernelValueError("sendrecv", "the tiles of both cores differ in format."))
         into, moved = transferred("sendrecv", into, sent)
+        current().core = sender
         emit("dma_copy", result=into, inputs={"source": moved},
              attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
         pair.values[1 - sender].write(into.storage, sent_values[sender])
+    current().core = me
     pair.offers.clear()
     pair.begin = len(current().bodies[0].nodes)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from accelopt.hardware import TARGETS
 from accelopt.sim import compute, rules, serial, source_text
 from accelopt.sim.dialects.neuronxcc import results
 from accelopt.sim.dialects.neuronxcc.kernel import annotations_of, run_kernel
@@ -143,8 +144,9 @@ def trace_kernel(
     def record(tracer: Tracer) -> Returned:
         return _record(tracer, wrapped, args, kwargs or {})
 
-    several = bool(wrapped.grid) and wrapped.grid != (1,)
-    if several or wrapped.schedule:  # cores meet in the middle of loops; names count iterations
+    # Names count iterations; where cores are no pair, their programs are one long one.
+    apart = TARGETS[shared["target"]].generation < 3 and wrapped.grid not in ((), (1,))
+    if wrapped.schedule or apart:
         return with_shared_bytes(trace(record, **shared, report=report, unrolled=AllLoops()))
     try:
         program = trace(record, **shared, restarts=RESTARTS)

@@ -6,11 +6,12 @@ element that one of them writes and the other reads then has one value or the ot
 the same value are harmless: whether it is the same is told by what was computed from what.
 
 A race is told only where the addresses prove it; run-time indices, indices of loops on the device and
-masks are passed over.
+masks are passed over. Of a loop that is traced once each use counts with all its iterations.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Container, Hashable, Iterator, Sequence
 from typing import NamedTuple
@@ -20,7 +21,7 @@ import numpy as np
 from accelopt.sim.access import Access, Tensor
 from accelopt.sim.affine import Affine, LoopVariable, Term
 from accelopt.sim.errors import KernelError, KernelValueError
-from accelopt.sim.program import Instruction, Loop, ProgramNode
+from accelopt.sim.program import Instruction, Loop, ProgramNode, is_dynamic
 
 MOST_RUNS = 1 << 22
 """Of one core and tensor between two meetings: with more, the tensor is passed over."""
@@ -32,6 +33,7 @@ class _Use(NamedTuple):
     instruction: Instruction
     access: Access
     value: int
+    known: bool  # where it is, when the kernel is compiled
 
 
 class _Held(dict[Tensor, int]):
@@ -55,24 +57,44 @@ class Values:
     def __init__(self, common: Container[Tensor]) -> None:
         self.held = _Held(common)
         self._names: dict[LoopVariable, int] = {}
+        self.unclear: set[LoopVariable] = set()  # must be numbers to tell where a use is
 
     def uses(self, nodes: Sequence[ProgramNode]) -> dict[Tensor, list[_Use]]:
         """The uses of HBM in these nodes, which follow those before, in the order of the program."""
         found: dict[Tensor, list[_Use]] = defaultdict(list)
-        for instruction in _flat(nodes):
+        for instruction, loops in _flat(nodes, ()):
+            if instruction.opcode == "core_barrier":
+                continue
+            counts = tuple(
+                (one.variable.start, one.variable.step, one.variable.trips) for one in loops
+            )
+            dynamic = {one.variable for one in loops if is_dynamic(one)}
             inputs, outputs = instruction.inputs, instruction.outputs
             read = tuple((name, self.form(access)) for name, access in inputs.items())
             settings = tuple(sorted((k, repr(v)) for k, v in instruction.attributes.items()))
             for access in inputs.values():
-                found[access.tensor].append(_Use(instruction, access, 0))
+                known = self._is_known(instruction, access, dynamic)
+                found[access.tensor].append(_Use(instruction, access, 0, known))
             if _keeps_what_is_there(instruction):
                 continue
             for name, access in outputs.items():
                 _, *place = self.form(access)
-                value = hash((instruction.opcode, settings, read, name, *place)) or 1
+                value = hash((instruction.opcode, settings, counts, read, name, *place)) or 1
                 self.write(access.tensor, value)
-                found[access.tensor].append(_Use(instruction, access, value))
+                known = self._is_known(instruction, access, dynamic)
+                found[access.tensor].append(_Use(instruction, access, value, known))
         return {tensor: uses for tensor, uses in found.items() if not tensor.buffer.on_chip}
+
+    def _is_known(
+        self, instruction: Instruction, access: Access, dynamic: set[LoopVariable]
+    ) -> bool:
+        if access.indirect or access.block or not access.loop_variables.isdisjoint(dynamic):
+            return False
+        if not all(isinstance(term, LoopVariable) for term, _ in access.offset.terms):
+            if not access.tensor.buffer.on_chip:
+                self.unclear |= access.loop_variables
+            return False
+        return not (instruction.mask.constraints or access.mask.constraints)
 
     def write(self, tensor: Tensor, value: Hashable) -> None:
         """Something is written into a tensor."""
@@ -110,12 +132,14 @@ def _keeps_what_is_there(instruction: Instruction) -> bool:
     )
 
 
-def _flat(nodes: Sequence[ProgramNode]) -> Iterator[Instruction]:
+def _flat(
+    nodes: Sequence[ProgramNode], loops: tuple[Loop, ...]
+) -> Iterator[tuple[Instruction, tuple[Loop, ...]]]:
     for node in nodes:
         if isinstance(node, Loop):
-            yield from _flat(node.body)
+            yield from _flat(node.body, (*loops, node))
         else:
-            yield node
+            yield node, loops
 
 
 def races(cores: Sequence[dict[Tensor, list[_Use]]]) -> Iterator[KernelError]:
@@ -140,7 +164,7 @@ class _Runs(NamedTuple):
 
 
 def _race(tensor: Tensor, parts: list[tuple[int, list[_Use]]]) -> KernelError | None:
-    known = [(core, [use for use in uses if _is_known(use)]) for core, uses in parts]
+    known = [(core, [use for use in uses if use.known]) for core, uses in parts]
     unit = min([use.access.dtype.itemsize for _, uses in known for use in uses], default=1)
     runs = [(core, uses, _runs(uses, unit)) for core, uses in known]
     for core, uses, own in runs:
@@ -152,12 +176,6 @@ def _race(tensor: Tensor, parts: list[tuple[int, list[_Use]]]) -> KernelError | 
     return None
 
 
-def _is_known(use: _Use) -> bool:
-    access = use.access
-    still = not (access.loop_variables or access.indirect or access.block)
-    return still and not (use.instruction.mask.constraints or access.mask.constraints)
-
-
 def _runs(uses: list[_Use], unit: int) -> _Runs | None:
     """What the uses reach; None where that is too much to write down."""
     columns: list[tuple[np.ndarray, int]] = []
@@ -166,19 +184,22 @@ def _runs(uses: list[_Use], unit: int) -> _Runs | None:
     for use in uses:
         access, size = use.access, use.access.dtype.itemsize // unit
         length, left = size, []
-        for stride, extent in sorted(
-            (abs(s) * size, n) for s, n in zip(access.strides, access.shape, strict=True) if n > 1
-        ):
+        axes = [(abs(s), n) for s, n in zip(access.strides, access.shape, strict=True)]
+        lowest = access.offset.bounds[0] + access.tile_reach[0]
+        for term, factor in access.offset.terms:
+            assert isinstance(term, LoopVariable)
+            axes.append((abs(factor * term.step), term.trips))
+        for stride, extent in sorted((stride * size, n) for stride, n in axes if n > 1):
             if stride == length:
                 length *= extent
             elif stride:
                 left.append((extent, stride))
-        first = np.array([(access.offset.constant + access.tile_reach[0]) * size])
-        for extent, stride in left:
-            first = (first[:, None] + np.arange(extent) * stride).reshape(-1)
-        total += len(first)
+        total += math.prod(extent for extent, _ in left)
         if total > MOST_RUNS:
             return None
+        first = np.array([lowest * size])
+        for extent, stride in left:
+            first = (first[:, None] + np.arange(extent) * stride).reshape(-1)
         columns.append((first, len(first)))
         lengths.append(length)
     if not columns:

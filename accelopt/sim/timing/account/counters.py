@@ -3,6 +3,9 @@
 The profiler counts oddly in places (fp32 matmuls twice, engine bytes of one partition, nothing for
 two-tensor Vector instructions); prompts and people compare with its numbers, so the summary counts
 the same way. `TrueCounts` holds what physically happens.
+
+Of two cores the counts are sums, times and parts of an engine the mean of both cores; `mbu` is that of
+the HBM between them (Neuron Explorer's profile schema), `hfu` that of both Tensor engines (assumed).
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ import numpy as np
 from accelopt.hardware import Hardware
 from accelopt.sim.program import Tensor
 from accelopt.sim.timing.machine.pricing import OperationCost, Traffic, is_slow, price
-from accelopt.sim.timing.machine.schedule import Timeline
+from accelopt.sim.timing.machine.schedule import QUEUES, Timeline
 from accelopt.sim.timing.machine.transfers import Transfer
-from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
+from accelopt.sim.timing.stream.operation import QUEUE_NAMES, SEND, Operation, Queue
 from accelopt.sim.timing.stream.stream import Stream
 
 
@@ -60,6 +63,7 @@ def summary(
     instructions = _instructions(counts)
     flops, transposes = traffic.flops, traffic.transpose_flops
     hbm = moved["hbm_read"] + moved["hbm_write"]
+    peak = spec.peak_bf16_flops_per_ns * stream.cores
     fields: dict[str, float] = {
         "latency": timeline.latency_ns * 1e-6,
         "total_time": timeline.latency_ns * 1e-9,
@@ -73,14 +77,14 @@ def summary(
         "spill_save_bytes": moved["spill_save"],
         "hardware_flops": flops,
         "transpose_flops": transposes,
-        "peak_flops_bandwidth_ratio": spec.peak_bf16_flops_per_ns / spec.hbm_bytes_per_ns,
+        "peak_flops_bandwidth_ratio": peak / spec.hbm_bytes_per_ns,
         "mm_arithmetic_intensity": (flops - transposes) / hbm if hbm else 0.0,
-        "hfu_estimated_percent": flops / (spec.peak_bf16_flops_per_ns * timeline.latency_ns),
+        "hfu_estimated_percent": flops / (peak * timeline.latency_ns),
         "mbu_estimated_percent": hbm / (spec.hbm_bytes_per_ns * timeline.latency_ns),
         "dma_transfer_count": moved["transfers"],
         "dma_transfer_total_bytes": hbm,
         "dma_transfer_average_bytes": hbm / moved["transfers"] if moved["transfers"] else 0.0,
-        **_activity(timeline, instructions),
+        **_activity(timeline, stream.cores, instructions),
         "matmul_instruction_count": instructions["tensor"],
     }
     true = TrueCounts(
@@ -120,14 +124,27 @@ def _instructions(counts: Counter[Operation]) -> dict[str, int]:
     return found
 
 
-def _activity(timeline: Timeline, instructions: dict[str, int]) -> dict[str, float]:
-    """For each engine the time in which it works, its part of the latency, and its instructions."""
-    fields: dict[str, float] = {}
+def busy_ns(timeline: Timeline, cores: int) -> list[dict[str, float]]:
+    """For each core, the time in which each of its engines works."""
     start, end = np.asarray(timeline.start), np.asarray(timeline.done)
     queues = np.asarray(timeline.queue)
+    return [
+        {
+            QUEUE_NAMES[queue]: union_length(start[own], end[own])
+            for queue in Queue
+            for own in [queues == QUEUES * core + queue]
+        }
+        for core in range(cores)
+    ]
+
+
+def _activity(timeline: Timeline, cores: int, instructions: dict[str, int]) -> dict[str, float]:
+    """For each engine the time in which it works, its part of the latency, and its instructions."""
+    fields: dict[str, float] = {}
+    each = busy_ns(timeline, cores)
     for queue in Queue:
-        busy = union_length(start[queues == queue], end[queues == queue])
         name = QUEUE_NAMES[queue]
+        busy = sum(core[name] for core in each) / cores
         prefix = name if queue is Queue.DMA else f"{name}_engine"
         fields[f"{prefix}_active_time"] = busy * 1e-9
         fields[f"{prefix}_active_time_percent"] = busy / timeline.latency_ns
@@ -177,6 +194,8 @@ def _role(operation: Operation, interface: frozenset[Tensor]) -> tuple[str, bool
     intermediate memory: swiglu (NKIBench) stores and loads such a tensor, and the profiler counts
     it as spilling."""
     opcode = operation.opcode
+    if opcode == SEND:
+        return opcode, True, True, False
     if opcode == "spill_save":
         return opcode, True, False, False
     if opcode == "spill_reload":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ class LineCost:
     source: SourceLine
     operations: str
     count: int
-    busy_ms: dict[str, float]  # by engine; for DMA, the time of its busiest engine
+    busy_ms: dict[str, float]  # by engine, the mean of two cores; for DMA, of its busiest engine
     critical_ms: float  # of the path that decides the latency
     bytes: int
     waiting_ms: float = 0.0  # of the critical part, what passes before its instructions begin
@@ -108,7 +109,7 @@ def line_costs(stream: Stream, costs: list[Transfer | None], timeline: Timeline)
         source = operation.source
         cost = costs[at]
         time = cost.engine_ns if cost else timeline.free[at] - timeline.start[at]
-        busy[source][QUEUE_NAMES[operation.queue]] += time * 1e-6
+        busy[source][QUEUE_NAMES[operation.queue]] += time * 1e-6 / stream.cores
         count[source] += 1
         moved[source] += cost.bytes if cost else 0
         names[source][operation.label] = None
@@ -145,22 +146,23 @@ def bounds(
     fields: dict[str, float],
     true: TrueCounts,
     minimum: tuple[int, int],
+    busy: Sequence[dict[str, float]],
     spec: Hardware,
 ) -> list[LowerBound]:
     """The table a performance engineer would draw up. `minimum` is the bytes that the kernel must
-    read and write at least, each input and output once."""
-    peak = spec.dma_peak_bytes_per_ns
+    read and write at least, each input and output once; `busy` the time of each engine of each core,
+    of which the busier one counts."""
+    peak = spec.peak_bytes_per_ns(len(busy))
     moved = true.hbm_read_bytes + true.hbm_write_bytes
     flops = fields["hardware_flops"]
     useful = flops - fields["transpose_flops"]
-    rate = spec.peak_bf16_flops_per_ns
+    rate = spec.peak_bf16_flops_per_ns * len(busy)
     slow = true.fp32_share * (spec.fp32_matmul_cycles_per_row - 1) + 1
-    engines = {
-        name: fields[f"{name}_engine_active_time"] * 1e3 for name in QUEUE_NAMES if name != "dma"
-    }
+    engines = {name: max(core[name] for core in busy) * 1e-9 * 1e3 for name in QUEUE_NAMES}
+    dma = engines.pop("dma")
     slowest = max(engines, key=engines.__getitem__)
     return [
-        LowerBound("memory", "actual", fields["dma_active_time"] * 1e3,
+        LowerBound("memory", "actual", dma,
               f"some DMA engine is busy, with rows of {moved / (true.dma_descriptors or 1):,.0f} B"),
         LowerBound("memory", "at peak bandwidth", moved / peak * 1e-6,
               f"{moved:,} B at {peak:.0f} GB/s"),

@@ -33,6 +33,7 @@ MOVES_ONLY = frozenset(
         "iota",
         "local_gather",
         "print",
+        "core_barrier",
         "quantize_mx",
         "while",
     }
@@ -63,16 +64,17 @@ class Least(NamedTuple):
     narrow_flops: int
     # Elements a partition that instructions other than copies work on, by who may.
     columns: tuple[tuple[Lanes, int], ...]
+    cores: int = 1  # that share the work; their HBM is one
 
     def ms(self, spec: Hardware) -> float:
         """The time of the slowest part, with every other hidden behind it."""
         slow = spec.fp32_matmul_passes * spec.fp32_matmul_cycles_per_row
         products = self.fp32_flops * slow + self.narrow_flops * spec.matmul_cycles_per_row
-        tensor = products / spec.peak_bf16_flops_per_ns
+        tensor = products / spec.peak_bf16_flops_per_ns / self.cores
         hbm = self.read_bytes + self.write_bytes
         once = min(self.copied_bytes, self.read_bytes)  # from HBM to HBM, in one transfer
-        moved = max(hbm / spec.hbm_bytes_per_ns, (hbm - once) / spec.dma_peak_bytes_per_ns)
-        return max(moved, tensor, self._elements_ns(spec)) * 1e-6
+        moved = max(hbm / spec.hbm_bytes_per_ns, (hbm - once) / spec.peak_bytes_per_ns(self.cores))
+        return max(moved, tensor, self._elements_ns(spec) / self.cores) * 1e-6
 
     def _elements_ns(self, spec: Hardware) -> float:
         """The time of the busiest engines: for each set of them, what nobody else may do, shared
@@ -105,8 +107,8 @@ class _Work(NamedTuple):
     iterations: int  # in which it does something else
 
 
-def least(program: Program) -> Least:
-    """What a Program must do at least."""
+def least(program: Program, cores: int = 1) -> Least:
+    """What a Program must do at least, on so many cores."""
     works = list(_needed(program))
     read, written, copied = _moved(works, program)
     flops = {True: 0, False: 0}
@@ -120,7 +122,7 @@ def least(program: Program) -> Least:
                 flops[slow_operands((stationary, moving))] += 2 * product * work.iterations
         elif instruction.opcode not in MOVES_ONLY and instruction.outputs:
             columns[_lanes(instruction)] += _columns(work)
-    return Least(read, written, copied, flops[True], flops[False], tuple(columns.items()))
+    return Least(read, written, copied, flops[True], flops[False], tuple(columns.items()), cores)
 
 
 def _lanes(instruction: Instruction) -> Lanes:

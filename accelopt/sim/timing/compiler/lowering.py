@@ -30,7 +30,17 @@ from accelopt.sim.program import (
     Tensor,
 )
 from accelopt.sim.timing.machine.pricing import opcode_label
-from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Decision, Nest, Operation, Queue
+from accelopt.sim.timing.stream.operation import (
+    ARRIVE,
+    QUEUE_NAMES,
+    RECEIVE,
+    SEND,
+    WAIT,
+    Decision,
+    Nest,
+    Operation,
+    Queue,
+)
 
 QUEUE_OF = {
     Engine.TENSOR: Queue.TENSOR,
@@ -134,12 +144,31 @@ def _lower_nodes(
         if isinstance(node, Loop):
             inner = tuple(_lower_nodes(node.body, chosen, choose))
             yield Nest(node, _fills(node.tensors) + inner)
+        elif node.opcode == "core_barrier":
+            yield from _barrier(node)
+        elif node.opcode == "dma_copy" and not (node.inputs and node.outputs):
+            yield _half_of_exchange(node)
         elif node.opcode not in ("print", "while"):
             queue = choose_queue(node) if choose else first_queue(node)
             if choose and node.engine is Engine.UNASSIGNED:
                 chosen[node.opcode, queue, node.source] += 1
             inside = node.opcode in ("transpose", "copy") and node.source in multiplied
             yield _lower_instruction(node, queue, inside)
+
+
+def _barrier(node: Instruction) -> Iterator[Operation]:
+    """Telling the other core, and waiting for it (nisa.core_barrier: a "remote semaphore update" and a
+    "local semaphore wait", of one engine). What a core sends must be there before it tells."""
+    queue = first_queue(node)
+    for opcode, reads in ((ARRIVE, tuple(node.inputs.values())), (WAIT, ())):
+        yield Operation(opcode, queue, reads, (), source=node.source, label=opcode, kept=True)
+
+
+def _half_of_exchange(node: Instruction) -> Operation:
+    """What one of two cores sees of a copy from its SBUF to the other's, or from there."""
+    reads, writes = tuple(node.inputs.values()), tuple(node.outputs.values())
+    opcode = SEND if reads else RECEIVE
+    return Operation(opcode, Queue.DMA, reads, writes, source=node.source, label=opcode, kept=True)
 
 
 def _fills(tensors: tuple[Tensor, ...]) -> tuple[Operation, ...]:

@@ -23,10 +23,10 @@ from accelopt.sim.program import Buffer, LoopKind
 from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.forms import by_form
-from accelopt.sim.timing.stream.operation import Decision, Operation
+from accelopt.sim.timing.stream.operation import RECEIVE, Decision, Operation
 from accelopt.sim.timing.stream.stream import Stream
 
-NEVER_MERGED = frozenset({"random", "dropout", "loop_reduce", "print", "while"})
+NEVER_MERGED = frozenset({"random", "dropout", "loop_reduce", "print", "while", RECEIVE})
 
 
 def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decision]) -> bool:
@@ -48,12 +48,14 @@ def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decis
         else bounds.merge_window_bytes
         for item, is_load, signature in zip(stream.instances, loads, signatures, strict=True)
     ]  # fmt: skip
-    numbering = _Numbering(stream, bounds.merges_past_varying, places)
+    kept = [bounds.kept_load_bytes if is_load else bounds.kept_result_bytes for is_load in loads]
+    numbering = _Numbering(stream, kept, places)
     defined = _Defined(stream)
     removed: set[int] = set()
     counts: dict[int, int] = {}
     for at, kind in enumerate(stream.kind):
         signature = signatures[kind]
+        numbering.count(kind)
         defined.before.append(defined.total)
         if signature is None or not numbering.single(at):
             numbering.new_values(at)
@@ -79,13 +81,13 @@ class _Numbering:
     Cells say who may have written what an instance reads; what makes two reads equal is the same part
     of the same versions, in bytes, however the tiles are cut."""
 
-    def __init__(self, stream: Stream, past_varying: bool, places: list[_Places | None]) -> None:
+    def __init__(self, stream: Stream, kept: list[float], places: list[_Places | None]) -> None:
         self.stream = stream
         self.once = _written_once(stream)
-        self.past_varying = past_varying
+        self.kept = kept  # by operation: most bytes a partition that are kept from want to want
         self.places = places
-        self.previous: dict[int, int] = {}  # by operation: its latest instance
-        self.varying: dict[int, int] = {}  # by operation: innermost loop that changes its value
+        self.ordinal: list[int] = []  # of each instance among those of its operation
+        self.times: dict[int, int] = {}  # by operation: its instances up to now
         self.iterated = [item.positions.size > 1 for item in stream.instances]
         self.version = list(range(len(self.once)))
         self.origin = [0] * len(self.once)
@@ -95,6 +97,11 @@ class _Numbering:
         # By what was done and by whom: where it was done, and where it was wanted last.
         self.seen: dict[tuple[object, ...], tuple[int, int]] = {}
         self.latest: dict[tuple[object, ...], int] = {}  # by what was done: where it was done last
+
+    def count(self, kind: int) -> None:
+        """One more instance of an operation."""
+        self.ordinal.append(self.times.get(kind, 0))
+        self.times[kind] = self.ordinal[-1] + 1
 
     def single(self, at: int) -> bool:
         """True when an instance writes, and only cells that nobody else writes."""
@@ -147,10 +154,8 @@ class _Numbering:
         within = found is not None and defined[at] - defined[found[1]] <= window
         if not within and latest is not None and self._side_by_side(at, latest):
             found = (latest, latest)
-        if found is not None and not self._may_leave(at, found[0]):
+        if found is not None and not self._fits(at, found[1]):
             found = None
-        before = self.previous.get(kind)
-        self.previous[kind] = at
         if found is not None and defined[at] - defined[found[1]] <= window:
             done = found[0]
             if own:
@@ -160,27 +165,20 @@ class _Numbering:
             return True
         if own:
             self.seen[own] = (at, at)
-        if not self.past_varying and before is not None:
-            apart = self._apart(at, before)
-            if apart.size == 1:
-                self.varying[kind] = max(self.varying.get(kind, -1), int(apart[0]))
         self.latest[key] = at
         return False
 
-    def _may_leave(self, at: int, done: int) -> bool:
-        """False when a loop inside of those in which two instances differ changes the value: the
-        work would have to leave the outer loop past the inner one, which takes an array."""
+    def _fits(self, at: int, wanted: int) -> bool:
+        """Whether what an operation made since a value was wanted last is no more than the compiler
+        keeps: where a loop in between changes the value, keeping it takes an array."""
         kind = self.stream.kind[at]
-        if self.past_varying or kind != self.stream.kind[done]:
+        if self.kept[kind] == inf or kind != self.stream.kind[wanted]:
             return True
-        return int(self._apart(at, done)[0]) >= self.varying.get(kind, -1)
-
-    def _apart(self, one: int, other: int) -> np.ndarray:
-        """The loops, from outside in, in which two instances of an operation differ."""
-        stream = self.stream
-        item = stream.instances[stream.kind[one]]
-        here, there = item.iterations[stream.row[one]], item.iterations[stream.row[other]]
-        return np.flatnonzero(np.asarray(here) != np.asarray(there))
+        units, cell_unit = self.stream.units, self.stream.cell_unit
+        size = sum(
+            units[unit].bytes for unit in {cell_unit[cell] for cell in self.stream.writes[at]}
+        )
+        return (self.ordinal[at] - self.ordinal[wanted] - 1) * size <= self.kept[kind]
 
     def _side_by_side(self, at: int, done: int) -> bool:
         """True for two instructions in one iteration of the same loops. Work in sibling loops is
@@ -246,7 +244,7 @@ def _rows_for_broadcast(stream: Stream) -> set[Operation]:
         item.operation
         for item in stream.instances
         if item.form.is_dma
-        and item.form.writes[0].partitions == 1
+        and any(access.partitions == 1 for access in item.form.writes[:1])
         and (item.loops or wanted[_row_loaded(item)] > 1)
     ]
     if not rows:
@@ -266,8 +264,10 @@ def _rows_for_broadcast(stream: Stream) -> set[Operation]:
 
 def _row_loaded(item: Instances) -> tuple[object, ...]:
     """What a transfer outside of loops reads."""
-    source = item.operation.reads[0] if item.form.is_dma else None
-    return () if source is None else (source.tensor, source.offset, source.shape)
+    if not (item.form.is_dma and item.operation.reads):
+        return ()
+    source = item.operation.reads[0]
+    return source.tensor, source.offset, source.shape
 
 
 def _signatures(stream: Stream) -> list[int | None]:
@@ -282,7 +282,9 @@ def _signatures(stream: Stream) -> list[int | None]:
     apart: dict[object, int] = {}
     found = [
         None
-        if signature is None or _masks_by_iteration(item.operation)
+        if signature is None
+        or _masks_by_iteration(item.operation)
+        or any(access.tensor in stream.shared for access in item.operation.reads)
         else apart.setdefault((signature, _operands(item.operation)), len(apart))
         for item, signature in zip(stream.instances, does, strict=True)
     ]

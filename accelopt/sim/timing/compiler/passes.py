@@ -1,7 +1,7 @@
 """The decisions of the Neuron compiler that are emulated, in their order, as a table.
 
 A pass works on a `Compilation`: first on its tree of loops, then, expanded, on the stream of its
-instances. Each can be switched off by its name.
+instances, and last on the instances of all cores of the launch. Each can be switched off by its name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from accelopt.hardware import Hardware
-from accelopt.sim.program import Program
+from accelopt.sim.program import Program, Tensor
 from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.compiler import (
     balancing,
@@ -47,6 +47,7 @@ class Compilation:
     program: Program
     spec: Hardware
     bounds: CompilerBounds
+    shared: frozenset[Tensor] = frozenset()  # HBM that another core may change or wants to read
     decisions: list[Decision] = field(default_factory=list)
     nest: Nest = field(init=False)
     flow: Stream = field(init=False)
@@ -54,6 +55,8 @@ class Compilation:
     spills: dict[int, Spills] = field(default_factory=dict)
     drained: frozenset[int] = frozenset()  # transfers that begin a round with nothing under way
     behind: dict[int, list[int]] = field(default_factory=dict)  # loads after who is issued first
+    spilled: frozenset[int] = frozenset()  # cores whose SBUF does not hold everything
+    signals: dict[int, list[int]] = field(default_factory=dict)  # for whom one waits at barriers
     graph: DependenceGraph = field(init=False)
 
     def expand(self) -> None:
@@ -62,6 +65,7 @@ class Compilation:
         instances = expand(self.nest)
         overlaps.refuse_overlaps(instances, self.spec)
         self.flow = stream(instances, scopes(self.nest))
+        self.flow.shared = self.shared
         del self.nest
 
 
@@ -77,13 +81,14 @@ class Pass:
     """One decision: what it does, and what is done in its place when it is switched off.
 
     `question` says the other outcome in words, where nothing in a kernel tells which one the
-    compiler took.
+    compiler took. What `rewrites` is not done by a compiler that leaves the author's text as it is.
     """
 
     name: str
     do: PassFunction
     otherwise: PassFunction = _nothing
     question: str = ""
+    rewrites: bool = False
 
 
 def _loops(change: Callable[[Nest, Compilation], Nest]) -> PassFunction:
@@ -105,17 +110,17 @@ def _merge_repeated(at: Compilation) -> None:
 
 
 def _balance_copies(at: Compilation) -> None:
-    if at.spec.copies_alternate:
-        balancing.balance_copies(at.flow, at.spec, at.decisions)
+    balancing.balance_copies(at.flow, at.spec, at.decisions)
 
 
 def _price(at: Compilation) -> None:
-    at.costs = price_transfers(at.flow, at.spec)
+    at.costs = price_transfers(at.flow, at.spec, at.bounds)
 
 
 def _fit_sbuf(at: Compilation) -> None:
     _price(at)
     at.costs, at.spills = residency.fit_sbuf(at.flow, at.costs, at.spec, at.bounds, at.decisions)
+    at.spilled = frozenset({0} if at.spills else ())
 
 
 def _transpose_loads(nest: Nest, at: Compilation) -> Nest:
@@ -141,10 +146,14 @@ def _separate_rounds(at: Compilation) -> None:
 
 def _depend(rotate: bool) -> PassFunction:
     def step(at: Compilation) -> None:
-        bounds = at.bounds if rotate else None
-        spilled = bool(at.spills)
         at.graph = depend(
-            at.flow, at.spec, bounds, spilled=spilled, behind=at.behind, decisions=at.decisions
+            at.flow,
+            at.spec,
+            at.bounds if rotate else None,
+            spilled=at.spilled,
+            behind=at.behind,
+            signals=at.signals,
+            decisions=at.decisions,
         )
 
     return step
@@ -161,16 +170,19 @@ LOOP_PASSES = (
         "make_results_apart",
         _loops(_make_results_apart),
         question="both results of an activation made at once",
+        rewrites=True,
     ),
     Pass(
         "fuse_loops",
         _loops(lambda nest, at: fusion.fuse_loops(nest, at.spec, at.decisions)),
         question="loops left apart",
+        rewrites=True,
     ),
     Pass(
         "widen_tiny_loops",
         _loops(lambda nest, at: widening.widen_tiny_loops(nest, at.bounds, at.decisions)),
         question="tiny loops left as written",
+        rewrites=True,
     ),
     Pass(
         "broadcast_partitions",
@@ -179,24 +191,30 @@ LOOP_PASSES = (
     Pass(
         "read_psum_directly",
         _loops(lambda nest, at: placement.read_psum_directly(nest, at.decisions)),
+        rewrites=True,
     ),
     Pass(
         "place_in_psum",
         _loops(lambda nest, at: placement.place_in_psum(nest, at.decisions)),
         question="no result placed in PSUM",
+        rewrites=True,
     ),
 )
 
 INSTANCE_PASSES = (
-    Pass("merge_repeated", _merge_repeated),
+    Pass("merge_repeated", _merge_repeated, rewrites=True),
     Pass("trim_fills", lambda at: filling.trim_fills(at.flow, at.decisions)),
     Pass("remove_dead", lambda at: merging.remove_dead(at.flow, at.decisions)),
     Pass(
         "rename_refilled",
-        lambda at: renaming.rename_refilled(at.flow, at.decisions),
+        lambda at: renaming.rename_refilled(at.flow, at.bounds, at.decisions),
         question="refilled tiles keep their storage",
     ),
-    Pass("merge_evictions", lambda at: eviction.merge_evictions(at.flow, at.spec, at.decisions)),
+    Pass(
+        "merge_evictions",
+        lambda at: eviction.merge_evictions(at.flow, at.spec, at.decisions),
+        rewrites=True,
+    ),
     Pass("balance_copies", _balance_copies),
     Pass("fit_psum", lambda at: banks.fit_psum(at.flow, at.spec, at.decisions)),
     Pass("fit_sbuf", _fit_sbuf, _price),
@@ -205,7 +223,15 @@ INSTANCE_PASSES = (
         _drain_transfers,
         question="transfers of every loop run on from round to round",
     ),
-    Pass("separate_rounds", _separate_rounds, question="rounds of every loop overlap"),
+    Pass(
+        "separate_rounds",
+        _separate_rounds,
+        question="rounds of every loop overlap",
+        rewrites=True,
+    ),
+)
+
+LAUNCH_PASSES = (
     Pass(
         "rotate_buffers",
         _depend(rotate=True),
@@ -214,4 +240,4 @@ INSTANCE_PASSES = (
     ),
 )
 
-PASSES = (*LOOP_PASSES, *INSTANCE_PASSES)
+PASSES = (*LOOP_PASSES, *INSTANCE_PASSES, *LAUNCH_PASSES)

@@ -13,17 +13,18 @@ from collections import Counter
 from math import prod
 
 from accelopt.sim.program import LoopKind
+from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import Decision, Operation
 from accelopt.sim.timing.stream.stream import Stream
 
 
-def rename_refilled(stream: Stream, decisions: list[Decision]) -> None:
+def rename_refilled(stream: Stream, bounds: CompilerBounds, decisions: list[Decision]) -> None:
     """Gives a tile a new unit, in place, wherever an instance writes to it and nothing of its
     contents is read afterwards."""
     cells_of = stream.cells_of_units()
-    fresh = _fresh_starts(stream, cells_of)
+    fresh = _fresh_starts(stream, cells_of, bounds)
     if len(set(fresh.values())) == len(fresh):
         return
     begun: set[int] = set()
@@ -44,11 +45,14 @@ def rename_refilled(stream: Stream, decisions: list[Decision]) -> None:
     ]
 
 
-def _fresh_starts(stream: Stream, cells_of: list[range]) -> dict[int, int]:
+def _fresh_starts(stream: Stream, cells_of: list[range], bounds: CompilerBounds) -> dict[int, int]:
     """Instances that write to a unit of whose contents nothing is read afterwards, with the unit.
     Backwards: a cell is wanted from its reader up to the write that replaces it."""
     replaces = whole_writes(stream, cells_of)
-    tied = [_sequential_depth(item) if item.loops else 0 for item in stream.instances]
+    tied = [
+        _sequential_depth(item) if item.loops and bounds.rewrites else 0
+        for item in stream.instances
+    ]
     wanted = bytearray(len(stream.cell_unit))
     level = [0] * len(stream.units)
     found: dict[int, int] = {}

@@ -15,6 +15,7 @@ from itertools import chain
 import numpy as np
 
 from accelopt.hardware import Hardware
+from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Buffer
 from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.compiler.spilling import Moves, Spills, write_moves
@@ -62,6 +63,8 @@ def fit_sbuf(
     capacity = spec.sbuf_usable_bytes
     if uses.peak(stream) <= capacity:
         return costs, {}
+    if not bounds.rewrites:
+        _refuse_steps(stream, uses, spec)
     _split_units(stream, defining_loads(stream), bounds.reload_horizon)
     uses = _Uses(stream)
     keeper = _Keeper(stream, uses, capacity, bounds)
@@ -69,6 +72,22 @@ def fit_sbuf(
         keeper.capacity = spec.sbuf_partition_bytes
     keeper.run()
     return write_moves(stream, costs, keeper.before, keeper.loads, spec, decisions)
+
+
+def _refuse_steps(stream: Stream, uses: _Uses, spec: Hardware) -> None:
+    """Raises KernelError for an instruction whose tiles do not fit SBUF together (NCC_IBIR229 of a
+    blocked product on trn2 whose two operand blocks take 256 of 224 KiB, trn2_public.csv)."""
+    bytes_of = [unit.bytes for unit in stream.units]
+    for position, here in enumerate(uses.here):
+        size = sum([bytes_of[unit] for unit in here])
+        if size > spec.sbuf_partition_bytes:
+            raise KernelError(
+                "sbuf_out_of_memory",
+                f"the tiles of one instruction take {size / 1024:,.0f} KiB of a partition of SBUF, "
+                f"which has {spec.sbuf_partition_bytes / 1024:,.0f}.",
+                "Declare smaller tiles, or load and use them in parts.",
+                stream.instances[stream.kind[position]].operation.source,
+            )
 
 
 def _split_units(stream: Stream, loads: list[tuple[int, ...]], horizon: int) -> None:
@@ -85,9 +104,7 @@ def _split_units(stream: Stream, loads: list[tuple[int, ...]], horizon: int) -> 
         cut = info.tensor.buffer is Buffer.SBUF and not loads[unit]
         first = whole.start
         for end in range(whole.start + 1, whole.stop + 1):
-            if end == whole.stop or (
-                cut and not _together(touched[end - 1], touched[end], horizon)
-            ):
+            if end == whole.stop or (cut and not _together(touched[first], touched[end], horizon)):
                 stream.cell_unit[first:end] = [len(units)] * (end - first)
                 part, all_of_it = weight[first:end], weight[whole.start : whole.stop]
                 units.append(replace(info, bytes=info.bytes * sum(part) // sum(all_of_it)))

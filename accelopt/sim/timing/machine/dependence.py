@@ -36,14 +36,16 @@ def depend(
     spec: Hardware,
     bounds: CompilerBounds | None,
     *,
-    spilled: bool = False,
+    spilled: frozenset[int] = frozenset(),
     behind: dict[int, list[int]] | None = None,
+    signals: dict[int, list[int]] | None = None,
     decisions: list[Decision] | None = None,
 ) -> DependenceGraph:
     """The graph of one stream. Without bounds only the capacity limits how many buffers a
-    declaration has. Tiles take turns in the usable part of SBUF; when capacity has
-    forced spills, what is kept has filled that part, and the compiler's reserve is what lets
-    anything be fetched ahead (gqa and bmm_softmax of NKIBench need it)."""
+    declaration has. Tiles take turns in the usable part of their core's SBUF; when capacity has
+    forced spills there (in the cores `spilled`), what is kept has filled that part, and the
+    compiler's reserve is what lets anything be fetched ahead (gqa and bmm_softmax of NKIBench need
+    it). `signals` are whose results an instance waits for besides: barriers between cores."""
     n = len(stream)
     graph = DependenceGraph([[] for _ in range(n)], {}, behind or {}, [0] * n)
     rooms = _Rooms(stream, spec, bounds, spilled)
@@ -81,6 +83,8 @@ def depend(
             if found:
                 before.update(found)
             writers[cell] = [at]
+        if signals:
+            before.update(signals.get(at, ()))
         before.discard(at)
         for other in before:
             successors[other].append(at)
@@ -94,19 +98,26 @@ def depend(
     return graph
 
 
+_Memory = tuple[int, Buffer]
+"""SBUF or PSUM of a core."""
+
+
 class _Rooms:
     """Buffers of SBUF and PSUM, given out in program order."""
 
     def __init__(
-        self, stream: Stream, spec: Hardware, bounds: CompilerBounds | None, spilled: bool
-    ) -> None:
+        self, stream: Stream, spec: Hardware, bounds: CompilerBounds | None,
+        spilled: frozenset[int],
+    ) -> None:  # fmt: skip
         self.stream = stream
-        self.capacity = {
-            Buffer.SBUF: spec.sbuf_partition_bytes if spilled else spec.sbuf_usable_bytes,
-            Buffer.PSUM: spec.psum_partition_bytes,
-        }
-        self.used = {Buffer.SBUF: 0, Buffer.PSUM: 0}
+        self.capacity: dict[_Memory, int] = {}
+        for core in range(stream.cores):
+            usable = spec.sbuf_partition_bytes if core in spilled else spec.sbuf_usable_bytes
+            self.capacity[core, Buffer.SBUF] = usable
+            self.capacity[core, Buffer.PSUM] = spec.psum_partition_bytes
+        self.used = dict.fromkeys(self.capacity, 0)
         units = stream.units
+        self.memory = [(unit.core, unit.tensor.buffer) for unit in units]
         self.tracked = [unit.tensor.buffer.on_chip for unit in units]
         self.here = _units_here(stream)
         self.last = [-1] * len(units)
@@ -126,7 +137,7 @@ class _Rooms:
         while self.next_dying >= 0 and self.last[self.next_dying] < 0:
             self.next_dying = next(self.dying, -1)
         self.dead_of: dict[int, deque[int]] = {}
-        self.dead: dict[Buffer, deque[int]] = {Buffer.SBUF: deque(), Buffer.PSUM: deque()}
+        self.dead: dict[_Memory, deque[int]] = {memory: deque() for memory in self.capacity}
 
     def decisions(self) -> list[Decision]:
         """The declarations whose tiles have to take turns."""
@@ -156,14 +167,14 @@ class _Rooms:
     def _allocate(self, unit: int, at: int, before: set[int]) -> None:
         self._bury(at)
         site, size = self.site[unit], self.bytes[unit]
-        space = self.stream.units[unit].tensor.buffer
+        memory = self.memory[unit]
         waiting = self.dead_of.get(site)
         while waiting and self.count[site] >= self.limit.get(site, 1 << 60):
             self._reclaim(waiting.popleft(), before)
-        everywhere = self.dead[space]
-        while everywhere and self.used[space] + size > self.capacity[space]:
+        everywhere = self.dead[memory]
+        while everywhere and self.used[memory] + size > self.capacity[memory]:
             self._reclaim(everywhere.popleft(), before)
-        self.used[space] += size
+        self.used[memory] += size
         self.count[site] += 1
 
     def _bury(self, at: int) -> None:
@@ -171,7 +182,7 @@ class _Rooms:
         unit = self.next_dying
         while unit >= 0 and self.last[unit] < at:
             self.dead_of.setdefault(self.site[unit], deque()).append(unit)
-            self.dead[self.stream.units[unit].tensor.buffer].append(unit)
+            self.dead[self.memory[unit]].append(unit)
             unit = next(self.dying, -1)
         self.next_dying = unit
 
@@ -181,7 +192,7 @@ class _Rooms:
             return
         before.update(users)
         self.users[unit] = None
-        self.used[self.stream.units[unit].tensor.buffer] -= self.bytes[unit]
+        self.used[self.memory[unit]] -= self.bytes[unit]
         self.count[self.site[unit]] -= 1
 
 

@@ -15,7 +15,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.dtypes import is_packed
 from accelopt.sim.microscaling import PACKED
 from accelopt.sim.program import Buffer, Instruction
-from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
+from accelopt.sim.timing.stream.operation import ARRIVE, QUEUE_NAMES, WAIT, Operation, Queue
 
 SIXTEEN_BIT = 2
 TWO_TENSOR = frozenset(
@@ -52,6 +52,8 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
     """Issue time, latency and counters of an operation."""
     if operation.is_dma:
         return OperationCost()
+    if operation.opcode in (ARRIVE, WAIT):
+        return _semaphore(operation, spec)
     buffers = {a.tensor.buffer for a in (*operation.reads, *operation.writes)}
     clock = spec.ghz(QUEUE_NAMES[operation.queue])
     if operation.queue is Queue.TENSOR:
@@ -63,6 +65,8 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
             least = spec.dynamic_issue_cycles
         issue = max(elements + overhead, least) / clock
         latency = elements / clock + spec.engine_latency_ns - issue
+        if operation.queue is Queue.SCALAR and operation.opcode == "activation":
+            latency += spec.function_ns
     return OperationCost(
         issue,
         max(latency, 0.0),
@@ -72,6 +76,13 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
         Buffer.SBUF in buffers,
         _matmul_sizes(operation)[0] / spec.partitions if operation.queue is Queue.TENSOR else 0.0,
     )
+
+
+def _semaphore(operation: Operation, spec: Hardware) -> OperationCost:
+    """Half of a barrier between two cores. Nothing was measured: each takes its engine as long as the
+    shortest instruction, and telling the other core an engine's latency."""
+    issue = spec.minimum_issue_cycles / spec.ghz(QUEUE_NAMES[operation.queue])
+    return OperationCost(issue, spec.engine_latency_ns if operation.opcode == ARRIVE else 0.0)
 
 
 def has_dynamic_address(operation: Operation) -> bool:

@@ -1,5 +1,6 @@
 """When everything happens: engines in parallel, each nearly in order, transfers over sixteen DMA
-engines, ports that two engines cannot use at once.
+engines, ports that two engines cannot use at once. Two cores of a logical core have all of these
+twice, and one HBM.
 
 An event-driven list scheduler. Hardware engines are in order; the compiler's own reordering is a
 window: an engine that waits may start a later instruction out of the next few.
@@ -18,18 +19,22 @@ from accelopt.sim.timing.bounds import COMPILER_BOUNDS
 from accelopt.sim.timing.machine.dependence import DependenceGraph
 from accelopt.sim.timing.machine.pricing import price
 from accelopt.sim.timing.machine.throttling import TensorClock
-from accelopt.sim.timing.machine.transfers import Transfer
+from accelopt.sim.timing.machine.transfers import RINGS, Transfer
 from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import Operation, Queue
 from accelopt.sim.timing.stream.stream import Stream
 
 DMA, TENSOR = int(Queue.DMA), int(Queue.TENSOR)
+PORTS = 2
+QUEUES = len(Queue)
+"""Of a core; those of the second one come after those of the first."""
 
 
 @dataclass
 class Timeline:
     """Start, end of occupancy and end of latency of every instance, in ns after launch, and the
-    instance that it last waited for (-1: none), by result or by engine. `held_ns` is by kind of
+    instance that it last waited for (-1: none), by result or by engine. `queue` is that of the engine
+    and core: QUEUES times the core, and the `Queue`. `held_ns` is by kind of
     operation how much longer it took on a throttled Tensor engine."""
 
     start: list[float]
@@ -41,6 +46,20 @@ class Timeline:
     held_ns: dict[int, float] = field(default_factory=dict)
 
 
+class _Hbm:
+    """What the DMA engines of all cores share: the channel of colliding rows and, where there are two
+    cores, the bandwidth, which transfers take in the order in which they begin. A stack's is the same
+    for one core and for two (Neuron Explorer's profile schema: "For LNC1 and LNC2, the
+    hbm_max_bandwidth is the same"); one core alone is limited by its DMA engines."""
+
+    def __init__(self, spec: Hardware, cores: int) -> None:
+        self.channel_free = 0.0
+        self.channel_last = -1
+        self.ns_per_byte = 1 / spec.hbm_bytes_per_ns if cores > 1 else 0.0
+        self.free = 0.0
+        self.last = -1
+
+
 class _DmaEngines:
     """Sixteen engines that take transfers from several queues in turn.
 
@@ -49,14 +68,14 @@ class _DmaEngines:
     sooner.
     """
 
-    def __init__(self, spec: Hardware) -> None:
+    def __init__(self, spec: Hardware, hbm: _Hbm) -> None:
         self.free = [0.0] * spec.dma_engines
-        self.channel_free = 0.0  # of the HBM channel that colliding rows share
-        self.channel_last = -1
+        self.hbm = hbm
         self.last = [-1] * spec.dma_engines
         self.latency = spec.dma_latency_ns
         self.queues: dict[int, deque[int]] = {}
         self.turns: deque[int] = deque()
+        self.ring_free = [0.0] * len(RINGS)  # when each can take the next transfer's descriptors
 
     def add(self, kind: int, instance: int) -> None:
         """A transfer whose dependences are met."""
@@ -86,31 +105,42 @@ class _DmaEngines:
             free = min(self.free[first : first + count])
         else:
             free = min(self.free)
-        return max(free, self.channel_free) if cost.conflict_ns else free
+        return max(free, self.hbm.channel_free) if cost.conflict_ns else free
 
     def run(self, instance: int, cost: Transfer, now: float) -> tuple[float, int]:
         """Puts a transfer on its engines. Returns when its last byte is there, and the transfer
         that kept its slowest engine busy (-1: none did)."""
-        free, each, last = self.free, cost.engine_ns, self.last
+        free, each, last, hbm = self.free, cost.engine_ns, self.last, self.hbm
+        if cost.issue_ns:
+            now = self.ring_free[cost.ring] = max(now, self.ring_free[cost.ring]) + cost.issue_ns
         begin = finish = now + self.latency
         size = len(free)
         held_by = -1
+        if hbm.ns_per_byte and (moved := cost.hbm_read + cost.hbm_write):
+            wanted = range(cost.first_engine, cost.first_engine + cost.engines)
+            first = min(free[number % size] for number in wanted)
+            held_by = hbm.last if hbm.free > max(begin, first) else -1
+            finish = hbm.free = max(hbm.free, begin, first) + moved * hbm.ns_per_byte
+            hbm.last = instance
+        arrived = finish
         for number in range(cost.first_engine, cost.first_engine + cost.engines):
             engine = number % size
             before = free[engine]
             after = (before if before > begin else begin) + each
+            if after < arrived:
+                after = arrived
             if after > finish:
                 finish = after
                 held_by = last[engine] if before >= begin else -1
             free[engine] = after
             last[engine] = instance
         if cost.conflict_ns:
-            before = self.channel_free
-            self.channel_free = (before if before > begin else begin) + cost.conflict_ns
-            if self.channel_free > finish:
-                finish = self.channel_free
-                held_by = self.channel_last if before >= begin else -1
-            self.channel_last = instance
+            before = hbm.channel_free
+            hbm.channel_free = (before if before > begin else begin) + cost.conflict_ns
+            if hbm.channel_free > finish:
+                finish = hbm.channel_free
+                held_by = hbm.channel_last if before >= begin else -1
+            hbm.channel_last = instance
         return finish, held_by
 
 
@@ -137,12 +167,15 @@ class _Lines(NamedTuple):
 
 def _lines(stream: Stream, spec: Hardware, factors: Sequence[float] | None) -> _Lines:
     """The queues in program order, and what each kind of operation costs."""
-    queue_of = [int(item.form.queue) for item in stream.instances]
+    queue_of = [
+        int(item.form.queue) + QUEUES * stream.core_of(kind)
+        for kind, item in enumerate(stream.instances)
+    ]
     queue = [queue_of[kind] for kind in stream.kind]
     costs = by_form(stream.instances, lambda form: _cost(form, spec))
     scale = [1.0] * len(costs) if factors is None else factors
     ordinal = [0] * len(queue)
-    members: list[list[int]] = [[] for _ in range(5)]
+    members: list[list[int]] = [[] for _ in range(QUEUES * stream.cores)]
     for at, q in enumerate(queue):
         ordinal[at] = len(members[q])
         members[q].append(at)
@@ -152,13 +185,16 @@ def _lines(stream: Stream, spec: Hardware, factors: Sequence[float] | None) -> _
         members,
         [cost.issue_ns * factor for cost, factor in zip(costs, scale, strict=True)],
         [cost.latency_ns * factor for cost, factor in zip(costs, scale, strict=True)],
-        [cost.ports for cost in costs],
+        [
+            tuple(port + PORTS * stream.core_of(kind) for port in cost.ports)
+            for kind, cost in enumerate(costs)
+        ],
         [cost.array_use for cost in costs],
     )
 
 
 class _Machine:
-    """Five queues and their engines, from one event to the next. What is looked at for every
+    """Five queues a core and their engines, from one event to the next. What is looked at for every
     instance lies in plain lists: a large kernel has millions of them."""
 
     def __init__(
@@ -174,25 +210,31 @@ class _Machine:
         self.kind = stream.kind
         self.costs = costs
         self.graph = graph
-        self.lookahead = lookahead
+        cores = stream.cores
+        queues = QUEUES * cores
+        self.lookahead = lookahead * cores
         self.hop, self.fetch = spec.semaphore_ns, spec.dma_latency_ns
         self.lines = _lines(stream, spec, factors)
-        self.dma = _DmaEngines(spec)
-        self.clock = TensorClock(spec) if spec.tensor_ramp_fraction < 1 else None
+        hbm = _Hbm(spec, cores)
+        self.dma = [_DmaEngines(spec, hbm) for _ in range(cores)]
+        ramps = spec.tensor_ramp_fraction < 1
+        self.clock = {
+            core * QUEUES + TENSOR: TensorClock(spec) for core in range(cores if ramps else 0)
+        }
         self.held: dict[int, float] = {}
         self.waits = list(graph.waits)
         self.ready_at = [0.0] * n
         self.cause = [-1] * n
         self.start, self.free, self.done = [0.0] * n, [0.0] * n, [0.0] * n
-        self.latest = [-1] * 5  # instance that each engine started last
-        self.head = [0] * 5  # first of each queue that has not started
+        self.latest = [-1] * queues  # instance that each engine started last
+        self.head = [0] * queues  # first of each queue that has not started
         self.issued = [bytearray(len(line)) for line in self.lines.members]
-        self.ready: list[list[int]] = [[] for _ in range(5)]  # ordinals that may start now
-        self.future: list[list[tuple[float, int]]] = [[] for _ in range(5)]  # (time, ordinal)
-        self.engine_free = [0.0] * 5
-        self.port_free = [0.0, 0.0, 0.0, 0.0]
+        self.ready: list[list[int]] = [[] for _ in range(queues)]  # ordinals that may start now
+        self.future: list[list[tuple[float, int]]] = [[] for _ in range(queues)]  # (time, ordinal)
+        self.engine_free = [0.0] * queues
+        self.port_free = [0.0] * (PORTS * cores)
         self.events: list[tuple[float, int]] = []  # (time, queue that looks again)
-        self.alarms = [0.0] * 5  # when each queue looks again
+        self.alarms = [0.0] * queues  # when each queue looks again
 
     def run(self) -> Timeline:
         """Until nothing is left to start."""
@@ -208,7 +250,8 @@ class _Machine:
             waiting, coming = self.ready[queue], self.future[queue]
             while coming and coming[0][0] <= now:
                 heappush(waiting, heappop(coming)[1])
-            at = self._transfer(now) if queue == DMA else self._instruction(queue, now)
+            is_dma = queue % QUEUES == DMA
+            at = self._transfer(queue, now) if is_dma else self._instruction(queue, now)
             if at >= 0:
                 started += 1
                 self._leaves(queue, lines.ordinal[at])
@@ -229,10 +272,10 @@ class _Machine:
             self.held,
         )
 
-    def _transfer(self, now: float) -> int:
+    def _transfer(self, queue: int, now: float) -> int:
         """Starts the transfer whose turn it is; -1 when there is none, or no engine for it yet."""
-        dma, line, waiting = self.dma, self.lines.members[DMA], self.ready[DMA]
-        limit = self.head[DMA] + self.lookahead[DMA]
+        dma, line, waiting = self.dma[queue // QUEUES], self.lines.members[queue], self.ready[queue]
+        limit = self.head[queue] + self.lookahead[queue]
         while waiting and waiting[0] < limit:
             at = line[heappop(waiting)]
             dma.add(self.kind[at], at)
@@ -241,9 +284,11 @@ class _Machine:
         at = dma.next()
         cost = self.costs[at]
         assert cost is not None
-        allowed = dma.backlog_ends(cost) - self.fetch
+        allowed = dma.backlog_ends(cost) - self.fetch - cost.issue_ns
+        if cost.issue_ns:
+            allowed = max(allowed, dma.ring_free[cost.ring])
         if allowed > now:
-            self._look_again(DMA, now, allowed)
+            self._look_again(queue, now, allowed)
             return -1
         dma.take()
         complete, held_by = dma.run(at, cost, now)
@@ -269,9 +314,9 @@ class _Machine:
             if port_free[port] > begin:
                 begin = port_free[port]
         until = begin + lines.issue_ns[kind]
-        if self.clock and queue == TENSOR:
+        if queue in self.clock:
             full = until
-            until = self.clock.run(begin, lines.issue_ns[kind], lines.array_use[kind])
+            until = self.clock[queue].run(begin, lines.issue_ns[kind], lines.array_use[kind])
             if until > full:
                 self.held[kind] = self.held.get(kind, 0.0) + until - full
         for port in lines.ports[kind]:
@@ -348,7 +393,8 @@ def depends_on(stream: Stream, costs: list[Transfer | None], spec: Hardware) -> 
     )
     throttled = any(item.form.queue is Queue.TENSOR for item in stream.instances)
     prices = by_form(stream.instances, lambda form: _cost(form, spec))
-    return prices, costs, spec.semaphore_ns, spec.dma_latency_ns, ramp if throttled else ()
+    hbm = spec.hbm_bytes_per_ns if stream.cores > 1 else 0.0
+    return prices, costs, spec.semaphore_ns, spec.dma_latency_ns, ramp if throttled else (), hbm
 
 
 def _cost(form: Operation, spec: Hardware) -> _Cost:

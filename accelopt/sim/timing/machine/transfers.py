@@ -14,6 +14,7 @@ import numpy as np
 
 from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
+from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import Operation
@@ -24,8 +25,14 @@ ACCESS_BYTES = 64
 """HBM rows that begin and end at multiples of this cost nothing extra."""
 
 
+RINGS = ("static", "software", "sync", "scalar")
+"""Who makes a transfer's descriptors: the host before the run, or while it runs GpSimd's software or the
+hardware beside one of two engines (nki-dge.rst)."""
+
+
 class Transfer(NamedTuple):
-    """One DMA instance."""
+    """One DMA instance. Its descriptors take `issue_ns` on its ring, an index into RINGS, one transfer
+    after the other."""
 
     first_engine: int
     engines: int
@@ -34,6 +41,8 @@ class Transfer(NamedTuple):
     descriptors: int  # entries of the longer list
     hbm_read: int
     hbm_write: int
+    ring: int = 0
+    issue_ns: float = 0.0
     conflict_ns: float = 0.0  # time at the HBM channel that its rows share, 0 when they do not
 
 
@@ -127,11 +136,16 @@ class _Copy(NamedTuple):
     loads: bool  # the tile is what it writes
     hbm_read: int  # bytes of an element that come from HBM
     hbm_write: int  # and that go there
+    ring: int
 
 
-def price_transfers(stream: Stream, spec: Hardware) -> list[Transfer | None]:
+def price_transfers(
+    stream: Stream, spec: Hardware, bounds: CompilerBounds
+) -> list[Transfer | None]:
     """The DMA cost of every instance that is a transfer."""
-    copies = by_form(stream.instances, lambda form: _copy(form, spec) if form.is_dma else None)
+    copies = by_form(
+        stream.instances, lambda form: _copy(form, spec, bounds) if form.is_dma else None
+    )
     made: dict[tuple[_Copy, int, int, int], Transfer] = {}
 
     def transfer(copy: _Copy, partitions: int, elements: int, first: int) -> Transfer:
@@ -150,18 +164,22 @@ def price_transfers(stream: Stream, spec: Hardware) -> list[Transfer | None]:
     ]
 
 
-def _copy(form: Operation, spec: Hardware) -> _Copy:
-    source, target = form.reads[0], form.writes[0]
+def _copy(form: Operation, spec: Hardware, bounds: CompilerBounds) -> _Copy:
+    # Of an exchange between cores each knows one side; both are alike.
+    source, target = (form.reads or form.writes)[0], (form.writes or form.reads)[0]
     chip = next((a for a in (target, source) if a.tensor.buffer.on_chip), None)
-    transposed = bool(form.instruction and form.instruction.attributes.get("transpose"))
+    attributes = form.instruction.attributes if form.instruction else {}
+    transposed = bool(attributes.get("transpose"))
+    descriptors = str(attributes.get("descriptors") or bounds.descriptors)
     return _Copy(
         layout_of(source, target, spec, transposed),
         target.partitions,
         target.free_elements,
         row_elements(chip) if chip else 0,
-        chip is target,
+        bool(form.writes) and chip is target,
         0 if source.tensor.buffer.on_chip else source.dtype.itemsize,
         0 if target.tensor.buffer.on_chip else target.dtype.itemsize,
+        RINGS.index(descriptors),
     )
 
 
@@ -185,7 +203,12 @@ def _transfer_of(
 ) -> Transfer:
     transfer = _transfer(partitions, elements, first if copy.row else None, copy.layout, spec)
     moved = partitions * elements
-    return transfer._replace(hbm_read=moved * copy.hbm_read, hbm_write=moved * copy.hbm_write)
+    return transfer._replace(
+        hbm_read=moved * copy.hbm_read,
+        hbm_write=moved * copy.hbm_write,
+        ring=copy.ring,
+        issue_ns=spec.descriptors_ns if copy.ring else 0.0,
+    )
 
 
 def _transfer(
@@ -207,7 +230,9 @@ def _transfer(
         conflict = descriptors * (spec.hbm_conflict_ns + run / spec.hbm_conflict_bytes_per_ns)
     time += 2 * spec.dma_buffer_ns  # the engine's report, a write to a semaphore (nki-dma-overview)
     total = partitions * elements * layout.size
-    return Transfer(begin % spec.dma_engines, engines, time, total, descriptors, 0, 0, conflict)
+    return Transfer(
+        begin % spec.dma_engines, engines, time, total, descriptors, 0, 0, conflict_ns=conflict
+    )
 
 
 def spill_transfer(

@@ -24,6 +24,9 @@ class Queue(IntEnum):
 
 QUEUE_NAMES = ("tensor", "vector", "scalar", "gpsimd", "dma")
 
+ARRIVE, WAIT, SEND, RECEIVE = "core_barrier.arrive", "core_barrier.wait", "send", "receive"
+"""Opcodes of what two cores do with each other."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Operation:

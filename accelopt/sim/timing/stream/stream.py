@@ -21,6 +21,7 @@ class Unit:
     partitions: int
     site: int  # units declared at one place rotate through the same buffers
     depth: int = 0  # loops around the declaration
+    core: int = 0
 
 
 @dataclass
@@ -39,6 +40,17 @@ class Stream:
     sites: list[SourceLine] = field(default_factory=list)
     # Of each operation as it was expanded: which accesses that it reads have cells, and how many.
     read_cells: list[tuple[tuple[int, int], ...]] = field(default_factory=list)
+    shared: frozenset[Tensor] = frozenset()  # HBM that the other core may change or wants to read
+    core: list[int] = field(default_factory=list)  # of each of `instances`, where there are two
+
+    @property
+    def cores(self) -> int:
+        """How many cores run it."""
+        return 2 if self.core else 1
+
+    def core_of(self, kind: int) -> int:
+        """The core that runs one of `instances`."""
+        return self.core[kind] if self.core else 0
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -109,7 +109,7 @@ def test_each_head_is_joined_by_a_program_of_its_own():
 
 def test_both_kernels_get_one_tile_whoever_sets_it():
     for proposal in proposals(FLAT):
-        if "split_loop" in proposal.change.move:
+        if "split_k" in proposal.change.move:
             first, second = Source(proposal.source).launches
             tile = ast.unparse(first.bound("BLOCK"))
             assert tile == ast.unparse(second.bound("BLOCK")) == "block"
@@ -152,6 +152,6 @@ def test_outputs_are_filled_where_the_work_leaves_steps_out():
 
 def test_a_run_without_a_model_is_offered_all_of_it():
     moves = {m for p in proposals(BY_SEQUENCE) for m in p.change.move.split("+")}
-    assert {"heads_together", "stop_at_bound", "look_up_ahead"} <= moves
+    assert {"pack_gqa_heads", "tighten_loop_bound", "prefetch_addresses"} <= moves
     moves = {m for p in proposals(OPEN_LOOP) for m in p.change.move.split("+")}
-    assert {"heads_together", "split_loop"} <= moves
+    assert {"pack_gqa_heads", "split_k"} <= moves

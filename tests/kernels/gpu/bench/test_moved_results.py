@@ -213,10 +213,10 @@ def test_loops_over_the_keys_of_several_sequences_compute_what_they_did():
     chosen = [
         proposal
         for proposal in proposals(BY_SEQUENCE)
-        if "heads_together" in proposal.change.move and "Set" not in proposal.sentence
+        if "pack_gqa_heads" in proposal.change.move and "Set" not in proposal.sentence
     ]
     moves = {move for proposal in chosen for move in proposal.change.move.split("+")}
-    assert {"stop_at_bound", "look_up_ahead", "split_loop"} <= moves
+    assert {"tighten_loop_bound", "prefetch_addresses", "split_k"} <= moves
     sources = [BY_SEQUENCE, *(proposal.source for proposal in chosen)]
     errors = interpreted("alike.py", [json.dumps(source) for source in sources])
     assert len(errors) == len(sources) - 1

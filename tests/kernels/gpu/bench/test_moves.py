@@ -225,7 +225,7 @@ def test_a_grid_that_is_asked_for_elsewhere_is_not_renumbered(starter):
     hidden = asked.replace("@triton.jit\n", "@triton.jit\ndef place():\n    return tl.program_id(0)\n\n\n"
                            "@triton.jit\ndef own_block():\n    return place()\n\n\n@triton.jit\n", 1)  # fmt: skip
     moves = {name for one in proposals(text) for name in one.change.move.split("+")}
-    assert "most_work_first" in moves
+    assert "longest_first" in moves
     assert {one.change.move for one in proposals(hidden)} == {"change_block_sizes"}
 
 

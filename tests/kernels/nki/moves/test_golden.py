@@ -99,7 +99,7 @@ CASES = {
     "drop_copy": (ROWS, ROWS_ARGUMENTS, {}),
     "reuse_load": (ROWS, ROWS_ARGUMENTS, {}),
     "fuse_loops": (SUMS, SUMS_ARGUMENTS, {}),
-    "reduce_on_the_way": (SUMS, SUMS_ARGUMENTS, {}),
+    "fuse_reduction": (SUMS, SUMS_ARGUMENTS, {}),
     "inline": (HELPER, HELPER_ARGUMENTS, {}),
 }
 

@@ -21,6 +21,19 @@ def kernel(a):
 HONEST = {
     "rows": ["nl.store(out[mine], nl.load(a[mine]))"],
     "columns": ["nl.store(out[:, nl.ds(me * 256, 256)], nl.load(a[:, nl.ds(me * 256, 256)]))"],
+    "rows in a loop": [
+        "for n in range(8):",
+        "    rows = nl.ds(me * 64 + n * 8, 8)",
+        "    nl.store(out[rows], nl.load(a[rows]))",
+    ],
+    "every other column in a loop": [
+        "for n in range(256):",
+        "    nl.store(out[:, nl.ds(2 * n + me, 1)], nl.load(a[:, nl.ds(2 * n + me, 1)]))",
+    ],
+    "both the same in a loop": [
+        "for n in range(8):",
+        "    nl.store(out[nl.ds(n * 16, 16)], nl.load(a[nl.ds(n * 16, 16)]))",
+    ],
     "every other column": ["nl.store(out[:, me::2], nl.load(a[:, me::2]))"],
     "views of the same bytes": [
         "t = nl.load(a[mine])",
@@ -30,6 +43,20 @@ HONEST = {
     "a copy to itself as a fence": [
         "nl.store(out, nl.load(a))",
         "nisa.dma_copy(dst=out, src=out)",
+    ],
+    "registers of its own engines": [
+        "total = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf)",
+        "for n in range(4):",
+        "    t = nl.load(a[mine, nl.ds(n * 128, 128)])",
+        "    nisa.activation(dst=t, op=nl.copy, data=t, reduce_op=nl.add, reduce_res=total,",
+        "                    reduce_cmd=nisa.reduce_cmd.reduce if n else nisa.reduce_cmd.reset_reduce)",
+        "t = nl.load(a[mine])",
+        "s = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf)",
+        "nisa.tensor_reduce(dst=s, op=nl.add, data=t, axis=1)",
+        "nisa.tensor_tensor(dst=s, data1=s, data2=total, op=nl.subtract)",
+        "nisa.tensor_scalar(dst=s, data=s, op0=nl.abs, operand0=0.0, op1=nl.less, operand1=1e-3)",
+        "nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=s)",
+        "nl.store(out[mine], t)",
     ],
     "one alone": ["if me == 0:", "    nl.store(part, nl.load(a))", "    nl.store(out, nl.load(part))"],
     "read after a barrier": [
@@ -71,6 +98,17 @@ RACES = {
         "nisa.core_barrier(out, (0, 1))",
         "t = nl.load(out[other])",
         "nl.store(out[mine], nl.multiply(t, 2.0))",
+    ],
+    "rows in a loop, one too many": [
+        "for n in range(9 - me):",
+        "    rows = nl.ds(me * 64 + n * 8, 8)",
+        "    nl.store(out[rows], nl.multiply(nl.load(a[rows]), 1.0 + me))",
+    ],
+    "rows by a quotient, one of them both's": [
+        "for n in range(8):",
+        "    r, c = n // 2 + 3 * me, n % 2 * 256",
+        "    t = nl.load(a[nl.ds(r, 1), nl.ds(c, 256)])",
+        "    nl.store(out[nl.ds(r, 1), nl.ds(c, 256)], nl.multiply(t, 1.0 + me))",
     ],
     "both write, each its own": [
         "nl.store(out, nl.multiply(nl.load(a), 1.0 + me))",

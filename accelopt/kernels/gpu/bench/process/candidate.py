@@ -246,7 +246,7 @@ class Candidate:
 
         with self.torch.no_grad():
             self._poison()
-            self.clock.settle(lambda: self.call(secrets.choice(sets)), BUSY_SECONDS)
+            self.clock.warm_up(lambda: self.call(secrets.choice(sets)), BUSY_SECONDS)
             if asked.observe == "operators":
                 with recording_operators(heavy):
                     latencies = timed()
@@ -308,7 +308,7 @@ class Candidate:
         self.sets = [self.inputs.make(draw) for draw in asked.draws]
         with self.torch.no_grad():
             warm = self.inputs.make(fresh())
-            self.clock.settle(lambda: self.call(warm), BUSY_SECONDS)
+            self.clock.warm_up(lambda: self.call(warm), BUSY_SECONDS)
         return say.Done()
 
     def batch(self, asked: say.Batch) -> say.Batched:

@@ -185,7 +185,7 @@ class Referee:
             backlog = clock.backlog_ms(self._call, sets, heat)
             begin = time.perf_counter()
             for _ in range(asked.rounds):
-                clock.settle(heat, BUSY_SECONDS)
+                clock.warm_up(heat, BUSY_SECONDS)
                 samples += clock.round(self._call, sets, backlog, heat)[0]
                 if time.perf_counter() - begin > asked.seconds:
                     break

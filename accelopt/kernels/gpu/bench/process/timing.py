@@ -222,7 +222,7 @@ class Clock:
         self.synchronize()
         return statistics.median(taken)
 
-    def settle(self, work: Callable[[], object], seconds: float) -> None:
+    def warm_up(self, work: Callable[[], object], seconds: float) -> None:
         """Repeat `work` until clocks and power are where its own load takes them."""
         if not self.on_gpu:
             return

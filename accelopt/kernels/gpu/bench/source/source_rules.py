@@ -1,4 +1,4 @@
-"""What a solution's source must be like: a first door before anything runs.
+"""What a solution's source must be like, checked before anything runs.
 
 What may be named is listed (`allow_lists`), all else is refused: modules, functions, classes where they
 are called or tested for, plain values. Nothing of a library may be handed about as a value, for what

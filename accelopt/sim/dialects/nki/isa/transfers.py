@@ -16,6 +16,7 @@ from accelopt.sim.dialects.nki.call_conventions import (
     generation,
     instruction,
     member,
+    on_engine,
     transferred,
 )
 from accelopt.sim.dialects.nki.isa import enums
@@ -32,6 +33,15 @@ def _mode(dge_mode: Any) -> enums.dge_mode:
     if type(dge_mode) is int and dge_mode in NUMBERED:
         return NUMBERED[dge_mode]
     return member(enums.dge_mode, dge_mode, "dge_mode")  # type: ignore[no-any-return]
+
+
+def descriptors(dge_mode: Any, engine: Any = enums.engine.unknown) -> dict[str, str]:
+    """The attribute that says who makes a transfer's descriptors; none where the compiler chooses."""
+    mode = _mode(dge_mode)
+    if mode is enums.dge_mode.hwdge:
+        return {"descriptors": "scalar" if engine is enums.engine.scalar else "sync"}
+    named = {enums.dge_mode.none: "static", enums.dge_mode.swdge: "software"}
+    return {"descriptors": named[mode]} if mode in named else {}
 
 
 def check_descriptors(dge_mode: Any, target: TensorView, source: TensorView) -> None:
@@ -64,7 +74,8 @@ def dma_copy(
     check_descriptors(dge_mode, target, source)
     target, source = transferred("dma_copy", target, source)
     emit("dma_copy", result=target, inputs={"source": source},
-         attributes={"oob_mode": behaviour.name, "accumulate": None})  # fmt: skip
+         attributes={"oob_mode": behaviour.name, "accumulate": None,
+                     **descriptors(dge_mode, engine)})  # fmt: skip
 
 
 @instruction
@@ -99,7 +110,8 @@ def dma_compute(
         into, moved = transferred("dma_compute", target, source)
         adds = "add" if own or number else None
         emit("dma_copy", result=into, inputs={"source": moved},
-             attributes={"oob_mode": behaviour.name, "accumulate": adds})  # fmt: skip
+             attributes={"oob_mode": behaviour.name, "accumulate": adds,
+                         "descriptors": "software" if target.indirect else "static"})  # fmt: skip
     if not others:
         fail(KernelValueError("dma_compute", "every source is dst itself."))
 
@@ -144,7 +156,8 @@ def dma_transpose(
     )
     mode = member(out_of_bounds, oob_mode, "oob_mode").name
     emit("dma_copy", result=target, inputs={"source": turned},
-         attributes={"oob_mode": mode, "accumulate": None, "transpose": True})  # fmt: skip
+         attributes={"oob_mode": mode, "accumulate": None, "transpose": True,
+                     **descriptors(dge_mode)})  # fmt: skip
 
 
 def _turned(source: TensorView, axes: tuple[int, ...]) -> Any:
@@ -184,4 +197,4 @@ def core_barrier(data: Any, cores: Any, engine: Any = enums.engine.gpsimd) -> No
     """Two cores of a logical core wait for each other."""
     from accelopt.sim.dialects.nki import cores as logical
 
-    logical.meet(tuple(int(core) for core in cores))
+    logical.meet(tuple(int(core) for core in cores), data, on_engine(engine))

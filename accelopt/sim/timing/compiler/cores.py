@@ -1,0 +1,246 @@
+"""The two cores of a logical core (LNC 2): what each of them runs, compiled apart, and one stream of both.
+
+Each is a NeuronCore with its own engines, DMA engines, SBUF and PSUM ("NeuronCores that share the same
+HBM stack", nki.isa.core_barrier of SDK 2.32), and its instructions are a program of their own ("a
+NEFF compiled for LNC=2 contains PNC-specific instructions for each", lnc.rst of 2.33). Nothing orders
+one core after the other but barriers and exchanges, which begin with a barrier ("the standard DMA
+engine with CoreBarrier synchronization", nki.isa.sendrecv).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from accelopt.hardware import Hardware
+from accelopt.sim.access import Access
+from accelopt.sim.errors import KernelValueError
+from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor
+from accelopt.sim.timing.compiler.passes import Compilation
+from accelopt.sim.timing.compiler.spilling import Spills
+from accelopt.sim.timing.stream.operation import RECEIVE, SEND, WAIT
+from accelopt.sim.timing.stream.stream import Stream
+
+CORES = (0, 1)
+
+
+def by_core(program: Program, spec: Hardware) -> list[tuple[Program, frozenset[Tensor]]]:
+    """What each core runs, with the HBM that it shares with the other one in earnest; all of it where
+    one core runs everything, or the generation knows no logical cores. Of a copy to the other core's
+    SBUF each core has its side. Raises KernelValueError for a tile that both cores use."""
+    instructions = [instruction for _, instruction in program.walk()]
+    if spec.generation < 3 or len({one.core for one in instructions}) < len(CORES):
+        return [(program, frozenset())]
+    shared, owner = _shared(instructions), _owners(instructions)
+    found = []
+    for core in CORES:
+        body = _with_what_is_sent(list(_of_core(program.body, core, owner)))
+        part = replace(program, body=tuple(body))
+        touched = {a.tensor for _, one in part.walk() for a in _accesses(one)}
+        tensors = tuple(tensor for tensor in program.tensors if tensor in touched)
+        found.append((replace(part, tensors=tensors), shared))
+    return found
+
+
+def _accesses(instruction: Instruction) -> Iterator[Access]:
+    for access in (*instruction.inputs.values(), *instruction.outputs.values()):
+        yield access
+        yield from (item.index for item in access.indirect)
+
+
+def _shared(instructions: Iterable[Instruction]) -> frozenset[Tensor]:
+    """HBM that one core writes and the other reads, or that a barrier names."""
+    reads: list[set[Tensor]] = [set(), set()]
+    writes: list[set[Tensor]] = [set(), set()]
+    named: set[object] = set()
+    for one in instructions:
+        if one.opcode == "core_barrier":
+            named.add(one.attributes.get("tensor"))
+        reads[one.core].update(access.tensor for access in one.inputs.values())
+        writes[one.core].update(access.tensor for access in one.outputs.values())
+    passed = (writes[0] & reads[1]) | (writes[1] & reads[0])
+    both = (reads[0] | writes[0]) & (reads[1] | writes[1])
+    passed.update(tensor for tensor in both if tensor.id in named)
+    return frozenset(tensor for tensor in passed if not tensor.buffer.on_chip)
+
+
+def _owners(instructions: Iterable[Instruction]) -> dict[Tensor, int]:
+    """The core of each tile: the one that reads it, or writes it with anything but a transfer."""
+    found: dict[Tensor, int] = {}
+    sent_to: dict[Tensor, int] = {}
+    for one in instructions:
+        used = [a for a in _accesses(one) if a.tensor.buffer.on_chip]
+        for access in used:
+            if one.opcode == "dma_copy" and access is one.result:
+                sent_to.setdefault(access.tensor, one.core)
+            elif found.setdefault(access.tensor, one.core) != one.core:
+                said = f"cores 0 and 1 both use the tile '{access.tensor.name}' of one of them."
+                mend = "A core reaches the other's SBUF by nisa.sendrecv alone."
+                raise KernelValueError("core_tile", said, mend, one.source)
+    return {**sent_to, **found}
+
+
+def _of_core(
+    nodes: Iterable[ProgramNode], core: int, owner: dict[Tensor, int]
+) -> Iterator[ProgramNode]:
+    for node in nodes:
+        if isinstance(node, Loop):
+            inner = tuple(_of_core(node.body, core, owner))
+            if inner:
+                yield replace(node, body=inner)
+            continue
+        target = owner.get(node.result.tensor, node.core) if node.outputs else node.core
+        if target == node.core == core:
+            yield node
+        elif node.core == core:
+            yield replace(node, outputs={})
+        elif target == core:
+            yield replace(node, inputs={}, core=core)
+
+
+def _with_what_is_sent(body: list[ProgramNode]) -> list[ProgramNode]:
+    """The barrier that begins an exchange knows what has to be there before it."""
+    barrier = -1
+    for at, node in enumerate(body):
+        if isinstance(node, Loop):
+            continue
+        if node.opcode == "core_barrier":
+            barrier = at
+        elif node.opcode == "dma_copy" and not node.outputs and barrier >= 0:
+            body[barrier] = replace(body[barrier], inputs=node.inputs)  # type: ignore[arg-type]
+    return body
+
+
+@dataclass
+class _Part:
+    """Positions of one core's instances up to and with a barrier; -1 where there is none."""
+
+    before: list[int] = field(default_factory=list)  # the last of them tells the other core
+    wait: int = -1
+    sends: list[int] = field(default_factory=list)  # after the barrier
+    receives: list[int] = field(default_factory=list)
+
+
+def _parts(flow: Stream) -> list[_Part]:
+    opcodes = [item.operation.opcode for item in flow.instances]
+    found = [_Part()]
+    for at, kind in enumerate(flow.kind):
+        opcode = opcodes[kind]
+        if opcode == WAIT:
+            found[-1].wait = at
+            found.append(_Part())
+        elif opcode not in (SEND, RECEIVE):
+            found[-1].before.append(at)
+        elif len(found) == 1:
+            said = "a core writes into the other's SBUF before the two have met."
+            raise KernelValueError("sendrecv", said)
+        else:
+            (found[-2].sends if opcode == SEND else found[-2].receives).append(at)
+    return found
+
+
+def joined(program: Program, parts: Sequence[Compilation]) -> Compilation:
+    """The instances of both cores in one stream, with who waits for whom. Barrier by barrier: what
+    each core does before it, the waiting, the exchange that it may be the beginning of, whose two
+    sides become one transfer, of the core that sends. Raises KernelValueError where the cores'
+    barriers or exchanges are not each other's."""
+    if len(parts) == 1:
+        return parts[0]
+    at = _Join(program, parts)
+    for number in range(len(at.parts[0])):
+        at.meet([own[number] for own in at.parts])
+    return at.result()
+
+
+class _Join:
+    """The stream of both cores, from its beginning."""
+
+    def __init__(self, program: Program, compiled: Sequence[Compilation]) -> None:
+        self.compiled = compiled
+        self.parts = [_parts(one.flow) for one in compiled]
+        if len(self.parts[0]) != len(self.parts[1]):
+            said = "one core comes to more barriers than the other, and would wait for ever."
+            raise KernelValueError("core_barrier", said)
+        self.whole = Compilation(program, compiled[0].spec, compiled[0].bounds)
+        self.whole.costs = []
+        flows = [one.flow for one in compiled]
+        self.kinds = (0, len(flows[0].instances))
+        self.cells = (0, len(flows[0].cell_unit))
+        self.flow = Stream([*flows[0].instances, *flows[1].instances])
+        self.flow.core = [core for core in CORES for _ in flows[core].instances]
+        self.place: list[dict[int, int]] = [{}, {}]  # of each core: where its instances are now
+        self.touching = [_touches(flow) for flow in flows]
+        self.passed: list[int] = []  # each core's part of the last barrier
+
+    def meet(self, parts: list[_Part]) -> None:
+        """One barrier, or the end."""
+        signals = self.whole.signals
+        arrived = []
+        for core, part in enumerate(parts):
+            earlier = []
+            for position in part.before:
+                at = self.add(core, position)
+                if self.touching[core][self.compiled[core].flow.kind[position]]:
+                    earlier.append(at)
+                    if self.passed:
+                        signals[at] = [self.passed[core]]
+            if part.wait >= 0:
+                arrived.append(at)
+                signals[at] = earlier
+        if arrived:
+            self.passed = [self.add(core, part.wait) for core, part in enumerate(parts)]
+            signals.update(dict.fromkeys(self.passed, arrived))
+        for core, part in enumerate(parts):
+            self.exchange(core, part.sends, parts[1 - core].receives)
+
+    def exchange(self, core: int, sends: list[int], receives: list[int]) -> None:
+        """What a core sends, as one transfer."""
+        if len(sends) != len(receives):
+            raise KernelValueError("sendrecv", f"core {1 - core} does not receive what is sent.")
+        other = self.compiled[1 - core].flow
+        for sent, received in zip(sends, receives, strict=True):
+            at = self.add(core, sent)
+            self.place[1 - core][received] = at
+            self.flow.writes[at] = [cell + self.cells[1 - core] for cell in other.writes[received]]
+            self.whole.signals[at] = self.passed
+
+    def add(self, core: int, position: int) -> int:
+        """Appends an instance of a core; returns its place."""
+        one, flow = self.compiled[core].flow, self.flow
+        at = self.place[core][position] = len(flow)
+        cells = self.cells[core]
+        flow.kind.append(one.kind[position] + self.kinds[core])
+        flow.row.append(one.row[position])
+        flow.reads.append([cell + cells for cell in one.reads[position]])
+        flow.writes.append([cell + cells for cell in one.writes[position]])
+        self.whole.costs.append(self.compiled[core].costs[position])
+        return at
+
+    def result(self) -> Compilation:
+        """Everything else, renumbered."""
+        whole, flow = self.whole, self.flow
+        spills: list[Spills] = []
+        drained: set[int] = set()
+        for core, one in enumerate(self.compiled):
+            units, sites, place = len(flow.units), len(flow.sites), self.place[core]
+            flow.units += [replace(u, site=u.site + sites, core=core) for u in one.flow.units]
+            flow.cell_unit += [unit + units for unit in one.flow.cell_unit]
+            flow.cell_weight += one.flow.cell_weight
+            flow.sites += one.flow.sites
+            whole.decisions += one.decisions
+            spills += one.spills.values()
+            drained.update(place[at] for at in one.drained)
+            for at, others in one.behind.items():
+                whole.behind[place[at]] = [place[other] for other in others]
+        whole.flow, whole.drained = flow, frozenset(drained)
+        whole.spills = dict(enumerate(spills))
+        whole.spilled = frozenset(c for c, one in enumerate(self.compiled) if one.spills)
+        return whole
+
+
+def _touches(flow: Stream) -> list[bool]:
+    """Of each of its operations, whether it uses HBM that the cores share."""
+    return [
+        any(a.tensor in flow.shared for a in (*item.operation.reads, *item.operation.writes))
+        for item in flow.instances
+    ]
