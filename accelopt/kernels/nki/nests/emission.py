@@ -770,7 +770,7 @@ class Emitter:
         if row is None or len(sizes) > MOST_FREE or other.kind != "constant":
             builder = self.reading.builder
             holds = builder.apply(
-                "greater_equal", self.reading._index(condition), builder.constant(0.0)
+                "greater_equal", self.reading.index(condition), builder.constant(0.0)
             )
             value = builder.value("choose", step.value.axes, arguments=(holds, step.data, other))
             self.copy(where, axes, target, self.view(value, where))

@@ -18,7 +18,7 @@ from accelopt.algorithm.algorithm import (
     Where,
 )
 from accelopt.algorithm.functions import ROUNDINGS
-from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.index import Axis, Floor, Index
 from accelopt.kernels.nki.lift.emission.builder import Builder
 from accelopt.kernels.nki.lift.emission.graph import GraphValue
 from accelopt.kernels.nki.nests.nest import product_in
@@ -130,7 +130,7 @@ class Reading:
             dtype = self._dtypes.get(expression.array, "float32")
             return builder.input(expression.array, expression.indices, dtype)
         if isinstance(expression, Position):
-            return self._index(expression.index)
+            return self.index(expression.index)
         if isinstance(expression, Where):
             return self._chosen(expression)
         if expression.function in ROUNDINGS:
@@ -182,11 +182,11 @@ class Reading:
             return self.builder.where(conditions, yes, no)
         zero = self.builder.constant(0.0)
         for condition in conditions:
-            holds = self.builder.apply("greater_equal", self._index(condition), zero)
+            holds = self.builder.apply("greater_equal", self.index(condition), zero)
             yes = self._choice(holds, yes, no)
         return yes
 
-    def _index(self, index: Index) -> GraphValue:
+    def index(self, index: Index) -> GraphValue:
         """An index as a number; floors are computed."""
         if not index.terms:
             return self.builder.constant(index.constant)
@@ -194,7 +194,7 @@ class Reading:
         total = self._position(Index(index.constant, plain))
         for term, factor in index.terms:
             if isinstance(term, Floor):
-                inner, divisor = self._index(term.inner), self.builder.constant(term.divisor)
+                inner, divisor = self.index(term.inner), self.builder.constant(term.divisor)
                 rest = self.builder.apply("mod", inner, divisor)
                 whole = self.builder.apply("subtract", inner, rest)
                 # A quotient is exact where a product with an inverse need not be.
@@ -209,10 +209,6 @@ class Reading:
         if not index.terms:
             return self.builder.constant(index.constant)
         return self.builder.value("position", index.axes, indices=(index,))
-
-    def axis(self, axis: Axis) -> GraphValue:
-        """The place along an axis, as a number."""
-        return self._position(index_of(axis))
 
 
 def inputs_of(value: GraphValue) -> Iterator[GraphValue]:

@@ -14,7 +14,6 @@ from accelopt.kernels.nki.nests.nest import (
     Stage,
     default_nest,
     filled,
-    partition_of,
     product_in,
 )
 from accelopt.kernels.nki.nests.preparing import prepared
@@ -105,6 +104,3 @@ def shared_axes(definitions: Sequence[Definition]) -> tuple[Axis, ...]:
         sets.append(own)
     common = set.intersection(*sets)
     return tuple(axis for axis in definitions[0].axes if axis in common)
-
-
-__all__ = ["partition_of", "shared_axes", "starting_nests"]
