@@ -19,7 +19,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.interruption import stop
 from accelopt.kernels.gpu.cases import case_of, language_of
-from accelopt.kernels.nki.default_target import default_target
+from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.kernels.nki.sizes import at_sizes, sizes_in
 from accelopt.loop import optimize_all
 from accelopt.report.page import REPORT, page
@@ -109,9 +109,10 @@ def optimize_kernel(
     again: str = "the same command",
 ) -> list[Outcome]:
     """The outcomes of one kernel, in its case and at the other shapes. Raises ConfigError."""
-    if also and "definition" in start.values:
-        raise ConfigError("--also is for an NKI kernel with its --reference")
+    if (also or options.compiler) and "definition" in start.values:
+        raise ConfigError("--also and --compiler are for an NKI kernel with its --reference")
     refuse_earlier_run(folder, resume)
+    checked_front_end(options.compiler, dialect_of_file(kernel))
     cases = [start, *other_shapes(start, also, folder)]
     options = options.at(default_target(kernel))._replace(
         backend=backend or language_of_case(start)

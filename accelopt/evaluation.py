@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from accelopt.hardware import TARGETS
+from accelopt.hardware.front_ends import front_end
 from accelopt.time_limits import EVALUATION_SECONDS, TRACE_SECONDS
 
 MOST_NAME_BYTES = 200
@@ -157,6 +158,7 @@ class Profile(Row):
     metrics: dict[str, float] = Field(default_factory=dict)
     target: str = Field(description="trn1, trn2, or a GPU's name")
     simulated: bool
+    compiler: str = Field(default="", description="version of the front end that was emulated")
     stable: bool = True
     interval_ms: tuple[float, float] | None = Field(
         default=None, description="confidence interval of the latency"
@@ -168,8 +170,8 @@ class Profile(Row):
         if not self.simulated:
             return f"a real {self.target}"
         known = self.target not in TARGETS or TARGETS[self.target].was_measured
-        words = f"the simulated {self.target} NeuronCore"
-        return words if known else f"{words}, on which nothing was measured"
+        words = [f"the simulated {self.target} NeuronCore", front_end(self.compiler)]
+        return ", ".join(filter(None, (*words, "" if known else "nothing was measured there")))
 
     def to_metadata(self) -> dict[str, Any]:
         """The flat JSON object of the published `profile` column."""
@@ -182,6 +184,7 @@ class Profile(Row):
             "target": self.target,
             "simulated": self.simulated,
             "stable": self.stable,
+            **({"compiler": self.compiler} if self.compiler else {}),
         }
 
     @classmethod
@@ -194,7 +197,16 @@ class Profile(Row):
         latency = numbers.get("latency", 0.0)
         if latency <= 0:
             return None
-        own = {"latency", "min_ms", "max_ms", "rel_diffs", "target", "simulated", "stable"}
+        own = {
+            "latency",
+            "min_ms",
+            "max_ms",
+            "rel_diffs",
+            "target",
+            "simulated",
+            "stable",
+            "compiler",
+        }
         return cls(
             latency=latency,
             min_ms=numbers.get("min_ms", latency),
@@ -204,6 +216,7 @@ class Profile(Row):
             target=metadata.get("target", "trn1"),
             simulated=metadata.get("simulated", False),
             stable=metadata.get("stable", True),
+            compiler=str(metadata.get("compiler", "")),
         )
 
 
@@ -313,6 +326,7 @@ class EvaluationRequest(Row):
     constants: dict[str, float] = Field(
         default_factory=dict, description="of the simulated core, in place of the table's"
     )
+    compiler: str = Field(default="", description="version of the front end; empty: the default")
     rel_tol: float = REL_TOL
     perf_tol: float = 0.01
     scrutiny: Scrutiny = Scrutiny.FULL

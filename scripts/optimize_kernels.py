@@ -10,6 +10,7 @@ from accelopt.interruption import nothing_to_lose
 with nothing_to_lose():
     from accelopt.cli.spec_files import SpecRun, gather_transitions, optimize_specs
     from accelopt.errors import AcceloptError, ConfigError, sentence
+    from accelopt.hardware.front_ends import FRONT_ENDS
     from accelopt.kernels.specs.control import evaluate_control
     from accelopt.search.mcgs import REWARDS
     from accelopt.search.method_catalog import GRAPH
@@ -43,6 +44,7 @@ def main(args: Namespace) -> None:
         resume=args.resume,
         backend=args.backend,
         target=args.target,
+        compiler=args.compiler,
         window=args.window,
         seed=args.seed,
         strategy=search,
@@ -108,6 +110,7 @@ def parser() -> ArgumentParser:
     made.add_argument("--backend", default="", choices=["", "nki"],
                       help="nki: --input names problems of NKIBench, or a folder like it")  # fmt: skip
     made.add_argument("--target", default="", help="h200, h100, a100, trn1, trn2")
+    made.add_argument("--compiler", default="", help="front end for NKI: " + ", ".join(FRONT_ENDS))
     made.add_argument(
         "--window", type=script_options.whole, default=0, help="jobs under way; 0: one a GPU"
     )

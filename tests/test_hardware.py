@@ -16,7 +16,9 @@ from accelopt.sim.timing.bounds import CompilerBounds
 ROOT = Path(accelopt.__file__).parent
 TABLES = {*(ROOT / "hardware").glob("*.py")}
 UNREMARKABLE = (
-    {float(n) for n in range(33)} | {2.0**n for n in range(64)} | {0.9, 1.5, 60.0, 255.0, 600.0}
+    {float(n) for n in range(33)}
+    | {2.0**n for n in range(64)}
+    | {0.9, 1.02, 1.5, 60.0, 255.0, 600.0}
 )
 SMALL = 200.0
 """Below it, and without a fraction of more than two digits, a number means many things."""

@@ -165,7 +165,8 @@ class _Simulated:
         fields = dict(self.profile.metrics)
         if mode == "summary":
             busy = {k: v for k, v in fields.items() if k.endswith("_active_time_percent")}
-            return {"latency_ms": self.profile.latency, "target": self.profile.target, "busy": busy}
+            where = {"target": self.profile.target, "compiler": self.profile.compiler}
+            return {"latency_ms": self.profile.latency, **where, "busy": busy}
         return _of_names(mode, given, fields)
 
     def source(self, **given: Any) -> Json:

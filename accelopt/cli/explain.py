@@ -8,7 +8,15 @@ from typing import Any
 import typer
 
 from accelopt.cli.child_process import Said, ask, said_by
-from accelopt.cli.kernel_file import KernelFile, Seconds, TargetOption, naming, order, simulated
+from accelopt.cli.kernel_file import (
+    CompilerOption,
+    KernelFile,
+    Seconds,
+    TargetOption,
+    naming,
+    order,
+    simulated,
+)
 from accelopt.cli.profile import ReferenceFile
 from accelopt.report.explain_text import problem_text
 from accelopt.time_limits import TRACE_SECONDS
@@ -19,9 +27,10 @@ def explain(
     reference: ReferenceFile,
     target: TargetOption = None,
     seconds: Seconds = TRACE_SECONDS,
+    compiler: CompilerOption = "",
 ) -> None:
     """Say what KERNEL computes, in which loops and tiles, and what limits it."""
-    asked = order(kernel, reference, target, seconds)
+    asked = order(kernel, reference, target, seconds, compiler)
     with naming(kernel, reference):
         typer.echo(ask("accelopt.cli.explain:explain_job", asked, seconds).text, nl=False)
 

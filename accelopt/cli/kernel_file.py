@@ -11,7 +11,8 @@ import typer
 
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
-from accelopt.kernels.nki.default_target import default_target
+from accelopt.hardware.front_ends import FRONT_ENDS
+from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.report.kernel_simulation import as_given, simulate
 from accelopt.sim import timing
 
@@ -26,6 +27,13 @@ WorkloadOption = Annotated[Path | None, typer.Option(help="FlashInfer-Bench work
 TargetOption = Annotated[
     str | None,
     typer.Option(help="trn1, trn2 or trn3; without it trn2 for `nki.*`, trn1 for `neuronxcc.nki`"),
+]
+CompilerOption = Annotated[
+    str,
+    typer.Option(
+        help="front end that is emulated: " + ", ".join(FRONT_ENDS),
+        show_default="the one that kernels of the dialect were measured with on the target",
+    ),
 ]
 MachineOption = Annotated[
     Path | None,
@@ -56,11 +64,13 @@ def known(target: str) -> str:
 
 
 def order(
-    kernel: Path, reference: Path | None, target: str | None, seconds: float
+    kernel: Path, reference: Path | None, target: str | None, seconds: float, compiler: str = ""
 ) -> dict[str, object]:
     """What a child process is told of the files on the command line, as they are named there and as
-    they are found from anywhere. Raises ConfigError where one is no file."""
+    they are found from anywhere. Raises ConfigError where one is no file, and for a front end that
+    does not take the kernel."""
     return {
+        "compiler": checked_front_end(compiler, dialect_of_file(kernel)),
         "kernel": str(existing(kernel).resolve()),
         "reference": None if reference is None else str(existing(reference).resolve()),
         "target": known(target or default_target(kernel)),
@@ -84,12 +94,8 @@ def named(text: str, *given: Path | None) -> str:
     return text
 
 
-def simulated(
-    order: Mapping[str, Any],
-    compiler: timing.Compiler | None = None,
-    core: Hardware | None = None,
-) -> timing.KernelProfile:
+def simulated(order: Mapping[str, Any], core: Hardware | None = None) -> timing.KernelProfile:
     """The simulated profile of a kernel. Raises ConfigError where there can be none."""
     kernel, reference = Path(order["kernel"]), Path(order["reference"])
     target, seconds = str(order["target"]), float(order["seconds"])
-    return simulate(kernel, reference, target, seconds, compiler, core)
+    return simulate(kernel, reference, target, seconds, str(order["compiler"]), core)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from accelopt.cli.kernel_file import MachineOption, RelTol
+from accelopt.cli.kernel_file import CompilerOption, MachineOption, RelTol
 from accelopt.search.candidate_selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES
 from accelopt.stages.config import FEW_ROUNDS, Options
@@ -34,6 +34,7 @@ HELP: Mapping[str, Any] = {
         help="trn1 or trn2 (without it, by the kernel's dialect: trn2 for `nki.*`); h200, h100 "
         "or a100 for a Triton solution"
     ),
+    "compiler": get_args(CompilerOption)[1],
     "machine": get_args(MachineOption)[1],
     "rel_tol": get_args(RelTol)[1],
     "precision": typer.Option(help="formats allowed below the inputs' own, such as bfloat16"),

@@ -10,6 +10,7 @@ import typer
 
 from accelopt.cli.child_process import Said, ask, said_by
 from accelopt.cli.kernel_file import (
+    CompilerOption,
     KernelFile,
     MachineOption,
     Seconds,
@@ -18,12 +19,10 @@ from accelopt.cli.kernel_file import (
     order,
     simulated,
 )
-from accelopt.errors import ConfigError
 from accelopt.kernels.nki.calibration.machine import core_of, target_of
 from accelopt.report.profile_text import profile_text
 from accelopt.report.timeline import timeline_json
-from accelopt.sim.timing import Compiler, interval
-from accelopt.sim.timing.bounds import COMPILERS
+from accelopt.sim.timing import interval
 from accelopt.store import write_atomically
 from accelopt.time_limits import TRACE_SECONDS
 
@@ -35,21 +34,13 @@ def profile(
     reference: ReferenceFile,
     target: TargetOption = None,
     seconds: Seconds = TRACE_SECONDS,
-    compiler: Annotated[
-        str,
-        typer.Option(
-            help=f"SDK of the emulated compiler: {', '.join(COMPILERS)}",
-            show_default="the one that the target was measured with",
-        ),
-    ] = "",
+    compiler: CompilerOption = "",
     machine: MachineOption = None,
 ) -> None:
     """Say how long KERNEL takes on the simulated NeuronCore, and why."""
     if machine is not None:
         target = target_of(machine, target)
-    if compiler and compiler not in COMPILERS:
-        raise ConfigError(f"--compiler: {compiler} is none of {', '.join(COMPILERS)}.")
-    asked = {**order(kernel, reference, target, seconds), "compiler": compiler}
+    asked = order(kernel, reference, target, seconds, compiler)
     asked["machine"] = None if machine is None else str(machine.absolute())
     with naming(kernel, reference):
         typer.echo(ask("accelopt.cli.profile:profile_job", asked, seconds).text, nl=False)
@@ -59,10 +50,9 @@ def profile_job(asked: Mapping[str, Any]) -> Said:
     """The work of `profile`, in a child process."""
 
     def work() -> Said:
-        compiler = Compiler.of(asked["compiler"]) if asked["compiler"] else None
         core = core_of(Path(asked["machine"])) if asked["machine"] else None
-        found = simulated(asked, compiler, core)
-        return Said(text=profile_text(found, interval(found, compiler)))
+        found = simulated(asked, core)
+        return Said(text=profile_text(found, interval(found)))
 
     return said_by(work)
 
@@ -73,9 +63,13 @@ def timeline(
     output: Annotated[Path, typer.Option("--output", "-o", help="the trace")] = Path("trace.json"),
     target: TargetOption = None,
     seconds: Seconds = TRACE_SECONDS,
+    compiler: CompilerOption = "",
 ) -> None:
     """Write the simulated execution of KERNEL as a trace that https://ui.perfetto.dev opens."""
-    asked = {**order(kernel, reference, target, seconds), "output": str(output.absolute())}
+    asked = {
+        **order(kernel, reference, target, seconds, compiler),
+        "output": str(output.absolute()),
+    }
     with naming(kernel, reference):
         ask("accelopt.cli.profile:timeline_job", asked, seconds)
     typer.echo(f"{output}: open it at https://ui.perfetto.dev")

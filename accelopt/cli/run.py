@@ -13,6 +13,7 @@ from accelopt.cli.results import result_rows
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.kernels.nki.benchmark import read_benchmark
+from accelopt.kernels.nki.default_target import checked_front_end
 from accelopt.report.console import output
 from accelopt.report.page import REPORT
 from accelopt.report.result_table import ResultsTable
@@ -43,6 +44,7 @@ def run(
     written_in = known_dialect(dialect)
     cases = chosen(problems, benchmark or baselines(written_in))
     shared = shared.at(DEFAULT_TARGETS[written_in])
+    checked_front_end(shared.compiler, written_in)
     outcomes = run_search(cases, config_of(shared, out))
     screen = output()
     screen.print(ResultsTable(result_rows(outcomes, out), device_of(outcomes)))

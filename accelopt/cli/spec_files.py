@@ -44,6 +44,7 @@ class SpecRun(NamedTuple):
     resume: bool = False
     backend: str = ""
     target: str = ""
+    compiler: str = ""
     window: int = 0
     seed: int = 0
     strategy: str = "mcgs"
@@ -162,6 +163,7 @@ def _session(subject: Subject, run: SpecRun, learned: Path | None) -> Config:
         window=run.window or (len(run.gpus) if on_gpu else 4),
         **SPEC_WIDTHS,
         target=run.target or (DEFAULT_GPU if on_gpu else "trn1"),
+        compiler="" if on_gpu else run.compiler,
         workers=len(run.gpus) if on_gpu else 0,
         regraph=learned,
         model_config=run.model_config,

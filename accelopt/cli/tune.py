@@ -17,6 +17,7 @@ from accelopt.api import (
     starting_case,
 )
 from accelopt.cli.kernel_file import (
+    CompilerOption,
     DefinitionOption,
     ReferenceOption,
     TargetOption,
@@ -24,7 +25,7 @@ from accelopt.cli.kernel_file import (
 )
 from accelopt.errors import ConfigError, MissingExtra
 from accelopt.evaluation import Case
-from accelopt.kernels.nki.default_target import default_target
+from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.kernels.nki.sizes import sizes_in
 from accelopt.kernels.triton.schemas import SCHEMAS, shipped_case
 from accelopt.knob_space import sentence
@@ -73,6 +74,7 @@ def tune(
         bool, typer.Option("--sequential", help="each expert sees what came of the one before")
     ] = False,
     target: TargetOption = None,
+    compiler: CompilerOption = "",
     workers: Annotated[int, typer.Option(min=0, help="evaluations at a time; 0: by CPUs")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="of the experts' choices")] = 0,
     out: Annotated[Path | None, typer.Option(help="the run's folder")] = None,
@@ -95,6 +97,7 @@ def tune(
         evaluations=evaluations,
         window=1 if sequential else Options().window,
         target=target or default_target(kernel),
+        compiler=checked_front_end(compiler, dialect_of_file(kernel)),
         model_config=model_config,
         workers=workers,
         backend=language_of_case(case),

@@ -244,8 +244,8 @@ TRN3 = replace(
     vector_ghz=1.2,
     hbm_bytes_per_ns=1160.0,
     sbuf_partition_bytes=256 * 1024,
-    dma_bytes_per_ns=39.0,
-    peak_memory_bytes=16 * 39e9,
+    dma_bytes_per_ns=38.0,
+    peak_memory_bytes=16 * 38e9,
     peak_vector_flops=4 * 128 * 1.2e9,
     sources={
         **{
@@ -259,7 +259,7 @@ TRN3 = replace(
         "dma_bytes_per_ns": Provenance(
             "B/ns",
             "assumed",
-            "trn2's by nki-dma-bandwidth-guide, which has 33 where trn2 has 23",
+            "trn2's by trainium3.rst, which has 4.9 TB/s for eight cores where trn2 has 3.5",
         ),
         "hbm_bytes_per_ns": Provenance(
             "B/ns", "assumed", "trn2's by trainium3_arch.rst, which has 4.7 TB/s where trn2 has 2.9"

@@ -46,7 +46,7 @@ class LanguageOptions(NamedTuple):
     to find out what is worth an evaluation: closed forms alone say what actions promise. Of the kernels
     that are diagnosed each `profile_every`-th is profiled by Nsight Compute, where that can be; 0 is none.
     `gpus` are the indices of those that evaluate, one kernel at a time on each. `constants` are a
-    calibrated machine's, in place of the table's.
+    calibrated machine's, in place of the table's; `compiler` is the version of the front end to be emulated.
     """
 
     folder: Path
@@ -61,6 +61,7 @@ class LanguageOptions(NamedTuple):
     profile_every: int = 0
     gpus: tuple[int, ...] = (0,)
     constants: Mapping[str, float] | None = None
+    compiler: str = ""
 
 
 class Configured(NamedTuple):

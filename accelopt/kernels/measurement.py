@@ -17,12 +17,14 @@ MAX_ROUNDS = 10
 class TimedRuns(NamedTuple):
     """Timed runs of one kernel in milliseconds, and the profiler's summary of one of them.
 
-    `interval_ms` when the device itself knows how sure it is; None leaves it to the runs.
+    `interval_ms` when the device itself knows how sure it is; None leaves it to the runs. `compiler` is
+    the front end that a simulated device emulated.
     """
 
     runs_ms: tuple[float, ...]
     metrics: dict[str, float]
     interval_ms: tuple[float, float] | None = None
+    compiler: str = ""
 
 
 class Interval(NamedTuple):
@@ -58,6 +60,7 @@ class Timing(NamedTuple):
     interval: Interval
     spread: float
     stable: bool
+    compiler: str = ""
 
     @property
     def latency_ms(self) -> float:
@@ -87,7 +90,7 @@ def time_until_stable(
     assert best is not None
     interval = Interval(*best.interval_ms) if best.interval_ms else median_interval(best.runs_ms)
     spread = spread_of(best.runs_ms)
-    return Timing(best.runs_ms, best.metrics, interval, spread, spread <= perf_tol)
+    return Timing(best.runs_ms, best.metrics, interval, spread, spread <= perf_tol, best.compiler)
 
 
 def faster_beyond_noise(a: Profile, b: Profile, margin: float = MARGIN) -> bool:

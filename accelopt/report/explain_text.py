@@ -153,21 +153,20 @@ def _instruction(node: Instruction, sources: Sources) -> str:
         return node.opcode.replace("_", " ")
     shape = " x ".join(str(n) for n in result.shape)
     name = sources.name(result.tensor.name, result.tensor.source)
-    if node.opcode == "dma_copy":
+    if node.opcode.transfers:
         source = node.inputs["source"]
         if not source.tensor.buffer.on_chip:
             name = sources.name(source.tensor.name, source.tensor.source)
             return f"load {shape} of {name} ({_size(result.bytes)})"
         return f"store {shape} to {name} ({_size(result.bytes)})"
-    if node.opcode == "matmul":
+    if node.opcode.product:
         return _matmul(node, name)
-    words = {"tensor_reduce": "reduce", "tensor_tensor_scan": "scan", "memset": "set"}
     operations = [str(node.attributes[k]) for k in ("op", "op0", "op1") if node.attributes.get(k)]
-    verb = ", ".join(operations) or words.get(node.opcode, node.opcode.replace("_", " "))
-    if node.opcode in words and operations:
-        verb = f"{words[node.opcode]} by {verb}"
+    verb = ", ".join(operations) or node.opcode.verb or node.opcode.replace("_", " ")
+    if node.opcode.verb and operations:
+        verb = f"{node.opcode.verb} by {verb}"
     data = node.inputs.get("data")
-    if node.opcode == "tensor_reduce" and data is not None:
+    if data is not None and "axes" in node.attributes:
         shape = " x ".join(str(n) for n in data.shape)
     return f"{name} = {verb}, {shape} ({node.engine.value} engine)".replace(
         "unassigned engine", "any engine"
@@ -228,9 +227,7 @@ def _reads(found: KernelProfile) -> str:
 
 
 def _limits(found: KernelProfile) -> str:
-    rows = [
-        f"What it takes: {found.latency_ms:.4g} ms predicted on {found.target}, of which at least"
-    ]
+    rows = [f"What it takes: {found.latency_ms:.4g} ms, {found.simulated_on}. At least"]
     for bound in sorted(found.bounds, key=lambda bound: -bound.ms)[:6]:
         text = (
             f"{bound.ms:9.4g} ms  {bound.ms / found.latency_ms:4.0%}  {bound.name}: {bound.meaning}"

@@ -21,11 +21,11 @@ def simulate(
     reference: Path,
     target: str,
     seconds: float,
-    compiler: timing.Compiler | None = None,
+    compiler: str = "",
     core: Hardware | None = None,
 ) -> timing.KernelProfile:
     """The simulated profile of a kernel on a target of the table of hardware, or a `core` of that
-    generation, built by the target's compiler where no other is given.
+    generation, with the front end of a version, by default that of its dialect.
 
     Raises ConfigError where there can be none.
     """
@@ -35,8 +35,9 @@ def simulate(
     try:
         arguments = [argument_of(value) for value in inputs]
         program = device.compile(str(kernel), arguments, seconds=seconds).program
-        program = counted(program, tensors_of(inputs))
-        return timing.profile(program, core or TARGETS[target], compiler)
+        core = core or TARGETS[target]
+        built = timing.Compiler.for_program(program, core, compiler)
+        return timing.profile(counted(program, tensors_of(inputs)), core, built)
     except KernelFailure as failure:
         raise ConfigError(as_given(f"{kernel}: {stopped(failure)}", kernel)) from failure
     except KernelError as error:

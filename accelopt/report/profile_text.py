@@ -36,9 +36,7 @@ def profile_text(found: KernelProfile, interval: LatencyRange | None = None) -> 
 
 
 def _headline(found: KernelProfile, interval: LatencyRange | None) -> str:
-    text = f"{found.latency_ms:.4g} ms predicted on {found.target} ({found.calibration}).\n"
-    if found.compiler:
-        text += f"Compiled as by SDK {found.compiler}. "
+    text = f"{found.latency_ms:.4g} ms, {found.simulated_on} ({found.calibration}).\n"
     if not found.run.spec.was_measured:
         text += (
             f"Nothing was measured on {found.target}: neither an interval nor a least difference."

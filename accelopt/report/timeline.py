@@ -66,6 +66,7 @@ def timeline_json(found: KernelProfile) -> str:
         "otherData": {
             "kernel": found.run.program.name,
             "target": found.target,
+            "compiler": found.compiler,
             "calibration": found.calibration,
             "latency_ms": found.latency_ms,
         },

@@ -1,4 +1,4 @@
-"""What an attribute of an instruction may be: the kinds that `instruction_set.OPCODES` gives to names.
+"""What an attribute of an instruction may be: the kinds that an entry of `isa/` gives to names.
 
 A kind accepts Python values of one sort, each alike in every process: what the tracer emits, what a
 Program's bytes hold and what the rooms behind read are the same.

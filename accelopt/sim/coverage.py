@@ -32,12 +32,6 @@ MOST_ELEMENTS = 1 << 28
 
 MOST_PASSES = 8
 
-_ELEMENT_BY_ELEMENT = frozenset(
-    "dma_copy copy activation tensor_scalar tensor_tensor scalar_tensor_tensor reciprocal select "
-    "copy_predicated loop_reduce affine_select range_select select_reduce dropout".split()
-)
-"""Opcodes of which an element of the result needs that element of every operand, and no other."""
-
 
 def unused(program: Program) -> tuple[np.ndarray | None, ...]:
     """For every argument which of its elements reach no result: bools of its shape, None where all
@@ -164,7 +158,7 @@ class _Coverage:
             return
         shape = (*use.trips, *access.shape)
         read = np.broadcast_to(lives.reshape(*use.trips, *(1 for _ in access.shape)), shape)
-        if wanted is not None and instruction.opcode in _ELEMENT_BY_ELEMENT:
+        if wanted is not None and instruction.opcode.elementwise:
             read = read & _fitted(wanted, use, instruction)
         read = _kept(read, instruction.mask, access, instruction, use.loops)
         read = _kept(read, access.mask, access, instruction, use.loops, own=True)
@@ -268,7 +262,7 @@ def _fitted(wanted: np.ndarray, use: _Use, instruction: Instruction) -> np.ndarr
         g not in (1, r) for g, r in zip(given, result, strict=True)
     ):
         return np.asarray(True)
-    if instruction.opcode == "affine_select":
+    if "predicate" in instruction.attributes:
         wanted = wanted & _chosen(instruction, use.loops)
     depth = len(use.loops)
     repeated = tuple(depth + n for n, (g, r) in enumerate(zip(given, result, strict=True)) if g < r)
@@ -276,7 +270,7 @@ def _fitted(wanted: np.ndarray, use: _Use, instruction: Instruction) -> np.ndarr
 
 
 def _chosen(instruction: Instruction, loops: tuple[Loop, ...]) -> np.ndarray:
-    """Where an affine_select takes its data."""
+    """Where a selection by position takes its data."""
     predicate = instruction.attributes["predicate"]
     constraints = predicate.constraints if isinstance(predicate, Mask) else (predicate,)
     if not all(isinstance(one, Affine) for one in constraints):

@@ -13,7 +13,8 @@ from typing import TypedDict
 
 from accelopt.sim.access import Access
 from accelopt.sim.dtypes import name_of
-from accelopt.sim.instruction_set import ASSIGN
+from accelopt.sim.isa.movement import ASSIGN
+from accelopt.sim.isa.opcode import Cost, Opcode
 from accelopt.sim.last_uses import LastUses, indices_of
 from accelopt.sim.program import Buffer, Engine, Instruction, Loop, Program, ProgramNode, Tensor
 
@@ -94,7 +95,7 @@ def _merge(
     gone: set[Tensor],
 ) -> bool:
     """Rewrites the producer in `out` to write the assignment's destination; False when it may not."""
-    accumulates = assignment.opcode == "tensor_tensor"
+    accumulates = "data2" in assignment.inputs
     value = assignment.inputs["data2" if accumulates else "data"]
     position = producer.get(value.tensor)
     if position is None:
@@ -111,7 +112,7 @@ def _merge(
     if last.touched(target.tensor) > position:
         return False
     if any(access.tensor is target.tensor for access in made.inputs.values()) and (
-        position != len(out) - 1 or made.opcode in ("matmul", "transpose", "tensor_tensor_scan")
+        position != len(out) - 1 or _reads_after_writing(made.opcode)
     ):
         return False
     attributes = dict(made.attributes)
@@ -126,10 +127,15 @@ def _merge(
     return True
 
 
+def _reads_after_writing(opcode: Opcode) -> bool:
+    """True where elements are read after others have been written."""
+    return opcode.product or opcode.transposes or opcode.cost is Cost.SCAN
+
+
 def _may_write(made: Instruction, target: Access, accumulates: bool) -> bool:
     """True when the instruction itself can write that memory in that way."""
     if accumulates:
-        return made.opcode == "matmul" and target.tensor.buffer is Buffer.PSUM
+        return made.opcode.product and target.tensor.buffer is Buffer.PSUM
     if made.result.tensor.buffer is target.tensor.buffer:
         return True
     free_choice = made.engine not in (Engine.TENSOR, Engine.DMA)

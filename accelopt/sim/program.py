@@ -16,19 +16,9 @@ from accelopt.sim.access import Placement as Placement
 from accelopt.sim.access import Tensor as Tensor
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.errors import NOWHERE, SourceLine
+from accelopt.sim.isa.opcode import Engine as Engine
+from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.mask import EVERYTHING, Mask
-
-
-class Engine(StrEnum):
-    """Who carries an instruction out. UNASSIGNED leaves the choice to the compiler."""
-
-    TENSOR = "tensor"
-    VECTOR = "vector"
-    SCALAR = "scalar"
-    GPSIMD = "gpsimd"
-    SYNC = "sync"
-    DMA = "dma"
-    UNASSIGNED = "unassigned"
 
 
 class LoopKind(StrEnum):
@@ -53,7 +43,7 @@ class Instruction:
     unless the opcode says otherwise. `core` is the one of a logical core that runs it.
     """
 
-    opcode: str
+    opcode: Opcode
     engine: Engine
     outputs: Mapping[str, Access]
     inputs: Mapping[str, Access]
@@ -85,7 +75,7 @@ ProgramNode = Loop | Instruction
 def is_dynamic(loop: Loop) -> bool:
     """True for a loop of the device, which runs until its condition is 0 and not a number of times."""
     first = loop.body[0] if loop.body else None
-    return isinstance(first, Instruction) and first.opcode == "while"
+    return isinstance(first, Instruction) and first.opcode.ends_loop
 
 
 def core_of(node: ProgramNode) -> int:

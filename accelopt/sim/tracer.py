@@ -18,7 +18,8 @@ from accelopt.sim.bodies import Body, LoopIteration
 from accelopt.sim.call_sites import LoopKey, running_line
 from accelopt.sim.conditions import GuardedBody, branches
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
-from accelopt.sim.instruction_set import OPCODES, fault
+from accelopt.sim.instruction_set import fault
+from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import (
     AttributeValue,
@@ -34,12 +35,6 @@ from accelopt.sim.rules import control_flow, kernels
 
 MAX_NODES = 4_000_000
 """A kernel that unrolls to more instructions than this is refused rather than traced for hours."""
-
-DEFAULT_ENGINES = {
-    name: row.engines[0] if len(row.engines) == 1 else Engine.UNASSIGNED
-    for name, row in OPCODES.items()
-}
-"""Who carries an instruction out unless the kernel says so."""
 
 
 Observer = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any], None]
@@ -232,7 +227,7 @@ class Tracer:
 
     def emit(
         self,
-        opcode: str,
+        opcode: Opcode,
         *,
         outputs: dict[str, Access],
         inputs: dict[str, Access],
@@ -275,7 +270,7 @@ class Tracer:
                 return None
         instruction = Instruction(
             opcode,
-            engine or DEFAULT_ENGINES[opcode],
+            engine or opcode.engine,
             outputs,
             inputs,
             attributes,

@@ -14,6 +14,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Scrutiny, language_called
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.calibration.machine import read_machine, target_of
+from accelopt.kernels.nki.default_target import checked_front_end
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.search.candidate_selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES, UNBOUNDED, Settings
@@ -64,6 +65,7 @@ class Config(NamedTuple):
             "tools": self.tools,
             "seed": self.workshop.seed,
             **({"machine": dict(language.constants)} if language.constants else {}),
+            **({"compiler": language.compiler} if language.compiler else {}),
         }
 
 
@@ -71,7 +73,7 @@ class Options(NamedTuple):
     """What a run may be told. The command line's options (`accelopt optimize --help`) by their names,
     and below them what commands and programs alone say.
 
-    `iterations` None is a few. `target` None is that of `machine`, a calibrated machine's file, else the
+    `iterations` None is a few. `compiler` is the version of the front end, empty for the default. `target` None is that of `machine`, a calibrated machine's file, else the
     default of the command. `strategy_option` are texts KEY=VALUE. `seconds` is the time after which no
     evaluation begins; `save_fields` None are those of `prompts/profile_list.json`. `traceset_root` is
     the trace set that solutions of FlashInfer-Bench belong to; what the runs in the folders `spent_in`
@@ -91,6 +93,7 @@ class Options(NamedTuple):
     evaluations: int | None = None
     window: int = 4
     target: str | None = None
+    compiler: str = ""
     machine: Path | None = None
     rel_tol: float | None = None
     precision: str = "float32"
@@ -165,6 +168,7 @@ class Options(NamedTuple):
             profile_every=self.profile_every,
             gpus=self.gpus,
             constants=read_machine(self.machine).constants if self.machine else None,
+            compiler=checked_front_end(self.compiler),
         )
         if self.warm_start and self.database is None:
             raise ConfigError("--warm-start begins from a database: name it with --database")

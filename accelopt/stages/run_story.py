@@ -129,6 +129,7 @@ def _portrayed(kernel: Path, node: Node, traced: Path | None = None) -> Portraye
         "kernel": str(kernel.resolve()),
         "reference": str(Path(node.case.task).resolve()),
         "target": node.profile.target,
+        "compiler": node.profile.compiler,
         "traced": str(traced.resolve()) if traced else "",
     }
     found = perform(Call(PORTRAIT, payload, PORTRAIT_SECONDS, PORTRAIT_BYTES), Portrayed)
@@ -139,7 +140,8 @@ def portrait_job(payload: Mapping[str, Any]) -> Portrayed:
     """The work of a portrait, in a child process; none for a kernel that cannot be simulated."""
     kernel, reference = Path(payload["kernel"]), Path(payload["reference"])
     try:
-        found = simulate(kernel, reference, payload["target"], RETRACE_SECONDS)
+        target, compiler = payload["target"], payload["compiler"]
+        found = simulate(kernel, reference, target, RETRACE_SECONDS, compiler)
     except AcceloptError:  # a report without a portrait is still a report
         return Portrayed()
     size = len(found.run.stream)

@@ -19,6 +19,7 @@ from accelopt.agents.roles import ModelRole
 from accelopt.errors import AcceloptError, sentence
 from accelopt.evaluation import Scrutiny
 from accelopt.hardware import TARGETS
+from accelopt.hardware.front_ends import FRONT_ENDS
 from accelopt.interruption import end_in_good_order, end_with_ancestors, stop
 from accelopt.kernels.language import LANGUAGES
 from accelopt.sandbox import sweep
@@ -53,6 +54,7 @@ def add_backend_options(parser: ArgumentParser) -> None:
     """Options of every script that evaluates or describes kernels."""
     parser.add_argument("--backend", default="nki", help=f"by default nki; {', '.join(LANGUAGES)}")
     parser.add_argument("--target", default="trn1", help=f"by default trn1; {', '.join(TARGETS)}")
+    parser.add_argument("--compiler", default="", help=f"front end: {', '.join(FRONT_ENDS)}")
     parser.add_argument("--workers", type=workers, default=0, help="evaluations at a time; 0: CPUs")
     parser.add_argument("--traceset_root", type=Path, default=None)
 

@@ -47,6 +47,18 @@ def test_a_kernel_without_end(said):
             "error: the shape of the kernel's parameter x is not known: give --ref",
         ),
         ("profile kernel.py --reference reference.py --target trn9", "error: no target 'trn9'"),
+        (
+            "profile kernel.py --reference reference.py --compiler 2.30",
+            "error: --compiler 2.30: there are 2.21 (SDK 2.21), 2.26 (SDK 2.26 to 2.28), 0.6 (nki",
+        ),
+        (
+            "optimize kernel.py --reference reference.py --compiler 0.6",
+            "error: --compiler 0.6 takes kernels of nki, and this one is of neuronxcc: ask for 2.21",
+        ),
+        (
+            "run --dialect nki --compiler 2.26",
+            "error: --compiler 2.26 takes kernels of neuronxcc, and this one is of nki: ask for",
+        ),
         ("timeline nowhere.py --reference reference.py", "error: nowhere.py is not a file"),
         ("run --problems ,", "error: no problem ','; there are adamw"),
     ],

@@ -66,7 +66,7 @@ def test_what_is_read_again_and_what_limits():
     text = explained(product, (16384, 256), (16384, 512))
     (line,) = (line for line in text.splitlines() if line.startswith("  right "))
     assert line.split() == ["right", "32", "MiB", "64", "MiB", "2"]
-    assert "ms predicted on trn1, of which at least" in text
+    assert "ms, simulated trn1, SDK 2.21 front end. At least" in text
 
 
 def test_every_line_fits_a_terminal(text):

@@ -41,7 +41,7 @@ def found():
 
 def test_text_explains_the_kernel(found):
     text = profile_text(found, interval(found))
-    assert f"{found.latency_ms:.4g} ms predicted on trn1 (calibrated" in text
+    assert f"{found.latency_ms:.4g} ms, simulated trn1, SDK 2.21 front end (calibrated" in text
     for heading in ("bound ", "engines active", "source lines", "what the compiler", "profiler"):
         assert heading in text
     assert "nl.load(x[i, 0:rows, 0:width]), shift, nl.add" in text
@@ -103,6 +103,7 @@ def test_timeline_is_a_trace_that_perfetto_opens(found):
     assert any("made[128, 2048] float32" in event["args"]["writes"] for event in spans)
     last = max(event["ts"] + event["dur"] for event in spans)
     assert last * 1e-3 <= document["otherData"]["latency_ms"]
+    assert document["otherData"]["compiler"] == "2.21"
 
 
 class PerfettoImport:

@@ -1,11 +1,15 @@
 """The wire format follows from the table of instructions: every opcode with every attribute, of every
 kind that it takes, is the same on the other side; nothing that the table does not know is emitted."""
 
+import ast
 import math
+from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import accelopt
 from accelopt.errors import InternalError
 from accelopt.sim import attribute_kinds as kinds
 from accelopt.sim import dtypes, operators, serial
@@ -38,6 +42,7 @@ EXAMPLES = {
     kinds.ADDITION: (None, "add"),
     kinds.OUT_OF_BOUNDS: ("error", "skip"),
     kinds.PERFORMANCE_MODE: ("double_row_gen3",),
+    kinds.DESCRIPTORS: ("static", "software", "sync", "scalar"),
     kinds.AXES: ((1,), (0, 1), ()),
     kinds.LOOPS: ((LOOP.id,), ()),
     kinds.SHUFFLE: (tuple(range(32)), (255,) * 32),
@@ -144,12 +149,13 @@ def test_faults_are_told_by_name(opcode, attributes, words):
 def test_an_attribute_that_the_table_does_not_know_is_not_emitted(kernel_text):
     """The trace ends where it is emitted, in every test, and says it is our fault."""
     text = kernel_text("""
+        from accelopt.sim.isa.movement import COPY
         from accelopt.sim.tracer import current
 
         def kernel(a):
             out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
             t = nl.load(a)
-            current().emit("copy", outputs={"result": t.access()}, inputs={"data": t.access()},
+            current().emit(COPY, outputs={"result": t.access()}, inputs={"data": t.access()},
                            attributes={"unheard_of": 1})
             nl.store(out, t)
             return out
@@ -197,3 +203,28 @@ def test_what_no_program_holds_is_the_kernels_error(kernel_text, line, words):
     text = kernel_text(KERNEL.replace("LINE", line))
     with pytest.raises(KernelError, match=words):
         text.trace(np.ones(SHAPE, np.float32), target="trn2")
+
+
+FAMILIES = {"elementwise", "indexed", "matrix", "movement", "reductions"}
+MOST_FILES = dict.fromkeys(("activation", "matmul", "tensor_scalar", "transpose"), 5)
+"""An entry, a call in both dialects, and who makes it besides: operators, microscaling, the compiler."""
+
+
+def test_an_opcode_is_named_in_four_files():
+    """Passes ask for traits of the entry and compare no names; the emission's are no instructions."""
+    named, spelled, package = defaultdict(set), [], Path(accelopt.__file__).parent
+    for file in package.rglob("*.py"):
+        place = file.relative_to(package).as_posix()
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Attribute(ast.Name(room), name) if room in FAMILIES and name.isupper():
+                    named[name.lower()].add(place)
+                case ast.ImportFrom(str(room)) if ".sim.isa." in room:
+                    for alias in node.names:
+                        named[alias.name.lower()].add(place)
+                case ast.Compare() if "opcode" in ast.unparse(node) and "emission" not in place:
+                    spelled += [place for word in OPCODES if repr(word) in ast.unparse(node)]
+    assert not spelled
+    for opcode in OPCODES:
+        files = named[opcode] | {"sim/isa"}
+        assert len(files) <= MOST_FILES.get(opcode, 4), (opcode, sorted(files))

@@ -114,10 +114,11 @@ def _value(name: str, dialect: Dialect) -> object:
 @cache
 def _notes(dialect: Dialect) -> dict[str, str]:
     """The notes by name: those of `neuronxcc`, and for `nki` those of its own names, where a note of its
-    own takes the place of the other's."""
+    own takes the place of the other's; of instructions without one what the core itself says."""
     notes: dict[str, str] = json.loads((NOTES / "names.json").read_text())
-    if dialect == "neuronxcc":
-        return notes
-    own: dict[str, str] = json.loads((NOTES / "nki.json").read_text())
-    shared = {name: note for name, note in notes.items() if _value(name, dialect) is not None}
-    return {**shared, **own}
+    if dialect == "nki":
+        shared = {name: note for name, note in notes.items() if _value(name, dialect) is not None}
+        notes = {**shared, **json.loads((NOTES / "nki.json").read_text())}
+    isa = import_module(f"{PACKAGES[dialect]}.isa")
+    said = {f"nisa.{name}": inspect.getdoc(getattr(isa, name)) for name in isa.__all__}
+    return {**notes, **{name: text for name, text in said.items() if text and name not in notes}}

@@ -14,7 +14,7 @@ from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.errors import NOWHERE
 from accelopt.sim.timing import KernelProfile
 from accelopt.sim.timing.bill import Priced, bill
-from accelopt.sim.timing.bounds import bounds_of
+from accelopt.sim.timing.bounds import COMPILERS, default_compiler
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
 from accelopt.sim.timing.rereads import Reread, rereads
 from accelopt.sim.timing.stream.operation import ARRIVE, QUEUE_NAMES, WAIT, Decision
@@ -102,7 +102,7 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
         share = found.occupancy[best.name]
         said = f"{ENGINES[best.name]}, at work for {share:.0%} of the time"
     rows = [
-        f"{now:.4g} ms, simulated {found.target}. Limiting resource: {said}.",
+        f"{now:.4g} ms, {found.simulated_on}. Limiting resource: {said}.",
         f"At work: {_at_work(found)}. "
         f"Launch: {found.run.spec.launch_ns * 1e-6:.3g} ms, which no kernel avoids.",
         *_apart(found),
@@ -379,17 +379,19 @@ def _narrow(spec: Hardware) -> str:
     """What VectorE gains by operands and results of 16 bits."""
     if spec.vector_fast_modes:
         return (
-            "With all of 16 bits and in SBUF, copies and tensor_scalar of neighbouring elements are 4 "
-            "times as fast as in fp32, tensor_tensor twice"
+            "Copies and tensor_scalar of neighbouring elements in SBUF take half of that, with all of 16 "
+            "bits a quarter, tensor_tensor of 16 bits half"
         )
     return (
         "With all of bf16, add, subtract and multiply of two operands from SBUF take one operand's"
     )
 
 
-def describe_machine(spec: Hardware) -> str:
-    """The machine and what instructions cost on it, for a system prompt; from the table of hardware."""
-    bounds = bounds_of(spec.name)
+def describe_machine(spec: Hardware, dialect: str = "neuronxcc", compiler: str = "") -> str:
+    """The machine, what instructions cost on it, and what the front end of a version does, by default the
+    dialect's, for a system prompt; from the tables of hardware and of the compiler."""
+    compiler = compiler or default_compiler(spec.name, dialect)
+    bounds = COMPILERS[compiler]
     vector, two = spec.vector_cycles_per_element, spec.two_input_cycles_per_element
     usable = spec.sbuf_usable_bytes
     looks = ", ".join(f"{name} {n}" for name, n in zip(QUEUE_NAMES, bounds.lookahead, strict=False))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from accelopt.evaluation import Profile
 from accelopt.hardware import TRN1
+from accelopt.hardware.front_ends import simulated_on
 
 MEBIBYTE = 1 << 20
 
@@ -82,4 +83,6 @@ def _busiest(metrics: Mapping[str, float], share: float, verdict: bool) -> list[
 
 
 def _where(profile: Profile) -> str:
-    return f" (simulated {profile.target})" if profile.simulated else f" on {profile.target}"
+    if not profile.simulated:
+        return f" on {profile.target}"
+    return f" ({simulated_on(profile.target, profile.compiler)})"

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from accelopt.evaluation import Bottleneck, CostlyLine, Diagnosis, Profile
+from accelopt.hardware.front_ends import simulated_on
 from accelopt.kernels.moves import methods_that_touch
 from accelopt.kernels.nki.moves.propose import busy_shares
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.timing import KernelProfile, LineCost, Spills
 from accelopt.sim.timing.what_if import overlapped, without_engines
 
-SIMULATED = "simulated"
 PROFILER = "neuron-profile"
 CATEGORIES = {
     "dma": "memory",
@@ -47,7 +47,7 @@ def diagnose(found: KernelProfile, *, ranked: bool = True) -> Diagnosis:
     sources = Sources()
     lines = tuple(_line(cost, sources) for cost in found.lines[:MOST_LINES])
     return Diagnosis(
-        origin=f"{SIMULATED} {found.target}",
+        origin=found.simulated_on,
         utilisation=shares,
         bottlenecks=_ranked(
             shares,
@@ -77,7 +77,9 @@ def measured(profile: Profile, simulated: Diagnosis | None) -> Diagnosis | None:
     reasons = {name: _counted(name, share, reasons.get(name, "")) for name, share in shares.items()}
     return known.model_copy(
         update={
-            "origin": f"{SIMULATED} {profile.target}" if profile.simulated else PROFILER,
+            "origin": simulated_on(profile.target, profile.compiler)
+            if profile.simulated
+            else PROFILER,
             "utilisation": shares,
             "bottlenecks": _ranked(shares, reasons, known.lines),
         }

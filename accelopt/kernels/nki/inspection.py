@@ -49,10 +49,12 @@ def inspection_call(
     arguments: Sequence[tuple[tuple[int, ...], str] | PlainValue],
     target: str,
     constants: Mapping[str, float] | None = None,
+    compiler: str = "",
 ) -> Call:
     """What a worker does to inspect the kernel at a path; of tensors, shape and dtype are given.
-    `constants` are a calibrated machine's."""
+    `constants` are a calibrated machine's, `compiler` is the version of the front end."""
     payload = {"kernel": kernel, "arguments": arguments, "target": target, "constants": constants}
+    payload["compiler"] = compiler
     return Call(
         INSPECTION,
         payload,
@@ -63,15 +65,9 @@ def inspection_call(
     )
 
 
-def brief_call(
-    kernel: str,
-    arguments: Sequence[tuple[tuple[int, ...], str] | PlainValue],
-    target: str,
-    constants: Mapping[str, float] | None = None,
-) -> Call:
-    """What a worker does to tell all that the simulated core knows of a kernel."""
-    call = inspection_call(kernel, arguments, target, constants)
-    return call._replace(function=BRIEFING, seconds=BRIEFING_SECONDS)
+def brief_call(inspection: Call) -> Call:
+    """What a worker does to tell all that the simulated core knows of a kernel that it would inspect."""
+    return inspection._replace(function=BRIEFING, seconds=BRIEFING_SECONDS)
 
 
 class Briefing(Row):
@@ -128,6 +124,7 @@ def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
         metrics={**found.summary, LEAST: found.least_ms},
         target=found.target,
         simulated=True,
+        compiler=found.compiler,
     )
     return Evaluation(
         status=Status.CORRECT,
@@ -146,7 +143,9 @@ def _profiled(payload: Mapping[str, Any]) -> timing.KernelProfile:
     # Nothing is here but the kernel's path.
     device = SimulatedDevice(payload["target"], fork, payload.get("constants"))
     executable = device.compile(payload["kernel"], arguments)
-    return timing.profile(executable.program, device.core)
+    program = executable.program
+    compiler = timing.Compiler.for_program(program, device.core, payload.get("compiler", ""))
+    return timing.profile(program, device.core, compiler)
 
 
 def sentences(found: timing.KernelProfile) -> list[str]:

@@ -42,7 +42,7 @@ class Inspector:
         self.pool = pool
         self.options = options
         self.shelf = shelf
-        self._core = options.target, options.constants
+        self._core = options.target, options.constants, options.compiler
         self._made: dict[str, list[ParameterFacts]] = {}
         self._making = threading.Lock()
         self._running: dict[str, asyncio.Task[Evaluation]] = {}
@@ -131,7 +131,7 @@ class Inspector:
         parts = self.shelf.find("brief", key)
         if not isinstance(parts, dict):
             path = self.write(node.case, node.source)
-            call = brief_call(str(path.resolve()), arguments, *self._core)
+            call = brief_call(inspection_call(str(path.resolve()), arguments, *self._core))
             found = await self.pool.ask(call, Briefing) if known else Briefing()
             parts = found.parts if isinstance(found, Briefing) else {}
             if parts:
@@ -142,7 +142,7 @@ class Inspector:
         """`lines 12 14 x 0.5`: the kernel's time if these lines took half of theirs."""
         known = await in_thread(self.arguments, node.case, node.source)
         path = self.write(node.case, node.source)
-        call = brief_call(str(path.resolve()), _plain(known), *self._core)
+        call = brief_call(inspection_call(str(path.resolve()), _plain(known), *self._core))
         payload = {**call.payload, "question": question}
         found = await self.pool.ask(call._replace(function=WHAT_IF, payload=payload), Briefing)
         return found.parts["answer"] if isinstance(found, Briefing) else found.message

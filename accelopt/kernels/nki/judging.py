@@ -85,6 +85,10 @@ def trial_store(cache: Path | str | None = None) -> TrialStore:
     return TrialStore(trials_folder(cache or default_cache()))
 
 
+def _device(request: EvaluationRequest) -> Device:
+    return devices.choose(request.target, request.core, request.constants, request.compiler)
+
+
 def evaluate(
     request: EvaluationRequest, device: Device | None = None, trials: TrialStore | None = None
 ) -> Evaluation:
@@ -94,7 +98,7 @@ def evaluate(
     Python runs in a child in any case.
     """
     started = time.monotonic()
-    device = device or devices.choose(request.target, request.core, request.constants)
+    device = device or _device(request)
     try:
         run = _Run(request, device, trials or trial_store())
         with ExitStack() as stack:
@@ -117,7 +121,7 @@ def confirm(
 
     A kernel that no longer compiles or runs is in the message, not an exception.
     """
-    device = device or devices.choose(winner.target, winner.core, winner.constants)
+    device = device or _device(winner)
     try:
         with ExitStack() as stack:
             first, second = (
@@ -412,6 +416,7 @@ class _Run:
             metrics={name: metrics[name] for name in fields if name in metrics},
             target=self.device.target,
             simulated=self.device.simulated,
+            compiler=timing.compiler,
             stable=timing.stable,
             interval_ms=(timing.interval.low, timing.interval.high),
         )

@@ -62,7 +62,8 @@ class NKI(Language):
             raise ConfigError(f"no target {options.target!r}; there are {', '.join(TARGETS)}")
         self.pool = pool
         self.options = options
-        self.machine = repr(sorted(options.constants.items())) if options.constants else ""
+        constants = repr(sorted(options.constants.items())) if options.constants else ""
+        self.machine = constants + options.compiler
         self.shelf = VerdictCache(pool.cache, context=self.machine)
         self.inspector = Inspector(pool, options, self.shelf)
         self._scheduling = Scheduling(self.inspector)
@@ -261,11 +262,13 @@ class NKI(Language):
 
     def background(self, kernel: str) -> Mapping[str, str]:
         """The target's engines, memories and prices, and the dialect of `kernel`."""
-        target = self.options.target
-        known = names.language(dialect_of_source(kernel), target)
+        target, dialect = self.options.target, dialect_of_source(kernel)
+        known = names.language(dialect, target)
         which = known.partition("\n")[0]
         return {
-            "machine": describe_machine(calibrated(target, self.options.constants)),
+            "machine": describe_machine(
+                calibrated(target, self.options.constants), dialect, self.options.compiler
+            ),
             "language": known,
             "dialect": which,
         }
@@ -312,6 +315,7 @@ class NKI(Language):
             save_fields=self.options.save_fields,
             target=self.options.target,
             constants=dict(self.options.constants or {}),
+            compiler=self.options.compiler,
             rel_tol=self._rel_tol(case),
             precision=self.options.precision,
             least_ms=self._bound_ms(case),

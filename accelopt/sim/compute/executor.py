@@ -34,6 +34,7 @@ from accelopt.sim.compute.tiles.addressing import register_slots
 from accelopt.sim.compute.tiles.operands import Closure, LaneSite
 from accelopt.sim.compute.tiles.thread_state import Lane
 from accelopt.sim.errors import KernelValueError
+from accelopt.sim.instruction_set import by_opcode
 from accelopt.sim.program import (
     Instruction,
     Loop,
@@ -53,44 +54,8 @@ Taken = Callable[[range], Sequence[int]]
 PARALLEL = frozenset({LoopKind.AFFINE, LoopKind.PROGRAM})
 Emitter = Callable[[LaneSite], Closure]
 
-EMITTERS: dict[str, Emitter] = {
-    "dma_copy": movement.dma_copy,
-    "copy": movement.copy,
-    "memset": movement.memset,
-    "matmul": matrix.matmul,
-    "quantize_mx": matrix.quantize_mx,
-    "transpose": movement.transpose,
-    "activation": elementwise.activation,
-    "tensor_scalar": elementwise.tensor_scalar,
-    "tensor_tensor": elementwise.tensor_tensor,
-    "scalar_tensor_tensor": elementwise.scalar_tensor_tensor,
-    "reciprocal": elementwise.reciprocal,
-    "select": elementwise.select,
-    "copy_predicated": movement.copy_predicated,
-    "tensor_reduce": reductions.tensor_reduce,
-    "partition_reduce": reductions.partition_reduce,
-    "loop_reduce": reductions.loop_reduce,
-    "tensor_tensor_scan": reductions.tensor_tensor_scan,
-    "bn_stats": reductions.bn_stats,
-    "bn_aggr": reductions.bn_aggr,
-    "max8": indexed.max8,
-    "find_index8": indexed.find_index8,
-    "match_replace8": indexed.match_replace8,
-    "nonzero": indexed.nonzero,
-    "iota": indexed.iota,
-    "affine_select": indexed.affine_select,
-    "range_select": indexed.range_select,
-    "select_reduce": indexed.select_reduce,
-    "stream_shuffle": movement.stream_shuffle,
-    "local_gather": indexed.local_gather,
-    "gather": indexed.gather,
-    "sequence_bounds": indexed.sequence_bounds,
-    "random": elementwise.random,
-    "dropout": elementwise.dropout,
-    "print": indexed.device_print,
-    "core_barrier": indexed.core_barrier,
-    "while": indexed.condition,
-}
+EMITTERS: dict[str, Emitter] = by_opcode(movement, matrix, elementwise, reductions, indexed)
+"""What carries each opcode out."""
 
 
 def execute(

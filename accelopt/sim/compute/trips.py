@@ -71,7 +71,7 @@ def _deciding(program: Program) -> set[Tensor]:
     while grows:
         before = len(found)
         for _, instruction in program.walk():
-            if instruction.opcode == "while" or not found.isdisjoint(_written(instruction)):
+            if instruction.opcode.ends_loop or not found.isdisjoint(_written(instruction)):
                 found.update(access.tensor for access in _reads(instruction))
         grows = len(found) > before
     return found
@@ -89,7 +89,7 @@ def _sliced(body: tuple[ProgramNode, ...], deciding: set[Tensor]) -> tuple[Progr
             inner = _sliced(node.body, deciding)
             if inner:
                 kept.append(replace(node, body=inner))
-        elif node.opcode == "while" or not deciding.isdisjoint(_written(node)):
+        elif node.opcode.ends_loop or not deciding.isdisjoint(_written(node)):
             kept.append(node)
     return tuple(kept)
 

@@ -90,12 +90,12 @@ def accumulates(instruction: Instruction, access: Access, loop: Loop) -> bool:
     attributes = instruction.attributes
     if attributes.get("accumulate"):
         return True
-    if instruction.opcode == "loop_reduce":
-        loops = attributes.get("loops")
-        return isinstance(loops, tuple) and loop.variable.id in loops
-    if instruction.opcode in ("tensor_tensor", "tensor_scalar", "scalar_tensor_tensor"):
-        ops = {attributes.get(name) for name in ("op", "op0", "op1")} & ASSOCIATIVE
-        return bool(ops) and any(access.same_elements(data) for data in instruction.inputs.values())
+    loops = attributes.get("loops")
+    if isinstance(loops, tuple):
+        return loop.variable.id in loops
+    ops = {attributes.get(name) for name in ("op", "op0", "op1")} & ASSOCIATIVE
+    if ops and instruction.opcode.elementwise:
+        return any(access.same_elements(data) for data in instruction.inputs.values())
     return access is not instruction.result and attributes.get("reduce_cmd") == "reduce"
 
 

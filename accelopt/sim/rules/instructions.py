@@ -10,43 +10,12 @@ import math
 from collections.abc import Iterator
 
 from accelopt.sim.access import Access
-from accelopt.sim.dtypes import is_packed
+from accelopt.sim.dtypes import is_packed, name_of
 from accelopt.sim.errors import KernelError
-from accelopt.sim.instruction_set import (
-    MOVING_SCALES,
-    OPCODES,
-    QUANTIZED_SCALES,
-    STATIONARY_SCALES,
-)
+from accelopt.sim.isa.limits import MAX_FREE_IN_PSUM, MAX_FREE_IN_SBUF, MAX_PARTITIONS, TILE
+from accelopt.sim.isa.matrix import ROWS_AT_ONCE
+from accelopt.sim.isa.shapes import into_result, one_each
 from accelopt.sim.program import Buffer, Engine, Instruction, Program
-from accelopt.sim.rules.limits import (
-    MAX_BN_STATS_FREE,
-    MAX_FREE_IN_PSUM,
-    MAX_FREE_IN_SBUF,
-    MAX_MOVING_FREE,
-    MAX_PARTITIONS,
-    MAX_STATIONARY_FREE,
-)
-from accelopt.sim.rules.operand_shapes import misfits
-
-MOST_FREE = {
-    ("matmul", "stationary"): MAX_STATIONARY_FREE,
-    ("matmul", "moving"): MAX_MOVING_FREE,
-    ("bn_stats", "data"): MAX_BN_STATS_FREE,
-}
-"""Elements a partition, by opcode and operand, where they are fewer than the memory's own limit."""
-BUFFERS = {
-    ("matmul", "stationary"): Buffer.SBUF,
-    ("matmul", "moving"): Buffer.SBUF,
-    ("matmul", "result"): Buffer.PSUM,
-    **{("matmul", name): Buffer.SBUF for name in (*STATIONARY_SCALES, *MOVING_SCALES)},
-    **{("quantize_mx", name): Buffer.SBUF for name in ("data", "result", *QUANTIZED_SCALES)},
-}
-ROWS_AT_ONCE = 2
-"""Rows of each operand that a matmul with `perf_mode` takes together (double_row_gen3)."""
-REACH_HBM = frozenset({"dma_copy", "print", "random", "gather"})
-TURNED_BY_VECTOR = 32
-TURNED_BY_TENSOR = 128
 
 
 def instructions(program: Program) -> Iterator[KernelError]:
@@ -85,36 +54,54 @@ def _form(instruction: Instruction) -> tuple[object, ...]:
 
 def _problems(instruction: Instruction) -> Iterator[str]:
     opcode, engine = instruction.opcode, instruction.engine
-    if engine not in (*OPCODES[opcode].engines, Engine.UNASSIGNED):
+    if engine not in (*opcode.engines, Engine.UNASSIGNED):
         yield f"cannot run on the {engine.value} engine"
     for name, access in (*instruction.outputs.items(), *instruction.inputs.items()):
         if access.tensor.buffer.on_chip:
             yield from _on_chip(instruction, name, access)
-        elif opcode not in REACH_HBM:
+        elif not opcode.reaches_hbm:
             yield f"cannot reach its operand {name} in HBM"
-    yield from misfits(instruction)
-    if opcode == "matmul":
-        rows = [instruction.inputs[name].partitions for name in ("stationary", "moving")]
-        if rows[0] != rows[1]:
-            yield f"has operands of {rows[0]} and {rows[1]} partitions"
-    if opcode == "transpose":
-        most = TURNED_BY_VECTOR if engine is Engine.VECTOR else TURNED_BY_TENSOR
-        data = instruction.inputs["data"]
-        if max(data.partitions, _free(data)) > most:
-            yield f"turns {data.shape}, more than {most} x {most}"
+    yield from _misfits(instruction)
+
+
+def _misfits(instruction: Instruction) -> Iterator[str]:
+    """Formats that an operand cannot have, and shapes that do not fit each other."""
+    opcode = instruction.opcode
+    for name, access in (*instruction.inputs.items(), *instruction.outputs.items()):
+        allowed = opcode.limits.get(name, TILE).formats
+        if allowed and access.dtype not in allowed:
+            yield f"has an operand {name} of {name_of(access.dtype)}"
+        if is_packed(access.dtype) and not _takes_packed(instruction):
+            yield (
+                f"has an operand {name} of {name_of(access.dtype)}: packed elements are multiplied, "
+                "copied as they are and set to 0"
+            )
+    yield from (opcode.fits or into_result)(instruction)
+    reduced = instruction.outputs.get("reduce_result")
+    if reduced is not None and reduced.shape != one_each(instruction.result.shape[:1], reduced):
+        yield f"has a reduce_result of {reduced.shape} for {instruction.result.shape}"
+
+
+def _takes_packed(instruction: Instruction) -> bool:
+    opcode, attributes = instruction.opcode, instruction.attributes
+    if not opcode.packed or opcode.limits:  # whose formats say it
+        return opcode.packed
+    if opcode.fills:
+        return attributes.get("value") == 0
+    formats = {a.dtype for a in (*instruction.inputs.values(), instruction.result)}
+    return len(formats) == 1 and not attributes.get("accumulate")
 
 
 def _on_chip(instruction: Instruction, name: str, access: Access) -> Iterator[str]:
     opcode, tensor = instruction.opcode, access.tensor
     if max(access.partitions, tensor.tile_shape[0]) > MAX_PARTITIONS:
         yield f"has an operand {name} of {max(access.partitions, tensor.tile_shape[0])} partitions"
-    wanted = BUFFERS.get((opcode, name), tensor.buffer)
-    if tensor.buffer is not wanted:
-        yield f"needs its operand {name} in {wanted.value.upper()}"
-    if opcode == "dma_copy":
+    limits, in_psum = opcode.limits.get(name, TILE), tensor.buffer is Buffer.PSUM
+    if not (limits.psum if in_psum else limits.sbuf):
+        yield f"needs its operand {name} in {limits.memories}"
+    if opcode.transfers:
         return  # descriptors reach every byte, in any order
-    of_memory = MAX_FREE_IN_PSUM if tensor.buffer is Buffer.PSUM else MAX_FREE_IN_SBUF
-    most = MOST_FREE.get((opcode, name), of_memory)
+    most = limits.free or (MAX_FREE_IN_PSUM if in_psum else MAX_FREE_IN_SBUF)
     if name == "moving" and is_packed(access.dtype):
         most = MAX_FREE_IN_PSUM
     if name != "result" and instruction.attributes.get("perf_mode"):

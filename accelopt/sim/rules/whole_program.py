@@ -38,7 +38,7 @@ def addresses(program: Program) -> Iterator[KernelError]:
     """Accesses that leave their tensors. The tracer proves this dimension by dimension; here it is
     proven again for Programs that came from elsewhere."""
     for _, instruction in program.walk():
-        mask = instruction.mask if instruction.opcode != "matmul" else EVERYTHING
+        mask = EVERYTHING if instruction.opcode.product else instruction.mask
         for access in (*instruction.outputs.values(), *instruction.inputs.values()):
             if _leaves(access, mask & access.mask if access.mask.constraints else mask):
                 shape, size = access.tensor.shape, math.prod(access.tensor.tile_shape)
@@ -93,9 +93,9 @@ def direct_allocation(program: Program) -> Iterator[KernelError]:
         error.args = (str(error),)
         yield error
     for _, instruction in program.walk():
-        if instruction.opcode == "activation" and "bias" not in instruction.inputs:
+        if "bias" in instruction.opcode.inputs and "bias" not in instruction.inputs:
             yield _at(allocation.bias_required(), instruction)
-        if instruction.opcode == "transpose" and instruction.engine is Engine.TENSOR:
+        if instruction.opcode.transposes and instruction.engine is Engine.TENSOR:
             yield _at(allocation.implicit_transpose(), instruction)
 
 

@@ -18,7 +18,8 @@ from accelopt.sim.affine import Affine, LoopVariable, Quotient, Remainder, Term,
 from accelopt.sim.attribute_kinds import is_number
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import NOWHERE, SourceLine
-from accelopt.sim.instruction_set import fault
+from accelopt.sim.instruction_set import OPCODES, fault
+from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import (
     AttributeValue,
@@ -91,7 +92,7 @@ class _TensorForm(NamedTuple):
 
 
 class _InstructionForm(NamedTuple):
-    opcode: str
+    opcode: Opcode
     engine: Engine
     outputs: tuple[str, ...]
     inputs: tuple[str, ...]
@@ -360,7 +361,7 @@ class _Reader:
         if core not in ([], [1]):
             raise MalformedProgram(f"a logical core has no core {core}")
         return _InstructionForm(
-            opcode,
+            OPCODES[opcode],
             Engine(engine),
             *names,
             attributes,

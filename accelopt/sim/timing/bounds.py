@@ -220,10 +220,9 @@ COMPILERS: Mapping[str, CompilerBounds] = {
     "2.26": NEWER_BOUNDS,
     "0.6": NKI_BOUNDS,
 }
-"""By version. For `neuronxcc.nki` the SDK: 2.21 is the compiler of NKIBench's published measurements on
-trn1, 2.26 that of the kernels of that package measured on trn2 (SDK 2.26 to 2.28). For `nki` its own
-version: 0.6 stands for 0.3 to 0.7 (SDK 2.29 and later). What differs is only what figures show; all
-other numbers are the oldest one's."""
+"""By version, as `hardware.front_ends` has them. For `neuronxcc.nki` the SDK: 2.21 is the compiler of
+NKIBench's published measurements on trn1, 2.26 that of the kernels of that package measured on trn2. For
+`nki` its own version. What differs is only what figures show; all other numbers are the oldest one's."""
 
 
 def default_compiler(target: str, dialect: str) -> str:
@@ -232,8 +231,3 @@ def default_compiler(target: str, dialect: str) -> str:
     if dialect == "nki":
         return "0.6"
     return "2.21" if target == "trn1" else "2.26"
-
-
-def bounds_of(target: str, dialect: str = "neuronxcc") -> CompilerBounds:
-    """The bounds of `default_compiler`."""
-    return COMPILERS[default_compiler(target, dialect)]

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from accelopt.hardware import TARGETS, Hardware
+from accelopt.hardware.front_ends import simulated_on, wrong_front_end
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import KernelError, SourceLine
@@ -20,7 +21,7 @@ from accelopt.sim.timing.bounds import (
     COMPILER_BOUNDS,
     COMPILERS,
     CompilerBounds,
-    bounds_of,
+    default_compiler,
 )
 from accelopt.sim.timing.compiler.cores import by_core, joined
 from accelopt.sim.timing.compiler.draining import with_latency
@@ -64,15 +65,18 @@ class Compiler:
 
     @classmethod
     def of(cls, version: str) -> Compiler:
-        """The compiler of an SDK by its name in `COMPILERS`. Raises ValueError for another name."""
-        if version not in COMPILERS:
-            raise ValueError(f"compilers that are known: {', '.join(COMPILERS)}; not {version}.")
+        """The compiler of a version in `COMPILERS`. Raises ValueError for another one."""
+        if wrong := wrong_front_end(version):
+            raise ValueError(wrong)
         return cls(bounds=COMPILERS[version])
 
     @classmethod
-    def for_program(cls, program: Program, spec: Hardware) -> Compiler:
-        """The compiler that takes the program's dialect for the core, unless another is asked for."""
-        return cls(bounds=bounds_of(spec.name, program.dialect))
+    def for_program(cls, program: Program, spec: Hardware, version: str = "") -> Compiler:
+        """The compiler of that version, by default the one that takes the program's dialect for the
+        core. Raises KernelError for one that does not take its dialect."""
+        if wrong := wrong_front_end(version, program.dialect):
+            raise KernelError("front_end", wrong)
+        return cls(bounds=COMPILERS[version or default_compiler(spec.name, program.dialect)])
 
     def does(self, one: Pass) -> bool:
         """Whether a pass does what it is for, rather than what is done in its place."""
@@ -115,9 +119,13 @@ class KernelProfile:
     run: SimulatedRun
 
     @property
+    def simulated_on(self) -> str:
+        """The target and the front end in words, as they stand beside the latency."""
+        return simulated_on(self.target, self.compiler)
+
+    @property
     def compiler(self) -> str:
-        """The SDK whose compiler was emulated, by its name in `COMPILERS`; empty for one of no
-        name."""
+        """The version of the front end that was emulated, one of `COMPILERS`; empty for another."""
         bounds = self.run.compiler.bounds
         return next((name for name, one in COMPILERS.items() if one == bounds), "")
 

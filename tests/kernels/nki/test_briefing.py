@@ -48,7 +48,7 @@ def test_one_resource_limits_by_name_and_the_figures_agree(told):
     found, parts = told
     limits = parts["limits"]
     assert limits.count("Limiting resource:") == 1 and "the Tensor engine" in limits
-    assert limits.startswith(f"{found.latency_ms:.4g} ms, simulated trn1.")
+    assert limits.startswith(f"{found.latency_ms:.4g} ms, simulated trn1, SDK 2.21 front end.")
     assert f"tensor {found.occupancy['tensor'] * found.latency_ms:.3g} ms" in limits
     assert "Launch: 0.0175 ms, which no kernel avoids" in limits
     answers = [float(ms) for ms in re.findall(r"^ +([\d.]+) ms +[-+]\d+%", limits, re.MULTILINE)]

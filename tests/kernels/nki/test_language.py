@@ -83,13 +83,16 @@ def test_a_calibrated_machine_has_predictions_and_verdicts_of_its_own(tmp_path, 
     async def told(language):
         predicted = await language.predict(node, KERNEL)
         evaluation = await language.evaluate(node.case, KERNEL)
-        return predicted, evaluation.profile.latency, language.evaluation_key(node.case, KERNEL)
+        taken = evaluation.profile
+        key = language.evaluation_key(node.case, KERNEL)
+        return predicted, taken.latency, key, taken.compiler
 
     launches = TARGETS["trn1"].launch_ns * 1e-6
-    table, machine, again = (
-        with_language(tmp_path, told, constants=constants, scrutiny=Scrutiny.QUICK)
-        for constants in (None, {"launch_ns": 2 * launches * 1e6}, None)
+    given = {}, {"constants": {"launch_ns": 2 * launches * 1e6}}, {"compiler": "2.26"}, {}
+    table, machine, newer, again = (
+        with_language(tmp_path, told, scrutiny=Scrutiny.QUICK, **options) for options in given
     )
+    assert (table[3], newer[3]) == ("2.21", "2.26") and newer[2] not in (table[2], machine[2])
     assert machine[0] == pytest.approx(table[0] + launches)
     assert machine[1] == pytest.approx(table[1] + launches)
     assert machine[2] != table[2] and again == table

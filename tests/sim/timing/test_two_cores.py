@@ -29,6 +29,7 @@ from two_core_kernels import (
 )
 
 from accelopt.hardware import TRN1, TRN2
+from accelopt.report.kernel_summary import portrait
 from accelopt.report.profile_text import profile_text
 from accelopt.report.timeline import timeline_json
 from accelopt.sim import compute
@@ -220,6 +221,8 @@ def test_profile_and_trace_show_both_cores():
         assert share == pytest.approx((first[name] + second[name]) / 2)
     slowest = next(bound for bound in found.bounds if bound.aspect == "pipeline")
     assert slowest.ms == pytest.approx(first["scalar"] * found.latency_ms)
+    busy = portrait(found).busy
+    assert len(busy) == 10 and sum(busy["scalar 0"]) > 2 * sum(busy["scalar 1"]) > 0
     text = profile_text(found)
     assert f"core 0: tensor 0.0%, vector 0.0%, scalar {first['scalar']:.1%}" in text
     assert "SBUF of core 1" in text

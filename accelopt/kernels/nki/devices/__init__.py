@@ -34,14 +34,17 @@ __all__ = [
 
 
 def choose(
-    target: str = "trn1", core: int = 0, constants: Mapping[str, float] | None = None
+    target: str = "trn1",
+    core: int = 0,
+    constants: Mapping[str, float] | None = None,
+    compiler: str = "",
 ) -> Device:
     """Real Trainium when the Neuron SDK and a core are there, else the simulated NeuronCore, with the
-    `constants` of a calibrated machine."""
+    `constants` of a calibrated machine and the front end of a version."""
     from accelopt.kernels.nki.devices.trainium import TrainiumDevice, available, generation
 
     if available():
         return TrainiumDevice(core=core, target=generation() or target)
     from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 
-    return SimulatedDevice(target, constants=constants)
+    return SimulatedDevice(target, constants=constants, compiler=compiler)

@@ -73,7 +73,7 @@ class SimulatedDevice:
 
     Kernels see what the process holds that traces them. `start` may be `sandbox.fork` only where
     this process holds no data: no inputs, no outputs, no secret. `constants` are a calibrated
-    machine's.
+    machine's, `compiler` is the version of the front end, by default that of a kernel's dialect.
     """
 
     simulated = True
@@ -84,11 +84,13 @@ class SimulatedDevice:
         target: str = "trn1",
         start: Start = spawn,
         constants: Mapping[str, float] | None = None,
+        compiler: str = "",
     ) -> None:
         if target not in TARGETS:
             raise ValueError(f"no simulated target {target}; there are {', '.join(TARGETS)}")
         self.target = target
         self.core = calibrated(target, constants)
+        self.compiler = compiler
         self.start = start
         self.name = f"simulated {target}"
 
@@ -315,11 +317,13 @@ class SimulatedExecutable:
 
     def time_on(self, arguments: Callable[[], Sequence[object]]) -> None:
         """Takes how often loops of the device run from these arguments, if there are such loops."""
-        if any(instruction.opcode == "while" for _, instruction in self.program.walk()):
+        if any(instruction.opcode.ends_loop for _, instruction in self.program.walk()):
             self._inputs = tensors_of(arguments())
 
     def _profile(self) -> timing.KernelProfile:
-        return timing.profile(counted(self.program, self._inputs), self.core)
+        version = self.device.compiler if self.device else ""
+        compiler = timing.Compiler.for_program(self.program, self.core, version)
+        return timing.profile(counted(self.program, self._inputs), self.core, compiler)
 
     def is_made_again(
         self, kernel_path: str, arguments: Sequence[KernelArgument], again: int
@@ -360,8 +364,7 @@ class SimulatedExecutable:
             (
                 instruction.source
                 for _, instruction in self.program.walk()
-                if instruction.opcode == "activation"
-                and instruction.attributes.get("op") == "rsqrt"
+                if instruction.attributes.get("op") == "rsqrt"
             ),
             None,
         )
@@ -416,7 +419,7 @@ class SimulatedExecutable:
             raise KernelFailure(
                 Status.BENCHMARK_ERROR, f"no latency for this kernel: {profile.latency_ms} ms"
             )
-        return TimedRuns((profile.latency_ms,), dict(profile.summary))
+        return TimedRuns((profile.latency_ms,), dict(profile.summary), compiler=profile.compiler)
 
     def choices(self) -> Mapping[str, float]:
         """The latency by every other outcome of what the compiler decides, of a kernel of no more

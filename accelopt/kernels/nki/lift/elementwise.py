@@ -123,11 +123,3 @@ def select(site: WriteSite) -> Value:
     """One of two operands by a predicate."""
     names = ("predicate", "on_true", "on_false")
     return applied(site, "select", [site.operand(name) for name in names])
-
-
-def select_reduce(site: WriteSite) -> Value:
-    """As `select`; `reverse` exchanges the operands."""
-    pair = [site.operand("on_true"), site.operand("on_false")]
-    if site.instruction.attributes.get("reverse"):
-        pair.reverse()
-    return applied(site, "select", [site.operand("predicate"), *pair])

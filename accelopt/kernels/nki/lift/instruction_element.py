@@ -29,15 +29,12 @@ from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import Instruction
 
-_BY_DATA = frozenset(("tensor_reduce", "partition_reduce", "bn_stats", "bn_aggr"))
-"""Opcodes whose mask excludes elements of what they read, not of what they write."""
-
 
 def written_where(
     instruction: Instruction, variables: Mapping[LoopVariable, Index], coordinates: Sequence[Index]
 ) -> list[Index]:
     """The conditions (each >= 0) under which an instruction writes an element of its result."""
-    if instruction.opcode in _BY_DATA:
+    if instruction.opcode.mask_over != "result":
         return []
     masks = instruction.mask.constraints + instruction.result.mask.constraints
     return [index_from(c, variables, coordinates) for c in masks]

@@ -79,7 +79,7 @@ class Reaching:
                 for tensor in self._blocks[own].writers:
                     block.writers.setdefault(tensor, []).append(number)
                 continue
-            if node.opcode == "matmul" and node.attributes.get("accumulate"):
+            if node.opcode.product and node.attributes.get("accumulate"):
                 self._accumulated.add(node.result.tensor)
             for name, access in node.outputs.items():
                 found = block.writers.setdefault(access.tensor, [])

@@ -86,10 +86,10 @@ def learn(trace: Callable[[], Program], file: str) -> tuple[CallFacts, Program]:
         program = trace()
     facts.symbolic = frozenset(loop.source.line for loops, _ in program.walk() for loop in loops)
     facts.product_lines = frozenset(
-        node.result.tensor.source.line for _, node in program.walk() if node.opcode == "matmul"
+        node.result.tensor.source.line for _, node in program.walk() if node.opcode.product
     )
     facts.tile_lines = frozenset(
-        node.source.line for _, node in program.walk() if node.opcode == "tensor_tensor"
+        node.source.line for _, node in program.walk() if "data2" in node.inputs
     )
     return facts, program
 

@@ -2,73 +2,57 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import inspect
+from functools import cache
+from importlib import import_module
 
+from accelopt.kernels.nki.api_notes import PACKAGES
+from accelopt.sim.dialects.dialect import Dialect
+from accelopt.sim.instruction_set import OPCODES
 
-class CallForm(NamedTuple):
-    """A nisa call whose result has the shape of one operand: its parameters in order, the operand,
-    and whose format the result has by default."""
-
-    parameters: tuple[str, ...]
-    like: str
-    promotes: bool = False
-
-
-def _form(parameters: str, like: str, promotes: bool = False) -> CallForm:
-    return CallForm(tuple(parameters.split()), like, promotes)
-
-
-LIKE: dict[str, CallForm] = {
-    "activation": _form("op data bias scale reduce_op reduce_res reduce_cmd", "data"),
-    "activation_reduce": _form("op data reduce_op reduce_res bias scale", "data"),
-    "tensor_scalar": _form("data op0 operand0 reverse0 op1 operand1 reverse1 engine", "data"),
-    "tensor_scalar_reduce": _form("data op0 operand0 reduce_op reduce_res reverse0", "data"),
-    "scalar_tensor_tensor": _form("data op0 operand0 op1 operand1 reverse0 reverse1", "data"),
-    "tensor_tensor": _form("data1 data2 op engine", "data1", promotes=True),
-    "tensor_tensor_scan": _form(
-        "data0 data1 initial op0 op1 reverse0 reverse1", "data0", promotes=True
-    ),
-    "reciprocal": _form("data", "data"),
-    "tensor_copy": _form("src engine", "src"),
-    "dropout": _form("data prob", "data"),
-    "nc_match_replace8": _form("data vals imm dst_idx", "data"),
-    "range_select": _form(
-        "on_true_tile comp_op0 comp_op1 bound0 bound1 reduce_cmd reduce_res reduce_op range_start "
-        "on_false_value",
-        "on_true_tile",
-    ),
-}
-"""Calls whose result is as large as one of their operands."""
-
-SHAPED: dict[str, tuple[str, ...]] = {
-    "nc_transpose": ("data", "engine"),
-    "nc_matmul": (
-        "stationary", "moving", "is_stationary_onezero", "is_moving_onezero", "is_transpose",
-        "tile_position", "tile_size", "perf_mode",
-    ),
-    "tensor_reduce": ("op", "data", "axis", "negate", "keepdims"),
-    "tensor_partition_reduce": ("op", "data"),
-    "bn_stats": ("data",),
-    "bn_aggr": ("data",),
-    "max8": ("src",),
-    "nc_find_index8": ("data", "vals"),
-    "memset": ("shape", "value", "dtype", "engine"),
-    "iota": ("expr", "dtype"),
-    "affine_select": ("pred", "on_true_tile", "on_false_value"),
-    "local_gather": ("src_buffer", "index", "num_elem_per_idx", "num_valid_indices"),
-}  # fmt: skip
+SHAPED = frozenset(
+    "nc_transpose nc_matmul tensor_reduce tensor_partition_reduce bn_stats bn_aggr max8 nc_find_index8 "
+    "memset iota affine_select local_gather sequence_bounds dma_transpose".split()
+)
 """Calls whose result has a shape of its own."""
 
-IN_PLACE: dict[str, tuple[str, ...]] = {
-    "dma_copy": ("dst", "src", "oob_mode", "dge_mode"),
-    "tensor_copy_predicated": ("dst", "src", "predicate", "reverse_pred"),
-    "select_reduce": (
-        "dst", "predicate", "on_true", "on_false", "reduce_res", "reduce_cmd", "reduce_op",
-        "reverse_pred",
-    ),
-    "nc_stream_shuffle": ("dst", "src", "shuffle_mask"),
-}  # fmt: skip
-"""Calls that write an operand in both dialects."""
+
+@cache
+def calls(dialect: Dialect) -> dict[str, tuple[str, ...]]:
+    """The parameters of each call of nisa, in order."""
+    isa = import_module(f"{PACKAGES[dialect]}.isa")
+    functions = {name: getattr(isa, name) for name in isa.__all__}
+    return {
+        name: tuple(inspect.signature(function).parameters)
+        for name, function in functions.items()
+        if inspect.isfunction(function)
+    }
+
+
+def in_place(function: str) -> bool:
+    """True for a call of nisa that writes an operand in both dialects."""
+    return "dst" in calls("neuronxcc").get(function, ())
+
+
+def like(function: str) -> str:
+    """The operand whose shape, and format by default, the result of a call of nisa has; empty where it
+    has its own, is an operand, or where a dialect does not have the call."""
+    if function in SHAPED or in_place(function) or function not in calls("neuronxcc"):
+        return ""
+    return operand(function)
+
+
+def operand(function: str) -> str:
+    """The first operand of a call of nisa, empty where there is none."""
+    return next((name for name in calls("nki").get(function, ()) if name not in ("dst", "op")), "")
+
+
+def masked(function: str) -> str:
+    """The operand of which a mask says what takes part; empty where it says so of the result."""
+    return (
+        operand(function) if function in OPCODES and OPCODES[function].mask_over == "data" else ""
+    )
+
 
 BINARY = frozenset(
     "add subtract multiply divide maximum minimum power mod fmod equal not_equal less less_equal "

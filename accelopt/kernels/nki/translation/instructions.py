@@ -9,9 +9,9 @@ from typing import Any
 import libcst as cst
 
 from accelopt.kernels.nki.translation.facts import Fact, TileFact
-from accelopt.kernels.nki.translation.forms import LIKE, NAMES, OPERATORS, SHAPED
+from accelopt.kernels.nki.translation.forms import NAMES, OPERATORS, calls, like, masked
 from accelopt.kernels.nki.translation.indices import Limit, Untranslated, text_of
-from accelopt.kernels.nki.translation.masking import REDUCING, Masking
+from accelopt.kernels.nki.translation.masking import Masking
 
 ONE_DIMENSION = re.compile(
     r"\(\*(.+)\.shape\[:([1-9])\], (.+), \*\1\.shape\[\2 \+ 1 ?:\]\)", re.DOTALL
@@ -43,16 +43,14 @@ class Instructions(Masking):
         if self.targets.get(id(node)) == "+=":
             return self._raw(function, given)
         given = {key: self._operand(key, text, fact) for key, text in given.items()}
-        if function in REDUCING:
-            given["data"] = self._limited(given["data"], fact, "data", self.call_limits[id(node)])
+        if key := masked(function):
+            given[key] = self._limited(given[key], fact, key, self.call_limits[id(node)])
         dtype = given.pop("dtype", "")
-        if function in LIKE:
-            like = self._named(given[LIKE[function].like], "operand")
-            given[LIKE[function].like] = like
+        if key := like(function):
+            given[key] = self._named(given[key], "operand")
             given = self._cut(self._widened(function, given, fact), fact)
-            like = given[LIKE[function].like]
-            shape = f"{like}.shape"
-            element = dtype or self._format(function, like, fact)
+            shape = f"{given[key]}.shape"
+            element = dtype or self._format(key, given[key], fact)
         else:
             shape, element = self._shape(function, given, fact)
             element = dtype or element
@@ -152,12 +150,12 @@ class Instructions(Masking):
                 text = f"{text}.broadcast({at}, {like}.shape[{at}])"
         return text
 
-    def _format(self, function: str, like: str, fact: Fact) -> str:
+    def _format(self, key: str, text: str, fact: Fact) -> str:
         """The result's default format, as a name's own or in words."""
-        own = fact.tiles.get(LIKE[function].like)
+        own = fact.tiles.get(key)
         if fact.result is not None and own is not None and fact.result.dtype != own.dtype:
             return f"{self.nl}.{nl_name(fact.result.dtype)}"
-        return f"{like}.dtype"
+        return f"{text}.dtype"
 
     def _shape(self, function: str, given: dict[str, str], fact: Fact) -> tuple[str, str]:
         """Shape and format of a result that has its own."""
@@ -194,7 +192,7 @@ class Instructions(Masking):
     ) -> None:
         """`accumulator += product` in PSUM."""
         assert isinstance(made, cst.Call)
-        order = SHAPED["nc_matmul"] if fact.function == "nc_matmul" else ("x", "y", "transpose_x")
+        order = calls("neuronxcc").get(fact.function, ("x", "y", "transpose_x"))
         given: dict[str, str] = {}
         for at, argument in enumerate(made.args):
             key = order[at] if argument.keyword is None else argument.keyword.value

@@ -10,12 +10,9 @@ from typing import Any
 import libcst as cst
 
 from accelopt.kernels.nki.translation.facts import Fact
-from accelopt.kernels.nki.translation.forms import LIKE
+from accelopt.kernels.nki.translation.forms import like, masked
 from accelopt.kernels.nki.translation.indices import Limit
 from accelopt.kernels.nki.translation.rewriter import Rewriter
-
-REDUCING = ("tensor_reduce", "bn_stats", "max8")
-"""Instructions whose mask says what of `data` takes part."""
 
 
 class Masking(Rewriter):
@@ -59,7 +56,7 @@ class Masking(Rewriter):
         whole, place = self._place(target), self._place(target, self.call_limits[id(node)])
         early = [key for key in fact.tiles if key in given and self._is_ragged(given[key])]
         if (
-            function not in (*LIKE, *REDUCING)
+            not (like(function) or masked(function))
             or fact.result is None
             or not (early or place != whole)
         ):

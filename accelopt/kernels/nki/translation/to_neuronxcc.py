@@ -11,7 +11,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper
 
 from accelopt.kernels.nki.translation.facts import CallFacts, Fact
-from accelopt.kernels.nki.translation.forms import LIKE, SHAPED
+from accelopt.kernels.nki.translation.forms import calls, in_place, like
 from accelopt.kernels.nki.translation.indices import Untranslated, plus, product, text_of
 from accelopt.kernels.nki.translation.instructions import arguments_of
 from accelopt.kernels.nki.translation.names import ModuleNames
@@ -24,32 +24,6 @@ from accelopt.kernels.nki.translation.positions import (
 from accelopt.kernels.nki.translation.rewriter import Rewriter
 from accelopt.kernels.nki.translation.to_nki import RANGES
 
-PARAMETERS: dict[str, tuple[str, ...]] = {
-    **{name: ("dst", *form.parameters) for name, form in LIKE.items()},
-    **{name: ("dst", *parameters) for name, parameters in SHAPED.items()},
-    "nc_matmul": (
-        "dst", "stationary", "moving", "is_stationary_onezero", "is_moving_onezero",
-        "is_transpose", "accumulate", "tile_position", "tile_size", "perf_mode",
-    ),
-    "memset": ("dst", "value", "engine"),
-    "dma_copy": ("dst", "src", "priority", "oob_mode", "dge_mode", "engine"),
-    "dma_compute": ("dst", "srcs", "reduce_op", "scales", "unique_indices", "oob_mode"),
-    "dma_transpose": ("dst", "src", "axes", "priority", "dge_mode", "oob_mode"),
-    "tensor_copy_predicated": ("dst", "src", "predicate", "reverse_pred"),
-    "select_reduce": (
-        "dst", "predicate", "on_true", "on_false", "reduce_res", "reduce_cmd", "reduce_op",
-        "reverse_pred",
-    ),
-    "nc_stream_shuffle": ("dst", "src", "shuffle_mask"),
-    "nc_n_gather": ("dst", "data", "indices"),
-    "iota": ("dst", "pattern", "offset", "channel_multiplier"),
-    "affine_select": (
-        "dst", "pattern", "channel_multiplier", "on_true_tile", "on_false_value", "cmp_op", "offset",
-    ),
-    "sequence_bounds": ("dst", "segment_ids"),
-}  # fmt: skip
-KEPT = frozenset({"dma_copy", "tensor_copy_predicated", "select_reduce", "nc_stream_shuffle"})
-"""Calls with a destination in both dialects."""
 GONE = {
     "rearrange": "the order of dimensions; index with nl.arange",
     "select": "a run-time index; index with a tile",
@@ -64,6 +38,8 @@ GONE = {
     "register_store": "a register",
     "register_move": "a register",
 }
+RENAMED = ("dma_compute", "nc_n_gather")
+"""Calls that are another one, or one of nl, in `neuronxcc`."""
 CREATIONS = ("ndarray", "zeros", "ones", "full")
 COMPARISONS = {
     "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
@@ -149,7 +125,11 @@ class ToNeuronxcc(Rewriter):
         if function in GONE:
             self._give_up(node, f"{space}.{function}: {GONE[function]}")
             return made
-        if space == "nisa" and function in PARAMETERS:
+        if (
+            space == "nisa"
+            and function in (*calls("neuronxcc"), *RENAMED)
+            and calls("nki").get(function)
+        ):
             return self._instruction(node, made, function)
         if space == "nl" and function in CREATIONS:
             return self._creation(node, made, function)
@@ -223,7 +203,7 @@ class ToNeuronxcc(Rewriter):
         return self._line(node) in self.facts.product_lines
 
     def _instruction(self, node: cst.Call, made: cst.Call, function: str) -> Any:
-        order = PARAMETERS[function]
+        order = calls("nki")[function]
         given: dict[str, str] = {}
         for at, argument in enumerate(made.args):
             key = order[at] if argument.keyword is None else argument.keyword.value
@@ -231,7 +211,7 @@ class ToNeuronxcc(Rewriter):
         given.pop("name", None)
         given.pop("priority", None)
         fact = self._fact(node)
-        if function in KEPT:
+        if in_place(function):
             if function == "dma_copy":
                 given.pop("engine", None)
             return made.with_changes(args=arguments_of(given))
@@ -271,7 +251,7 @@ class ToNeuronxcc(Rewriter):
                 given["bias"] = f"{self.nl}.full({rows}, {given['bias']}, dtype={self.nl}.float32)"
             else:
                 del given["bias"]
-        if function in LIKE and self._format_differs(function, fact):
+        if like(function) and self._format_differs(function, fact):
             given["dtype"] = f"{dst}.dtype"
         if function in ("tensor_reduce", "bn_stats", "bn_aggr", "max8", "nc_find_index8"):
             given["dtype"] = f"{dst}.dtype"
@@ -282,11 +262,11 @@ class ToNeuronxcc(Rewriter):
         self, function: str, place: str, dst: str, given: dict[str, str], fact: Fact
     ) -> str:
         """The destination with the free dimensions of what is computed, where they are grouped otherwise."""
-        key = LIKE[function].like if function in LIKE else "data"
-        like, into = fact.tiles.get(key), fact.tiles.get("dst")
-        if like is None or into is None or function not in {*LIKE, "tensor_reduce"}:
+        key = like(function) or "data"
+        alike, into = fact.tiles.get(key), fact.tiles.get("dst")
+        if alike is None or into is None or not (like(function) or function == "tensor_reduce"):
             return place
-        shape, text = like.shape, f"{given[key]}.shape"
+        shape, text = alike.shape, f"{given[key]}.shape"
         if function == "tensor_reduce":
             axes = fact.values["axis"]
             count = len(axes) if isinstance(axes, (tuple, list)) else 1
@@ -297,12 +277,12 @@ class ToNeuronxcc(Rewriter):
 
     def _format_differs(self, function: str, fact: Fact) -> bool:
         """True when the result would not have the destination's format by itself."""
-        form, dst = LIKE[function], fact.tiles.get("dst")
-        like = fact.tiles.get(form.like)
+        key, dst = like(function), fact.tiles.get("dst")
+        alike = fact.tiles.get(key)
         formats = {tile.dtype for key, tile in fact.tiles.items() if key.startswith("data")}
-        if dst is None or like is None:
+        if dst is None or alike is None:
             return False
-        return dst.dtype != like.dtype or (form.promotes and len(formats) > 1)
+        return dst.dtype != alike.dtype or (key[-1].isdigit() and len(formats) > 1)
 
     def _accumulating(self, dst: str, given: dict[str, str]) -> str:
         sources = cst.parse_expression(given["srcs"])

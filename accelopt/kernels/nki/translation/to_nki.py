@@ -15,9 +15,10 @@ from accelopt.kernels.nki.translation.forms import (
     AUGMENTED,
     BINARY,
     GONE,
-    IN_PLACE,
-    LIKE,
     SHAPED,
+    calls,
+    in_place,
+    like,
 )
 from accelopt.kernels.nki.translation.indices import Indices, Limit, Untranslated, text_of
 from accelopt.kernels.nki.translation.instructions import (
@@ -214,11 +215,11 @@ class ToNki(Instructions):
             rows, moved = fact.tiles["dst"].shape[0], fact.tiles["src"]
             if rows > 1 == moved.shape[0] and "hbm" in moved.buffer:
                 given["src"] += f".broadcast(0, {rows})"
-        if space == "nisa" and function in IN_PLACE:
+        if space == "nisa" and in_place(function):
             return made.with_changes(args=arguments_of({k: given[k] for k in given if k != "mask"}))
         if space == "nisa" and function in ("iota", "affine_select"):
             return self._positioned(node, function, given, fact)
-        if space == "nisa" and (function in LIKE or function in SHAPED):
+        if space == "nisa" and (like(function) or function in SHAPED):
             return self._instruction(node, function, given, fact)
         if space == "nl" and function in BINARY and fact is not None:
             return self._binary(node, made, function, given, fact)
@@ -272,15 +273,11 @@ class ToNki(Instructions):
         return found
 
     def _parameters(self, function: str) -> tuple[str, ...]:
-        if function in LIKE:
-            return LIKE[function].parameters
         if function in BINARY:
             return ("x", "y")
         if function == "where":
             return ("condition", "x", "y")
-        return (
-            SHAPED.get(function) or IN_PLACE.get(function) or ("dst", "value", "axis", "keepdims")
-        )
+        return calls("neuronxcc").get(function, ("dst", "value", "axis", "keepdims"))
 
     def _token(self, key: str, text: str) -> str:
         """NumPy's functions are no operators in nki."""

@@ -29,7 +29,7 @@ class Constants:
     def number(self, access: Access) -> float | None:
         """The number that every element of a tile is, if that is known."""
         writer = self._writers.get(access.tensor)
-        if writer is None or writer.instruction.opcode != "memset":
+        if writer is None or not writer.instruction.opcode.fills:
             return None
         value = writer.instruction.attributes["value"]
         return float(value) if isinstance(value, (int, float)) else None
@@ -37,7 +37,7 @@ class Constants:
     def is_identity(self, access: Access) -> bool:
         """True when a tile is known to be a square identity matrix."""
         writer = self._writers.get(access.tensor)
-        if writer is None or writer.instruction.opcode != "dma_copy":
+        if writer is None or not writer.instruction.opcode.transfers:
             return False
         source = writer.instruction.inputs["source"]
         data = source.tensor.data
@@ -58,8 +58,7 @@ def _sets_once(write: Use, uses: list[Use]) -> bool:
     access, tensor = write.access, write.access.tensor
     whole = access.elements == math.prod(tensor.shape) and not access.offset.constant
     plain = not write.loops and not write.instruction.mask.constraints and write.covers
-    simple = write.instruction.opcode == "memset" or (
-        write.instruction.opcode == "dma_copy" and access.dtype == dtypes.FLOAT32
-    )
+    opcode = write.instruction.opcode
+    simple = opcode.fills or (opcode.transfers and access.dtype == dtypes.FLOAT32)
     first = all(use.order > write.order for use in uses if use is not write)
     return whole and plain and simple and first and access.dtype == tensor.dtype

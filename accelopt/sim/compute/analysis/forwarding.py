@@ -64,9 +64,10 @@ def _forward(
 
 def _plain_copy(instruction: Instruction) -> Access | None:
     """The source, if an instruction copies elements as they are."""
-    if instruction.opcode not in ("copy", "dma_copy") or instruction.attributes.get("accumulate"):
+    copied = instruction.opcode.copied
+    if not copied or instruction.attributes.get("accumulate"):
         return None
-    source = instruction.inputs["source" if instruction.opcode == "dma_copy" else "data"]
+    source = instruction.inputs[copied]
     result = instruction.result
     if source.shape != result.shape or source.indirect or result.indirect:
         return None
@@ -93,7 +94,7 @@ def _write_through(
     assert isinstance(made, Instruction)
     target = copy.result
     partial = any(access.mask.constraints for access in made.inputs.values())
-    if made.opcode == "loop_reduce" or partial or not _keeps_format(made):
+    if "loops" in made.attributes or partial or not _keeps_format(made):
         return None
     if not made.result.same_elements(source) or made.result.shape != target.shape:
         return None
@@ -129,7 +130,7 @@ def _read_through(
     made = out[position]
     assert isinstance(made, Instruction)
     source = _plain_copy(made)
-    if source is None and reader.opcode == "matmul":
+    if source is None and reader.opcode.product:
         source = _transposed_source(made)
     if source is None or not access.same_elements(made.result) or access.shape != source.shape:
         return reader
@@ -146,7 +147,7 @@ def _read_through(
 
 
 def _transposed_source(made: Instruction) -> Access | None:
-    if made.opcode != "transpose" or not _keeps_format(made):
+    if not made.opcode.transposes or not _keeps_format(made):
         return None
     data = made.inputs["data"]
     if len(data.shape) != 2 or data.indirect or data.dtype != made.result.dtype:
@@ -157,4 +158,4 @@ def _transposed_source(made: Instruction) -> Access | None:
 def _masked_alike(made: Instruction, reader: Instruction) -> bool:
     use = Use(reader.result, (), 0, reader, False, True)
     same = set(made.mask.constraints) == set(reader.mask.constraints)
-    return same and mask_is_aligned(use) and reader.opcode != "matmul"
+    return same and mask_is_aligned(use) and not reader.opcode.product

@@ -25,8 +25,6 @@ WORTHWHILE = 2_000_000
 BALANCE = 0.8
 """The least share of useful time when iterations do not divide evenly among threads."""
 
-_ORDERED = frozenset(("random", "dropout", "print", "while"))
-"""Instructions whose order across iterations can be observed."""
 _CONTINUES = "reduce"
 """The reduce_cmd that goes on with what an engine's registers hold."""
 
@@ -43,7 +41,7 @@ def loops_to_split(
         return frozenset()
     instructions = [instruction for _, instruction in program.walk()]
     continued = any(i.attributes.get("reduce_cmd") == _CONTINUES for i in instructions)
-    ordered = {i for i in instructions if i.opcode in _ORDERED or (continued and _accumulates(i))}
+    ordered = {i for i in instructions if i.opcode.ordered or (continued and _accumulates(i))}
     return frozenset(_choose(program.body, (), uses, layouts, threads, least_work, ordered))
 
 
@@ -84,7 +82,7 @@ def _work(node: ProgramNode) -> int:
     if isinstance(node, Loop):
         return node.variable.trips * sum(map(_work, node.body))
     work = sum(access.elements for access in (*node.inputs.values(), *node.outputs.values()))
-    return work * 16 if node.opcode == "matmul" else work
+    return work * 16 if node.opcode.product else work
 
 
 def _has(loop: Loop, ordered: set[Instruction]) -> bool:

@@ -186,7 +186,7 @@ def _fill(history: History, private: tuple[Loop, ...], result: bool) -> float | 
         return None
     if tensor.fill is not None:
         return tensor.fill
-    if any(use.instruction.opcode == "matmul" and use.writes and use.reads for use in uses):
+    if any(use.instruction.opcode.product and use.writes and use.reads for use in uses):
         return 0  # the first write of an accumulation group overwrites
     return poison
 

@@ -34,7 +34,7 @@ class Use:
         return not (
             instruction.mask.constraints
             or self.access.mask.constraints
-            or instruction.opcode == "loop_reduce"
+            or "loops" in instruction.attributes
             or any(access.mask.constraints for access in instruction.inputs.values())
         )
 
@@ -42,18 +42,13 @@ class Use:
 def _reads_result(instruction: Instruction) -> bool:
     """True when the old contents of the result matter."""
     attributes = instruction.attributes
-    if instruction.opcode in ("copy_predicated", "stream_shuffle"):
-        return True
-    if instruction.opcode == "dma_copy":
-        return bool(attributes.get("accumulate")) or attributes.get("oob_mode") == "skip"
-    return instruction.opcode == "matmul" and bool(attributes.get("accumulate"))
+    skips = attributes.get("oob_mode") == "skip"
+    return instruction.opcode.keeps or skips or bool(attributes.get("accumulate"))
 
 
 def carried_loops(instruction: Instruction) -> frozenset[int]:
     """The ids of the loops over whose iterations an instruction accumulates into its result."""
-    if instruction.opcode != "loop_reduce":
-        return frozenset()
-    loops = instruction.attributes["loops"]
+    loops = instruction.attributes.get("loops", ())
     assert isinstance(loops, tuple)
     return frozenset(loops)  # type: ignore[arg-type]
 
@@ -92,13 +87,7 @@ def common_loops(first: Use, second: Use) -> tuple[Loop, ...]:
     return tuple(shared)
 
 
-_BY_RESULT = frozenset(
-    "dma_copy copy memset activation tensor_scalar tensor_tensor scalar_tensor_tensor reciprocal "
-    "select loop_reduce iota affine_select".split()
-)
-
-
 def mask_is_aligned(use: Use) -> bool:
     """True when the axes of the mask are those of the use, too."""
     opcode = use.instruction.opcode
-    return opcode in _BY_RESULT or (opcode == "matmul" and use.writes)
+    return opcode.elementwise or (opcode.product and use.writes)

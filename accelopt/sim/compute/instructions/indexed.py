@@ -324,7 +324,7 @@ def match_replace8(site: LaneSite) -> Closure:
     return run
 
 
-def condition(site: LaneSite) -> Closure:
+def while_(site: LaneSite) -> Closure:
     """Whether a loop of the device goes on."""
     read = site.view(site.instruction.inputs["condition"])
     return lambda: bool(read().flat[0])  # type: ignore[return-value]
@@ -335,7 +335,7 @@ def core_barrier(site: LaneSite) -> Closure:
     return lambda: None
 
 
-def device_print(site: LaneSite) -> Closure:
+def print_(site: LaneSite) -> Closure:
     """Prints a tile with its prefix."""
     read, prefix = site.view(site.instruction.inputs["data"]), site.text("prefix")
     return lambda: print(prefix, read())

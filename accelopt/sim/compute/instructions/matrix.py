@@ -21,7 +21,7 @@ from accelopt.sim.compute.tiles.operands import (
     ReadClosure,
     flat_free,
 )
-from accelopt.sim.instruction_set import scale_names
+from accelopt.sim.isa.matrix import scale_names
 from accelopt.sim.microscaling import SCALES
 
 CONTRACTION = "contraction"

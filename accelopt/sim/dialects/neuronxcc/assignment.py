@@ -11,7 +11,6 @@ from accelopt.sim.dialects.neuronxcc.builder import fail, refuse
 from accelopt.sim.dialects.neuronxcc.index import broadcast_shapes
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import KernelValueError, Unsupported
-from accelopt.sim.instruction_set import ASSIGN
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Instruction, Tensor
 from accelopt.sim.rules import indexing, kernels, operands
@@ -26,7 +25,7 @@ def assign(target: TensorView, value: Any) -> None:
         fail(operands.wrong_memory("destination", repr(target), "SBUF or PSUM", mend))
     check_writable(target)
     if builder.is_number(value):
-        builder.emit("memset", result=target, attributes={"value": builder.number(value)})
+        builder.fill(target, value)
         return
     source = builder.tile(value, "value")
     if source.indirect:
@@ -34,13 +33,7 @@ def assign(target: TensorView, value: Any) -> None:
     if _goes_on(target, source):
         return
     fitted = fit(source, target.tile_shape)
-    builder.emit(
-        "copy",
-        result=target,
-        inputs={"data": fitted},
-        attributes={ASSIGN: True},
-        mask=source.written_mask,
-    )
+    builder.copied(target, fitted, assigns=True, mask=source.written_mask)
 
 
 IDENTITIES = {"add": 0, "subtract": 0, "multiply": 1}
@@ -68,13 +61,7 @@ def _goes_on(target: TensorView, source: TensorView) -> bool:
         mend = "Assign the result of nl.loop_reduce where it is called, to one tile."
         raise Unsupported(what, mend, running_line())
     data = fit(builder.tile(reduction.data, "x"), target.tile_shape)
-    builder.emit(
-        "tensor_tensor",
-        result=target,
-        inputs={"data1": target, "data2": data},
-        attributes={"op": reduction.op},
-        mask=reduction.mask,
-    )
+    builder.of_two(reduction.op, target, target, data, reduction.mask)
     return True
 
 
@@ -96,20 +83,10 @@ def accumulate(target: TensorView, value: Any, op: str) -> TensorView:
     check_writable(target)
     if isinstance(value, TensorView):
         builder.check_same_partitions(target=target, value=value)
-        builder.emit(
-            "tensor_tensor",
-            result=target,
-            inputs={"data1": target, "data2": fit(builder.tile(value, "value"), target.tile_shape)},
-            attributes={"op": op, **({ASSIGN: True} if op == "add" else {})},
-            mask=value.written_mask,
-        )
+        fitted = fit(builder.tile(value, "value"), target.tile_shape)
+        builder.of_two(op, target, target, fitted, value.written_mask, assigns=op == "add")
     else:
-        builder.emit(
-            "tensor_scalar",
-            result=target,
-            inputs={"data": target, "operand0": value},
-            attributes={"op0": op, "reverse0": False},
-        )
+        builder.with_operand(op, target, target, value)
     target.updated_in_place = True
     return target
 

@@ -7,6 +7,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -19,11 +20,14 @@ from accelopt.sim.dialects.neuronxcc.index import MaskExpression, TileIndex, num
 from accelopt.sim.dialects.neuronxcc.poison import POISON, is_poisoned
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.errors import KernelError, KernelTypeError
+from accelopt.sim.instruction_set import LIMITS
+from accelopt.sim.isa import elementwise, limits, movement
+from accelopt.sim.isa.limits import ANY, OperandLimits
+from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
 from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import AttributeValue, Buffer, Engine
-from accelopt.sim.rules import indexing, limits, operands, shapes
-from accelopt.sim.rules.limits import ANY, LIMITS, OperandLimits
+from accelopt.sim.rules import indexing, operands, shapes
 from accelopt.sim.tracer import current
 
 Number = (int, float, bool, np.number, np.bool_)
@@ -136,6 +140,16 @@ def _bad_arguments(function: Callable[..., Any], problem: str, mend: str = "") -
         f"{function.__name__}() {problem}.",
         mend or f"Its signature is {function.__name__}{inspect.Signature(shown)}.",
     )
+
+
+def calls_of(*modules: ModuleType) -> dict[str, Any]:
+    """The NKI calls that modules define, by name."""
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if hasattr(value, "__wrapped__") and value.__module__ == module.__name__
+    }
 
 
 # Operands.
@@ -320,7 +334,7 @@ def new_tile(shape: tuple[int, ...], dtype: Any, buffer: Buffer = Buffer.SBUF) -
 
 
 def emit(
-    opcode: str,
+    opcode: Opcode,
     *,
     result: TensorView,
     inputs: Mapping[str, Any] | None = None,
@@ -341,7 +355,7 @@ def emit(
         for name, value in inputs.items():
             if isinstance(value, TensorView):
                 views.append((name, value))
-                if value.mask.constraints and opcode != "matmul":
+                if value.mask.constraints and not opcode.product:
                     condition = condition & value.mask
             elif value is not None:
                 scalars[name] = number(value)
@@ -366,6 +380,80 @@ def emit(
     else:
         result.written_mask = condition
     return result
+
+
+def of_two(
+    op: str,
+    result: TensorView,
+    one: TensorView,
+    other: TensorView,
+    mask: Mask | None = None,
+    engine: Any = None,
+    assigns: bool = False,
+) -> TensorView:
+    """result = op(one, other), all of one shape; `assigns` where a product may add to `one` itself."""
+    attributes: dict[str, AttributeValue] = {
+        "op": op,
+        **({movement.ASSIGN: True} if assigns else {}),
+    }
+    return emit(elementwise.TENSOR_TENSOR, result=result, inputs={"data1": one, "data2": other},
+                attributes=attributes, mask=mask, engine=engine)  # fmt: skip
+
+
+def with_operand(
+    op: str,
+    result: TensorView,
+    data: TensorView,
+    operand: Any,
+    reverse: bool = False,
+    mask: Mask | None = None,
+    engine: Any = None,
+) -> TensorView:
+    """result = op(data, operand), the operand a number or (P, 1); `reverse` exchanges them."""
+    inputs = {"data": data, "operand0": column(operand)}
+    return emit(elementwise.TENSOR_SCALAR, result=result, inputs=inputs, mask=mask, engine=engine,
+                attributes={"op0": op, "reverse0": reverse})  # fmt: skip
+
+
+def applied(op: str, result: TensorView, data: TensorView, mask: Mask | None = None) -> TensorView:
+    """result = op(data), on the Scalar engine."""
+    return emit(elementwise.ACTIVATION, result=result, inputs={"data": data}, mask=mask,
+                attributes={"op": op, "scale": 1.0})  # fmt: skip
+
+
+def fill(
+    result: TensorView, value: Any, mask: Mask | None = None, engine: Any = None
+) -> TensorView:
+    """result = a number."""
+    attributes: dict[str, AttributeValue] = {"value": number(value)}
+    return emit(movement.MEMSET, result=result, attributes=attributes, mask=mask, engine=engine)
+
+
+def copied(
+    result: TensorView,
+    source: TensorView,
+    mask: Mask | None = None,
+    engine: Any = None,
+    assigns: bool = False,
+) -> TensorView:
+    """result = source, by an engine; `assigns` where an instruction may write the result itself."""
+    attributes: dict[str, AttributeValue] = {movement.ASSIGN: True} if assigns else {}
+    return emit(movement.COPY, result=result, inputs={"data": source}, attributes=attributes,
+                mask=mask, engine=engine)  # fmt: skip
+
+
+def transfer(
+    result: TensorView,
+    source: TensorView,
+    mask: Mask | None = None,
+    *,
+    oob_mode: str = "error",
+    accumulate: str | None = None,
+    **more: AttributeValue,
+) -> TensorView:
+    """result = source, by DMA."""
+    return emit(movement.DMA_COPY, result=result, inputs={"source": source}, mask=mask,
+                attributes={"oob_mode": oob_mode, "accumulate": accumulate, **more})  # fmt: skip
 
 
 def engine_of(engine: Any) -> Engine | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from accelopt.sim.affine import ZERO
-from accelopt.sim.dialects.neuronxcc.builder import emit, fail
+from accelopt.sim.dialects.neuronxcc.builder import fail, transfer
 from accelopt.sim.dialects.neuronxcc.poison import Poison
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, row_major, whole
 from accelopt.sim.errors import KernelTypeError
@@ -85,7 +85,7 @@ def _result(tracer: Tracer, leaf: Any, on_chip_allowed: bool) -> Tensor | None:
     out = whole(
         tracer.declare(leaf.shape, leaf.dtype, Buffer.HBM, name=leaf.name, body=tracer.bodies[0])
     )
-    emit("dma_copy", result=out, inputs={"source": leaf}, attributes={"oob_mode": "error"})
+    transfer(out, leaf)
     return out.storage
 
 

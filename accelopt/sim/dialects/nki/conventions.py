@@ -15,8 +15,6 @@ from accelopt.sim.program import Engine, Instruction
 from accelopt.sim.tracer import Conventions
 
 QUADRANT = 32
-EXEMPT = frozenset({"nonzero", "stream_shuffle", "quantize_mx", "print", "while", "core_barrier"})
-"""Opcodes with rules of their own for partitions, and those that no engine's access pattern carries out."""
 
 NO_BRANCHES = (
     "Python runs while the kernel is compiled: select with nl.where, or loop on the device with "
@@ -50,7 +48,7 @@ MENDS = MappingProxyType({
 
 def check(instruction: Instruction) -> KernelError | None:
     """What every instruction must keep; None where it does."""
-    if instruction.engine is Engine.DMA or instruction.opcode in EXEMPT:
+    if instruction.engine is Engine.DMA or instruction.opcode.starts_anywhere:
         return None
     for accesses in (instruction.outputs, instruction.inputs):
         for name, access in accesses.items():

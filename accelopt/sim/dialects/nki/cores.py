@@ -15,11 +15,12 @@ from collections.abc import Callable, Container
 from typing import Any
 
 from accelopt.sim.call_sites import running_line
-from accelopt.sim.dialects.neuronxcc.builder import emit, fail
+from accelopt.sim.dialects.neuronxcc.builder import fail, transfer
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.call_conventions import generation, transferred
 from accelopt.sim.dialects.nki.races import Values, races
 from accelopt.sim.errors import KernelValueError, Unsupported
+from accelopt.sim.isa.indexed import CORE_BARRIER
 from accelopt.sim.program import Engine, ProgramNode, Tensor
 from accelopt.sim.tracer import Tracer, current
 
@@ -170,7 +171,7 @@ def meet(wanted: tuple[int, ...], data: object, engine: Engine | None) -> None:
 
 def _barrier(engine: Engine | None = None, **named: int) -> None:
     """One core's part of a barrier."""
-    current().emit("core_barrier", outputs={}, inputs={}, attributes={**named}, engine=engine)
+    current().emit(CORE_BARRIER, outputs={}, inputs={}, attributes={**named}, engine=engine)
 
 
 def exchange(
@@ -180,8 +181,7 @@ def exchange(
     pair, me = _me("sendrecv")
     if (send_to, receive_from) == (me, me):
         into, moved = transferred("sendrecv", target, source)
-        emit("dma_copy", result=into, inputs={"source": moved},
-             attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
+        transfer(into, moved)
         return
     if send_to != 1 - me or receive_from != 1 - me:
         said = f"core {me} sends to {send_to} and receives from {receive_from}."
@@ -199,8 +199,7 @@ def exchange(
             fail(KernelValueError("sendrecv", "the tiles of both cores differ in format."))
         into, moved = transferred("sendrecv", into, sent)
         current().core = sender
-        emit("dma_copy", result=into, inputs={"source": moved},
-             attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
+        transfer(into, moved)
         pair.values[1 - sender].write(into.storage, sent_values[sender])
     current().core = me
     pair.offers.clear()

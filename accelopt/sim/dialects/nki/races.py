@@ -63,7 +63,7 @@ class Values:
         """The uses of HBM in these nodes, which follow those before, in the order of the program."""
         found: dict[Tensor, list[_Use]] = defaultdict(list)
         for instruction, loops in _flat(nodes, ()):
-            if instruction.opcode == "core_barrier":
+            if instruction.opcode.meets:
                 continue
             counts = tuple(
                 (one.variable.start, one.variable.step, one.variable.trips) for one in loops
@@ -125,11 +125,7 @@ class Values:
 def _keeps_what_is_there(instruction: Instruction) -> bool:
     """True for a copy of elements to themselves, as a fence at a kernel's end."""
     read, written = [*instruction.inputs.values()], [*instruction.outputs.values()]
-    return (
-        instruction.opcode in ("dma_copy", "copy")
-        and not instruction.mask.constraints
-        and read == written
-    )
+    return bool(instruction.opcode.copied) and not instruction.mask.constraints and read == written
 
 
 def _flat(

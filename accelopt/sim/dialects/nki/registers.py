@@ -17,11 +17,20 @@ from accelopt.sim import dtypes
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.call_sites import call_chain, running_line
 from accelopt.sim.dialects.neuronxcc import builder
-from accelopt.sim.dialects.neuronxcc.builder import emit, fail, new_tile
+from accelopt.sim.dialects.neuronxcc.builder import (
+    copied,
+    fail,
+    fill,
+    new_tile,
+    of_two,
+    transfer,
+    with_operand,
+)
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, number_of
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.python_loops import counted
 from accelopt.sim.errors import KernelTypeError, KernelValueError, SourceLine
+from accelopt.sim.isa import indexed
 from accelopt.sim.loops import Before, for_statement
 from accelopt.sim.program import LoopKind
 from accelopt.sim.rules import operands
@@ -84,16 +93,16 @@ def write(target: VirtualRegister, value: Any) -> None:
     if isinstance(value, TensorView):
         load(target, value)
     elif isinstance(value, VirtualRegister):
-        emit("copy", result=target.tile, inputs={"data": value.tile})
+        copied(target.tile, value.tile)
     else:
-        emit("memset", result=target.tile, attributes={"value": number_of(value)})
+        fill(target.tile, number_of(value))
 
 
 def load(target: VirtualRegister, source: Any) -> None:
     """The only element of a tensor in SBUF or HBM into a register."""
     view = _single(source, "src")
     if view.on_chip:
-        emit("copy", result=target.tile, inputs={"data": view})
+        copied(target.tile, view)
     else:
         _move(target.tile, view)
 
@@ -102,7 +111,7 @@ def store(target: Any, source: VirtualRegister) -> None:
     """A register's value into a tensor of one element in SBUF or HBM."""
     view = _single(target, "dst")
     if view.on_chip:
-        emit("copy", result=view, inputs={"data": source.tile})
+        copied(view, source.tile)
     else:
         _move(view, source.tile)
 
@@ -119,8 +128,7 @@ def _single(value: Any, name: str) -> TensorView:
 
 
 def _move(target: TensorView, source: TensorView) -> None:
-    emit("dma_copy", result=target, inputs={"source": source},
-         attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
+    transfer(target, source)
 
 
 # Loops of the device.
@@ -137,7 +145,9 @@ class DeviceLoop:
         self.scope = tracer.loop(variable, LoopKind.SEQUENTIAL, source, call_chain(frame))
         self.scope.__enter__()
         tracer.device_loops.append(self)
-        tracer.emit("while", outputs={}, inputs={"condition": condition.access()}, attributes={})
+        tracer.emit(
+            indexed.WHILE, outputs={}, inputs={"condition": condition.access()}, attributes={}
+        )
 
     def close(self) -> None:
         """The body is complete."""
@@ -189,14 +199,12 @@ def _iterations(start: Any, stop: Any, step: int, frame: FrameType) -> Iterator[
     below = new_tile((1, 1), dtypes.INT32)
 
     def compare() -> None:
-        emit("tensor_tensor", result=below,
-             inputs={"data1": index.tile, "data2": bound.tile}, attributes={"op": "less"})  # fmt: skip
+        of_two("less", below, index.tile, bound.tile)
 
     compare()
     loop = DeviceLoop(below, frame)
     yield index
-    emit("tensor_scalar", result=index.tile, inputs={"data": index.tile},
-         attributes={"op0": "add", "operand0": step, "reverse0": False})  # fmt: skip
+    with_operand("add", index.tile, index.tile, step)
     compare()
     loop.close()
 

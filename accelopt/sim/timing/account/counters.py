@@ -16,11 +16,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from accelopt.hardware import Hardware
+from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.program import Tensor
 from accelopt.sim.timing.machine.pricing import OperationCost, Traffic, is_slow, price
 from accelopt.sim.timing.machine.schedule import QUEUES, Timeline
 from accelopt.sim.timing.machine.transfers import Transfer
-from accelopt.sim.timing.stream.operation import QUEUE_NAMES, SEND, Operation, Queue
+from accelopt.sim.timing.stream.operation import (
+    QUEUE_NAMES,
+    SEND,
+    SPILL_RELOAD,
+    SPILL_SAVE,
+    Operation,
+    Queue,
+)
 from accelopt.sim.timing.stream.stream import Stream
 
 
@@ -182,23 +190,23 @@ def _transfer_totals(
         totals["hbm_write"] += cost.hbm_write
         totals["sbuf_read"] += cost.bytes if from_sbuf else 0
         totals["sbuf_write"] += cost.bytes if to_sbuf else 0
-        if role == "spill_save" or (scratch and from_sbuf):
+        if role is SPILL_SAVE or (scratch and from_sbuf):
             totals["spill_save"] += cost.bytes
-        elif role == "spill_reload" or (scratch and to_sbuf):
+        elif role is SPILL_RELOAD or (scratch and to_sbuf):
             totals["spill_reload"] += cost.bytes
     return totals
 
 
-def _role(operation: Operation, interface: frozenset[Tensor]) -> tuple[str, bool, bool, bool]:
+def _role(operation: Operation, interface: frozenset[Tensor]) -> tuple[Opcode, bool, bool, bool]:
     """Opcode, whether SBUF is the source, the target, and whether the HBM side is the kernel's own
     intermediate memory: swiglu (NKIBench) stores and loads such a tensor, and the profiler counts
     it as spilling."""
     opcode = operation.opcode
-    if opcode == SEND:
+    if opcode is SEND:
         return opcode, True, True, False
-    if opcode == "spill_save":
+    if opcode is SPILL_SAVE:
         return opcode, True, False, False
-    if opcode == "spill_reload":
+    if opcode is SPILL_RELOAD:
         return opcode, False, True, False
     if not operation.reads or not operation.writes or not operation.is_dma:
         return opcode, False, False, False

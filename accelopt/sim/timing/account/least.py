@@ -18,27 +18,10 @@ import numpy as np
 from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
-from accelopt.sim.instruction_set import OPCODES, mask_shape
+from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.program import Engine, Instruction, Loop, Program, Tensor
 from accelopt.sim.timing.machine.pricing import SIXTEEN_BIT, slow_operands
 from accelopt.sim.timing.stream.extents import masked_extent
-
-MOVES_ONLY = frozenset(
-    {
-        "dma_copy",
-        "copy",
-        "memset",
-        "transpose",
-        "matmul",
-        "iota",
-        "local_gather",
-        "print",
-        "core_barrier",
-        "quantize_mx",
-        "while",
-    }
-)
-"""What computes nothing, or is counted by itself."""
 
 MAX_SPANS = 1 << 10
 """Of a tile that is read in more places than this all of it counts as read."""
@@ -51,7 +34,7 @@ class Lanes(NamedTuple):
     """Who may do some work element by element, and at what rate at most."""
 
     engines: frozenset[Engine]
-    narrow: bool  # all operands and results have 16 bits or fewer
+    narrow: bool  # in a fast mode of VectorE: of 16 bits or fewer, or one operand and numbers or columns
 
 
 class Least(NamedTuple):
@@ -115,12 +98,12 @@ def least(program: Program, cores: int = 1) -> Least:
     columns: Counter[Lanes] = Counter()
     for work in works:
         instruction = work.instruction
-        if instruction.opcode == "matmul":
+        if instruction.opcode.product:
             stationary, moving = instruction.inputs["stationary"], instruction.inputs["moving"]
             product = stationary.elements * moving.free_elements
             if not (instruction.attributes.get("is_transpose") or _is_masked(instruction)):
                 flops[slow_operands((stationary, moving))] += 2 * product * work.iterations
-        elif instruction.opcode not in MOVES_ONLY and instruction.outputs:
+        elif instruction.opcode.computes and instruction.outputs:
             columns[_lanes(instruction)] += _columns(work)
     return Least(read, written, copied, flops[True], flops[False], tuple(columns.items()), cores)
 
@@ -129,11 +112,13 @@ def _lanes(instruction: Instruction) -> Lanes:
     """Who may do an instruction: whom it names, else all that the table and the compiler allow."""
     engines = {instruction.engine}
     if instruction.engine is Engine.UNASSIGNED:
-        engines = {*OPCODES[instruction.opcode].engines, Engine.VECTOR}
-        if instruction.opcode == "tensor_tensor":  # by a column, as a scale or a bias
+        engines = {*instruction.opcode.engines, Engine.VECTOR}
+        if instruction.opcode.cost.two_tiles:  # by a column, as a scale or a bias
             engines.add(Engine.SCALAR)
     accesses = (*instruction.inputs.values(), *instruction.outputs.values())
-    narrow = all(access.dtype.itemsize <= SIXTEEN_BIT for access in accesses)
+    narrow = instruction.opcode == "tensor_scalar" or all(
+        access.dtype.itemsize <= SIXTEEN_BIT for access in accesses
+    )
     return Lanes(frozenset(engines), narrow)
 
 
@@ -390,7 +375,7 @@ def _copies(works: list[_Work], program: Program) -> set[Tensor]:
 
 def _copies_one(instruction: Instruction, copies: set[Tensor]) -> bool:
     return (
-        instruction.opcode in ("dma_copy", "copy")
+        bool(instruction.opcode.copied)
         and not instruction.attributes.get("accumulate")
         and all(access.tensor in copies for access in instruction.inputs.values())
     )

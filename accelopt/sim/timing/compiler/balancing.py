@@ -57,7 +57,7 @@ def balance_copies(stream: Stream, spec: Hardware, decisions: list[Decision]) ->
 def _is_open(operation: Operation, spec: Hardware) -> bool:
     """True for a copy on the Scalar engine that nobody put there but the compiler."""
     instruction = operation.instruction
-    if operation.opcode != "copy" or operation.queue is not Queue.SCALAR:
+    if not operation.opcode.copied or operation.queue is not Queue.SCALAR:
         return False
     accesses = (*operation.reads, *operation.writes)
     in_sbuf = all(access.tensor.buffer is Buffer.SBUF for access in accesses)

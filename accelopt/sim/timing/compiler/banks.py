@@ -16,9 +16,10 @@ import numpy as np
 from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
+from accelopt.sim.isa import matrix
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.timing.stream.expansion import Instances
-from accelopt.sim.timing.stream.operation import Decision, Operation, Queue
+from accelopt.sim.timing.stream.operation import Decision, Operation, Queue, copied
 from accelopt.sim.timing.stream.stream import Stream
 
 
@@ -146,14 +147,13 @@ class _Writer:
         if key not in self.kinds:
             tensor = info.tensor
             bank, saved = _whole(tensor), _whole(_in_sbuf(tensor))
-            if out:
-                operation = Operation("copy", Queue.SCALAR, (bank,), (saved,))
-            else:
+            label = f"spill of {tensor.name} in PSUM"
+            operation = copied(bank, saved, tensor.source, label)
+            if not out:
                 square = replace(saved, shape=(bank.partitions, bank.partitions), strides=(1, 1))
-                operation = Operation("matmul", Queue.TENSOR, (square, saved), (bank,))
-            operation = replace(
-                operation, source=tensor.source, kept=True, label=f"spill of {tensor.name} in PSUM"
-            )
+                operation = Operation(matrix.MATMUL, Queue.TENSOR, (square, saved), (bank,),
+                                      source=tensor.source, label=label)  # fmt: skip
+            operation = replace(operation, kept=True)
             self.kinds[key] = len(self.stream.instances)
             empty = np.zeros(0, np.int64)
             self.stream.instances.append(

@@ -54,7 +54,7 @@ def _shared(instructions: Iterable[Instruction]) -> frozenset[Tensor]:
     writes: list[set[Tensor]] = [set(), set()]
     named: set[object] = set()
     for one in instructions:
-        if one.opcode == "core_barrier":
+        if one.opcode.meets:
             named.add(one.attributes.get("tensor"))
         reads[one.core].update(access.tensor for access in one.inputs.values())
         writes[one.core].update(access.tensor for access in one.outputs.values())
@@ -71,7 +71,7 @@ def _owners(instructions: Iterable[Instruction]) -> dict[Tensor, int]:
     for one in instructions:
         used = [a for a in _accesses(one) if a.tensor.buffer.on_chip]
         for access in used:
-            if one.opcode == "dma_copy" and access is one.result:
+            if one.opcode.transfers and access is one.result:
                 sent_to.setdefault(access.tensor, one.core)
             elif found.setdefault(access.tensor, one.core) != one.core:
                 said = f"cores 0 and 1 both use the tile '{access.tensor.name}' of one of them."
@@ -104,9 +104,9 @@ def _with_what_is_sent(body: list[ProgramNode]) -> list[ProgramNode]:
     for at, node in enumerate(body):
         if isinstance(node, Loop):
             continue
-        if node.opcode == "core_barrier":
+        if node.opcode.meets:
             barrier = at
-        elif node.opcode == "dma_copy" and not node.outputs and barrier >= 0:
+        elif node.opcode.transfers and not node.outputs and barrier >= 0:
             body[barrier] = replace(body[barrier], inputs=node.inputs)  # type: ignore[arg-type]
     return body
 

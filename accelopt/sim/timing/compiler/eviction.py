@@ -23,8 +23,6 @@ from accelopt.sim.timing.stream.operation import Decision, Operation, Queue
 from accelopt.sim.timing.stream.stream import Stream
 from accelopt.sim.timing.stream.touches import row_elements
 
-READERS = frozenset({"activation", "tensor_scalar", "tensor_tensor"})
-
 
 class _Eviction(NamedTuple):
     """A copy that one instruction can do for `group` iterations of its loop, and what else reads
@@ -94,7 +92,7 @@ def _evictions(stream: Stream, spec: Hardware) -> dict[Loop, _Eviction]:
     found: dict[Loop, _Eviction] = {}
     for kind, item in enumerate(stream.instances):
         operation = item.operation
-        if operation.opcode != "copy" or operation.queue is not Queue.SCALAR or not item.loops:
+        if not operation.opcode.copied or operation.queue is not Queue.SCALAR or not item.loops:
             continue
         source = operation.reads[0]
         loop = item.loops[-1]
@@ -115,7 +113,7 @@ def _others(stream: Stream, copy: int) -> Iterator[int]:
     source, loop = item.operation.reads[0], item.loops[-1]
     for kind, other in enumerate(stream.instances):
         operation = other.operation
-        if kind <= copy or other.loops != item.loops or operation.opcode not in READERS:
+        if kind <= copy or other.loops != item.loops or not operation.opcode.elementwise:
             continue
         if not any(access.tensor is source.tensor for access in operation.reads):
             continue

@@ -19,7 +19,7 @@ from accelopt.sim.timing.stream.stream import Stream
 
 def trim_fills(stream: Stream, decisions: list[Decision]) -> None:
     """Takes out of each fill, in place, the pieces that are written again unread."""
-    is_fill = by_form(stream.instances, lambda form: form.opcode == "memset")
+    is_fill = by_form(stream.instances, lambda form: form.opcode.fills)
     if not any(is_fill):
         return
     replaces = whole_writes(stream)

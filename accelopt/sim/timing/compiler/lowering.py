@@ -19,7 +19,7 @@ from accelopt.hardware import TRN1
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.errors import SourceLine
-from accelopt.sim.instruction_set import OPCODES
+from accelopt.sim.isa import movement
 from accelopt.sim.program import (
     Buffer,
     Engine,
@@ -32,6 +32,7 @@ from accelopt.sim.program import (
 from accelopt.sim.timing.machine.pricing import opcode_label
 from accelopt.sim.timing.stream.operation import (
     ARRIVE,
+    BROADCAST,
     QUEUE_NAMES,
     RECEIVE,
     SEND,
@@ -40,6 +41,8 @@ from accelopt.sim.timing.stream.operation import (
     Nest,
     Operation,
     Queue,
+    copied,
+    transferred,
 )
 
 QUEUE_OF = {
@@ -75,7 +78,7 @@ def _identities(nest: Nest) -> tuple[Operation, ...]:
     bytes that add_rmsnorm_matmul (NKIBench) reads hold it once."""
     loads: dict[np.dtype, Operation] = {}
     for _, operation in walk(nest):
-        if operation.opcode == "transpose" and operation.queue is Queue.TENSOR:
+        if operation.opcode.transposes and operation.queue is Queue.TENSOR:
             data = operation.reads[0]
             if data.dtype not in loads:
                 loads[data.dtype] = _identity(data.dtype, operation.source, len(loads))
@@ -91,7 +94,7 @@ def _identity_tiles(program: Program) -> frozenset[Tensor]:
             source = instruction.inputs.get("source")
             data = None if source is None else source.tensor.data
             if (
-                instruction.opcode == "dma_copy"
+                instruction.opcode.transfers
                 and data is not None
                 and data.ndim == 2
                 and np.array_equal(data, np.eye(*data.shape))
@@ -112,7 +115,7 @@ def _by_identity(identities: frozenset[Tensor], operation: Operation) -> tuple[O
         return (operation,)
     said = operation.instruction and operation.instruction.attributes.get("is_transpose")
     proven = said and operation.reads[-1].tensor in identities
-    return (replace(operation, by_identity=operation.opcode == "transpose" or bool(proven)),)
+    return (replace(operation, by_identity=operation.opcode.transposes or bool(proven)),)
 
 
 IDENTITY_ID = -1_000_000
@@ -127,10 +130,7 @@ def _identity(dtype: np.dtype, source: SourceLine, number: int) -> Operation:
     tile = Tensor(
         IDENTITY_ID - 2 * number - 1, "identity", shape, dtype, Buffer.SBUF, source=source
     )
-    return Operation(
-        "dma_copy", Queue.DMA, (_whole(constant),), (_whole(tile),), source=source,
-        label="load identity", kept=True,
-    )  # fmt: skip
+    return replace(transferred(_whole(constant), _whole(tile), source, "load identity"), kept=True)
 
 
 def _lower_nodes(
@@ -138,21 +138,22 @@ def _lower_nodes(
 ) -> Iterator[Nest | Operation]:
     """The nodes as operations. Counts the engines that it chooses."""
     multiplied = {
-        node.source for node in nodes if isinstance(node, Instruction) and node.opcode == "matmul"
+        node.source for node in nodes if isinstance(node, Instruction) and node.opcode.product
     }
     for node in nodes:
         if isinstance(node, Loop):
             inner = tuple(_lower_nodes(node.body, chosen, choose))
             yield Nest(node, _fills(node.tensors) + inner)
-        elif node.opcode == "core_barrier":
+        elif node.opcode.meets:
             yield from _barrier(node)
-        elif node.opcode == "dma_copy" and not (node.inputs and node.outputs):
+        elif node.opcode.transfers and not (node.inputs and node.outputs):
             yield _half_of_exchange(node)
-        elif node.opcode not in ("print", "while"):
+        elif node.outputs:
             queue = choose_queue(node) if choose else first_queue(node)
             if choose and node.engine is Engine.UNASSIGNED:
                 chosen[node.opcode, queue, node.source] += 1
-            inside = node.opcode in ("transpose", "copy") and node.source in multiplied
+            moves = node.opcode.transposes or (node.opcode.copied and not node.opcode.transfers)
+            inside = bool(moves) and node.source in multiplied
             yield _lower_instruction(node, queue, inside)
 
 
@@ -175,12 +176,12 @@ def _fills(tensors: tuple[Tensor, ...]) -> tuple[Operation, ...]:
     """`nl.zeros` in SBUF is a memset; in PSUM the first accumulating write does it."""
     return tuple(
         Operation(
-            "memset",
+            movement.MEMSET,
             Queue.VECTOR,
             (),
             (_whole(tensor),),
             source=tensor.source,
-            label="memset",
+            label=movement.MEMSET,
         )
         for tensor in tensors
         if tensor.fill is not None
@@ -216,9 +217,9 @@ def _lower_instruction(
     for access in (*reads, *writes):
         if access.indirect:
             reads += tuple(item.index for item in access.indirect)
-    if opcode == "loop_reduce" or (opcode == "dma_copy" and accumulate):
+    if "loops" in instruction.attributes or (opcode.transfers and accumulate):
         reads += (instruction.result,)
-    if opcode == "matmul":  # first the stationary operand, last the moving one
+    if opcode.product:  # first the stationary operand, last the moving one
         scales = [n for n in instruction.inputs if n not in ("stationary", "moving")]
         reads = tuple(instruction.inputs[n] for n in ("stationary", *scales, "moving"))
     return Operation(
@@ -227,7 +228,7 @@ def _lower_instruction(
         reads,
         writes,
         instruction,
-        accumulates=opcode == "matmul" and accumulate,
+        accumulates=opcode.product and accumulate,
         source=instruction.source,
         label=opcode_label(instruction),
         kept="reduce_cmd" in instruction.attributes and _stays_in_engine(instruction),
@@ -239,7 +240,7 @@ def first_queue(instruction: Instruction) -> Queue:
     """The engine that the source names, or the first that the instruction may run on."""
     engine = instruction.engine
     if engine is Engine.UNASSIGNED:
-        engine = OPCODES[instruction.opcode].engines[0]
+        engine = instruction.opcode.engines[0]
     return QUEUE_OF[engine]
 
 
@@ -248,22 +249,20 @@ def choose_queue(instruction: Instruction) -> Queue:
     if instruction.engine is not Engine.UNASSIGNED:
         return QUEUE_OF[instruction.engine]
     opcode = instruction.opcode
-    if opcode == "copy":
-        return Queue.SCALAR
-    if opcode == "transpose":
+    if opcode.transposes:
         data = instruction.inputs["data"]
         small = data.partitions <= 32 and data.free_elements <= 32
         return Queue.VECTOR if small and data.tensor.buffer is Buffer.PSUM else Queue.TENSOR
-    if opcode == "tensor_scalar":
-        ops = {str(instruction.attributes.get(name)) for name in ("op0", "op1")} - {"None"}
+    if opcode.cost.two_tiles:
+        return _two_tile_queue(instruction)
+    ops = {str(instruction.attributes.get(name)) for name in ("op0", "op1")} - {"None"}
+    if ops and Engine.SCALAR in opcode.engines:
         reduces = "reduce_result" in instruction.outputs
         return Queue.SCALAR if ops <= SCALAR_OPS and not reduces else Queue.VECTOR
-    if opcode == "tensor_tensor":
-        return _tensor_tensor_queue(instruction)
-    return Queue.VECTOR
+    return QUEUE_OF[opcode.engines[0]]
 
 
-def _tensor_tensor_queue(instruction: Instruction) -> Queue:
+def _two_tile_queue(instruction: Instruction) -> Queue:
     op = str(instruction.attributes.get("op"))
     if op in GPSIMD_ONLY or (op in SCALAR_OPS and _on_integers(instruction)):
         return Queue.GPSIMD
@@ -379,15 +378,12 @@ def _broadcast(access: Access, source: SourceLine, number: int) -> tuple[Access,
             access.dtype,
         )  # fmt: skip
         steps.append(
-            Operation("broadcast", Queue.TENSOR, (part, part), (landing,), source=source,
+            Operation(BROADCAST, Queue.TENSOR, (part, part), (landing,), source=source,
                       label="broadcast")
         )  # fmt: skip
         if wide:
             place = Access(sbuf, (partitions, n), (), Affine(at), (width, 1), access.dtype)
-            steps.append(
-                Operation("copy", Queue.SCALAR, (landing,), (place,), source=source,
-                          label="copy.broadcast")
-            )  # fmt: skip
+            steps.append(copied(landing, place, source, "copy.broadcast"))
     if wide:
         tile = Access(sbuf, (partitions, width), (), Affine(), (width, 1), access.dtype)
     else:

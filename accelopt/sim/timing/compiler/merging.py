@@ -23,10 +23,8 @@ from accelopt.sim.program import Buffer, LoopKind
 from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.forms import by_form
-from accelopt.sim.timing.stream.operation import RECEIVE, Decision, Operation
+from accelopt.sim.timing.stream.operation import BROADCAST, Decision, Operation
 from accelopt.sim.timing.stream.stream import Stream
-
-NEVER_MERGED = frozenset({"random", "dropout", "loop_reduce", "print", "while", RECEIVE})
 
 
 def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decision]) -> bool:
@@ -256,7 +254,7 @@ def _rows_for_broadcast(stream: Stream) -> set[Operation]:
     found: set[Operation] = set()
     for operation in rows:
         users = readers.get(operation.writes[0].tensor, [])
-        if users and all(user.opcode == "broadcast" for user in users):
+        if users and all(user.opcode is BROADCAST for user in users):
             found.add(operation)
             found.update(users)
     return found
@@ -299,7 +297,7 @@ def _signatures(stream: Stream) -> list[int | None]:
 
 def _signature(operation: Operation) -> tuple[object, ...] | None:
     """What an operation does, apart from where its data lie; None when it must not be merged."""
-    if operation.opcode in NEVER_MERGED or operation.accumulates or operation.is_store:
+    if operation.opcode.ordered or operation.accumulates or operation.is_store:
         return None
     if operation.kept and not operation.is_dma:
         return None
@@ -308,6 +306,8 @@ def _signature(operation: Operation) -> tuple[object, ...] | None:
     attributes: tuple[object, ...] = ()
     instruction = operation.instruction
     if instruction:
+        if "loops" in instruction.attributes:
+            return None
         if instruction.mask.constraints and not operation.is_dma:
             return None
         if any(isinstance(v, (Affine, Mask)) for v in instruction.attributes.values()):

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from accelopt.hardware import TRN1
 from accelopt.sim.access import Access
+from accelopt.sim.isa.opcode import Cost
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.timing.compiler.lowering import rewrite, walk
 from accelopt.sim.timing.stream.operation import Decision, Nest, Operation, Queue
@@ -28,7 +29,7 @@ def read_psum_directly(nest: Nest, decisions: list[Decision]) -> Nest:
             copies.clear()
             body.append(read_psum_directly(node, decisions))
             continue
-        if node.queue is Queue.VECTOR and node.opcode == "tensor_reduce":
+        if node.queue is Queue.VECTOR and "axes" in node.opcode.attributes:
             maker = copied.get(node.reads[0].tensor)
             if maker and maker.writes[0].same_elements(node.reads[0]):
                 node = replace(node, reads=(maker.reads[0], *node.reads[1:]))
@@ -49,7 +50,7 @@ def read_psum_directly(nest: Nest, decisions: list[Decision]) -> Nest:
 
 def _is_eviction(operation: Operation) -> bool:
     return (
-        operation.opcode == "copy"
+        bool(operation.opcode.copied)
         and operation.reads[0].tensor.buffer is Buffer.PSUM
         and operation.writes[0].tensor.buffer is Buffer.SBUF
         and operation.reads[0].shape == operation.writes[0].shape
@@ -151,7 +152,7 @@ def _psum_candidate(
     if len(writers[tensor]) != 1 or len(readers[tensor]) != 1:
         return None
     reader = readers[tensor][0]
-    if reader.opcode != "tensor_tensor" or reader.queue is not Queue.VECTOR:
+    if reader.opcode.cost is not Cost.TWO_TILES or reader.queue is not Queue.VECTOR:
         return None
     if bodies[reader] != bodies[operation]:
         return None

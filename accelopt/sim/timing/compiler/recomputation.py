@@ -15,7 +15,7 @@ from dataclasses import replace
 from accelopt.sim.access import Access
 from accelopt.sim.program import Tensor
 from accelopt.sim.timing.compiler.lowering import rewrite, walk
-from accelopt.sim.timing.stream.operation import Decision, Nest, Operation
+from accelopt.sim.timing.stream.operation import Decision, Nest, Operation, Queue
 
 
 def make_results_apart(nest: Nest, decisions: list[Decision]) -> Nest:
@@ -45,7 +45,7 @@ def make_results_apart(nest: Nest, decisions: list[Decision]) -> Nest:
 
 def _has_two_results(operation: Operation, read: set[Tensor]) -> bool:
     """True for an activation whose result and whose sum are both wanted."""
-    if operation.opcode != "activation" or len(operation.writes) != 2:
+    if operation.queue is not Queue.SCALAR or len(operation.writes) != 2:
         return False
     return all(access.tensor in read for access in operation.writes)
 

@@ -11,7 +11,13 @@ from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.program import Buffer
 from accelopt.sim.timing.machine.transfers import Transfer, spill_transfer
 from accelopt.sim.timing.stream.expansion import Instances
-from accelopt.sim.timing.stream.operation import Decision, Operation, Queue
+from accelopt.sim.timing.stream.operation import (
+    SPILL_RELOAD,
+    SPILL_SAVE,
+    Decision,
+    Operation,
+    Queue,
+)
 from accelopt.sim.timing.stream.stream import Stream
 
 Moves = dict[int, list[tuple[str, int]]]
@@ -180,7 +186,7 @@ def _spill_kind(stream: Stream, kinds: dict[tuple[str, int], int], action: str, 
     info = stream.units[unit]
     key = (action, info.site)
     if key not in kinds:
-        opcode = "spill_save" if action == "save" else "spill_reload"
+        opcode = SPILL_SAVE if action == "save" else SPILL_RELOAD
         operation = Operation(
             opcode, Queue.DMA, (), (), source=info.tensor.source,
             label=f"{opcode} {info.tensor.name}",

@@ -12,9 +12,17 @@ from dataclasses import replace
 
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
+from accelopt.sim.isa import movement
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.timing.compiler.lowering import rewrite
-from accelopt.sim.timing.stream.operation import Decision, Nest, Operation, Queue
+from accelopt.sim.timing.stream.operation import (
+    Decision,
+    Nest,
+    Operation,
+    Queue,
+    copied,
+    transferred,
+)
 
 FIRST_ID = -2_000_000
 """Of the tiles that this makes: the ids of a Program are not negative, those of other passes larger."""
@@ -71,12 +79,10 @@ def _part(operation: Operation, start: int, number: int) -> list[Operation]:
     )
     part = replace(target, shape=(columns, rows), offset=target.offset + start * target.strides[1])
     return [
-        Operation("dma_copy", Queue.DMA, (across,), (loaded,), source=operation.source,
-                  label="dma_copy.rows"),
-        Operation("transpose", Queue.TENSOR, (loaded,), (turned,), source=operation.source,
+        transferred(across, loaded, operation.source, "dma_copy.rows"),
+        Operation(movement.TRANSPOSE, Queue.TENSOR, (loaded,), (turned,), source=operation.source,
                   label="transpose.load", by_identity=True),
-        Operation("copy", Queue.SCALAR, (turned,), (part,), source=operation.source,
-                  label="copy.transposed"),
+        copied(turned, part, operation.source, "copy.transposed"),
     ]  # fmt: skip
 
 

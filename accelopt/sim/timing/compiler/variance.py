@@ -12,6 +12,8 @@ from itertools import count
 
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
+from accelopt.sim.isa import elementwise
+from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.timing.compiler.lowering import rewrite
 from accelopt.sim.timing.stream.operation import Decision, Nest, Operation, Queue
@@ -25,9 +27,9 @@ def write_out_variances(nest: Nest, decisions: list[Decision]) -> Nest:
 
     def change(operation: Operation) -> tuple[Operation, ...]:
         instruction = operation.instruction
-        if instruction is None or operation.opcode != "tensor_reduce":
+        if instruction is None or instruction.attributes.get("op") != "variance":
             return (operation,)
-        if instruction.attributes.get("op") != "variance" or operation.queue is not Queue.VECTOR:
+        if operation.queue is not Queue.VECTOR:
             return (operation,)
         decisions.append(
             Decision("write_out_variances", "a variance is four instructions", operation.source)
@@ -45,16 +47,16 @@ def _written_out(operation: Operation, number: int) -> tuple[Operation, ...]:
     )
 
     def step(
-        opcode: str, queue: Queue, reads: tuple[Access, ...], target: Access, label: str
+        opcode: Opcode, queue: Queue, reads: tuple[Access, ...], target: Access, label: str
     ) -> Operation:
         return Operation(
             opcode, queue, reads, (target,), source=operation.source, label=f"{label} of variance"
         )
 
     return (
-        step("tensor_reduce", Queue.VECTOR, (data,), mean, "mean"),
-        step("tensor_scalar", Queue.SCALAR, (data, mean), rest, "subtraction"),
-        step("activation", Queue.SCALAR, (rest,), square, "square"),
+        step(operation.opcode, Queue.VECTOR, (data,), mean, "mean"),
+        step(elementwise.TENSOR_SCALAR, Queue.SCALAR, (data, mean), rest, "subtraction"),
+        step(elementwise.ACTIVATION, Queue.SCALAR, (rest,), square, "square"),
         replace(operation, reads=(square, *operation.reads[1:]), writes=(result,)),
     )
 

@@ -18,19 +18,6 @@ from accelopt.sim.program import Loop, LoopKind, Tensor
 from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.stream.operation import Decision, Nest, Operation, Queue
 
-WIDENED = frozenset(
-    {
-        "activation",
-        "copy",
-        "memset",
-        "reciprocal",
-        "select",
-        "tensor_reduce",
-        "tensor_scalar",
-        "tensor_tensor",
-    }
-)
-
 
 def widen_tiny_loops(nest: Nest, bounds: CompilerBounds, decisions: list[Decision]) -> Nest:
     """The tree with such loops replaced by wide instructions, and by a loop of those that stay."""
@@ -102,7 +89,7 @@ def _split(
 
 
 def _is_tiny(node: Operation, bounds: CompilerBounds) -> bool:
-    if node.opcode not in WIDENED or len(node.writes) != 1:
+    if not node.opcode.widened or len(node.writes) != 1:
         return False
     if node.queue in (Queue.DMA, Queue.TENSOR):
         return False
@@ -204,9 +191,10 @@ def _consistent(node: Operation, loop: Loop, grown: dict[Tensor, Tensor]) -> boo
         step = _step(target, loop.variable)
         if step is None or abs(step) < 1:
             return False
-    if node.opcode in ("activation", "tensor_scalar"):
-        for column in node.reads[1:]:
-            moves = column.tensor in grown or _step(column, loop.variable) != 0
-            if column.free_elements == 1 and moves:
-                return False
+    if node.opcode.cost.two_tiles:
+        return True
+    for column in node.reads[1:]:
+        moves = column.tensor in grown or _step(column, loop.variable) != 0
+        if column.free_elements == 1 and moves:
+            return False
     return True

@@ -13,14 +13,19 @@ from typing import NamedTuple
 from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.dtypes import is_packed
+from accelopt.sim.isa.opcode import Cost
 from accelopt.sim.microscaling import PACKED
-from accelopt.sim.program import Buffer, Instruction
-from accelopt.sim.timing.stream.operation import ARRIVE, QUEUE_NAMES, WAIT, Operation, Queue
+from accelopt.sim.program import Buffer, Engine, Instruction
+from accelopt.sim.timing.stream.operation import (
+    ARRIVE,
+    BROADCAST,
+    QUEUE_NAMES,
+    WAIT,
+    Operation,
+    Queue,
+)
 
 SIXTEEN_BIT = 2
-TWO_TENSOR = frozenset(
-    {"tensor_tensor", "loop_reduce", "tensor_tensor_scan", "scalar_tensor_tensor"}
-)
 FAST_OPS = frozenset({"add", "subtract", "multiply"})
 
 
@@ -65,7 +70,7 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
             least = spec.dynamic_issue_cycles
         issue = max(elements + overhead, least) / clock
         latency = elements / clock + spec.engine_latency_ns - issue
-        if operation.queue is Queue.SCALAR and operation.opcode == "activation":
+        if operation.queue is Queue.SCALAR and operation.opcode.engine is Engine.SCALAR:
             latency += spec.function_ns
     return OperationCost(
         issue,
@@ -88,7 +93,7 @@ def _semaphore(operation: Operation, spec: Hardware) -> OperationCost:
 def has_dynamic_address(operation: Operation) -> bool:
     """True where the place of an operand is read at run time: GpSimd's gathers are made for that."""
     accesses = (*operation.reads, *operation.writes)
-    return operation.opcode == "copy" and any(access.indirect for access in accesses)
+    return bool(operation.opcode.copied) and any(access.indirect for access in accesses)
 
 
 def _wide(operation: Operation) -> int:
@@ -115,14 +120,23 @@ def engine_cycles(operation: Operation, spec: Hardware) -> tuple[float, float]:
             if operation.queue is Queue.SCALAR
             else spec.minimum_issue_cycles
         )
-    return _elements(operation, n, spec) * _stride_penalty(operation), overhead
+    elements = _elements(operation, n, spec) * _stride_penalty(operation)
+    if spec.vector_fast_modes and operation.queue is Queue.VECTOR:
+        elements += spec.vector_access_cycles * _operands_beside(operation)
+    return elements, overhead
+
+
+def _operands_beside(operation: Operation) -> int:
+    """Operands of a tensor_scalar that are columns: each is read before the first element, which takes
+    trn2 another 60 ns (trn2_instructions.csv: 128 elements of PSUM 349 ns, where a copy takes 290)."""
+    return len(operation.reads) - 1 if operation.opcode == "tensor_scalar" else 0
 
 
 def _reads_in_turn(operation: Operation, n: int, spec: Hardware) -> int:
     """How many accesses VectorE opens one after the other: two for two operands that share SBUF's
     read port, which is when each element of theirs takes two turns as well."""
     alone = spec.vector_cycles_per_element
-    if operation.opcode not in TWO_TENSOR or spec.two_input_cycles_per_element <= alone:
+    if not operation.opcode.cost.two_tiles or spec.two_input_cycles_per_element <= alone:
         return 1
     return 2 if _elements(operation, n, spec) > alone * n else 1
 
@@ -133,34 +147,34 @@ def _outputs(operation: Operation) -> tuple[str, ...]:
 
 def _elements(operation: Operation, n: int, spec: Hardware) -> float:
     """Cycles for the elements alone."""
-    opcode = operation.opcode
+    cost = operation.opcode.cost
     if operation.queue is Queue.SCALAR:
         return spec.scalar_cycles_per_element * n
     one, two = spec.vector_cycles_per_element * n, spec.two_input_cycles_per_element * n
-    if opcode == "quantize_mx":
+    if cost is Cost.QUANTIZATION:
         return spec.quantize_cycles_per_element * n
-    if opcode == "reciprocal":
+    if cost is Cost.DIVISION:
         return spec.reciprocal_cycles_per_element * n
-    if opcode in ("tensor_tensor", "loop_reduce"):
+    if cost is Cost.TWO_TILES:
         return _two_input(operation, n, spec)
-    if opcode == "tensor_tensor_scan":
+    if cost is Cost.SCAN:
         return spec.scan_cycles_per_element * n
-    if opcode == "select":
+    if cost is Cost.SELECTION:
         return two
-    if opcode == "scalar_tensor_tensor":
+    if cost is Cost.CHAIN:
         fast = _all_sixteen_bit(operation) and n % 2 == 0 and _fast(operation)
         return min(one, two) if fast else two
-    if opcode == "copy_predicated":
+    if cost is Cost.PREDICATED:
         return min(one, two) if _in_psum(operation) else two
-    if opcode == "bn_aggr":
+    if cost is Cost.STATISTICS:
         return 13 * one / 3
-    if opcode == "memset":
+    if cost is Cost.FILL:
         value = operation.instruction.attributes.get("value") if operation.instruction else None
         return one / 2 if value == 0 and _all_sixteen_bit(operation) else one
-    if opcode == "tensor_reduce":
+    if cost is Cost.SUM:
         fast = _all_sixteen_bit(operation) and _op(operation) in ("add", "maximum")
         return one / 2 if fast else one
-    if spec.vector_fast_modes and opcode in ("copy", "tensor_scalar"):
+    if spec.vector_fast_modes and cost is Cost.FAST_PASS:
         return one / _fast_mode(operation)
     return one
 
@@ -171,13 +185,13 @@ def _gpsimd_elements(operation: Operation, n: int, spec: Hardware) -> float:
     guide). A vector of it has one element of each of a processor's 16 partitions, so adding up over
     those takes four more steps."""
     opcode, alone = operation.opcode, spec.gpsimd_cycles_per_element * n
-    if opcode in TWO_TENSOR | {"copy", "memset"}:
-        two = opcode in TWO_TENSOR
+    if opcode.cost.two_tiles or opcode.copied or opcode.fills:
+        two = opcode.cost.two_tiles
         there = spec.two_input_cycles_per_element if two else spec.vector_cycles_per_element
         return max(alone, there * n * spec.gpsimd_ghz / spec.vector_ghz)
-    if opcode == "partition_reduce":
+    if opcode.cost is Cost.PARTITIONS:
         return 5 * alone
-    if opcode != "local_gather" or operation.instruction is None:
+    if opcode.cost is not Cost.GATHER or operation.instruction is None:
         return alone
     attributes = operation.instruction.attributes
     per_index = int(str(attributes.get("elements_per_index") or 1))
@@ -249,12 +263,11 @@ def _walked(access: Access, operation: Operation) -> Access:
     """An operand with the axes last that a reduction runs over (isa: tensor_reduce), as the engine
     walks it."""
     instruction = operation.instruction
-    if operation.opcode != "tensor_reduce" or instruction is None:
+    axes = instruction.attributes.get("axes") if instruction else None
+    if instruction is None or not isinstance(axes, tuple):
         return access
-    axes = instruction.attributes.get("axes")
-    widened = len(access.shape) != len(instruction.inputs["data"].shape)
-    if widened or not isinstance(axes, tuple):
-        return access
+    if len(access.shape) != len(instruction.inputs["data"].shape):
+        return access  # widened
     order = sorted(range(len(access.shape)), key=lambda axis: axis in axes)
     return replace(
         access,
@@ -265,11 +278,11 @@ def _walked(access: Access, operation: Operation) -> Access:
 
 def _fast_mode(operation: Operation) -> float:
     """trn2: 4 elements a cycle for contiguous 16-bit data in SBUF, 2 when strided or one side
-    lies in PSUM (trainium2_arch.rst)."""
-    if not _all_sixteen_bit(operation):
-        return 1.0
+    lies in PSUM; half of that for other data (trainium2_arch.rst: a data path of 512 and of 256
+    elements; 512 of fp32 in SBUF by a column take 481 ns, trn2_instructions.csv)."""
     psum = any(a.tensor.buffer is Buffer.PSUM for a in (*operation.reads, *operation.writes))
-    return 2.0 if psum or not _contiguous(operation) else 4.0
+    fast = 2.0 if psum or not _contiguous(operation) else 4.0
+    return fast if _all_sixteen_bit(operation) else fast / 2
 
 
 def _matmul_cycles(operation: Operation, spec: Hardware) -> float:
@@ -281,7 +294,7 @@ def _matmul_cycles(operation: Operation, spec: Hardware) -> float:
     exposed = spec.fp32_exposed_load if slow else spec.exposed_load
     stream = max(per_row * rows, spec.minimum_matmul_cycles)
     load = exposed * columns + spec.matmul_pass_overhead_cycles
-    passes = spec.broadcast_passes if operation.opcode == "broadcast" else _passes(operation, spec)
+    passes = spec.broadcast_passes if operation.opcode is BROADCAST else _passes(operation, spec)
     return passes * (stream + load)
 
 
@@ -300,7 +313,7 @@ def slow_operands(operands: tuple[Access, ...]) -> bool:
 
 
 def _passes(operation: Operation, spec: Hardware) -> int:
-    if not is_slow(operation) or operation.opcode == "broadcast":
+    if not is_slow(operation) or operation.opcode is BROADCAST:
         return 1
     return spec.fp32_transpose_passes if operation.by_identity else spec.fp32_matmul_passes
 
@@ -310,7 +323,7 @@ def is_transpose(operation: Operation) -> bool:
     if operation.queue is not Queue.TENSOR:
         return False
     instruction = operation.instruction
-    return operation.opcode == "transpose" or bool(
+    return operation.opcode.transposes or bool(
         instruction and instruction.attributes.get("is_transpose")
     )
 
@@ -318,9 +331,9 @@ def is_transpose(operation: Operation) -> bool:
 def _matmul_sizes(operation: Operation) -> tuple[int, int, int]:
     """Contraction rows, stationary columns, moving columns."""
     stationary, moving = operation.reads[0], operation.reads[-1]
-    if operation.opcode == "transpose":
+    if operation.opcode.transposes:
         return stationary.partitions, stationary.free_elements, stationary.partitions
-    if operation.opcode == "broadcast":
+    if operation.opcode is BROADCAST:
         return 1, operation.writes[0].partitions, moving.free_elements
     return stationary.partitions, stationary.free_elements, moving.free_elements
 
@@ -328,7 +341,7 @@ def _matmul_sizes(operation: Operation) -> tuple[int, int, int]:
 def _true_flops(operation: Operation) -> int:
     if operation.queue is not Queue.TENSOR or is_transpose(operation):
         return 0
-    if operation.opcode == "broadcast":
+    if operation.opcode is BROADCAST:
         return 0
     rows, columns, n = _matmul_sizes(operation)
     return 2 * rows * columns * n * _numbers(operation)
@@ -355,7 +368,7 @@ def _traffic(operation: Operation, spec: Hardware) -> Traffic:
             sbuf_read=(columns + n) * size * passes,
         )
     totals = {"psum_read": 0, "psum_write": 0, "sbuf_read": 0, "sbuf_write": 0}
-    if operation.queue is Queue.VECTOR and operation.opcode in TWO_TENSOR:
+    if operation.queue is Queue.VECTOR and operation.opcode.cost.two_tiles:
         return Traffic()
     for direction, accesses in (("read", operation.reads[:1]), ("write", operation.writes[:1])):
         for access in accesses:

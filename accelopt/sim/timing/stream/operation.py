@@ -9,6 +9,8 @@ from enum import IntEnum
 
 from accelopt.sim.access import Access
 from accelopt.sim.errors import NOWHERE, SourceLine
+from accelopt.sim.isa import movement
+from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.program import Instruction, Loop
 
 
@@ -24,15 +26,22 @@ class Queue(IntEnum):
 
 QUEUE_NAMES = ("tensor", "vector", "scalar", "gpsimd", "dma")
 
-ARRIVE, WAIT, SEND, RECEIVE = "core_barrier.arrive", "core_barrier.wait", "send", "receive"
-"""Opcodes of what two cores do with each other."""
+ARRIVE, WAIT = Opcode("core_barrier.arrive"), Opcode("core_barrier.wait")
+SEND, RECEIVE = Opcode("send"), Opcode("receive", ordered=True)
+"""What two cores do with each other."""
+
+
+BROADCAST = Opcode("broadcast")
+"""Spreads a row over partitions by the Tensor engine."""
+SPILL_SAVE, SPILL_RELOAD = Opcode("spill_save"), Opcode("spill_reload")
+"""What only the compiler makes."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Operation:
     """One hardware instruction, for every iteration of its loops. Compared by identity."""
 
-    opcode: str
+    opcode: Opcode
     queue: Queue
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
@@ -59,6 +68,16 @@ class Operation:
     def is_store(self) -> bool:
         """True when it writes HBM."""
         return any(not access.tensor.buffer.on_chip for access in self.writes)
+
+
+def copied(source: Access, target: Access, line: SourceLine, label: str) -> Operation:
+    """A copy that the compiler puts on the Scalar engine."""
+    return Operation(movement.COPY, Queue.SCALAR, (source,), (target,), source=line, label=label)
+
+
+def transferred(source: Access, target: Access, line: SourceLine, label: str) -> Operation:
+    """A DMA of the compiler's own."""
+    return Operation(movement.DMA_COPY, Queue.DMA, (source,), (target,), source=line, label=label)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

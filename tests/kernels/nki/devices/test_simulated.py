@@ -159,20 +159,21 @@ EMITTING = """
     import neuronxcc.nki.language as nl
     from accelopt.sim.affine import TileAxis, variable
     from accelopt.sim.mask import Mask
+    from accelopt.sim.isa.movement import COPY
     from accelopt.sim.tracer import current
 
     @nki.jit
     def kernel(x):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         tile = nl.load(x).access()
-        current().emit("copy", outputs={"result": tile}, inputs={"data": tile}, MORE)
+        current().emit(COPY, outputs={"result": tile}, inputs={"data": tile}, MORE)
         nl.store(out, nl.load(x))
         return out
 """
 OURS = {
     "emitting": (
         'attributes={"unheard_of": 1}',
-        r"accelopt/sim/tracer[.]py:\d+, .*copy has no attribute 'unheard_of' .*kernel[.]py:12",
+        r"accelopt/sim/tracer[.]py:\d+, .*copy has no attribute 'unheard_of' .*kernel[.]py:13",
     ),
     "writing": (
         'attributes={"dtype": "float32"}, engine="a pigeon"',

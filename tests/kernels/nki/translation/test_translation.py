@@ -142,6 +142,9 @@ FORMS = {
     "positions": "    i, j = nl.arange(128)[:, None], nl.arange(64)[None, :]\n"
     "    p = nisa.iota(2 * i + j + 3, dtype=nl.float32)\n"
     "    r = nl.add(nisa.affine_select(pred=(i >= 2 * j), on_true_tile=t, on_false_value=0.0), p)",
+    "a shuffle and a search": "    r = nl.zeros((128, 64), dtype=nl.float32)\n"
+    "    nisa.nc_stream_shuffle(t, r, [31 - n for n in range(32)])\n"
+    "    m = nisa.max8(src=u)\n    r = nl.add(r, m[:, 0:1])",
     "one row on all partitions": "    r = nl.ndarray((128, 64), dtype=nl.float32)\n"
     "    nisa.dma_copy(dst=r, src=a[5:6, :])\n    r = nl.add(r, t)",
     "rows and a mask": "    i = nl.arange(128)[:, None]\n    j = nl.arange(64)[None, :]\n"

@@ -312,7 +312,7 @@ def priced(program, opcode, queue):
     """The price of the first instruction with an opcode."""
     found = next(i for _, i in program.walk() if i.opcode == opcode)
     reads = tuple(found.inputs[n] for n in ("data", "stationary", "moving") if n in found.inputs)
-    operation = Operation(opcode, queue, reads, tuple(found.outputs.values()), found)
+    operation = Operation(found.opcode, queue, reads, tuple(found.outputs.values()), found)
     return price(operation, TRN3)
 
 

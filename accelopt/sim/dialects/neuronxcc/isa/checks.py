@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.dialects.neuronxcc.builder import column, emit, fail, new_tile, refuse
+from accelopt.sim.attribute_kinds import KEPT
+from accelopt.sim.dialects.neuronxcc.builder import applied, fail, new_tile, refuse, with_operand
 from accelopt.sim.dialects.neuronxcc.index import TileIndex
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
+from accelopt.sim.isa import indexed
 from accelopt.sim.mask import Mask
 from accelopt.sim.operators import BITWISE
 from accelopt.sim.program import AttributeValue
@@ -23,8 +25,6 @@ from accelopt.sim.tracer import current
 ALU_UNARY = frozenset({"rsqrt", "reciprocal", "abs", "invert", "logical_not"})
 """Unary operators that tensor_scalar takes as op0 or op1; their operand is ignored."""
 FP32_MIN = float.fromhex("-0x1.fffffep+127")
-KEEP = 255
-"""In a shuffle mask: this partition is not written."""
 TRANSPOSED = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 """Of a DMA transpose, by rank."""
 
@@ -94,12 +94,9 @@ def one_by_one(
         between = inverted if name == "invert" else dtypes.FLOAT32
         result = last() if number == len(steps) else new_tile(data.tile_shape, between)
         if name in unary:
-            value = emit("activation", result=result, inputs={"data": value},
-                         attributes={"op": name, "scale": 1.0}, mask=mask)  # fmt: skip
+            value = applied(name, result, value, mask)
         else:
-            value = emit("tensor_scalar", result=result, mask=mask,
-                         inputs={"data": value, "operand0": column(operand)},
-                         attributes={"op0": name, "reverse0": bool(reverse)})  # fmt: skip
+            value = with_operand(name, result, value, operand, bool(reverse), mask)
     return value
 
 
@@ -129,7 +126,7 @@ def check_triples(data: TensorView) -> None:
 def shuffle_order(source: TensorView, target: TensorView, shuffle_mask: Any) -> tuple[int, ...]:
     """The mask of nc_stream_shuffle, once it and both tiles are possible."""
     order = tuple(int(n) for n in shuffle_mask)
-    if len(order) != 32 or any(not (0 <= n < 32 or n == KEEP) for n in order):
+    if len(order) != 32 or any(not (0 <= n < 32 or n == KEPT) for n in order):
         mend = "Give 32 numbers, each 0 to 31, or 255 to keep a partition."
         fail(KernelValueError("shuffle_mask", f"shuffle_mask {order} is not valid.", mend))
     check_format("nc_stream_shuffle", "src", source, target)
@@ -176,7 +173,7 @@ def gathered_indices(
     elif result is not None and result.dtype != source.dtype:
         problem = "dst and src_buffer have different formats"
     if problem:
-        fail(KernelValueError("local_gather", f"{problem}."))
+        fail(KernelValueError(indexed.LOCAL_GATHER, f"{problem}."))
     return valid
 
 

@@ -11,8 +11,10 @@ from accelopt.sim.dialects.neuronxcc.builder import (
     api,
     check,
     column,
+    copied,
     emit,
     fail,
+    fill,
     mask_of,
     new_tile,
     refuse,
@@ -24,6 +26,7 @@ from accelopt.sim.dialects.neuronxcc.isa.enums import reduce_cmd as commands
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.neuronxcc.tokens import ACTIVATIONS, op_name
 from accelopt.sim.errors import KernelValueError
+from accelopt.sim.isa import elementwise, movement
 from accelopt.sim.operators import ARITHMETIC, BINARY, COMBINATIONS
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
@@ -51,7 +54,7 @@ def activation(
     name = op_name(op, ACTIVATIONS)
     _check_bias(bias)
     _check_scale(scale)
-    check("activation", data=source, bias=bias, scale=scale, reduce_res=reduce_res)
+    check(elementwise.ACTIVATION, data=source, bias=bias, scale=scale, reduce_res=reduce_res)
     attributes: dict[str, Any] = {"op": name}
     if reduce_op is not None or reduce_res is not None:
         attributes["reduce_op"] = op_name(reduce_op or "add", COMBINATIONS)
@@ -60,7 +63,7 @@ def activation(
     elif commands(reduce_cmd) is not commands.idle:
         attributes |= {"reduce_op": "add", "reduce_cmd": commands(reduce_cmd).name}
     return emit(
-        "activation",
+        elementwise.ACTIVATION,
         result=new_tile(source.tile_shape, dtype or source.dtype),
         inputs={"data": source, "bias": column(bias), "scale": column(scale)},
         outputs={"reduce_result": destination(reduce_res, "reduce_res")},
@@ -155,7 +158,7 @@ def tensor_scalar(
         for name, operand in (("operand0", operand0), ("operand1", operand1))
         if operand is not None and not builder.is_number(operand)
     }
-    check("tensor_scalar", data=source, operand0=operand0, operand1=operand1)
+    check(elementwise.TENSOR_SCALAR, data=source, operand0=operand0, operand1=operand1)
     known = BINARY | ALU_UNARY
     first, second = checks.tensor_scalar_operators(op0, op1, known, source, operand0)
     element = builder.parse_dtype(dtype) if dtype is not None else source.dtype
@@ -167,7 +170,7 @@ def tensor_scalar(
         return checks.one_by_one(source, steps, ALU_UNARY, element,
                                  lambda: new_tile(source.tile_shape, element), masks)  # fmt: skip
     return emit(
-        "tensor_scalar",
+        elementwise.TENSOR_SCALAR,
         result=new_tile(source.tile_shape, element),
         attributes=checks.operator_attributes(first, reverse0, second, reverse1, known),
         inputs={"data": source, "operand0": column(operand0), "operand1": column(operand1)},
@@ -210,7 +213,7 @@ def tensor_scalar_reduce(
     if name == "abs":  # of one operand: the other is ignored
         name, operand0 = "abs_max", 0.0
     return emit(
-        "tensor_scalar",
+        elementwise.TENSOR_SCALAR,
         result=new_tile(source.tile_shape, dtype or source.dtype),
         inputs={"data": source, "operand0": column(operand0)},
         outputs={"reduce_result": destination(reduce_res, "reduce_res")},
@@ -239,12 +242,12 @@ def scalar_tensor_tensor(
 ) -> TensorView:
     """op1(op0(data, operand0), operand1): operand0 a number or (P, 1), operand1 as large as data."""
     source, full = tile(data, "data"), tile(operand1, "operand1")
-    check("scalar_tensor_tensor", data=source, operand0=operand0, operand1=full)
+    check(elementwise.SCALAR_TENSOR_TENSOR, data=source, operand0=operand0, operand1=full)
     if source.tile_shape != full.tile_shape:
         given = {"data": source.tile_shape, "operand1": full.tile_shape}
-        fail(operands.different_shapes("scalar_tensor_tensor", given))
+        fail(operands.different_shapes(elementwise.SCALAR_TENSOR_TENSOR, given))
     return emit(
-        "scalar_tensor_tensor",
+        elementwise.SCALAR_TENSOR_TENSOR,
         result=new_tile(source.tile_shape, dtype or source.dtype),
         inputs={"data": source, "operand0": column(operand0), "operand1": full},
         attributes=checks.operator_attributes(op0, reverse0, op1, reverse1, BINARY),
@@ -258,30 +261,25 @@ def tensor_tensor(
 ) -> TensorView:
     """op(data1, data2), elementwise; free axes of length 1 repeat."""
     left, right = tile(data1, "data1"), tile(data2, "data2")
-    check("tensor_tensor", data1=left, data2=right)
+    check(elementwise.TENSOR_TENSOR, data1=left, data2=right)
     name = op_name(op, BINARY)
     checks.check_bitwise(name, left, right)
     shape = assignment.common_shape(left, right)
     promoted = builder.result_dtype(name, dtypes.promote(left.dtype, right.dtype))
     asked = Engine.GPSIMD if name == "power" else engine
     chosen = _engine_for(asked, data1=left, data2=right)
-    return emit(
-        "tensor_tensor",
-        result=new_tile(shape, dtype or promoted),
-        attributes={"op": name},
-        inputs={"data1": assignment.fit(left, shape), "data2": assignment.fit(right, shape)},
-        mask=mask_of(mask),
-        engine=chosen,
-    )
+    result = new_tile(shape, dtype or promoted)
+    left, right = assignment.fit(left, shape), assignment.fit(right, shape)
+    return builder.of_two(name, result, left, right, mask_of(mask), chosen)
 
 
 @api
 def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None) -> TensorView:
     """1 / data on the Vector engine."""
     source = tile(data, "data")
-    check("reciprocal", data=source)
+    check(elementwise.RECIPROCAL, data=source)
     result = new_tile(source.tile_shape, dtype or source.dtype)
-    return emit("reciprocal", result=result, inputs={"data": source}, mask=mask_of(mask))
+    return emit(elementwise.RECIPROCAL, result=result, inputs={"data": source}, mask=mask_of(mask))
 
 
 @api
@@ -291,7 +289,7 @@ def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 
     check("tensor_copy", src=source)
     result = new_tile(source.tile_shape, dtype or source.dtype)
     chosen = _engine_for(engine, src=source)
-    return emit("copy", result=result, inputs={"data": source}, mask=mask_of(mask), engine=chosen)
+    return copied(result, source, mask=mask_of(mask), engine=chosen)
 
 
 @api
@@ -310,8 +308,7 @@ def tensor_copy_dynamic_dst(
     target = destination(dst, "dst")
     assert target is not None
     source = assignment.fit(tile(src, "src"), target.tile_shape)
-    emit("copy", result=target, inputs={"data": source}, mask=mask_of(mask),
-         engine=_engine_for(engine, src=source, dst=target))  # fmt: skip
+    copied(target, source, mask=mask_of(mask), engine=_engine_for(engine, src=source, dst=target))
 
 
 @api
@@ -331,10 +328,9 @@ def tensor_copy_predicated(
     if isinstance(src, TensorView):
         checks.check_format("tensor_copy_predicated", "src", src, target)
     else:
-        src = emit("memset", result=new_tile(target.tile_shape, target.dtype),
-                   attributes={"value": builder.number(src)})  # fmt: skip
+        src = fill(new_tile(target.tile_shape, target.dtype), src)
     emit(
-        "copy_predicated",
+        movement.COPY_PREDICATED,
         result=target,
         inputs={
             "source": assignment.fit(tile(src, "src"), target.tile_shape),
@@ -351,5 +347,4 @@ def memset(
 ) -> TensorView:
     """A new SBUF tile of one value; the first dimension is the partition dimension."""
     result = new_tile(tuple(int(n) for n in shape), dtype)
-    return emit("memset", result=result, attributes={"value": builder.number(value)},
-                mask=mask_of(mask), engine=engine)  # fmt: skip
+    return fill(result, value, mask=mask_of(mask), engine=engine)

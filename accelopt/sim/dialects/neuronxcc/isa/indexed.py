@@ -30,6 +30,7 @@ from accelopt.sim.dialects.neuronxcc.isa.enums import reduce_cmd as commands
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.isa import indexed, movement
 from accelopt.sim.mask import EVERYTHING, NOTHING
 from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import Engine
@@ -47,7 +48,7 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None) -> TensorView:
         fail(KernelTypeError("iota_expression", f"iota of a {type(expr).__name__}.", mend))
     shape = expr.shape if expr.ndim >= 2 else (1,) * (2 - expr.ndim) + expr.shape
     return emit(
-        "iota",
+        indexed.IOTA,
         result=new_tile(shape, dtype),
         attributes={"expression": expr.affine},
         mask=mask_of(mask),
@@ -60,7 +61,7 @@ def affine_select(
 ) -> TensorView:
     """on_true_tile where one affine comparison holds, elsewhere a number."""
     source = tile(on_true_tile, "on_true_tile")
-    check("affine_select", on_true_tile=source)
+    check(indexed.AFFINE_SELECT, on_true_tile=source)
     if isinstance(pred, TileIndex):
         pred = pred > 0
     if isinstance(pred, bool):
@@ -70,9 +71,9 @@ def affine_select(
         fail(indexing.unsupported_mask(problem))
     if broadcast_shapes(pred.shape, source.tile_shape) != source.tile_shape:
         given = {"pred": pred.shape, "on_true_tile": source.tile_shape}
-        fail(operands.different_shapes("affine_select", given))
+        fail(operands.different_shapes(indexed.AFFINE_SELECT, given))
     return emit(
-        "affine_select",
+        indexed.AFFINE_SELECT,
         result=new_tile(source.tile_shape, dtype or source.dtype),
         inputs={"data": source},
         attributes={
@@ -103,7 +104,7 @@ def range_select(
     """on_true_tile where both comparisons of range_start + column with per-partition bounds hold,
     elsewhere the smallest float32. NeuronCore-v3 and later."""
     source = tile(on_true_tile, "on_true_tile")
-    check("range_select", on_true_tile=source, bound0=tile(bound0, "bound0"),
+    check(indexed.RANGE_SELECT, on_true_tile=source, bound0=tile(bound0, "bound0"),
           bound1=tile(bound1, "bound1"), reduce_res=reduce_res)  # fmt: skip
     if current().target == "trn1":
         mend = "Use nisa.affine_select or nl.where, or compile with platform_target='trn2'."
@@ -118,7 +119,7 @@ def range_select(
         refuse(KernelValueError("range_start", problem))
     allowed = COMPARISONS - {"not_equal"}
     return emit(
-        "range_select",
+        indexed.RANGE_SELECT,
         result=new_tile(source.tile_shape, dtype or source.dtype),
         inputs={"data": source, "bound0": column(bound0), "bound1": column(bound1)},
         outputs={"reduce_result": destination(reduce_res, "reduce_res")},
@@ -153,10 +154,10 @@ def select_reduce(
     target, where, chosen = destination(dst, "dst"), tile(predicate, "predicate"), tile(
         on_true, "on_true")  # fmt: skip
     assert target is not None
-    check("select_reduce", dst=target, predicate=where, on_true=chosen, on_false=on_false,
+    check(indexed.SELECT_REDUCE, dst=target, predicate=where, on_true=chosen, on_false=on_false,
           reduce_res=reduce_res)  # fmt: skip
     emit(
-        "select_reduce",
+        indexed.SELECT_REDUCE,
         result=target,
         inputs={
             "predicate": assignment.fit(where, target.tile_shape),
@@ -184,7 +185,7 @@ def nc_stream_shuffle(
     check("nc_stream_shuffle", src=source, dst=target)
     order = shuffle_order(source, target, shuffle_mask)
     emit(
-        "stream_shuffle",
+        movement.STREAM_SHUFFLE,
         result=target,
         inputs={"source": source},
         attributes={"shuffle_mask": order},
@@ -205,11 +206,11 @@ def local_gather(
     """Each group of 16 partitions gathers from its part of src_buffer by its own 16 partitions of
     indices, taken partition first: (P, F of index, 16, num_elem_per_idx)."""
     source, indices = tile(src_buffer, "src_buffer"), tile(index, "index")
-    check("local_gather", src_buffer=source, index=indices)
+    check(indexed.LOCAL_GATHER, src_buffer=source, index=indices)
     valid = gathered_indices(source, indices, num_elem_per_idx, num_valid_indices)
     shape = (source.tile_shape[0], *indices.tile_shape[1:], 16, int(num_elem_per_idx))
     return emit(
-        "local_gather",
+        indexed.LOCAL_GATHER,
         result=new_tile(shape, source.dtype),
         inputs={"source": source, "index": indices},
         attributes={"elements_per_index": int(num_elem_per_idx), "valid_indices": valid},

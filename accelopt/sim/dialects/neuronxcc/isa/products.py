@@ -11,6 +11,7 @@ from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.builder import (
     api,
     check,
+    copied,
     emit,
     fail,
     mask_of,
@@ -21,6 +22,7 @@ from accelopt.sim.dialects.neuronxcc.builder import (
 from accelopt.sim.dialects.neuronxcc.isa.checks import check_stationary, check_tiling, double_rows
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.errors import KernelValueError
+from accelopt.sim.isa import matrix, movement
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import Buffer, Engine
 from accelopt.sim.rules import indexing, shapes
@@ -67,7 +69,7 @@ def nc_matmul(
     if mode is not None:
         attributes["perf_mode"] = DOUBLE_ROW
     return emit(
-        "matmul",
+        matrix.MATMUL,
         result=new_tile((math.prod(rows), *columns), dtypes.FLOAT32, Buffer.PSUM),
         inputs={"stationary": left, "moving": right},
         attributes=attributes,
@@ -119,7 +121,7 @@ def nc_transpose(
     if source.ndim > 2 or source.bounds or source.mask.constraints:
         flat = source.replaced(bounds=(), mask=EVERYTHING).reshape((rows, columns))
     return emit(
-        "transpose",
+        movement.TRANSPOSE,
         result=result,
         inputs={"data": flat},
         mask=_turned(condition, source.tile_shape),
@@ -162,9 +164,4 @@ def in_sbuf(view: TensorView) -> TensorView:
     """The tile itself, or a copy of what was written of it when it lies in PSUM."""
     if not view.in_psum:
         return view
-    return emit(
-        "copy",
-        result=new_tile(view.tile_shape, view.dtype),
-        inputs={"data": view},
-        mask=view.written_mask,
-    )
+    return copied(new_tile(view.tile_shape, view.dtype), view, mask=view.written_mask)

@@ -27,6 +27,7 @@ from accelopt.sim.dialects.neuronxcc.isa.elementwise import destination
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.isa import elementwise, indexed, reductions
 from accelopt.sim.mask import NOTHING, Mask
 from accelopt.sim.operators import ARITHMETIC, BITWISE, REDUCTIONS
 from accelopt.sim.program import Engine
@@ -46,7 +47,7 @@ def tensor_reduce(
 ) -> TensorView:
     """The reduction of a tile over free axes on the Vector engine."""
     source = tile(data, "data")
-    check("tensor_reduce", data=source)
+    check(reductions.TENSOR_REDUCE, data=source)
     name = op_name(op, REDUCTIONS)
     checks.check_bitwise(name, source)
     if negate and name in BITWISE:
@@ -63,7 +64,7 @@ def reduce(
     axes = checks.reduced_axes(source, axis)
     shape = tuple(1 if n in axes else size for n, size in enumerate(source.tile_shape))
     result = emit(
-        "tensor_reduce",
+        reductions.TENSOR_REDUCE,
         result=new_tile(shape, dtype or source.dtype),
         inputs={"data": source},
         attributes={"op": op, "axes": axes, "negate": negate},
@@ -88,7 +89,7 @@ def tensor_partition_reduce(
     name = op_name(op, allowed)
     checks.check_bitwise(name, source)
     result = new_tile((1, *source.tile_shape[1:]), dtype or source.dtype)
-    return emit("partition_reduce", result=result, inputs={"data": source},
+    return emit(reductions.PARTITION_REDUCE, result=result, inputs={"data": source},
                 attributes={"op": name}, mask=mask_of(mask))  # fmt: skip
 
 
@@ -107,13 +108,13 @@ def tensor_tensor_scan(
 ) -> TensorView:
     """r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis, from r[-1] = initial."""
     left, right = tile(data0, "data0"), tile(data1, "data1")
-    check("tensor_tensor_scan", data0=left, data1=right, initial=initial)
+    check(reductions.TENSOR_TENSOR_SCAN, data0=left, data1=right, initial=initial)
     if math.prod(left.tile_shape) != math.prod(right.tile_shape):
         given = {"data0": left.tile_shape, "data1": right.tile_shape}
-        fail(operands.different_shapes("tensor_tensor_scan", given))
+        fail(operands.different_shapes(reductions.TENSOR_TENSOR_SCAN, given))
     promoted = dtypes.promote(left.dtype, right.dtype)
     return emit(
-        "tensor_tensor_scan",
+        reductions.TENSOR_TENSOR_SCAN,
         result=new_tile(left.tile_shape, dtype or promoted),
         inputs={
             "data0": left,
@@ -129,10 +130,10 @@ def tensor_tensor_scan(
 def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     """(P, 6): count, mean and variance * count of the even, then of the odd elements."""
     source = tile(data, "data")
-    check("bn_stats", data=source)
+    check(reductions.BN_STATS, data=source)
     source, condition = _without_masked_tail(source, mask_of(mask).simplified())
     result = new_tile((source.tile_shape[0], 6), dtype or source.dtype)
-    return emit("bn_stats", result=result, inputs={"data": source}, mask=condition)
+    return emit(reductions.BN_STATS, result=result, inputs={"data": source}, mask=condition)
 
 
 def _without_masked_tail(source: TensorView, condition: Mask) -> tuple[TensorView, Mask]:
@@ -167,19 +168,19 @@ def _without_masked_tail(source: TensorView, condition: Mask) -> tuple[TensorVie
 def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     """(P, 2): mean and variance of the groups that bn_stats described."""
     source = tile(data, "data")
-    check("bn_aggr", data=source)
+    check(reductions.BN_AGGR, data=source)
     checks.check_triples(source)
     result = new_tile((source.tile_shape[0], 2), dtype or source.dtype)
-    return emit("bn_aggr", result=result, inputs={"data": source}, mask=mask_of(mask))
+    return emit(reductions.BN_AGGR, result=result, inputs={"data": source}, mask=mask_of(mask))
 
 
 @api
 def max8(*, src: Any, mask: Any = None, dtype: Any = None) -> TensorView:
     """(P, 8): the eight largest elements of each partition, descending."""
     source = tile(src, "src")
-    check("max8", src=source)
+    check(indexed.MAX8, src=source)
     result = new_tile((source.tile_shape[0], 8), dtype or source.dtype)
-    return emit("max8", result=result, inputs={"data": source}, mask=mask_of(mask))
+    return emit(indexed.MAX8, result=result, inputs={"data": source}, mask=mask_of(mask))
 
 
 @api
@@ -192,7 +193,7 @@ def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None)
         mend = "Use nl.uint16 or nl.uint32."
         refuse(KernelTypeError("index_dtype", f"nc_find_index8 cannot give {element}.", mend))
     return emit(
-        "find_index8",
+        indexed.FIND_INDEX8,
         result=new_tile((source.tile_shape[0], 8), element),
         inputs={"data": source, "values": values.reshape((values.tile_shape[0], 8))},
         mask=mask_of(mask),
@@ -216,7 +217,7 @@ def nc_match_replace8(
     index = destination(dst_idx, "dst_idx")
     partitions = values.tile_shape[0]
     return emit(
-        "match_replace8",
+        indexed.MATCH_REPLACE8,
         result=new_tile(source.tile_shape, dtype or source.dtype),
         inputs={"data": source, "values": values.reshape((partitions, 8))},
         outputs={"indices": None if index is None else index.reshape((partitions, 8))},
@@ -229,13 +230,13 @@ def nc_match_replace8(
 def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     """data with elements zeroed at random with probability `prob`, a number or (P, 1)."""
     source = tile(data, "data")
-    check("dropout", data=source, prob=prob)
+    check(elementwise.DROPOUT, data=source, prob=prob)
     integers = dtypes.is_integer(source.dtype)
     if isinstance(prob, TensorView) and integers and prob.dtype != dtypes.FLOAT32:
         given = dtypes.name_of(prob.dtype)
-        refuse(operands.unsupported_format("dropout", "prob", given, "float32"))
+        refuse(operands.unsupported_format(elementwise.DROPOUT, "prob", given, "float32"))
     return emit(
-        "dropout",
+        elementwise.DROPOUT,
         result=new_tile(source.tile_shape, dtype or source.dtype),
         inputs={"data": source, "probability": column(prob)},
         mask=mask_of(mask),
@@ -246,11 +247,11 @@ def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> Ten
 def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> TensorView:
     """(1, 2, F): where the segment of each element starts and ends."""
     source = tile(segment_ids, "segment_ids")
-    check("sequence_bounds", segment_ids=source)
+    check(indexed.SEQUENCE_BOUNDS, segment_ids=source)
     if source.tile_shape[0] != 1:
-        fail(shapes.dimension_too_large("sequence_bounds", "segment_ids", source.tile_shape,
+        fail(shapes.dimension_too_large(indexed.SEQUENCE_BOUNDS, "segment_ids", source.tile_shape,
                                         source.tile_shape[0], 1))  # fmt: skip
     result = new_tile((1, 2, math.prod(source.tile_shape[1:])), dtype or source.dtype)
     flat = source.reshape((1, math.prod(source.tile_shape[1:])))
-    return emit("sequence_bounds", result=result, inputs={"segment_ids": flat},
+    return emit(indexed.SEQUENCE_BOUNDS, result=result, inputs={"segment_ids": flat},
                 engine=Engine.GPSIMD)  # fmt: skip

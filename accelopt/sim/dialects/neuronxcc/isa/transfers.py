@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from accelopt.sim.dialects.neuronxcc import assignment, builder
-from accelopt.sim.dialects.neuronxcc.builder import api, emit, fail, mask_of, new_tile, refuse
+from accelopt.sim.dialects.neuronxcc.builder import (
+    api,
+    fail,
+    mask_of,
+    new_tile,
+    refuse,
+    transfer,
+)
 from accelopt.sim.dialects.neuronxcc.isa import enums
 from accelopt.sim.dialects.neuronxcc.isa.checks import TRANSPOSED, endpoint
 from accelopt.sim.dialects.neuronxcc.isa.enums import oob_mode as out_of_bounds
@@ -40,11 +47,11 @@ def dma_copy(
             mend = "Use oob_mode.error with dst_rmw_op."
             refuse(KernelValueError("oob_mode", "a read-modify-write cannot skip indices.", mend))
     check_descriptor_mode(dge_mode)
-    emit(
-        "dma_copy",
-        result=target,
-        inputs={"source": assignment.fit(source, target.tile_shape)},
-        attributes={"oob_mode": behaviour.name, "accumulate": accumulate},
+    transfer(
+        target,
+        assignment.fit(source, target.tile_shape),
+        oob_mode=behaviour.name,
+        accumulate=accumulate,
         mask=mask_of(mask),
     )
 
@@ -92,10 +99,4 @@ def transposed(
         bounds=(),
     )
     result = new_tile(turned.shape, dtype or source.dtype)
-    return emit(
-        "dma_copy",
-        result=result,
-        inputs={"source": turned},
-        attributes={"oob_mode": "error", "accumulate": None, "transpose": True},
-        mask=builder.permuted(condition, axes),
-    )
+    return transfer(result, turned, transpose=True, mask=builder.permuted(condition, axes))

@@ -13,6 +13,7 @@ from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.builder import api, emit, fail, new_tile, refuse
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.errors import KernelTypeError
+from accelopt.sim.isa import elementwise
 from accelopt.sim.program import Buffer, LoopKind, Placement, Tensor
 from accelopt.sim.rules import allocation, kernels, shapes
 from accelopt.sim.tracer import current
@@ -204,7 +205,7 @@ def shared_identity_matrix(n: int, dtype: Any = np.uint8) -> TensorView:
 @api
 def rand(shape: Any, dtype: Any = np.float32) -> TensorView:
     """A new SBUF tile of random numbers, uniform in [0, 1)."""
-    return emit("random", result=new_tile(tuple(int(n) for n in shape), dtype))
+    return emit(elementwise.RANDOM, result=new_tile(tuple(int(n) for n in shape), dtype))
 
 
 @api

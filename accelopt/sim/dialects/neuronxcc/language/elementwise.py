@@ -16,6 +16,7 @@ from accelopt.sim.dialects.neuronxcc.isa import elementwise as instructions
 from accelopt.sim.dialects.neuronxcc.isa.checks import check_bitwise
 from accelopt.sim.dialects.neuronxcc.isa.products import in_sbuf
 from accelopt.sim.dialects.neuronxcc.tensor import RuntimeIndex, TensorView
+from accelopt.sim.isa import elementwise
 from accelopt.sim.mask import Mask
 from accelopt.sim.operators import BITWISE
 from accelopt.sim.program import Engine
@@ -45,14 +46,13 @@ def binary(op: str, x: Any, y: Any, dtype: Any, mask: Any) -> TensorView:
             return with_scalar(op, data, operand, reverse, element, condition)
     if (x.in_psum and y.in_psum) or op == "power":
         x, y = in_sbuf(x), in_sbuf(y) if op == "power" else y
-    return emit(
-        "tensor_tensor",
-        result=new_tile(shape, element),
-        inputs={"data1": assignment.fit(x, shape), "data2": assignment.fit(y, shape)},
-        attributes={"op": op},
-        mask=condition,
-        engine=Engine.GPSIMD if op == "power" else None,
+    one, other, result = (
+        assignment.fit(x, shape),
+        assignment.fit(y, shape),
+        new_tile(shape, element),
     )
+    engine = Engine.GPSIMD if op == "power" else None
+    return builder.of_two(op, result, one, other, condition, engine)
 
 
 def _is_column(view: TensorView, shape: tuple[int, ...]) -> bool:
@@ -68,14 +68,8 @@ def with_scalar(
     op: str, data: TensorView, operand: Any, reverse: bool, element: np.dtype, mask: Mask | None
 ) -> TensorView:
     """`op` of a tile and one value a partition, or one number."""
-    return emit(
-        "tensor_scalar",
-        result=new_tile(data.tile_shape, element),
-        inputs={"data": data, "operand0": builder.column(operand)},
-        attributes={"op0": op, "reverse0": reverse},
-        mask=mask,
-        engine=Engine.VECTOR if op in BITWISE else None,
-    )
+    result, engine = new_tile(data.tile_shape, element), Engine.VECTOR if op in BITWISE else None
+    return builder.with_operand(op, result, data, operand, reverse, mask, engine)
 
 
 def _binary_function(op: str) -> Callable[..., TensorView]:
@@ -117,13 +111,7 @@ def unary(op: str, x: Any, dtype: Any, mask: Any) -> TensorView:
     source = tile(x, "x")
     default = dtypes.BOOL if op == "logical_not" else source.dtype
     element = default if dtype is None else builder.parse_dtype(dtype)
-    return emit(
-        "activation",
-        result=new_tile(source.tile_shape, element),
-        inputs={"data": source},
-        attributes={"op": op, "scale": 1.0},
-        mask=mask_of(mask),
-    )
+    return builder.applied(op, new_tile(source.tile_shape, element), source, mask_of(mask))
 
 
 def _unary_function(op: str) -> Callable[..., TensorView]:
@@ -197,7 +185,7 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
     views = [predicate, *(tile(v, n) for v, n in ((x, "x"), (y, "y")) if not builder.is_number(v))]
     shape = assignment.common_shape(*views)
     return emit(
-        "select",
+        elementwise.SELECT,
         result=new_tile(shape, dtype or promoted),
         inputs={
             "predicate": assignment.fit(predicate, shape),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.rules import limits
+from accelopt.sim.isa import limits
 
 float32 = np.float32
 float16 = np.float16

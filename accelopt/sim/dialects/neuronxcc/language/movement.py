@@ -11,13 +11,16 @@ from accelopt.sim.attribute_kinds import one_line
 from accelopt.sim.dialects.neuronxcc import assignment, builder
 from accelopt.sim.dialects.neuronxcc.builder import (
     api,
+    copied,
     emit,
     fail,
+    fill,
     in_hbm,
     mask_of,
     new_tile,
     refuse,
     tile,
+    transfer,
 )
 from accelopt.sim.dialects.neuronxcc.index import MaskExpression, TileIndex
 from accelopt.sim.dialects.neuronxcc.isa.checks import TRANSPOSED
@@ -27,6 +30,7 @@ from accelopt.sim.dialects.neuronxcc.isa.transfers import transposed
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelValueError
+from accelopt.sim.isa import indexed, movement
 from accelopt.sim.rules import indexing, operands, shapes
 from accelopt.sim.tracer import active, current
 
@@ -50,12 +54,11 @@ def load(
         refuse(
             KernelValueError("partition_stride", "a load repeats one row on all partitions.", mend)
         )
-    return emit(
-        "dma_copy",
-        result=new_tile(source.shape, dtype or source.dtype),
-        inputs={"source": source},
+    return transfer(
+        new_tile(source.shape, dtype or source.dtype),
+        source,
+        oob_mode=oob_mode(mode).name,
         mask=mask_of(mask),
-        attributes={"oob_mode": oob_mode(mode).name, "accumulate": None},
     )
 
 
@@ -70,15 +73,9 @@ def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error)
     if builder.is_number(value):
         builder.check_partitions(target.shape)
         constant = new_tile(target.shape, target.dtype)
-        value = emit("memset", result=constant, attributes={"value": builder.number(value)})
+        value = fill(constant, value)
     target, source = assignment.stored(target, tile(value, "value"), condition)
-    emit(
-        "dma_copy",
-        result=target,
-        inputs={"source": in_sbuf(source)},
-        mask=condition,
-        attributes={"oob_mode": oob_mode(mode).name, "accumulate": None},
-    )
+    transfer(target, in_sbuf(source), oob_mode=oob_mode(mode).name, mask=condition)
 
 
 @api
@@ -101,12 +98,11 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
     name = op_name(op, frozenset({"add"}))
     if builder.is_number(value):
         constant = new_tile(target.shape, target.dtype)
-        value = emit("memset", result=constant, attributes={"value": builder.number(value)})
-    emit(
-        "dma_copy",
-        result=target,
-        inputs={"source": in_sbuf(assignment.fit(tile(value, "value"), target.shape))},
-        attributes={"oob_mode": "error", "accumulate": name},
+        value = fill(constant, value)
+    transfer(
+        target,
+        in_sbuf(assignment.fit(tile(value, "value"), target.shape)),
+        accumulate=name,
         mask=mask_of(mask),
     )
 
@@ -118,7 +114,7 @@ def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     if source.indirect:
         fail(indexing.copy_between_runtime_indices())
     result = new_tile(source.tile_shape, dtype or source.dtype)
-    return emit("copy", result=result, inputs={"data": source}, mask=mask_of(mask))
+    return copied(result, source, mask=mask_of(mask))
 
 
 @api
@@ -129,7 +125,7 @@ def broadcast_to(src: Any, *, shape: Any) -> TensorView:
     if source.tile_shape == wanted:
         return source
     wide = source.broadcast_to(wanted)
-    return emit("copy", result=new_tile(wide.shape, wide.dtype), inputs={"data": wide})
+    return copied(new_tile(wide.shape, wide.dtype), wide)
 
 
 @api
@@ -147,7 +143,7 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> TensorView:
     from accelopt.sim.program import Engine
 
     source = tile(x, "x")
-    builder.check("transpose", x=source)
+    builder.check(movement.TRANSPOSE, x=source)
     turned = nc_transpose(in_sbuf(source), mask=mask, engine=Engine.TENSOR)
     return copy(turned, dtype=dtype, mask=MaskExpression(turned.written_mask, turned.shape))
 
@@ -158,7 +154,7 @@ def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = 
     source, positions = tile(data, "data"), tile(indices, "indices")
     builder.check("gather_flattened", data=source, indices=positions)
     result = new_tile(positions.tile_shape, dtype or source.dtype)
-    return emit("gather", result=result, inputs={"data": source, "indices": positions},
+    return emit(indexed.GATHER, result=result, inputs={"data": source, "indices": positions},
                 mask=mask_of(mask))  # fmt: skip
 
 
@@ -168,7 +164,7 @@ def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
     if not isinstance(x, TensorView):
         fail(operands.operand_type("x", type(x).__name__))
     current().emit(
-        "print",
+        indexed.PRINT,
         outputs={},
         inputs={"data": x.access()},
         attributes={"prefix": one_line(str(prefix))},

@@ -19,6 +19,7 @@ from accelopt.sim.dialects.neuronxcc.language import elementwise, movement
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelTypeError, Unsupported
+from accelopt.sim.isa.reductions import LOOP_REDUCE
 from accelopt.sim.operators import COMBINATIONS, REDUCTIONS
 from accelopt.sim.program import Buffer
 from accelopt.sim.tracer import Reduction, current
@@ -104,10 +105,9 @@ def loop_reduce(
     result = whole(storage)
     tracer.reductions[storage] = Reduction(name, source, mask_of(mask))
     if not first:
-        return emit("tensor_tensor", result=result, inputs={"data1": result, "data2": source},
-                    attributes={"op": name}, mask=mask_of(mask))  # fmt: skip
+        return builder.of_two(name, result, result, source, mask_of(mask))
     return emit(
-        "loop_reduce",
+        LOOP_REDUCE,
         result=result,
         inputs={"data": source},
         attributes={"op": name, "loops": tuple(sorted(v.id for v in variables))},

@@ -7,7 +7,7 @@ from typing import Any
 
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc import builder
-from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, refuse, tile
+from accelopt.sim.dialects.neuronxcc.builder import check, copied, emit, fail, fill, refuse, tile
 from accelopt.sim.dialects.neuronxcc.isa import checks
 from accelopt.sim.dialects.neuronxcc.isa.checks import ALU_UNARY
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
@@ -24,6 +24,7 @@ from accelopt.sim.dialects.nki.call_conventions import (
 from accelopt.sim.dialects.nki.isa import enums
 from accelopt.sim.dialects.nki.isa.enums import reduce_cmd as commands
 from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.isa import elementwise, movement
 from accelopt.sim.operators import ARITHMETIC, BINARY
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
@@ -59,14 +60,14 @@ def activation(
     reduce_cmd: Any = commands.idle,
 ) -> None:
     """dst = op(data * scale + bias) on the Scalar engine; optionally its sum over the free axes."""
-    target, source = alike("activation", destination(dst), data=tile(data, "data"))
+    target, source = alike(elementwise.ACTIVATION, destination(dst), data=tile(data, "data"))
     column, moved = _bias(bias, source), scalar_or_column(scale, "scale", source)
     if isinstance(moved, TensorView) and moved.dtype != dtypes.FLOAT32:
         refuse(operands.scale_format(dtypes.name_of(moved.dtype)))
-    check("activation", data=source, reduce_res=reduce_res)
+    check(elementwise.ACTIVATION, data=source, reduce_res=reduce_res)
     result, reduction = accumulator(reduce_res, reduce_cmd, reduce_op, frozenset({"add"}))
     emit(
-        "activation",
+        elementwise.ACTIVATION,
         result=target,
         inputs={"data": source, "bias": column, "scale": moved},
         outputs={"reduce_result": result},
@@ -104,8 +105,10 @@ def tensor_tensor(
 ) -> None:
     """dst = op(data1, data2), element by element."""
     left, right = tile(data1, "data1"), tile(data2, "data2")
-    target, left, right = alike("tensor_tensor", destination(dst), data1=left, data2=right)
-    check("tensor_tensor", data1=left, data2=right)
+    target, left, right = alike(
+        elementwise.TENSOR_TENSOR, destination(dst), data1=left, data2=right
+    )
+    check(elementwise.TENSOR_TENSOR, data1=left, data2=right)
     name = op_name(op, BINARY)
     checks.check_bitwise(name, left, right)
     chosen = on_engine(engine, target, left, right)
@@ -115,8 +118,7 @@ def tensor_tensor(
             if view.in_psum:
                 memory = "SBUF for the GpSimd engine"
                 refuse(operands.wrong_memory("operand", repr(view), memory, "Copy it to SBUF."))
-    emit("tensor_tensor", result=target, inputs={"data1": left, "data2": right},
-         attributes={"op": name}, engine=chosen)  # fmt: skip
+    builder.of_two(name, target, left, right, engine=chosen)
 
 
 @instruction
@@ -132,7 +134,7 @@ def tensor_scalar(
     engine: Any = enums.engine.unknown,
 ) -> None:
     """dst = op1(op0(data, operand0), operand1), the operands numbers or one value a partition."""
-    target, source = alike("tensor_scalar", destination(dst), data=tile(data, "data"))
+    target, source = alike(elementwise.TENSOR_SCALAR, destination(dst), data=tile(data, "data"))
     known = BINARY | UNARY_OPERATORS
     first, second = checks.tensor_scalar_operators(op0, op1, known, source, operand0)
     chosen = on_engine(engine, target, source)
@@ -149,7 +151,13 @@ def tensor_scalar(
         return
     attributes = checks.operator_attributes(first, reverse0, second, reverse1, known)
     inputs = {"data": source} | {f"operand{n}": value for n, value in enumerate(operand)}
-    emit("tensor_scalar", result=target, inputs=inputs, attributes=attributes, engine=chosen)
+    emit(
+        elementwise.TENSOR_SCALAR,
+        result=target,
+        inputs=inputs,
+        attributes=attributes,
+        engine=chosen,
+    )
 
 
 @instruction
@@ -178,7 +186,7 @@ def tensor_scalar_reduce(
     if name == "abs":
         name, operand = "abs_max", 0.0
     emit(
-        "tensor_scalar",
+        elementwise.TENSOR_SCALAR,
         result=target,
         inputs={"data": source, "operand0": scalar_or_column(operand, "operand0", source)},
         outputs={"reduce_result": result},
@@ -201,12 +209,12 @@ def scalar_tensor_tensor(
     """dst = op1(op0(data, operand0), operand1): operand1 as large as data."""
     source, full = tile(data, "data"), tile(operand1, "operand1")
     target, source, full = alike(
-        "scalar_tensor_tensor", destination(dst), data=source, operand1=full
+        elementwise.SCALAR_TENSOR_TENSOR, destination(dst), data=source, operand1=full
     )
     if source.in_psum and full.in_psum:
-        refuse(operands.both_in_psum("scalar_tensor_tensor", "data", "operand1"))
+        refuse(operands.both_in_psum(elementwise.SCALAR_TENSOR_TENSOR, "data", "operand1"))
     emit(
-        "scalar_tensor_tensor",
+        elementwise.SCALAR_TENSOR_TENSOR,
         result=target,
         inputs={
             "data": source,
@@ -220,8 +228,8 @@ def scalar_tensor_tensor(
 @instruction
 def reciprocal(dst: Any, data: Any) -> None:
     """dst = 1 / data on the Vector engine."""
-    target, source = alike("reciprocal", destination(dst), data=tile(data, "data"))
-    emit("reciprocal", result=target, inputs={"data": source})
+    target, source = alike(elementwise.RECIPROCAL, destination(dst), data=tile(data, "data"))
+    emit(elementwise.RECIPROCAL, result=target, inputs={"data": source})
 
 
 @instruction
@@ -234,7 +242,7 @@ def tensor_copy(dst: Any, src: Any, engine: Any = enums.engine.unknown) -> None:
         refuse(
             KernelValueError("engine", "NeuronCore-v2's Scalar engine has no tensor_copy.", mend)
         )
-    emit("copy", result=target, inputs={"data": source}, engine=chosen)
+    copied(target, source, engine=chosen)
 
 
 @instruction
@@ -243,13 +251,13 @@ def tensor_copy_predicated(dst: Any, src: Any, predicate: Any, reverse_pred: boo
     target, where = destination(dst), tile(predicate, "predicate")
     if not isinstance(src, TensorView):
         filled = builder.new_tile(target.tile_shape, target.dtype)
-        src = emit("memset", result=filled, attributes={"value": builder.number(src)})
+        src = fill(filled, src)
     check("tensor_copy_predicated", src=src, dst=target, predicate=where)
     target, source, where = alike(
         "tensor_copy_predicated", target, src=tile(src, "src"), predicate=where
     )
     checks.check_format("tensor_copy_predicated", "src", source, target)
-    emit("copy_predicated", result=target, inputs={"source": source, "predicate": where},
+    emit(movement.COPY_PREDICATED, result=target, inputs={"source": source, "predicate": where},
          attributes={"reverse": bool(reverse_pred)})  # fmt: skip
 
 
@@ -266,4 +274,4 @@ def memset(dst: Any, value: Any, engine: Any = enums.engine.unknown) -> None:
         kind = dtypes.name_of(target.dtype)
         mend = "Load packed elements from HBM with nisa.dma_copy."
         refuse(KernelTypeError("memset_value", f"memset of {given!r} into a {kind} tile.", mend))
-    emit("memset", result=target, attributes={"value": given}, engine=on_engine(engine, target))
+    fill(target, given, engine=on_engine(engine, target))

@@ -26,6 +26,7 @@ from accelopt.sim.dialects.nki.call_conventions import (
 from accelopt.sim.dialects.nki.isa.elementwise import accumulator
 from accelopt.sim.dialects.nki.isa.enums import reduce_cmd as commands
 from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.isa import indexed, movement
 from accelopt.sim.mask import Mask
 from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import Engine
@@ -62,9 +63,9 @@ def _expression(
 def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: Any = 0) -> None:
     """dst = offset + partition * channel_multiplier + the pattern's steps, computed in int32."""
     target = destination(dst, psum=False)
-    pairs, fitted = _pattern("iota", pattern, target)
+    pairs, fitted = _pattern(indexed.IOTA, pattern, target)
     expression = _expression(pairs, fitted.tile_shape, offset, channel_multiplier)
-    emit("iota", result=fitted, attributes={"expression": expression})
+    emit(indexed.IOTA, result=fitted, attributes={"expression": expression})
 
 
 @instruction
@@ -79,19 +80,19 @@ def affine_select(
 ) -> None:
     """dst = on_true_tile where the pattern's value compares with 0, elsewhere a number."""
     target, source = destination(dst, psum=False), tile(on_true_tile, "on_true_tile")
-    check("affine_select", on_true_tile=source)
+    check(indexed.AFFINE_SELECT, on_true_tile=source)
     if source.in_psum:
         memory = "SBUF for the GpSimd engine"
         refuse(operands.wrong_memory("on_true_tile", repr(source), memory, "Copy it to SBUF."))
-    pairs, fitted = _pattern("affine_select", pattern, target)
-    fitted, source = alike("affine_select", fitted, on_true_tile=source)
+    pairs, fitted = _pattern(indexed.AFFINE_SELECT, pattern, target)
+    fitted, source = alike(indexed.AFFINE_SELECT, fitted, on_true_tile=source)
     if fitted.tile_shape[1:] != tuple(number for _, number in pairs):
         said = f"pattern {pattern} does not follow the layout of dst {target.shape}."
         fail(KernelValueError("pattern", said))
     value = _expression(pairs, fitted.tile_shape, offset, channel_multiplier)
     predicate, negate = _compared(op_name(cmp_op, COMPARISONS), value)
     emit(
-        "affine_select",
+        indexed.AFFINE_SELECT,
         result=fitted,
         inputs={"data": source},
         attributes={
@@ -126,9 +127,9 @@ def range_select(
 ) -> None:
     """dst = on_true_tile where both comparisons of range_start + column with per-partition bounds
     hold, elsewhere the smallest float32. NeuronCore-v3 and later."""
-    target, source = alike("range_select", destination(dst),
+    target, source = alike(indexed.RANGE_SELECT, destination(dst),
                            on_true_tile=tile(on_true_tile, "on_true_tile"))  # fmt: skip
-    check("range_select", on_true_tile=source, bound0=tile(bound0, "bound0"),
+    check(indexed.RANGE_SELECT, on_true_tile=source, bound0=tile(bound0, "bound0"),
           bound1=tile(bound1, "bound1"), reduce_res=reduce_res)  # fmt: skip
     if generation() < 3:
         refuse(KernelValueError("target", "range_select needs NeuronCore-v3."))
@@ -138,7 +139,7 @@ def range_select(
     result, reduction = accumulator(reduce_res, reduce_cmd, reduce_op, frozenset({"maximum"}))
     allowed = COMPARISONS - {"not_equal"}
     emit(
-        "range_select",
+        indexed.RANGE_SELECT,
         result=target,
         inputs={
             "data": source,
@@ -170,12 +171,12 @@ def select_reduce(
     """dst = on_true where the predicate is not zero, elsewhere on_false; optionally the maximum."""
     where, chosen = tile(predicate, "predicate"), tile(on_true, "on_true")
     target, where, chosen = alike(
-        "select_reduce", destination(dst), predicate=where, on_true=chosen
+        indexed.SELECT_REDUCE, destination(dst), predicate=where, on_true=chosen
     )
-    check("select_reduce", dst=target, predicate=where, on_true=chosen, reduce_res=reduce_res)
+    check(indexed.SELECT_REDUCE, dst=target, predicate=where, on_true=chosen, reduce_res=reduce_res)
     result, reduction = accumulator(reduce_res, reduce_cmd, reduce_op, frozenset({"maximum"}))
     emit(
-        "select_reduce",
+        indexed.SELECT_REDUCE,
         result=target,
         inputs={
             "predicate": where,
@@ -192,7 +193,7 @@ def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any) -> None:
     """Partition p of each 32 of dst takes partition shuffle_mask[p] of src; 255 leaves it."""
     target, source = destination(dst), tile(src, "src")
     order = shuffle_order(source, target, shuffle_mask)
-    emit("stream_shuffle", result=target, inputs={"source": source},
+    emit(movement.STREAM_SHUFFLE, result=target, inputs={"source": source},
          attributes={"shuffle_mask": order}, engine=Engine.VECTOR)  # fmt: skip
 
 
@@ -203,9 +204,9 @@ def local_gather(
 ) -> None:  # fmt: skip
     """Each group of 16 partitions gathers by its own 16 partitions of indices, partition first."""
     target, source, places = destination(dst), tile(src_buffer, "src_buffer"), tile(index, "index")
-    check("local_gather", src_buffer=source, index=places)
+    check(indexed.LOCAL_GATHER, src_buffer=source, index=places)
     valid = gathered_indices(source, places, num_elem_per_idx, num_valid_indices, target)
-    emit("local_gather", result=target, inputs={"source": source, "index": places},
+    emit(indexed.LOCAL_GATHER, result=target, inputs={"source": source, "index": places},
          attributes={"elements_per_index": int(num_elem_per_idx), "valid_indices": valid})  # fmt: skip
 
 
@@ -226,4 +227,4 @@ def nc_n_gather(dst: Any, data: Any, indices: Any) -> None:
     builder.check_same_partitions(data=source)
     target, places = alike("nc_n_gather", target, indices=places)
     builder.check_same_partitions(dst=target, data=source)
-    emit("gather", result=target, inputs={"data": source, "indices": places})
+    emit(indexed.GATHER, result=target, inputs={"data": source, "indices": places})

@@ -19,6 +19,7 @@ from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.call_conventions import destination, generation, instruction
 from accelopt.sim.dialects.nki.isa.products import accumulates, tiling_problem, with_columns
 from accelopt.sim.errors import KernelValueError
+from accelopt.sim.isa import matrix
 from accelopt.sim.microscaling import PACKED, QUADRANT, SCALE_STARTS, SCALES
 from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current
@@ -31,12 +32,12 @@ def quantize_mx(dst: Any, src: Any, dst_scale: Any) -> None:
     source = tile(src, "src")
     target = destination(dst, psum=False)
     codes = destination(dst_scale, "dst_scale", psum=False)
-    check("quantize_mx", src=source, dst=target, dst_scale=codes)
+    check(matrix.QUANTIZE_MX, src=source, dst=target, dst_scale=codes)
     check_same_partitions(src=source, dst=target)
     if _free(source) != PACKED * _free(target):
         shapes = {"dst": target.tile_shape, "src": source.tile_shape}
-        fail(operands.different_shapes("quantize_mx", shapes))
-    emit("quantize_mx", result=target, inputs={"data": source},
+        fail(operands.different_shapes(matrix.QUANTIZE_MX, shapes))
+    emit(matrix.QUANTIZE_MX, result=target, inputs={"data": source},
          outputs=_quadrants("scale", target, codes))  # fmt: skip
 
 
@@ -75,7 +76,9 @@ def nc_matmul_mx(
         inputs |= _quadrants(f"{name}_scale", view, scales[name])
     adds = accumulates(target, accumulate)
     target = with_columns(target, right.tile_shape[1:])
-    emit("matmul", result=target, inputs=inputs, attributes={"accumulate": True} if adds else {})
+    emit(
+        matrix.MATMUL, result=target, inputs=inputs, attributes={"accumulate": True} if adds else {}
+    )
 
 
 def _check_generation(name: str) -> None:

@@ -22,6 +22,7 @@ from accelopt.sim.dialects.nki.call_conventions import (
 from accelopt.sim.dialects.nki.isa import enums
 from accelopt.sim.dialects.nki.python_loops import Condition
 from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.isa import matrix, movement
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current
@@ -71,7 +72,7 @@ def nc_matmul(
         attributes["perf_mode"] = "double_row_gen3"
     if accumulates(target, accumulate):
         attributes["accumulate"] = True
-    emit("matmul", result=target, inputs={"stationary": left, "moving": right},
+    emit(matrix.MATMUL, result=target, inputs={"stationary": left, "moving": right},
          attributes=attributes)  # fmt: skip
 
 
@@ -193,7 +194,7 @@ def nc_transpose(dst: Any, data: Any, engine: Any = enums.engine.unknown) -> Non
         said = f"nc_transpose of {source.tile_shape} into {target.tile_shape}."
         fail(KernelValueError("destination_shape", said))
     flat = with_columns(source, (columns,))
-    emit("transpose", result=target, inputs={"data": flat}, engine=chosen)
+    emit(movement.TRANSPOSE, result=target, inputs={"data": flat}, engine=chosen)
 
 
 def _fp32_on_gen2(target: TensorView, source: TensorView) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc import builder
-from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, refuse, tile
+from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, fill, refuse, tile
 from accelopt.sim.dialects.neuronxcc.isa import checks
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
@@ -23,6 +23,7 @@ from accelopt.sim.dialects.nki.call_conventions import (
 )
 from accelopt.sim.dialects.nki.isa.enums import reduce_cmd as commands
 from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.isa import elementwise, indexed, reductions
 from accelopt.sim.operators import ARITHMETIC, BITWISE, REDUCTIONS
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
@@ -58,8 +59,8 @@ def reduce_into(
         fail(KernelValueError("reduce_axis", said, "Use .permute to move them last."))
     shape = (*source.tile_shape[: axes[0]], *(1,) * len(axes))
     builder.check_same_partitions(dst=target, data=source)
-    fitted = in_shape("tensor_reduce", target, shape, "result")
-    emit("tensor_reduce", result=fitted, inputs={"data": source},
+    fitted = in_shape(reductions.TENSOR_REDUCE, target, shape, "result")
+    emit(reductions.TENSOR_REDUCE, result=fitted, inputs={"data": source},
          attributes={"op": op, "axes": axes, "negate": negate})  # fmt: skip
 
 
@@ -74,7 +75,7 @@ def tensor_partition_reduce(dst: Any, op: Any, data: Any) -> None:
     if math.prod(target.tile_shape) != math.prod(shape) or target.tile_shape[0] != 1:
         fail(operands.different_shapes("tensor_partition_reduce",
                                        {"dst": target.tile_shape, "result": shape}))  # fmt: skip
-    emit("partition_reduce", result=_shaped(target, shape), inputs={"data": source},
+    emit(reductions.PARTITION_REDUCE, result=_shaped(target, shape), inputs={"data": source},
          attributes={"op": name})  # fmt: skip
 
 
@@ -95,10 +96,12 @@ def tensor_tensor_scan(
 ) -> None:
     """r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axes, from r[-1] = initial."""
     left, right = tile(data0, "data0"), tile(data1, "data1")
-    target, left, right = alike("tensor_tensor_scan", destination(dst), data0=left, data1=right)
-    check("tensor_tensor_scan", data0=left, data1=right)
+    target, left, right = alike(
+        reductions.TENSOR_TENSOR_SCAN, destination(dst), data0=left, data1=right
+    )
+    check(reductions.TENSOR_TENSOR_SCAN, data0=left, data1=right)
     emit(
-        "tensor_tensor_scan",
+        reductions.TENSOR_TENSOR_SCAN,
         result=target,
         inputs={
             "data0": left,
@@ -122,25 +125,33 @@ def _columns(target: TensorView, source: TensorView, count: int, name: str) -> T
 def bn_stats(dst: Any, data: Any) -> None:
     """dst (P, 6) = count, mean and variance * count of the even, then of the odd elements."""
     target, source = destination(dst), tile(data, "data")
-    check("bn_stats", data=source)
-    emit("bn_stats", result=_columns(target, source, 6, "bn_stats"), inputs={"data": source})
+    check(reductions.BN_STATS, data=source)
+    emit(
+        reductions.BN_STATS,
+        result=_columns(target, source, 6, reductions.BN_STATS),
+        inputs={"data": source},
+    )
 
 
 @instruction
 def bn_aggr(dst: Any, data: Any) -> None:
     """dst (P, 2) = mean and variance of the groups that bn_stats described."""
     target, source = destination(dst), tile(data, "data")
-    check("bn_aggr", data=source)
+    check(reductions.BN_AGGR, data=source)
     checks.check_triples(source)
-    emit("bn_aggr", result=_columns(target, source, 2, "bn_aggr"), inputs={"data": source})
+    emit(
+        reductions.BN_AGGR,
+        result=_columns(target, source, 2, reductions.BN_AGGR),
+        inputs={"data": source},
+    )
 
 
 @instruction
 def max8(dst: Any, src: Any) -> None:
     """dst (P, 8) = the eight largest elements of each partition, descending."""
     target, source = destination(dst), tile(src, "src")
-    check("max8", src=source)
-    emit("max8", result=_columns(target, source, 8, "max8"), inputs={"data": source})
+    check(indexed.MAX8, src=source)
+    emit(indexed.MAX8, result=_columns(target, source, 8, indexed.MAX8), inputs={"data": source})
 
 
 @instruction
@@ -152,7 +163,7 @@ def nc_find_index8(dst: Any, data: Any, vals: Any) -> None:
         given = dtypes.name_of(target.dtype)
         mend = "Use nl.uint16 or nl.uint32."
         refuse(KernelTypeError("index_dtype", f"nc_find_index8 cannot give {given}.", mend))
-    emit("find_index8", result=_columns(target, source, 8, "nc_find_index8"),
+    emit(indexed.FIND_INDEX8, result=_columns(target, source, 8, "nc_find_index8"),
          inputs={"data": source, "values": _shaped(values, (values.tile_shape[0], 8))},
          attributes={"successive": True})  # fmt: skip
 
@@ -167,7 +178,7 @@ def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: Any, dst_idx: Any = N
     index = None if dst_idx is None else destination(dst_idx, "dst_idx")
     partitions = values.tile_shape[0]
     emit(
-        "match_replace8",
+        indexed.MATCH_REPLACE8,
         result=target,
         inputs={"data": source, "values": _shaped(values, (partitions, 8))},
         outputs={"indices": None if index is None else _shaped(index, (partitions, 8))},
@@ -202,7 +213,7 @@ def nonzero_with_count(dst: Any, src: Any, index_offset: Any = 0, padding_val: A
     for first in range(0, source.tile_shape[0], CORE_PARTITIONS):
         core = slice(first, first + 1)
         one = {"data": subscript(source, core)}
-        emit("nonzero", result=subscript(target, core), inputs=one, attributes=attributes)
+        emit(indexed.NONZERO, result=subscript(target, core), inputs=one, attributes=attributes)
 
 
 @instruction
@@ -225,12 +236,11 @@ def tensor_scalar_cumulative(
         fail(KernelValueError("reduce_cmd", said, "Pass the last value as imm1 with load_reduce."))
     first = imm1 if command is commands.load_reduce else NEUTRAL[op]
     scaled = builder.new_tile(source.tile_shape, dtypes.FLOAT32)
-    emit("tensor_scalar", result=scaled,
-         inputs={"data": source, "operand0": scalar_or_column(imm0, "imm0", source)},
-         attributes={"op0": op_name(op0, ARITHMETIC), "reverse0": False}, engine=Engine.VECTOR)  # fmt: skip
+    builder.with_operand(op_name(op0, ARITHMETIC), scaled, source,
+                         scalar_or_column(imm0, "imm0", source), engine=Engine.VECTOR)  # fmt: skip
     ones = builder.new_tile(source.tile_shape, dtypes.FLOAT32)
-    emit("memset", result=ones, attributes={"value": 1.0})
-    emit("tensor_tensor_scan", result=target,
+    fill(ones, 1.0)
+    emit(reductions.TENSOR_TENSOR_SCAN, result=target,
          inputs={"data0": ones, "data1": scaled, "initial": scalar_or_column(first, "imm1", source)},
          attributes=checks.operator_attributes("multiply", False, op, True, ARITHMETIC))  # fmt: skip
 
@@ -238,9 +248,9 @@ def tensor_scalar_cumulative(
 @instruction
 def dropout(dst: Any, data: Any, prob: Any) -> None:
     """dst = data with elements zeroed at random with probability `prob`."""
-    target, source = alike("dropout", destination(dst), data=tile(data, "data"))
-    checks.check_format("dropout", "dst", target, source)
-    emit("dropout", result=target,
+    target, source = alike(elementwise.DROPOUT, destination(dst), data=tile(data, "data"))
+    checks.check_format(elementwise.DROPOUT, "dst", target, source)
+    emit(elementwise.DROPOUT, result=target,
          inputs={"data": source, "probability": scalar_or_column(prob, "prob", source)})  # fmt: skip
 
 
@@ -248,10 +258,10 @@ def dropout(dst: Any, data: Any, prob: Any) -> None:
 def sequence_bounds(dst: Any, segment_ids: Any) -> None:
     """dst (1, 2, F) = where the segment of each element starts and ends."""
     target, source = destination(dst), tile(segment_ids, "segment_ids")
-    check("sequence_bounds", segment_ids=source)
+    check(indexed.SEQUENCE_BOUNDS, segment_ids=source)
     elements = math.prod(source.tile_shape[1:])
     if math.prod(target.tile_shape) != 2 * elements:
-        fail(operands.different_shapes("sequence_bounds",
+        fail(operands.different_shapes(indexed.SEQUENCE_BOUNDS,
                                        {"dst": target.tile_shape, "result": (1, 2, elements)}))  # fmt: skip
-    emit("sequence_bounds", result=_shaped(target, (1, 2, elements)),
+    emit(indexed.SEQUENCE_BOUNDS, result=_shaped(target, (1, 2, elements)),
          inputs={"segment_ids": _shaped(source, (1, elements))}, engine=Engine.GPSIMD)  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc import assignment, builder
-from accelopt.sim.dialects.neuronxcc.builder import emit, fail, refuse
+from accelopt.sim.dialects.neuronxcc.builder import fail, refuse, transfer
 from accelopt.sim.dialects.neuronxcc.isa.checks import TRANSPOSED, endpoint
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
@@ -22,6 +22,7 @@ from accelopt.sim.dialects.nki.call_conventions import (
 from accelopt.sim.dialects.nki.isa import enums
 from accelopt.sim.dialects.nki.isa.enums import oob_mode as out_of_bounds
 from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.isa import movement
 
 COPY_FIRST = "Copy it to SBUF with nisa.tensor_copy first (NKI 0.3)."
 NUMBERED = {mode.value: mode for mode in (enums.dge_mode.unknown, enums.dge_mode.none)}
@@ -72,10 +73,8 @@ def dma_copy(
     assignment.check_writable(target)
     behaviour = member(out_of_bounds, oob_mode, "oob_mode")
     check_descriptors(dge_mode, target, source)
-    target, source = transferred("dma_copy", target, source)
-    emit("dma_copy", result=target, inputs={"source": source},
-         attributes={"oob_mode": behaviour.name, "accumulate": None,
-                     **descriptors(dge_mode, engine)})  # fmt: skip
+    target, source = transferred(movement.DMA_COPY, target, source)
+    transfer(target, source, oob_mode=behaviour.name, **descriptors(dge_mode, engine))
 
 
 @instruction
@@ -109,9 +108,8 @@ def dma_compute(
     for number, source in enumerate(others):
         into, moved = transferred("dma_compute", target, source)
         adds = "add" if own or number else None
-        emit("dma_copy", result=into, inputs={"source": moved},
-             attributes={"oob_mode": behaviour.name, "accumulate": adds,
-                         "descriptors": "software" if target.indirect else "static"})  # fmt: skip
+        made = "software" if target.indirect else "static"
+        transfer(into, moved, oob_mode=behaviour.name, accumulate=adds, descriptors=made)
     if not others:
         fail(KernelValueError("dma_compute", "every source is dst itself."))
 
@@ -155,9 +153,7 @@ def dma_transpose(
         indirect=_turned(source, TRANSPOSED[rank]),
     )
     mode = member(out_of_bounds, oob_mode, "oob_mode").name
-    emit("dma_copy", result=target, inputs={"source": turned},
-         attributes={"oob_mode": mode, "accumulate": None, "transpose": True,
-                     **descriptors(dge_mode)})  # fmt: skip
+    transfer(target, turned, oob_mode=mode, transpose=True, **descriptors(dge_mode))
 
 
 def _turned(source: TensorView, axes: tuple[int, ...]) -> Any:

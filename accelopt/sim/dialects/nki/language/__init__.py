@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from accelopt.sim.dialects.neuronxcc.absent import absent_names
-from accelopt.sim.dialects.nki.language import creation, mathematics
+from accelopt.sim.dialects.neuronxcc.builder import calls_of
+from accelopt.sim.dialects.nki.language import control, creation, mathematics
 from accelopt.sim.dialects.nki.language.control import (
     NKIObject,
     affine_range,
@@ -57,12 +58,7 @@ dtype = DType = object
 
 _MADE = {
     **mathematics.FUNCTIONS,
-    **{name: getattr(mathematics, name) for name in (
-        "all broadcast_to copy device_print dropout expand_dims gather_flattened load "
-        "load_transpose2d matmul rms_norm softmax store transpose var where").split()},
-    **{name: getattr(creation, name) for name in (
-        "empty_like full ndarray ones rand random_seed shared_constant shared_identity_matrix zeros "
-        "zeros_like").split()},
+    **calls_of(control, creation, mathematics),
     "range": affine_range,  # documented nowhere; the vendor's library writes it (mxfp_load_utils.py)
 }  # fmt: skip
 globals().update(_MADE)

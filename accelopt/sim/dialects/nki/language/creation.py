@@ -11,7 +11,7 @@ import numpy as np
 from accelopt.hardware import TARGETS
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc import builder
-from accelopt.sim.dialects.neuronxcc.builder import emit, fail, new_tile, refuse
+from accelopt.sim.dialects.neuronxcc.builder import emit, fail, fill, new_tile, refuse, transfer
 from accelopt.sim.dialects.neuronxcc.index import number_of
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.dialects.nki.call_conventions import call
@@ -25,8 +25,9 @@ from accelopt.sim.dialects.nki.language.memories import (
 )
 from accelopt.sim.dialects.nki.shared_addresses import placed
 from accelopt.sim.errors import KernelTypeError
+from accelopt.sim.isa import elementwise, limits
 from accelopt.sim.program import Buffer, Tensor
-from accelopt.sim.rules import allocation, limits, shapes
+from accelopt.sim.rules import allocation, shapes
 from accelopt.sim.tracer import current
 
 
@@ -95,13 +96,11 @@ def _filled(shape: Any, value: Any, dtype: Any, buffer: Any, name: Any) -> Tenso
     result = new_tensor(shape, dtype, buffer, name)
     number = builder.number(value)
     if result.on_chip:
-        return emit("memset", result=result, attributes={"value": number})
+        return fill(result, number)
     if len(result.shape) == 1 or result.shape[0] > limits.MAX_PARTITIONS:
         fail(allocation.initial_value_in_hbm())
-    constant = emit("memset", result=new_tile(result.shape, result.dtype),
-                    attributes={"value": number})  # fmt: skip
-    return emit("dma_copy", result=result, inputs={"source": constant},
-                attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
+    constant = fill(new_tile(result.shape, result.dtype), number)
+    return transfer(result, constant)
 
 
 @call
@@ -160,14 +159,13 @@ def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: Any = None) -> Ten
     contents = np.identity(size).astype(dtypes.stored(element))
     constant = whole(current().declare((size, size), element, Buffer.HBM, data=contents))
     result = new_tile((size, size), element) if dst is None else dst
-    return emit("dma_copy", result=result, inputs={"source": constant},
-                attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
+    return transfer(result, constant)
 
 
 @call
 def rand(shape: Any, dtype: Any, buffer: Any = sbuf, name: Any = "") -> TensorView:
     """A new tile of random numbers, uniform in [0, 1)."""
-    return emit("random", result=new_tensor(shape, dtype, buffer, name))
+    return emit(elementwise.RANDOM, result=new_tensor(shape, dtype, buffer, name))
 
 
 @call

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from accelopt.sim import dtypes
-from accelopt.sim.dialects.neuronxcc.builder import emit, fail, new_tile, refuse, tile
+from accelopt.sim.dialects.neuronxcc.builder import copied, fail, new_tile, refuse, tile
 from accelopt.sim.dialects.neuronxcc.language import elementwise, movement, reductions
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.call_conventions import call
@@ -194,7 +194,7 @@ def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> TensorView:
     if source.shape == wanted and element == source.dtype:
         return source
     wide = source.broadcast_to(wanted)
-    return emit("copy", result=new_tile(wanted, element), inputs={"data": wide})
+    return copied(new_tile(wanted, element), wide)
 
 
 @call

@@ -10,8 +10,8 @@ import numpy as np
 from accelopt.hardware import TARGETS
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc.language.formats import TileLimits
+from accelopt.sim.isa import limits
 from accelopt.sim.program import Buffer
-from accelopt.sim.rules import limits
 from accelopt.sim.tracer import active
 
 DEFAULT_TARGET = "trn2"

@@ -118,7 +118,7 @@ def loop_reduce(site: WriteSite) -> Value:
     return apply(values, op, [old, site.operand("data")])
 
 
-def scan(site: WriteSite) -> Value:
+def tensor_tensor_scan(site: WriteSite) -> Value:
     """A first-order recurrence along the free axes."""
     instruction, values = site.instruction, site.reaching.values
     data0, data1 = instruction.inputs["data0"], instruction.inputs["data1"]
