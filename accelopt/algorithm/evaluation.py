@@ -69,7 +69,7 @@ def _defined(
     rows = math.prod(shape[1:]) * math.prod(axis.extent for axis in reduced)
     step = max(1, MOST_ELEMENTS // max(rows, 1)) if shape else 1
     for start in range(0, shape[0] if shape else 1, step):
-        grid = _Grid((*definition.axes, *reduced), known, dtype, start, step)
+        grid = _Grid((*definition.axes, *reduced), known, dtype, start, step if shape else None)
         values = np.broadcast_to(grid.values(definition.expression), grid.shape)
         if isinstance(definition, Map):
             part = values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import json
 import math
@@ -38,6 +39,8 @@ from accelopt.kernels.nki.lift.scalar_arguments import (
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.search import schedules
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
+from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.sandbox import ForkServer, scratch_folder
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
@@ -58,15 +61,21 @@ class Lifted(NamedTuple):
     arguments: tuple[KernelArgument, ...] = ()  # without data, with what stands for plain ones
     author: Author | None = None
 
-    def lowered(self, schedule: Schedule, target: str = "trn1") -> Lowered:
+    def lowered(self, schedule: Schedule | Nest, target: str = "trn1") -> Lowered:
         """The kernel by a schedule, in the dialect of the kernel that was lifted. Raises NotLowered,
-        ResourceShort."""
-        kernel = lower(self.algorithm, schedule, self.interface, target)
+        NotNested, ResourceShort."""
+
+        def written(lifted: Lifted) -> Lowered:
+            interface = lifted.interface._replace(asserts=self.interface.asserts)
+            if isinstance(schedule, Nest):
+                return lower_nest(lifted.algorithm, schedule, interface, target, self.dialect)
+            return lower(lifted.algorithm, schedule, interface, target)
+
+        kernel = written(self)
         for twin in self.twins:
-            interface = twin.interface._replace(asserts=self.interface.asserts)
-            if lower(twin.algorithm, schedule, interface, target).source != kernel.source:
+            if written(twin).source != kernel.source:
                 raise NotLowered("a plain argument enters the computation in more than one way")
-        if self.dialect == "neuronxcc":
+        if isinstance(schedule, Nest) or self.dialect == "neuronxcc":
             return kernel
         plain = arguments_to_json(self.arguments)
         [source] = in_dialect([kernel.source], self.dialect, plain, target)
@@ -180,17 +189,27 @@ class _Called:
 
     def _same(self, lifted: Lifted, other: Lifted) -> bool:
         """Whether a kernel by schedule of one, with the other's arguments, is a kernel of the other."""
-        for schedule in schedules(graph_of(lifted.algorithm)):
+        for schedule in self._schedules(lifted):
             text = self._text(lifted, schedule)
             if text:
                 same = text == self._text(other, schedule)
                 return same or self._means(text, other)
         return True  # no schedule has a kernel, and none will be wrong
 
-    def _text(self, lifted: Lifted, schedule: Schedule) -> str:
+    def _schedules(self, lifted: Lifted) -> Iterator[Schedule | Nest]:
+        """Schedules of a kernel, the default nest last."""
+        with contextlib.suppress(NotLowered):
+            yield from schedules(graph_of(lifted.algorithm))
+        yield default_nest(lifted.algorithm, self.device.target)
+
+    def _text(self, lifted: Lifted, schedule: Schedule | Nest) -> str:
+        target = self.device.target
         try:
-            return lower(lifted.algorithm, schedule, lifted.interface, self.device.target).source
-        except (NotLowered, ResourceShort):
+            if isinstance(schedule, Nest):
+                given = lifted.algorithm, schedule, lifted.interface, target, lifted.dialect
+                return lower_nest(*given).source
+            return lower(lifted.algorithm, schedule, lifted.interface, target).source
+        except (NotLowered, NotNested, ResourceShort):
             return ""
 
     def _means(self, source: str, other: Lifted) -> bool:
@@ -254,7 +273,7 @@ class _Called:
 
     def _same_text(self, lifted: Lifted, other: Lifted) -> bool:
         """Whether the same kernel by schedule is written for both."""
-        texts = ((self._text(lifted, s), s) for s in schedules(graph_of(lifted.algorithm)))
+        texts = ((self._text(lifted, s), s) for s in self._schedules(lifted))
         return next((text == self._text(other, s) for text, s in texts if text), True)
 
     def _takes(self, lifted: Lifted, name: str, number: float) -> bool:

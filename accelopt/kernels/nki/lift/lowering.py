@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm
+from pydantic import BaseModel
+
+from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.lift.emission.blocks import RowBlock
 from accelopt.kernels.nki.lift.emission.flattening import flattened
@@ -68,7 +70,7 @@ def schedule_of(source: str) -> Schedule | None:
         return None
 
 
-def _marked(schedule: Schedule) -> list[str]:
+def marked(schedule: BaseModel) -> list[str]:
     """The comment that says the schedule, in lines of up to 100 characters."""
     lines = [MARK]
     for piece in re.split(r"(?<=,)(?=\")", schedule.model_dump_json(exclude_defaults=True)):
@@ -95,13 +97,15 @@ def lower(
     lines = [
         HEADER.rstrip(),
         "",
-        *_marked(schedule),
+        *marked(schedule),
         "",
         "",
         "@nki.jit",
         f"def {interface.name}({interface.signature or ', '.join(graph.inputs)}):",
     ]
-    lines += [f'    """{_title(graph)}"""']
+    arrays = graph.arrays
+    said = title([arrays[n] for n in graph.inputs], [arrays[n] for n in graph.results])
+    lines += [f'    """{said}"""']
     body = [*(f"    {text}" for text in interface.asserts), *rendered(nodes)]
     lines += [text for line in body for text in wrapped(line)]
     results = [graph.arrays[name].name for name in graph.results]
@@ -123,12 +127,16 @@ def _emitted(
     return nodes if fresh.room else RowBlock(graph, schedule, spec, numbers, overwrite=True).emit()
 
 
-def _title(graph: Graph) -> str:
-    shapes = ", ".join(f"{n} {_shape(graph.arrays[n].given)}" for n in graph.inputs)
-    results = ", ".join(f"{n} {_shape(graph.arrays[n].given)}" for n in graph.results)
-    text = f"{shapes} -> {results}."
-    return text if len(text) <= 90 else f"{', '.join(graph.inputs)} -> {', '.join(graph.results)}."
+def title(inputs: Sequence[Array], results: Sequence[Array]) -> str:
+    """What a kernel takes and gives, for its docstring."""
+    given = ", ".join(f"{a.name} {shape_text(a.given)}" for a in inputs)
+    made = ", ".join(f"{a.name} {shape_text(a.given)}" for a in results)
+    text = f"{given} -> {made}."
+    if len(text) <= 90:
+        return text
+    return f"{', '.join(a.name for a in inputs)} -> {', '.join(a.name for a in results)}."
 
 
-def _shape(shape: tuple[int, ...]) -> str:
-    return f"({', '.join(map(str, shape))})"
+def shape_text(shape: tuple[int, ...]) -> str:
+    """A shape, as Python writes it."""
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"

@@ -32,6 +32,8 @@ from accelopt.kernels.nki.lift.schedule_of_kernel import own_schedule
 from accelopt.kernels.nki.lift.schedule_text import describe
 from accelopt.kernels.nki.lift.scheduled_kernels import ScheduledKernel
 from accelopt.kernels.nki.moves.propose import busy_shares
+from accelopt.kernels.nki.nests.nest import Nest, NotNested
+from accelopt.kernels.nki.nests.search import described
 
 NO_SCHEDULES = "this kernel has no form by schedule: {}"
 ASK = (
@@ -78,7 +80,7 @@ def computed(lifted: Lifted) -> str:
     return "\n".join(["What the kernel computes:", *(f"    {line}" for line in lines)])
 
 
-def _json(schedule: Schedule) -> str:
+def _json(schedule: Schedule | Nest) -> str:
     return schedule.model_dump_json(exclude_defaults=True)
 
 
@@ -216,6 +218,8 @@ def answered(reply: str, lifted: Lifted, target: str = "trn1") -> ScheduledKerne
     for one that the kernel's algorithm does not have, and for one that the hardware cannot hold.
     """
     schedule = _read(reply)
+    if isinstance(schedule, Nest):
+        return _nested(schedule, lifted, target)
     try:
         graph = graph_of(lifted.algorithm)
     except NotLowered as refusal:
@@ -232,11 +236,21 @@ def answered(reply: str, lifted: Lifted, target: str = "trn1") -> ScheduledKerne
     return ScheduledKernel(schedule, describe(graph, schedule), source, price.ms, price.moved)
 
 
+def _nested(nest: Nest, lifted: Lifted, target: str) -> ScheduledKernel:
+    """The kernel by a nest. Raises AnswerRefused where it has none."""
+    try:
+        kernel = lifted.lowered(nest, target)
+    except (NotLowered, NotNested) as refusal:
+        raise AnswerRefused(f"This nest has no kernel: {refusal}.") from None
+    source, price = lifted.authored(kernel.source), kernel.price
+    return ScheduledKernel(nest, described(nest), source, price.ms, price.moved)
+
+
 def has_schedule(reply: str) -> bool:
     """True for a reply that means to be a schedule, right or wrong: it has a JSON object with
-    `rows`, and no code."""
+    `rows` or `stages`, and no code."""
     found = _object(reply)
-    return isinstance(found, dict) and "rows" in found
+    return isinstance(found, dict) and ("rows" in found or "stages" in found)
 
 
 def _object(reply: str) -> object:
@@ -250,17 +264,18 @@ def _object(reply: str) -> object:
     return None
 
 
-def _read(reply: str) -> Schedule:
+def _read(reply: str) -> Schedule | Nest:
     found = _object(reply)
     if not isinstance(found, dict):
         raise AnswerRefused("The answer holds no JSON object with the fields of a schedule.")
+    kind = Nest if "stages" in found else Schedule
     try:
-        return Schedule.model_validate(found)
+        return kind.model_validate(found)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
-            fields = ", ".join(Schedule.model_fields)
+            fields = ", ".join(kind.model_fields)
             raise AnswerRefused(f"A schedule has no field {where}; it has {fields}.") from None
         raise AnswerRefused(
             f"The field {where} of the schedule is wrong: {first['msg']}."

@@ -3,7 +3,8 @@ written as kernels with the same signature, each with a sentence that says what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +17,17 @@ from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
 from accelopt.kernels.nki.lift.lowering import MARK
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.schedule_text import describe, saving
-from accelopt.kernels.nki.lift.search import AbstractArgument, Found, Times, search
+from accelopt.kernels.nki.lift.search import (
+    AbstractArgument,
+    Found,
+    Times,
+    commonest,
+    own_processes,
+    search,
+)
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts as Given
+from accelopt.kernels.nki.nests.nest import Nest, NotNested
+from accelopt.kernels.nki.nests.search import described, search_nests
 from accelopt.nodes import Action, Reschedule, made
 from accelopt.store import content_key
 
@@ -28,7 +38,7 @@ class ScheduledKernel(NamedTuple):
     """A kernel by schedule, not verified yet; `predicted_ms` is simulated, `moved_bytes` what it
     moves from and to HBM by the closed form."""
 
-    schedule: Schedule
+    schedule: Schedule | Nest
     sentence: str
     source: str
     predicted_ms: float
@@ -42,7 +52,8 @@ class ScheduledKernel(NamedTuple):
     def from_json(cls, data: Any) -> ScheduledKernel:
         """What `as_json` gave. Raises ValueError for anything else."""
         schedule, sentence, source, predicted, moved = data
-        return cls(Schedule.model_validate(schedule), sentence, source, predicted, moved)
+        kind = Nest if "stages" in schedule else Schedule
+        return cls(kind.model_validate(schedule), sentence, source, predicted, moved)
 
 
 class ScheduledKernels(NamedTuple):
@@ -135,13 +146,61 @@ def offered(
             else AbstractArgument(value=a)
             for a in lifted.arguments
         ]
-        found = search(lifted.algorithm, values, lifted.interface, target, times=times)
-    except (NotLifted, NotLowered, KernelFailure) as refusal:
+    except (NotLifted, KernelFailure) as refusal:
         return ScheduledKernels(refusal=str(refusal))
-    result = _offered(lifted, found, target)
+    if times is None:
+        with own_processes(values, target) as times:
+            result = _searched(lifted, values, target, times)
+    else:
+        result = _searched(lifted, values, target, times)
     if shelf:
         shelf.put("searches", key, result.as_json())
     return _authored(lifted, result)
+
+
+def _searched(
+    lifted: Lifted, values: Sequence[AbstractArgument], target: str, times: Times
+) -> ScheduledKernels:
+    """The fastest schedules and nests together, and why there are none where that is so."""
+    try:
+        found = search(lifted.algorithm, values, lifted.interface, target, times=times)
+        blocks = _offered(lifted, found, target)
+    except NotLowered as error:
+        blocks = ScheduledKernels(refusal=str(error))
+    known = min((offer.predicted_ms for offer in blocks.offers), default=math.inf)
+    nests = _nested(lifted, target, times, known)
+    both = sorted((*blocks.offers, *nests.offers), key=lambda offer: offer.predicted_ms)
+    counts = dict(blocks.counts)
+    for name, count in nests.counts.items():
+        counts[name] = counts.get(name, 0) + count
+    refusal = "" if both else nests.refusal or blocks.refusal
+    return ScheduledKernels(tuple(both[:MOST_OFFERED]), refusal, counts)
+
+
+def _nested(lifted: Lifted, target: str, times: Times, known: float) -> ScheduledKernels:
+    """The fastest nests; none that must be slower than the milliseconds `known`."""
+    interface, dialect = lifted.interface, lifted.dialect
+    found = search_nests(lifted.algorithm, interface, target, dialect, times=times, known=known)
+    offers: list[ScheduledKernel] = []
+    refusal = ""
+    for timed in found.timed[:MOST_OFFERED]:
+        try:
+            kernel = lifted.lowered(timed.nest, target)
+        except (NotLowered, NotNested) as error:
+            refusal = str(error)
+            continue
+        if timed.latency_ms != float("inf"):
+            offers.append(
+                ScheduledKernel(
+                    timed.nest, described(timed.nest), kernel.source, timed.latency_ms,
+                    kernel.price.moved,
+                )
+            )  # fmt: skip
+    counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
+    if not offers:
+        refusals = [timed.refusal for timed in found.timed]
+        refusal = _refusal(refusals, refusal) if refusals else commonest(found.refused)
+    return ScheduledKernels(tuple(offers), "" if offers else refusal, counts)
 
 
 def _authored(lifted: Lifted, found: ScheduledKernels) -> ScheduledKernels:
@@ -169,11 +228,15 @@ def _offered(lifted: Lifted, found: Found, target: str) -> ScheduledKernels:
                 ScheduledKernel(timed.schedule, sentence, kernel.source, timed.latency_ms, moved)
             )
     counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
-    return ScheduledKernels(tuple(offers), "" if offers else _refusal(found, unwritten), counts)
+    return ScheduledKernels(
+        tuple(offers),
+        "" if offers else _refusal([t.refusal for t in found.timed], unwritten),
+        counts,
+    )
 
 
-def _refusal(found: Found, unwritten: str) -> str:
-    """Why none of the schedules that were timed is offered."""
-    reasons = (timed.refusal for timed in found.timed[:MOST_OFFERED])
+def _refusal(refusals: Sequence[str], unwritten: str) -> str:
+    """Why none of the kernels that were timed is offered."""
+    reasons = refusals[:MOST_OFFERED]
     reason = next(filter(None, reasons), unwritten or "the reason is not known")
-    return f"the simulated core takes none of the {len(found.timed)} kernels by schedule: {reason}"
+    return f"the simulated core takes none of the {len(refusals)} kernels by schedule: {reason}"

@@ -25,6 +25,7 @@ from accelopt.kernels.nki.lift.scheduled_kernels import (
 )
 from accelopt.kernels.nki.lift.search import NOT_KNOWN, Refused, commonest
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
+from accelopt.kernels.nki.nests.nest import Nest
 
 NAIVE = '''
 import neuronxcc.nki as nki
@@ -200,11 +201,14 @@ def test_axes_that_cannot_be_rows_keep_their_reasons() -> None:
     assert said == "t takes 9 of 8; with rows along m: x is read backwards"
 
 
-def test_a_sum_of_everything_has_no_rows(tmp_path: Path) -> None:
+def test_a_sum_of_everything_is_a_sum_of_parts_that_lie_on_partitions(tmp_path: Path) -> None:
+    """It has no axis left for rows: only nests write it (`evaluate` of its two definitions)."""
     path = tmp_path / "whole.py"
     path.write_text(WHOLE_SUM)
     found = offered(WHOLE_SUM, path, {"x": ParameterFacts((128, 512), "float32")})
-    assert not found.offers and "combined" in found.refusal
+    nest = found.offers[0].schedule
+    assert isinstance(nest, Nest) and not found.refusal
+    assert [part.size for part in nest.stages[0].partition] == [128]
 
 
 BOTH_WAYS = """
@@ -225,14 +229,11 @@ def kernel(x):
 """
 
 
-def test_sums_over_rows_beside_sums_over_columns_say_which_result_needs_which_axis(
-    tmp_path: Path,
-) -> None:
-    """As in a backward pass of a norm: neither axis is free in every result."""
+def test_sums_over_rows_beside_sums_over_columns_are_nests(tmp_path: Path) -> None:
+    """As in a backward pass of a norm: neither axis is free in every result, so that no schedule of
+    rows has both; what lies on partitions is added up by a product with ones."""
     path = tmp_path / "both.py"
     path.write_text(BOTH_WAYS)
     found = offered(BOTH_WAYS, path, {"x": ParameterFacts((128, 128), "float32")})
-    assert not found.offers
-    assert found.refusal == (
-        "k cannot be rows: it is combined over for out; m cannot be rows: it is combined over for out2"
-    )
+    assert all(isinstance(offer.schedule, Nest) for offer in found.offers)
+    assert "nc_matmul" in found.offers[0].source and not found.refusal

@@ -56,6 +56,17 @@ FORMS: Mapping[str, Callable[[float], float]] = {
 """What kernels make of a plain argument, as text; each is its own reverse."""
 
 
+def number_text(number: float, plain: Mapping[float, str]) -> str:
+    """A number as text: a plain argument, its negative or its inverse, by the argument's name."""
+    for value, name in plain.items():
+        for form, made in FORMS.items():
+            # In fp32 the inverse of an inverse may be another number: one way will do.
+            ways = ((made(value), number), (made(number), value))
+            if any(np.float32(one) == np.float32(other) for one, other in ways):
+                return form.format(name)
+    return repr(number).replace("e+", "e")
+
+
 class RowBlock:
     """Emits a kernel. Raises NotLowered, ResourceShort.
 
@@ -261,14 +272,8 @@ class RowBlock:
         return f"{name}[:, {part(row, 1, self.tiling.tiles)}]"
 
     def constant(self, number: float) -> str:
-        """A number as text: a plain argument, its negative or its inverse, by the argument's name."""
-        for value, name in self.plain.items():
-            for form, made in FORMS.items():
-                # In fp32 the inverse of an inverse may be another number: one way will do.
-                ways = ((made(value), number), (made(number), value))
-                if any(np.float32(one) == np.float32(other) for one, other in ways):
-                    return form.format(name)
-        return repr(number).replace("e+", "e")
+        """A number as text."""
+        return number_text(number, self.plain)
 
     def target(self, body: list[NestNode], placed: Placed, spot: Spot, declare: bool) -> None:
         """Declares the tile that narrower steps fill."""

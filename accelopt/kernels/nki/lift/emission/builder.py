@@ -22,7 +22,8 @@ class Builder:
     def __init__(self) -> None:
         self._made: dict[tuple[object, ...], GraphValue] = {}
 
-    def _value(self, kind: str, axes: Iterable[Axis], **parts: object) -> GraphValue:
+    def value(self, kind: str, axes: Iterable[Axis], **parts: object) -> GraphValue:
+        """The value of these parts, as they are."""
         axes = frozenset(axes)
         key = (kind, axes, *sorted(parts.items(), key=lambda item: item[0]))
         if key not in self._made:
@@ -31,16 +32,16 @@ class Builder:
 
     def constant(self, number: float) -> GraphValue:
         """A number."""
-        return self._value("constant", (), constant=float(number))
+        return self.value("constant", (), constant=float(number))
 
     def input(self, array: str, indices: tuple[Index, ...], dtype: str = "float32") -> GraphValue:
         """An element of an array in HBM."""
         axes = {axis for index in indices for axis in index.axes}
-        return self._value("input", axes, array=array, indices=indices, dtype=dtype)
+        return self.value("input", axes, array=array, indices=indices, dtype=dtype)
 
     def padded(self, value: GraphValue, number: float) -> GraphValue:
         """An input that is a number outside of its array."""
-        return self._value(
+        return self.value(
             "input", value.axes, array=value.array, indices=value.indices, dtype=value.dtype,
             padding=number,
         )  # fmt: skip
@@ -49,7 +50,7 @@ class Builder:
         """A value in a format."""
         if value.dtype == dtype:
             return value
-        return self._value("apply", value.axes, arguments=(value,), function=dtype, dtype=dtype)
+        return self.value("apply", value.axes, arguments=(value,), function=dtype, dtype=dtype)
 
     def reduce(self, combiner: str, argument: GraphValue, reduced: tuple[Axis, ...]) -> GraphValue:
         """What is combined; a factor that it does not run over comes after it."""
@@ -59,7 +60,7 @@ class Builder:
                 free = combiner == "add" and not factor.axes & set(reduced)
                 if free or (positive and combiner in ("maximum", "minimum")):
                     return self.apply("multiply", self.reduce(combiner, rest, reduced), factor)
-        return self._value(
+        return self.value(
             "reduce",
             argument.axes - set(reduced),
             arguments=(argument,),
@@ -97,7 +98,7 @@ class Builder:
         """A sum of matrix products."""
         terms = tuple(terms)
         axes = {a for left, right, axis in terms for a in (left.axes | right.axes) - {axis}}
-        return self._value(
+        return self.value(
             "product",
             axes,
             arguments=tuple(operand for left, right, _ in terms for operand in (left, right)),
@@ -109,7 +110,7 @@ class Builder:
     ) -> GraphValue:
         """`value = factor * previous value + term`."""
         axes = factor.axes | term.axes | {along}
-        return self._value("scan", axes, arguments=(factor, term, initial), reduced=(along,))
+        return self.value("scan", axes, arguments=(factor, term, initial), reduced=(along,))
 
     def where(
         self, conditions: tuple[Index, ...], on_true: GraphValue, on_false: GraphValue
@@ -133,7 +134,7 @@ class Builder:
                 scaled = self.where(conditions, on_true.arguments[0], self.constant(number))
                 return self.apply("multiply", scaled, on_true.arguments[1])
         axes = on_true.axes | condition.axes
-        return self._value("where", axes, arguments=(on_true, on_false), indices=conditions)
+        return self.value("where", axes, arguments=(on_true, on_false), indices=conditions)
 
     def apply(self, function: str, *arguments: GraphValue) -> GraphValue:
         """The function of the arguments, as the engines have it."""
@@ -160,7 +161,7 @@ class Builder:
         if function in ("maximum", "minimum") and arguments[0].kind == "constant":
             arguments = arguments[::-1]
         axes = frozenset[Axis]().union(*(argument.axes for argument in arguments))
-        return self._value("apply", axes, arguments=arguments, function=function)
+        return self.value("apply", axes, arguments=arguments, function=function)
 
     def _divided(self, left: GraphValue, right: GraphValue) -> GraphValue:
         if right.kind == "constant" and right.constant:
@@ -175,7 +176,7 @@ class Builder:
             power = value.arguments[0]
             if _is(power, "exp"):
                 return self.apply("sigmoid", self.apply("negative", power.arguments[0]))
-        return self._value("apply", value.axes, arguments=(value,), function="reciprocal")
+        return self.value("apply", value.axes, arguments=(value,), function="reciprocal")
 
     def _multiplied(self, left: GraphValue, right: GraphValue) -> GraphValue:
         if left.kind == "constant":
@@ -198,14 +199,14 @@ class Builder:
                 if size_of(one.axes | right.axes) < least:
                     first = self.apply("multiply", one, right)
                     axes = first.axes | two.axes
-                    return self._value("apply", axes, arguments=(first, two), function="multiply")
+                    return self.value("apply", axes, arguments=(first, two), function="multiply")
         if left is right:
-            return self._value("apply", left.axes, arguments=(left,), function="square")
+            return self.value("apply", left.axes, arguments=(left,), function="square")
         for one, other in ((left, right), (right, left)):
             if _is(other, "sigmoid") and other.arguments[0] is one:
-                return self._value("apply", one.axes, arguments=(one,), function="silu")
+                return self.value("apply", one.axes, arguments=(one,), function="silu")
         axes = left.axes | right.axes
-        return self._value("apply", axes, arguments=(left, right), function="multiply")
+        return self.value("apply", axes, arguments=(left, right), function="multiply")
 
     def _added(self, left: GraphValue, right: GraphValue) -> GraphValue:
         if left.kind == "constant":
@@ -220,7 +221,7 @@ class Builder:
         if left.kind == right.kind == "product" and left.axes == right.axes:
             return self.product((*left.terms, *right.terms))
         axes = left.axes | right.axes
-        return self._value("apply", axes, arguments=(left, right), function="add")
+        return self.value("apply", axes, arguments=(left, right), function="add")
 
 
 def _is(value: GraphValue, function: str) -> bool:

@@ -23,10 +23,13 @@ ACTIVATIONS = frozenset(
 """What the Scalar engine computes of one operand (nki.isa.activation)."""
 
 ARITHMETIC = frozenset(
-    "add subtract multiply maximum minimum less less_equal greater greater_equal equal "
-    "not_equal".split()
+    "add subtract multiply divide maximum minimum power mod fmod less less_equal greater "
+    "greater_equal equal not_equal".split()
 )
 """What the Vector engine computes of two operands."""
+
+BEFORE_TILE = ARITHMETIC - {"divide", "power", "mod", "fmod"}
+"""What a scalar_tensor_tensor computes with its number before it takes the second tile."""
 
 COMMUTES = frozenset({"add", "multiply", "maximum", "minimum", "equal", "not_equal"})
 
@@ -200,7 +203,7 @@ class _Chooser:
         for first, second in ((left, right), (right, left)):
             if first is right and value.function not in COMMUTES:
                 continue
-            inside = self._inside(first, ("multiply", "add", "subtract", "maximum", "minimum"))
+            inside = self._inside(first, BEFORE_TILE)
             if inside and first is not second:
                 self.taken.add(first)
                 return Selection(

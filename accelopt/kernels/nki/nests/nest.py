@@ -1,0 +1,138 @@
+"""A nest: how an Algorithm is computed, as a plain record that other nests are made of by `primitives`.
+
+A nest is a list of stages, one after the other. A stage is one loop nest over parts of axes; inside of
+it the tiles of its members (definitions of the prepared Algorithm) are computed in order. What a member
+gives a later member of its stage stays on the chip; what a later stage reads goes through HBM.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Definition,
+    Read,
+    Reduce,
+    axes_of,
+    walk,
+)
+from accelopt.algorithm.contraction import ONE, Contraction, contraction
+from accelopt.algorithm.index import Axis
+from accelopt.hardware import TARGETS, Hardware
+from accelopt.kernels.nki.nests.preparing import own_axes, prepared
+
+Way = Literal["direct", "turned"]
+"""How an operand of a product comes to have the summed axis on partitions: computed that way round, or
+computed with its other axis there and transposed by the Tensor engine."""
+
+
+class Part(BaseModel):
+    """An axis, taken `size` elements at a time."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    axis: str
+    size: int
+
+
+class Stage(BaseModel):
+    """One loop nest. The elements of `partition`, joined in that order, lie on partitions; `loops`
+    are further axes that all is computed along part by part, outside of it. `columns` bounds the
+    elements a partition that one instruction works on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    members: tuple[str, ...]
+    partition: tuple[Part, ...] = ()
+    loops: tuple[Part, ...] = ()
+    columns: int = 2048
+
+
+class Nest(BaseModel):
+    """Stages, and what differs from the usual: for products `ways` by the name of the product and `left`
+    or `right`, and `streamed` operands, which are brought again in every round instead of being kept for
+    all of them; `engines` by definition; definitions that are `inlined` where they are read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stages: tuple[Stage, ...]
+    ways: tuple[tuple[str, str, Way], ...] = ()
+    streamed: tuple[tuple[str, str], ...] = ()
+    engines: tuple[tuple[str, str], ...] = ()
+    inlined: tuple[str, ...] = ()
+
+    def way(self, product: str, side: str) -> Way | None:
+        """How an operand is brought; None where that is left open."""
+        found: dict[tuple[str, str], Way] = {(p, s): way for p, s, way in self.ways}
+        return found.get((product, side))
+
+
+class NotNested(Exception):
+    """A definition, or a nest of one, that has no kernel: the text names the definition and says why."""
+
+
+def product_in(definition: Definition) -> Contraction | None:
+    """The matrix product that a definition is. A sum whose results lie beside each other in memory
+    where the summed elements do not is one with ones: the Tensor engine sums over partitions."""
+    if not isinstance(definition, Reduce) or definition.combiner != "add":
+        return None
+    found = contraction(definition)
+    if found is not None or not definition.axes:
+        return found
+    if not _beside(definition):
+        return None
+    return Contraction(ONE, definition.expression, (), (), definition.axes, definition.reduced, ONE)
+
+
+def _beside(definition: Reduce) -> bool:
+    """Whether what is summed lies apart in memory, and what it gives beside each other."""
+    reduced = set(definition.reduced)
+    reads = [p for p in walk(definition.expression) if isinstance(p, Read) and axes_of(p) & reduced]
+    most = max((len(axes_of(read)) for read in reads), default=0)
+    lasts = [read.indices[-1].axes for read in reads if len(axes_of(read)) == most]
+    along = any(definition.axes[-1] in last for last in lasts)
+    return along and not any(last & reduced for last in lasts)
+
+
+def default_nest(algorithm: Algorithm, target: str = "trn1") -> Nest:
+    """Each definition in a stage of its own, over its own axes: slow, but always there."""
+    spec = TARGETS[target]
+    return Nest(
+        stages=tuple(
+            Stage(members=(d.out,), partition=partition_of(d, spec))
+            for d in prepared(algorithm).definitions
+        )
+    )
+
+
+def partition_of(definition: Definition, spec: Hardware) -> tuple[Part, ...]:
+    """The axes of a result that fill the partitions: of a product its rows; otherwise all but the
+    one along which the result or, for a sum, what is summed lies in memory."""
+    product = product_in(definition)
+    if product is not None:
+        return filled(product.rows, spec.partitions)
+    axes = definition.axes
+    inner = set(own_axes(definition)) - set(axes)
+    if not inner and len(axes) > 1 and math.prod(a.extent for a in axes[:-1]) > 1:
+        axes = axes[:-1]
+    if hasattr(definition, "along"):
+        axes = tuple(axis for axis in definition.axes if axis != definition.along)
+    return filled(axes, spec.partitions)
+
+
+def filled(axes: tuple[Axis, ...], most: int) -> tuple[Part, ...]:
+    """The last axes of some whose product fits on `most` partitions, and a part of the one before."""
+    parts: list[Part] = []
+    for axis in reversed(axes):
+        size = min(axis.extent, most)
+        if size < 1 or (parts and size == 1 < axis.extent):
+            break
+        parts.append(Part(axis=axis.name, size=size))
+        most //= size
+        if size < axis.extent:
+            break
+    return tuple(reversed(parts))

@@ -1,0 +1,380 @@
+"""An Algorithm in the form that nests are made of: axes cut where indices need it, functions that the
+engines have called by their names, roundings kept only where a matrix product takes them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Apply,
+    Array,
+    Constant,
+    Definition,
+    Expression,
+    Map,
+    Position,
+    Read,
+    Reduce,
+    Scan,
+    Where,
+    expressions_of,
+    indices_of,
+    parts_of,
+    walk,
+)
+from accelopt.algorithm.axis_names import AxisNames
+from accelopt.algorithm.contraction import factors_of, product_of
+from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
+from accelopt.algorithm.index import Axis, Floor, Index, index_of
+
+RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
+              "tanh", "erf", "silu_dx", "gelu_dx")  # fmt: skip
+"""Functions of the Scalar engine that kernels also spell with simpler ones."""
+SAMPLES = np.concatenate([np.linspace(-6.0, 6.0, 61), [-1e-3, 1e-3, 0.1234]])
+CLOSE = 2e-6
+"""Of two spellings of one function, whose constants are fp32."""
+LARGEST_SPELLING = 40
+"""Parts of an expression that may be one function."""
+LEAST_IN_TWO = 2048
+"""Elements that are combined into one, from which on that is done in two steps."""
+PARTITIONS = 128
+ROUNDS = 8
+"""Of cutting axes: each cut may show the next."""
+
+
+@functools.lru_cache(maxsize=64)
+def prepared(algorithm: Algorithm) -> Algorithm:
+    """The same Algorithm, ready for nests. Its arrays have the same names and elements."""
+    definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
+    definitions = tuple(part for d in definitions for part in _in_two(d))
+    found = _split(replace(algorithm, definitions=definitions))
+    return _once(AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name))
+
+
+def _once(algorithm: Algorithm) -> Algorithm:
+    """With what is defined twice defined once."""
+    first: dict[Definition, str] = {}
+    same: dict[str, str] = {}
+    kept: list[Definition] = []
+    results = {array.name for array in algorithm.outputs}
+
+    def renamed(expression: Expression) -> Expression:
+        if isinstance(expression, Read) and expression.array in same:
+            return replace(expression, array=same[expression.array])
+        return replaced(expression, map(renamed, parts_of(expression)))
+
+    for definition in algorithm.definitions:
+        made = _rewritten(definition, renamed)
+        known = first.setdefault(replace(made, out=""), made.out)
+        if known != made.out and made.out not in results:
+            same[made.out] = known
+        else:
+            kept.append(made)
+    return replace(algorithm, definitions=tuple(kept))
+
+
+def inlined(algorithm: Algorithm, names: tuple[str, ...]) -> Algorithm:
+    """A prepared Algorithm with some Maps computed where they are read."""
+    for name in names:
+        definition = algorithm.definition(name)
+        assert isinstance(definition, Map)
+        rest = tuple(d for d in algorithm.definitions if d.out != name)
+        body = definition
+
+        def changed(expression: Expression, body: Map = body) -> Expression:
+            if isinstance(expression, Read) and expression.array == body.out:
+                values = dict(zip(body.axes, expression.indices, strict=True))
+                return moved(body.expression, values)
+            return replaced(expression, map(changed, parts_of(expression)))
+
+        made = tuple(_rewritten(d, changed) for d in rest)
+        algorithm = replace(algorithm, definitions=made)
+    return algorithm
+
+
+def moved(expression: Expression, values: Mapping[Axis, Index]) -> Expression:
+    """An expression at other places of its axes."""
+    if isinstance(expression, Read):
+        return replace(expression, indices=tuple(i.substitute(values) for i in expression.indices))
+    if isinstance(expression, Position):
+        return Position(expression.index.substitute(values))
+    made = replaced(expression, (moved(part, values) for part in parts_of(expression)))
+    if isinstance(made, Where):
+        return replace(made, conditions=tuple(c.substitute(values) for c in made.conditions))
+    return made
+
+
+def replaced(expression: Expression, parts: Iterable[Expression]) -> Expression:
+    """The expression with others in the places of `parts_of` it."""
+    parts = tuple(parts)
+    if isinstance(expression, Apply):
+        return Apply(expression.function, parts)
+    if isinstance(expression, Where):
+        return Where(expression.conditions, *parts)
+    return expression
+
+
+def with_expressions(definition: Definition, made: Iterable[Expression]) -> Definition:
+    """The definition with others in the places of `expressions_of` it."""
+    if isinstance(definition, Scan):
+        factor, term, initial = made
+        return replace(definition, factor=factor, term=term, initial=initial)
+    (expression,) = made
+    return replace(definition, expression=expression)
+
+
+def _rewritten(definition: Definition, change: Callable[[Expression], Expression]) -> Definition:
+    return with_expressions(definition, map(change, expressions_of(definition)))
+
+
+def _in_two(definition: Definition) -> tuple[Definition, ...]:
+    """What combines many elements into a single one as parts, which can lie on partitions, and what
+    combines those."""
+    if not isinstance(definition, Reduce) or math.prod(a.extent for a in definition.axes) > 1:
+        return (definition,)
+    first, *rest = sorted(definition.reduced, key=lambda axis: definition.reduced.index(axis))
+    body = definition.expression
+    if first.extent * math.prod(a.extent for a in rest) < LEAST_IN_TWO:
+        return (definition,)
+    if not rest:
+        size = max(d for d in range(1, PARTITIONS + 1) if first.extent % d == 0)
+        outer, inner = Axis(f"{first.name}_1", size), Axis(f"{first.name}_0", first.extent // size)
+        body = moved(body, {first: index_of(outer) * inner.extent + index_of(inner)})
+        first, rest = outer, [inner]
+    name = f"{definition.out}_parts"
+    axes = (*definition.axes, first)
+    parts = Reduce(name, axes, tuple(rest), definition.combiner, body)
+    read = Read(name, tuple(map(index_of, axes)))
+    return parts, replace(definition, reduced=(first,), expression=read)
+
+
+# Roundings.
+
+
+def _unrounded(definition: Definition) -> Definition:
+    """Without roundings, but for those of the factors of a sum: more precision costs nothing."""
+    if not isinstance(definition, Reduce) or definition.combiner != "add":
+        return _rewritten(definition, _exact)
+    factors = [
+        Apply(f.function, tuple(map(_exact, f.arguments)))
+        if isinstance(f, Apply) and f.function in ROUNDINGS
+        else _exact(f)
+        for f in factors_of(definition.expression)
+    ]
+    return replace(definition, expression=product_of(factors))
+
+
+def _exact(expression: Expression) -> Expression:
+    if isinstance(expression, Apply) and expression.function in ROUNDINGS:
+        return _exact(expression.arguments[0])
+    return replaced(expression, map(_exact, parts_of(expression)))
+
+
+# Functions.
+
+
+def _recognised(expression: Expression) -> Expression:
+    """With whatever equals a function of the Scalar engine, times a number, called by its name."""
+    known = _function_of_one(expression)
+    if known is not None:
+        return known
+    if isinstance(expression, Apply) and expression.function == "power":
+        base, exponent = expression.arguments
+        if exponent == Constant(3.0):
+            base = _recognised(base)
+            return Apply("multiply", (Apply("square", (base,)), base))
+    return replaced(expression, map(_recognised, parts_of(expression)))
+
+
+def _function_of_one(expression: Expression) -> Expression | None:
+    if not isinstance(expression, Apply):
+        return None
+    if len(expression.arguments) == 1 and expression.function in RECOGNISED:
+        return None
+    inside = list(walk(expression))
+    if len(inside) > LARGEST_SPELLING or len(inside) < 4:
+        return None
+    if not any(isinstance(p, Apply) and p.function in ("tanh", "exp", "erf", "sigmoid", "log")
+               for p in inside):  # fmt: skip
+        return None
+    for part in sorted(inside, key=_size, reverse=True):
+        if isinstance(part, Constant) or part == expression or not _depends_only(expression, part):
+            continue
+        with np.errstate(all="ignore"):
+            try:
+                values = _sampled(expression, part)
+            except (KeyError, TypeError):
+                return None
+            for name in RECOGNISED:
+                wanted = FUNCTIONS[name](SAMPLES)
+                at = int(np.argmax(np.abs(wanted)))
+                factor = float(values[at] / wanted[at])
+                if not math.isfinite(factor) or not factor:
+                    continue
+                scale = max(1.0, float(np.max(np.abs(wanted))))
+                if np.all(np.abs(values / factor - wanted) < CLOSE * scale):
+                    near = round(factor) if abs(factor - round(factor)) < 1e-6 else factor
+                    made = Apply(name, (_recognised(part),))
+                    return made if near == 1 else Apply("multiply", (made, Constant(float(near))))
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _size(expression: Expression) -> int:
+    return 1 + sum(map(_size, parts_of(expression)))
+
+
+def _depends_only(expression: Expression, part: Expression) -> bool:
+    """Whether everything but numbers stands inside of `part`."""
+    if expression == part or isinstance(expression, Constant):
+        return True
+    return isinstance(expression, Apply) and all(
+        _depends_only(argument, part) for argument in expression.arguments
+    )
+
+
+def _sampled(expression: Expression, part: Expression) -> np.ndarray:
+    if expression == part:
+        return SAMPLES
+    if isinstance(expression, Constant):
+        return np.full(SAMPLES.shape, expression.value)
+    assert isinstance(expression, Apply)
+    arguments = (_sampled(argument, part) for argument in expression.arguments)
+    return np.asarray(FUNCTIONS[expression.function](*arguments), np.float64)
+
+
+# Axes.
+
+
+def own_axes(definition: Definition) -> tuple[Axis, ...]:
+    """Axes of the result, then those that are reduced."""
+    return (*definition.axes, *(definition.reduced if isinstance(definition, Reduce) else ()))
+
+
+def _split(algorithm: Algorithm) -> Algorithm:
+    """With axes cut into digits, so that as many indices as possible are sums of axes."""
+    for _ in range(ROUNDS):
+        cuts = _cuts(algorithm)
+        if not cuts:
+            break
+        algorithm = _cut(algorithm, cuts)
+    return algorithm
+
+
+Cuts = dict[tuple[str, Axis], tuple[int, ...]]
+"""For an axis of a definition, the divisors that it is cut at, each a multiple of the one before."""
+
+
+def _cuts(algorithm: Algorithm) -> Cuts:
+    wanted: dict[tuple[str, Axis], set[int]] = {}
+    axes = {d.out: d.axes for d in algorithm.definitions}
+    for definition in algorithm.definitions:
+        for expression in expressions_of(definition):
+            for part in walk(expression):
+                for index in indices_of(part):
+                    for axis, divisor in _floors(index):
+                        wanted.setdefault((definition.out, axis), set()).add(divisor)
+                if isinstance(part, Read) and part.array in axes:
+                    for axis, index in zip(axes[part.array], part.indices, strict=True):
+                        if digits := _digits(index, axis.extent):
+                            wanted.setdefault((part.array, axis), set()).update(digits)
+    chains: Cuts = {}
+    for (out, axis), divisors in wanted.items():
+        chain: list[int] = []
+        for divisor in sorted(divisors):
+            if axis.extent % divisor == 0 and (not chain or divisor % chain[-1] == 0):
+                chain.append(divisor)
+        if chain:
+            chains[out, axis] = tuple(chain)
+    return chains
+
+
+def _floors(index: Index) -> Iterable[tuple[Axis, int]]:
+    for term, _ in index.terms:
+        if isinstance(term, Floor):
+            inner = term.inner
+            if len(inner.terms) == 1 and not inner.constant and inner.terms[0][1] == 1:
+                axis = inner.terms[0][0]
+                if isinstance(axis, Axis) and 1 < term.divisor < axis.extent:
+                    yield axis, term.divisor
+            yield from _floors(inner)
+
+
+def _digits(index: Index, extent: int) -> list[int]:
+    """Where several axes count through a dimension as the digits of a number do: their steps."""
+    if index.constant or not index.is_affine or len(index.terms) < 2:
+        return []
+    steps, below = [], 1
+    for axis, step in sorted(index.terms, key=lambda term: term[1]):
+        assert isinstance(axis, Axis)
+        if step != below:
+            return []
+        steps.append(step)
+        below = step * axis.extent
+    return steps[1:] if below == extent else []
+
+
+def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
+    digits = {key: _digit_axes(key[1], chain) for key, chain in cuts.items()}
+    axes = {d.out: d.axes for d in algorithm.definitions}
+
+    def pieces(out: str, place: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(d for a in place for d, _ in digits.get((out, a), ((a, 1),)))
+
+    def changed(expression: Expression) -> Expression:
+        if isinstance(expression, Read) and expression.array in axes:
+            own = axes[expression.array]
+            indices = [
+                index // step % digit.extent if (expression.array, axis) in digits else index
+                for axis, index in zip(own, expression.indices, strict=True)
+                for digit, step in digits.get((expression.array, axis), ((axis, 1),))
+            ]
+            return Read(expression.array, tuple(indices))
+        return replaced(expression, map(changed, parts_of(expression)))
+
+    def cut(definition: Definition) -> Definition:
+        out = definition.out
+        values = {
+            axis: sum((index_of(d) * step for d, step in digits[out, axis]), Index())
+            for axis in own_axes(definition)
+            if (out, axis) in digits
+        }
+        made = with_expressions(
+            definition, [changed(moved(e, values)) for e in expressions_of(definition)]
+        )
+        made = replace(made, axes=pieces(out, definition.axes))
+        if isinstance(made, Reduce):
+            return replace(made, reduced=pieces(out, made.reduced))
+        return made
+
+    def shaped(array: Array) -> Array:
+        shape = tuple(axis.extent for axis in pieces(array.name, axes[array.name]))
+        return replace(array, shape=shape)
+
+    # A recurrence runs along a whole axis.
+    scanned = {(d.out, d.along) for d in algorithm.definitions if isinstance(d, Scan)}
+    for key in scanned & digits.keys():
+        del digits[key]
+    if not digits:
+        return algorithm
+    definitions = tuple(map(cut, algorithm.definitions))
+    return replace(
+        algorithm, definitions=definitions, outputs=tuple(map(shaped, algorithm.outputs))
+    )
+
+
+def _digit_axes(axis: Axis, chain: tuple[int, ...]) -> tuple[tuple[Axis, int], ...]:
+    """The digits of an axis, the coarsest first, each with its step."""
+    steps = (1, *chain)
+    ends = (*chain, axis.extent)
+    found = [
+        (Axis(f"{axis.name}_{number}", end // step), step)
+        for number, (step, end) in enumerate(zip(steps, ends, strict=True))
+    ]
+    return tuple(reversed(found))

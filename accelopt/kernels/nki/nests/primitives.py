@@ -1,0 +1,300 @@
+"""Changes of one nest into another that computes the same, as typed values: JSON in and out, each legal
+or refused with the definition that is in the way and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Definition,
+    Read,
+    Reduce,
+    Scan,
+    expressions_of,
+    walk,
+)
+from accelopt.hardware import TARGETS
+from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.nest import (
+    Nest,
+    NotNested,
+    Part,
+    Stage,
+    Way,
+    filled,
+    partition_of,
+    product_in,
+)
+from accelopt.kernels.nki.nests.preparing import own_axes, prepared
+
+COLUMNS = (512, 1024, 2048, 4096, 8192)
+LOOPS = (1, 512, 1024, 2048)
+
+
+class _Primitive(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Partition(_Primitive):
+    """`partition(definition, axes)`: these parts of axes, joined, lie on partitions in its stage."""
+
+    kind: Literal["partition"] = "partition"
+    definition: str
+    axes: tuple[Part, ...]
+
+
+class Tile(_Primitive):
+    """`tile(definition, axis, size)`: its stage runs along an axis part by part, outside of the loops
+    over what lies on partitions; 0 takes the axis whole again."""
+
+    kind: Literal["tile"] = "tile"
+    definition: str
+    axis: str
+    size: int
+
+
+class Columns(_Primitive):
+    """`columns(definition, size)`: how many elements a partition one instruction of its stage takes."""
+
+    kind: Literal["columns"] = "columns"
+    definition: str
+    size: int
+
+
+class At(_Primitive):
+    """`at(definition, consumer)`: computes a definition's tiles in the stage of another, on the chip."""
+
+    kind: Literal["at"] = "at"
+    definition: str
+    consumer: str
+
+
+class Apart(_Primitive):
+    """`apart(definition)`: computes a definition and all after it in its stage in a later stage."""
+
+    kind: Literal["apart"] = "apart"
+    definition: str
+
+
+class Orient(_Primitive):
+    """`orient(product, side, way)`: how an operand comes to have the summed axis on partitions."""
+
+    kind: Literal["orient"] = "orient"
+    definition: str
+    side: Literal["left", "right"]
+    way: Way
+
+
+class Keep(_Primitive):
+    """`keep(product, side, memory)`: whether an operand stays in SBUF for all rounds, or is brought
+    from HBM again in each."""
+
+    kind: Literal["keep"] = "keep"
+    definition: str
+    side: Literal["left", "right"]
+    memory: Literal["SBUF", "HBM"]
+
+
+class Engine(_Primitive):
+    """`engine(definition, engine)`: where several engines can, this one computes its elements; `any`
+    leaves it open."""
+
+    kind: Literal["engine"] = "engine"
+    definition: str
+    engine: Literal["vector", "scalar", "any"]
+
+
+class Inline(_Primitive):
+    """`inline(definition)`: whoever reads it computes it anew."""
+
+    kind: Literal["inline"] = "inline"
+    definition: str
+
+
+Primitive = Annotated[
+    Partition | Tile | Columns | At | Apart | Orient | Keep | Engine | Inline,
+    Field(discriminator="kind"),
+]
+PRIMITIVES: TypeAdapter[Primitive] = TypeAdapter(Primitive)
+"""Reads one of JSON: `PRIMITIVES.validate_json(text)`."""
+
+
+def applied(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Nest:
+    """The nest after a primitive. Raises NotNested, with the definition and the reason, where that is
+    no nest of the Algorithm."""
+    made = changed(primitive, prepared(algorithm), nest, target)
+    lower_nest(algorithm, made, target=target)
+    return made
+
+
+def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str) -> Nest:
+    """The nest after a primitive, of a prepared Algorithm; whether it has a kernel, lowering says."""
+    definitions = {d.out: d for d in algorithm.definitions}
+    if primitive.definition not in definitions:
+        raise NotNested(f"there is no definition {primitive.definition}")
+    definition = definitions[primitive.definition]
+    if isinstance(primitive, Inline):
+        return _inlined(definition, algorithm, nest)
+    if primitive.definition in nest.inlined:
+        raise NotNested(f"{primitive.definition} is computed in place and has no loops")
+    if isinstance(primitive, Partition):
+        names = {axis.name for axis in own_axes(definition)}
+        for part in primitive.axes:
+            if part.axis not in names:
+                raise NotNested(f"{primitive.definition} has no axis {part.axis}")
+        return _in_stage(nest, primitive.definition, lambda s: _clear(s, primitive.axes))
+    if isinstance(primitive, Tile):
+        size = primitive.size
+        added = (Part(axis=primitive.axis, size=size),) if size else ()
+
+        def tiled(stage: Stage) -> Stage:
+            rest = tuple(p for p in stage.loops if p.axis != primitive.axis)
+            return stage.model_copy(update={"loops": (*rest, *added)})
+
+        return _in_stage(nest, primitive.definition, tiled)
+    if isinstance(primitive, Columns):
+        columns = {"columns": primitive.size}
+        return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=columns))
+    if isinstance(primitive, At):
+        return _joined(primitive, algorithm, nest)
+    if isinstance(primitive, Apart):
+        return _apart(primitive.definition, definition, nest, target)
+    if isinstance(primitive, Engine):
+        rest = tuple(pair for pair in nest.engines if pair[0] != primitive.definition)
+        chosen = ((primitive.definition, primitive.engine),) if primitive.engine != "any" else ()
+        return nest.model_copy(update={"engines": (*rest, *chosen)})
+    if product_in(definition) is None:
+        raise NotNested(f"{primitive.definition} is no matrix product")
+    pair = (primitive.definition, primitive.side)
+    if isinstance(primitive, Orient):
+        ways = tuple(entry for entry in nest.ways if entry[:2] != pair)
+        return nest.model_copy(update={"ways": (*ways, (*pair, primitive.way))})
+    streamed = tuple(entry for entry in nest.streamed if entry != pair)
+    if primitive.memory == "HBM":
+        streamed = (*streamed, pair)
+    return nest.model_copy(update={"streamed": streamed})
+
+
+def _in_stage(nest: Nest, name: str, change: Callable[[Stage], Stage]) -> Nest:
+    stages = tuple(change(s) if name in s.members else s for s in nest.stages)
+    return nest.model_copy(update={"stages": stages})
+
+
+def _clear(stage: Stage, axes: tuple[Part, ...]) -> Stage:
+    """A stage with other axes on partitions, which run in no other loop."""
+    held = {part.axis for part in axes}
+    loops = tuple(part for part in stage.loops if part.axis not in held)
+    return stage.model_copy(update={"partition": axes, "loops": loops})
+
+
+def _joined(primitive: At, algorithm: Algorithm, nest: Nest) -> Nest:
+    places = {member: n for n, stage in enumerate(nest.stages) for member in stage.members}
+    if primitive.consumer not in places:
+        raise NotNested(f"there is no definition {primitive.consumer}")
+    here, there = places[primitive.definition], places[primitive.consumer]
+    if here >= there:
+        raise NotNested(
+            f"{primitive.definition} is not computed in a stage before {primitive.consumer}"
+        )
+    moving = nest.stages[here]
+    reads = {d.out: set(read_by(d)) for d in algorithm.definitions}
+    for stage in nest.stages[here + 1 : there]:
+        for member in stage.members:
+            if used := reads[member] & set(moving.members):
+                raise NotNested(f"{member} reads {min(used)} before {primitive.consumer} does")
+    target = nest.stages[there]
+    merged = target.model_copy(update={"members": (*moving.members, *target.members)})
+    between = nest.stages[here + 1 : there]
+    stages = (*nest.stages[:here], *between, merged, *nest.stages[there + 1 :])
+    return nest.model_copy(update={"stages": stages})
+
+
+def _apart(name: str, definition: Definition, nest: Nest, target: str) -> Nest:
+    at, stage = next((n, s) for n, s in enumerate(nest.stages) if name in s.members)
+    first, rest = (
+        stage.members[: stage.members.index(name)],
+        stage.members[stage.members.index(name) :],
+    )
+    if not first:
+        raise NotNested(f"{name} begins its stage already")
+    axes = {axis.name for axis in definition.axes}
+    fits = all(part.axis in axes for part in stage.partition)
+    partition = stage.partition if fits else partition_of(definition, TARGETS[target])
+    loops = tuple(part for part in stage.loops if part.axis in axes)
+    later = stage.model_copy(update={"members": rest, "partition": partition, "loops": loops})
+    now = stage.model_copy(update={"members": first})
+    stages = (*nest.stages[:at], now, later, *nest.stages[at + 1 :])
+    return nest.model_copy(update={"stages": stages})
+
+
+def _inlined(definition: Definition, algorithm: Algorithm, nest: Nest) -> Nest:
+    name = definition.out
+    if isinstance(definition, (Reduce, Scan)):
+        raise NotNested(
+            f"{name} combines elements: only what is computed element by element is inlined"
+        )
+    if any(array.name == name for array in algorithm.outputs):
+        raise NotNested(f"{name} is a result, which is computed anyway")
+    stages = tuple(
+        s.model_copy(update={"members": tuple(m for m in s.members if m != name)})
+        for s in nest.stages
+    )
+    kept = tuple(stage for stage in stages if stage.members)
+    return nest.model_copy(update={"stages": kept, "inlined": (*nest.inlined, name)})
+
+
+def read_by(definition: Definition) -> Iterator[str]:
+    """The arrays that a definition reads."""
+    for expression in expressions_of(definition):
+        for part in walk(expression):
+            if isinstance(part, Read):
+                yield part.array
+
+
+def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterator[Primitive]:
+    """Single changes of a nest that could be worth trying, legal or not."""
+    ready = prepared(algorithm)
+    definitions = {d.out: d for d in ready.definitions}
+    most = TARGETS[target].partitions
+    for at, stage in enumerate(nest.stages):
+        name = stage.members[-1]
+        members = [definitions[member] for member in stage.members]
+        common = [a for a in members[-1].axes if all(a in own_axes(d) for d in members)]
+        for size in COLUMNS:
+            if size != stage.columns:
+                yield Columns(definition=name, size=size)
+        for count in range(1, len(common) + 1):
+            for first in range(len(common) - count + 1):
+                axes = filled(tuple(common[first : first + count]), most)
+                if axes != stage.partition:
+                    yield Partition(definition=name, axes=axes)
+        held = {part.axis for part in stage.partition}
+        loops = {part.axis: part.size for part in stage.loops}
+        for axis in common:
+            if axis.name in held:
+                continue
+            for size in (0, *LOOPS):
+                if size != loops.get(axis.name, 0) and size < axis.extent:
+                    yield Tile(definition=name, axis=axis.name, size=size)
+        if at + 1 < len(nest.stages):
+            yield At(definition=name, consumer=nest.stages[at + 1].members[0])
+        for member in stage.members[1:]:
+            yield Apart(definition=member)
+        for product in members:
+            found = product_in(product)
+            if found is None or not found.rows:
+                continue
+            sides: tuple[Literal["left", "right"], ...] = ("left", "right")
+            ways: tuple[Way, ...] = ("direct", "turned")
+            for side in sides:
+                for way in ways:
+                    if nest.way(product.out, side) != way:
+                        yield Orient(definition=product.out, side=side, way=way)
+                memory: Literal["SBUF", "HBM"] = (
+                    "SBUF" if (product.out, side) in nest.streamed else "HBM"
+                )
+                yield Keep(definition=product.out, side=side, memory=memory)

@@ -1,0 +1,224 @@
+"""Definitions as graphs of scalar values, in the normal form that the engines compute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Constant,
+    Definition,
+    Expression,
+    Position,
+    Read,
+    Reduce,
+    Scan,
+    Where,
+)
+from accelopt.algorithm.functions import ROUNDINGS
+from accelopt.algorithm.index import Axis, Floor, Index
+from accelopt.kernels.nki.lift.emission.builder import Builder
+from accelopt.kernels.nki.lift.emission.graph import GraphValue
+from accelopt.kernels.nki.nests.nest import product_in
+
+NARROW = ("bfloat16", "float16")
+EXACT_IN_BFLOAT16 = ("int8", "uint8", "float8_e4m3", "float8_e5m2")
+"""Formats whose numbers are numbers of bfloat16."""
+
+
+class Product(NamedTuple):
+    """A matrix product: operands with the axes that each has of the result, what they share and sum
+    over, the factor that comes after, and the format in which it is multiplied."""
+
+    left: GraphValue
+    right: GraphValue
+    scale: GraphValue
+    batch: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    contracted: tuple[Axis, ...]
+    dtype: str
+
+
+class Meaning(NamedTuple):
+    """What a definition computes: `value`, which may have reductions in it; or a product; or a
+    recurrence with its factor, term and initial value."""
+
+    value: GraphValue | None = None
+    product: Product | None = None
+    scan: tuple[GraphValue, GraphValue, GraphValue] | None = None
+
+    @property
+    def roots(self) -> tuple[GraphValue, ...]:
+        """The values that it asks for."""
+        if self.product:
+            return self.product.left, self.product.right, self.product.scale
+        return self.scan or ((self.value,) if self.value else ())
+
+
+class Reading:
+    """The meanings of all definitions of an Algorithm, each value made once."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.builder = Builder()
+        self._dtypes = {array.name: array.dtype for array in algorithm.inputs}
+        self._formats: dict[GraphValue, str] = {}
+        self._memory: dict[Expression, GraphValue] = {}
+        self.meanings = {d.out: self._meaning(d) for d in algorithm.definitions}
+        self.uses = self._uses()
+
+    def _uses(self) -> Mapping[GraphValue, int]:
+        """How many other values, and definitions, take each value."""
+        found: dict[GraphValue, int] = {}
+        seen: set[GraphValue] = set()
+
+        def visit(value: GraphValue) -> None:
+            found[value] = found.get(value, 0) + 1
+            if value not in seen:
+                seen.add(value)
+                for argument in dict.fromkeys(value.arguments):
+                    visit(argument)
+
+        for meaning in self.meanings.values():
+            for root in meaning.roots:
+                visit(root)
+        return found
+
+    def _meaning(self, definition: Definition) -> Meaning:
+        if isinstance(definition, Scan):
+            parts = definition.factor, definition.term, definition.initial
+            factor, term, initial = map(self.value, parts)
+            return Meaning(scan=(factor, term, initial))
+        if not isinstance(definition, Reduce):
+            return Meaning(self.value(definition.expression))
+        found = product_in(definition)
+        if found is None:
+            value = self.value(definition.expression)
+            return Meaning(self.builder.reduce(definition.combiner, value, definition.reduced))
+        left, right = self.value(found.left), self.value(found.right)
+        dtype = self._multiplied(left, right)
+        return Meaning(
+            product=Product(
+                left, right, self.value(found.scale), found.batch, found.rows, found.columns,
+                found.contracted, dtype,
+            )
+        )  # fmt: skip
+
+    def _multiplied(self, left: GraphValue, right: GraphValue) -> str:
+        """The format in which two operands are multiplied: as narrow as both are, where that is one
+        format; what has no numbers of its own but ones follows the other."""
+        found = set()
+        for operand in (left, right):
+            if operand.kind != "constant":
+                dtype = self._formats.get(operand, operand.dtype)
+                found.add("bfloat16" if dtype in EXACT_IN_BFLOAT16 else dtype)
+        return found.pop() if len(found) == 1 and found <= set(NARROW) else "float32"
+
+    def value(self, expression: Expression) -> GraphValue:
+        """The value of an expression."""
+        if expression not in self._memory:
+            self._memory[expression] = self._made(expression)
+        return self._memory[expression]
+
+    def _made(self, expression: Expression) -> GraphValue:
+        builder = self.builder
+        if isinstance(expression, Constant):
+            return builder.constant(expression.value)
+        if isinstance(expression, Read):
+            dtype = self._dtypes.get(expression.array, "float32")
+            return builder.input(expression.array, expression.indices, dtype)
+        if isinstance(expression, Position):
+            return self.index(expression.index)
+        if isinstance(expression, Where):
+            return self._chosen(expression)
+        if expression.function in ROUNDINGS:
+            exact = self.value(expression.arguments[0])
+            self._formats[exact] = expression.function
+            return exact
+        return self._applied(expression.function, *map(self.value, expression.arguments))
+
+    def _applied(self, name: str, *given: GraphValue) -> GraphValue:
+        """A function by those that the engines have."""
+        apply, number = self.builder.apply, self.builder.constant
+        x = given[0]
+        if name == "cos":
+            return apply("sin", apply("add", x, number(math.pi / 2)))
+        if name == "tan":
+            cosine = self._applied("cos", x)
+            return apply("multiply", apply("sin", x), apply("reciprocal", cosine))
+        if name in ("floor", "trunc"):
+            rest = apply("mod" if name == "floor" else "fmod", x, number(1.0))
+            return apply("subtract", x, rest)
+        if name == "ceil":
+            return apply("negative", self._applied("floor", apply("negative", x)))
+        if name == "logical_not":
+            return apply("equal", x, number(0.0))
+        if name in ("logical_and", "logical_or", "logical_xor"):
+            form = {"logical_and": "multiply", "logical_or": "maximum", "logical_xor": "not_equal"}
+            return apply(form[name], *(apply("not_equal", g, number(0.0)) for g in given))
+        if name in ("abs_max", "abs_min"):
+            form = {"abs_max": "maximum", "abs_min": "minimum"}
+            return apply(form[name], *(apply("abs", g) for g in given))
+        if name == "power" and given[1].kind == "constant" and given[1].constant == 1.0:
+            return x
+        if name == "select":
+            return self._choice(*given)
+        return apply(name, *given)
+
+    def _choice(self, condition: GraphValue, yes: GraphValue, no: GraphValue) -> GraphValue:
+        axes = condition.axes | yes.axes | no.axes
+        return self.builder.value("choose", axes, arguments=(condition, yes, no))
+
+    def _chosen(self, where: Where) -> GraphValue:
+        if any(c.bounds[1] < 0 for c in where.conditions):
+            return self.value(where.on_false)
+        conditions = tuple(c for c in where.conditions if c.bounds[0] < 0)
+        if not conditions:
+            return self.value(where.on_true)
+        yes, no = self.value(where.on_true), self.value(where.on_false)
+        if all(c.is_affine for c in conditions):
+            return self.builder.where(conditions, yes, no)
+        zero = self.builder.constant(0.0)
+        for condition in conditions:
+            holds = self.builder.apply("greater_equal", self.index(condition), zero)
+            yes = self._choice(holds, yes, no)
+        return yes
+
+    def index(self, index: Index) -> GraphValue:
+        """An index as a number; floors are computed."""
+        if not index.terms:
+            return self.builder.constant(index.constant)
+        plain = tuple((t, c) for t, c in index.terms if isinstance(t, Axis))
+        total = self._position(Index(index.constant, plain))
+        for term, factor in index.terms:
+            if isinstance(term, Floor):
+                inner, divisor = self.index(term.inner), self.builder.constant(term.divisor)
+                rest = self.builder.apply("mod", inner, divisor)
+                whole = self.builder.apply("subtract", inner, rest)
+                # A quotient is exact where a product with an inverse need not be.
+                floor = self.builder.value(
+                    "apply", whole.axes, arguments=(whole, divisor), function="divide"
+                )
+                part = self.builder.apply("multiply", floor, self.builder.constant(factor))
+                total = self.builder.apply("add", total, part)
+        return total
+
+    def _position(self, index: Index) -> GraphValue:
+        if not index.terms:
+            return self.builder.constant(index.constant)
+        return self.builder.value("position", index.axes, indices=(index,))
+
+
+def inputs_of(value: GraphValue) -> Iterator[GraphValue]:
+    """The elements of arrays that a value is made of."""
+    seen: set[GraphValue] = set()
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if found not in seen:
+            seen.add(found)
+            waiting += found.arguments
+            if found.kind == "input":
+                yield found

@@ -1,0 +1,169 @@
+"""Searches the nests of an Algorithm: a few to begin with, then single primitives, by simulated time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from accelopt.algorithm.algorithm import Algorithm
+from accelopt.kernels.nki.lift.lowering import Interface, Lowered
+from accelopt.kernels.nki.lift.schedule import ResourceShort
+from accelopt.kernels.nki.lift.search import Refused, Times
+from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.nest import Nest, NotNested
+from accelopt.kernels.nki.nests.preparing import prepared
+from accelopt.kernels.nki.nests.primitives import changed, neighbours
+from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.sim.dialects.dialect import Dialect
+
+FIRST = 10
+"""Nests that are timed to begin with."""
+EACH = 8
+"""Neighbours that are timed in a round."""
+ROUNDS = 4
+LEAST_GAIN = 0.02
+HOPELESS = 1.5
+"""Times the least time that is known: single primitives bring no slower nest there."""
+
+
+@dataclass(frozen=True)
+class TimedNest:
+    """A nest with its kernel and its simulated time in ms; infinite where the core refuses it, for
+    the reason `refusal`."""
+
+    nest: Nest
+    lowered: Lowered
+    latency_ms: float
+    refusal: str = ""
+
+
+@dataclass
+class FoundNests:
+    """What a search came to: timed nests, fastest first; how many were priced in closed form, and
+    why others were refused, with how often."""
+
+    timed: list[TimedNest] = field(default_factory=list)
+    priced: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+class _Search:
+    def __init__(
+        self, algorithm: Algorithm, interface: Interface, target: str, dialect: Dialect,
+        times: Times, known: float,
+    ) -> None:  # fmt: skip
+        self.algorithm = algorithm
+        self.interface = interface
+        self.target = target
+        self.dialect = dialect
+        self.times = times
+        self.known = known
+        self.found = FoundNests()
+        self.seen: set[str] = set()
+
+    def priced(self, nests: Iterable[Nest]) -> list[tuple[Nest, Lowered]]:
+        """Those that have a kernel not seen before, the cheapest in closed form first."""
+        made: list[tuple[Nest, Lowered]] = []
+        for nest in nests:
+            try:
+                lowered = lower_nest(
+                    self.algorithm, nest, self.interface, self.target, self.dialect
+                )
+            except (NotNested, ResourceShort) as refusal:
+                self.refuse(str(refusal))
+                continue
+            except (
+                LookupError,
+                ArithmeticError,
+                AssertionError,
+                ValueError,
+                RecursionError,
+            ) as error:
+                self.refuse(f"lowering itself failed with {type(error).__name__}")
+                continue
+            self.found.priced += 1
+            if lowered.body not in self.seen:
+                self.seen.add(lowered.body)
+                made.append((nest, lowered))
+        return sorted(made, key=lambda pair: pair[1].price.ms)
+
+    def refuse(self, reason: str) -> None:
+        """Counts a refusal."""
+        self.found.refused[reason] = self.found.refused.get(reason, 0) + 1
+
+    def time(self, pairs: Sequence[tuple[Nest, Lowered]]) -> None:
+        """Times kernels on the simulated core."""
+        if not pairs:
+            return
+        taken = self.times([lowered.source for _, lowered in pairs])
+        self.found.timed += [
+            TimedNest(nest, lowered, ms, ms.reason if isinstance(ms, Refused) else "")
+            for (nest, lowered), ms in zip(pairs, taken, strict=True)
+        ]
+        self.found.timed.sort(key=lambda timed: timed.latency_ms)
+
+    @property
+    def best(self) -> float:
+        """The least simulated time."""
+        return self.found.timed[0].latency_ms if self.found.timed else math.inf
+
+    def run(self) -> FoundNests:
+        """All of it."""
+        starts = list(starting_nests(self.algorithm, self.target))
+        wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
+        first = [p for p in self.priced([*starts, *wide]) if p[1].price.ms < self.known]
+        self.time(first[:FIRST])
+        if self.best == math.inf:
+            self.time(first[FIRST:])
+        tried: set[Nest] = set()
+        for _ in range(ROUNDS):
+            before = self.best
+            for timed in self.found.timed[:2]:
+                if timed.nest in tried or timed.latency_ms > HOPELESS * min(self.best, self.known):
+                    continue
+                tried.add(timed.nest)
+                near = self.priced(self.around(timed.nest))
+                least = min(self.best, self.known)
+                self.time([pair for pair in near if pair[1].price.ms < least][:EACH])
+            if self.best > before * (1 - LEAST_GAIN):
+                break
+        return self.found
+
+    def around(self, nest: Nest) -> Iterable[Nest]:
+        """The nests that single primitives make of one."""
+        ready = prepared(self.algorithm)
+        for primitive in neighbours(self.algorithm, nest, self.target):
+            try:
+                yield changed(primitive, ready, nest, self.target)
+            except NotNested as refusal:
+                self.refuse(str(refusal))
+
+
+def with_columns(nest: Nest, columns: int) -> Nest:
+    """All stages with instructions of that many columns."""
+    stages = tuple(stage.model_copy(update={"columns": columns}) for stage in nest.stages)
+    return nest.model_copy(update={"stages": stages})
+
+
+def search_nests(
+    algorithm: Algorithm,
+    interface: Interface = Interface(),  # noqa: B008  (immutable)
+    target: str = "trn1",
+    dialect: Dialect = "neuronxcc",
+    *,
+    times: Times,
+    known: float = math.inf,
+) -> FoundNests:
+    """Times a few nests to begin with, and single changes of the fastest until none gains 2%; none
+    whose busiest engine alone takes longer than the milliseconds `known` of another kernel."""
+    return _Search(algorithm, interface, target, dialect, times, known).run()
+
+
+def described(nest: Nest) -> str:
+    """A nest in one sentence, without its full stop."""
+    words = []
+    for stage in nest.stages:
+        lying = " and ".join(f"{part.size} of {part.axis}" for part in stage.partition)
+        words.append(f"{', '.join(stage.members)} with {lying or 'one row'} on partitions")
+    return f"Rewrite: {'; then '.join(words)}"

@@ -1,0 +1,160 @@
+"""Nests compute what their Algorithm says, whatever the primitives, in both dialects, on the simulated core.
+
+Evidence: `accelopt.algorithm.evaluation.evaluate`, in fp64, is what an Algorithm means; the simulated core
+computes in fp32 as its own tests prove.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from warm import core
+
+from accelopt.algorithm.algorithm import Algorithm, Array, Map, Reduce, from_json
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.index import Axis
+from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, default_nest
+from accelopt.kernels.nki.nests.preparing import prepared
+from accelopt.kernels.nki.nests.primitives import (
+    PRIMITIVES,
+    At,
+    Inline,
+    Keep,
+    Orient,
+    Partition,
+    applied,
+    neighbours,
+)
+from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.sim import dtypes
+from accelopt.sim.dialects.dialect import Dialect
+from tests.kernels.nki.lift import algorithms
+from tests.kernels.nki.nests.random_algorithms import random_algorithm
+
+TARGETS: dict[Dialect, str] = {"neuronxcc": "trn1", "nki": "trn2"}
+WITHIN = 2e-5
+"""Of the norm of a result: fp32 against fp64, of what is no difference of large numbers."""
+
+
+def check(algorithm: Algorithm, nest: Nest, dialect: Dialect, folder: Path) -> None:
+    target = TARGETS[dialect]
+    path = folder / "kernel.py"
+    path.write_text(lower_nest(algorithm, nest, target=target, dialect=dialect).source)
+    rng = np.random.default_rng(3)
+    size = 0.05 if algorithm.name == "state_space" else 1.0
+    given = [
+        (size * rng.standard_normal(array.given)).astype(dtypes.parse(array.dtype))
+        for array in algorithm.inputs
+    ]
+    if algorithm.name == "adamw":  # its fourth input is a mean of squares
+        given[3] = abs(given[3])
+    specs = [TensorArgument(array.given, array.dtype) for array in algorithm.inputs]
+    got = core(target).compile(str(path), specs).run(given)
+    wide = [array.astype(np.float64) for array in given]
+    names = [array.name for array in algorithm.inputs]
+    exact = evaluate(algorithm, dict(zip(names, wide, strict=True)))
+    narrow = any(a.dtype != "float32" for a in (*algorithm.inputs, *algorithm.outputs))
+    for mine, wanted in zip(got, exact, strict=True):
+        error = np.linalg.norm(mine.astype(np.float64) - wanted)
+        assert error <= (8e-3 if narrow else WITHIN) * max(float(np.linalg.norm(wanted)), 1e-6)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("seed", range(20))
+def test_random_algorithms_by_random_primitives(
+    seed: int, dialect: Dialect, tmp_path: Path
+) -> None:
+    algorithm = random_algorithm(seed)
+    target = TARGETS[dialect]
+    nest = default_nest(algorithm, target)
+    check(algorithm, nest, dialect, tmp_path)
+    draw = random.Random(seed)
+    fused = draw.choice(list(starting_nests(algorithm, target)))
+    check(algorithm, fused, dialect, tmp_path)
+    for _ in range(3):
+        near = list(neighbours(algorithm, fused, target))
+        draw.shuffle(near)
+        for primitive in near:
+            again = PRIMITIVES.validate_json(primitive.model_dump_json())
+            try:
+                fused = applied(again, algorithm, fused, target)
+            except NotNested as refusal:
+                assert any(d.out in str(refusal) for d in prepared(algorithm).definitions)
+                continue
+            break
+    check(algorithm, fused, dialect, tmp_path)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("algorithm", algorithms.SMALL, ids=lambda a: a.name)
+def test_every_starting_nest_of_known_classes(
+    algorithm: Algorithm, dialect: Dialect, tmp_path: Path
+) -> None:
+    found = list(starting_nests(algorithm, TARGETS[dialect]))
+    for nest in random.Random(1).sample(found, min(3, len(found))):
+        assert Nest.model_validate_json(nest.model_dump_json()) == nest
+        check(algorithm, nest, dialect, tmp_path)
+
+
+def test_a_prepared_algorithm_has_axes_where_indices_had_digits() -> None:
+    """`total[32*b + h]`, as a group norm over (image, group) lifts, is `total[b, h]`."""
+    b, h, n, k = Axis("b", 4), Axis("h", 32), Axis("n", 8), Axis("k", 128)
+    row = algorithms.read("total", algorithms.index_of(b) * 32 + algorithms.index_of(h))
+    x = algorithms.read("x", algorithms.index_of(b) * 32 + algorithms.index_of(h), n)
+    group = Algorithm(
+        "group",
+        (Array("x", (128, 8), "float32", (128, 8)),),
+        (
+            Reduce("total", (k,), (n,), "add", algorithms.read("x", k, n)),
+            Map("out", (b, h, n), algorithms.apply("subtract", x, row)),
+        ),
+        (Array("out", (4, 32, 8), "float32", (4, 32, 8)),),
+    )
+    total, out = prepared(from_json(group.to_json())).definitions
+    assert [axis.extent for axis in total.axes] == [4, 32]
+    assert total.axes == out.axes[:2]
+    joined = [nest for nest in starting_nests(group) if len(nest.stages) == 1]
+    assert any([p.size for p in nest.stages[0].partition] == [4, 32] for nest in joined)
+
+
+def test_a_spelling_of_a_function_is_the_function() -> None:
+    """0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3))) is the Scalar engine's gelu_apprx_tanh
+    (SDK 2.26.1 `nki.api.shared.rst`), however it is rounded in between."""
+    m = Axis("m", 64)
+    x = algorithms.apply("bfloat16", algorithms.read("x", m))
+    cube = algorithms.times(algorithms.apply("square", x), x)
+    inner = algorithms.apply(
+        "add", algorithms.times(cube, 0.0356774081), algorithms.times(x, 0.7978845608)
+    )
+    gate = algorithms.apply("add", algorithms.apply("tanh", inner), 1.0)
+    made = Algorithm(
+        "gelu",
+        (Array("x", (64,), "float32", (64,)),),
+        (Map("out", (m,), algorithms.times(x, gate, 0.5)),),
+        (Array("out", (64,), "float32", (64,)),),
+    )
+    (out,) = prepared(made).definitions
+    assert isinstance(out, Map)
+    assert out.expression == algorithms.apply("gelu_apprx_tanh", algorithms.read("x", m))
+
+
+def test_refusals_name_the_definition_and_the_reason() -> None:
+    softmax = algorithms.softmax(256, 96)
+    nest = default_nest(softmax)
+    first, last = nest.stages[0].members[0], nest.stages[-1].members[0]
+    reduced = next(d for d in prepared(softmax).definitions if isinstance(d, Reduce))
+    with pytest.raises(NotNested, match=f"{reduced.out} combines elements"):
+        applied(Inline(definition=reduced.out), softmax, nest)
+    with pytest.raises(NotNested, match=f"{first} is no matrix product"):
+        applied(Orient(definition=first, side="left", way="turned"), softmax, nest)
+    with pytest.raises(NotNested, match=f"{first} is no matrix product"):
+        applied(Keep(definition=first, side="left", memory="HBM"), softmax, nest)
+    with pytest.raises(NotNested, match=f"{first} has no axis nowhere"):
+        applied(Partition(definition=first, axes=(Part(axis="nowhere", size=1),)), softmax, nest)
+    with pytest.raises(NotNested, match=f"{last} is not computed in a stage before"):
+        applied(At(definition=last, consumer=first), softmax, nest)
