@@ -26,6 +26,7 @@ from __future__ import annotations
 from accelopt.sim.attribute_kinds import MAX_INTEGER as MAX_INTEGER
 from accelopt.sim.attribute_kinds import MAX_TEXT as MAX_TEXT
 
+DIALECTS = ("neuronxcc", "nki")
 VERSION = 4
 DOCUMENT = "program.json"
 MAX_TERMS = 64

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from accelopt.hardware import TARGETS
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access, Indirect
 from accelopt.sim.affine import Affine, LoopVariable, Quotient, Remainder, Term, TileAxis
@@ -34,6 +35,7 @@ from accelopt.sim.program import (
     Tensor,
 )
 from accelopt.sim.serial.layout import (
+    DIALECTS,
     DOCUMENT,
     MAX_BYTES,
     MAX_DEPTH,
@@ -48,6 +50,7 @@ from accelopt.sim.serial.values import (
     format_of,
     integer,
     natural,
+    one_of,
     placement_of,
     positive,
     scalar,
@@ -161,10 +164,10 @@ class _Reader:
             tuple(map(self.node, document["body"])),
             tensors,
             truth(document["returns_sequence"]),
-            text_of(document["target"]),
+            one_of(document["target"], TARGETS),
             self.source(document["source"]),
             shapes,
-            text_of(document["dialect"]),
+            one_of(document["dialect"], DIALECTS),
         )
 
     def document(self) -> Any:

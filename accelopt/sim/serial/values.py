@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,14 @@ def shape_of(values: Any) -> tuple[int, ...]:
     shape = tuple(positive(value) for value in values)
     integer(math.prod(shape))
     return shape
+
+
+def one_of(value: Any, known: Iterable[str]) -> str:
+    """A name out of those that are known."""
+    text = text_of(value)
+    if text not in known:
+        raise MalformedProgram(f"{text[:40]!r} is none of {', '.join(known)}")
+    return text
 
 
 def text_of(value: Any) -> str:

@@ -19,6 +19,7 @@ from accelopt.hardware.least_time import Lanes, Work
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.instruction_set import mask_shape
+from accelopt.sim.isa.opcode import Cost
 from accelopt.sim.program import Engine, Instruction, Loop, Program, Tensor
 from accelopt.sim.timing.machine.pricing import SIXTEEN_BIT, slow_operands
 from accelopt.sim.timing.stream.extents import masked_extent
@@ -64,7 +65,7 @@ def _lanes(instruction: Instruction) -> Lanes:
         if instruction.opcode.cost.two_tiles:  # by a column, as a scale or a bias
             engines.add(Engine.SCALAR)
     accesses = (*instruction.inputs.values(), *instruction.outputs.values())
-    narrow = instruction.opcode == "tensor_scalar" or all(
+    narrow = instruction.opcode.cost is Cost.FAST_PASS or all(
         access.dtype.itemsize <= SIXTEEN_BIT for access in accesses
     )
     return Lanes(frozenset(engines), narrow)

@@ -129,7 +129,7 @@ def engine_cycles(operation: Operation, spec: Hardware) -> tuple[float, float]:
 def _operands_beside(operation: Operation) -> int:
     """Operands of a tensor_scalar that are columns: each is read before the first element, which takes
     trn2 another 60 ns (trn2_instructions.csv: 128 elements of PSUM 349 ns, where a copy takes 290)."""
-    return len(operation.reads) - 1 if operation.opcode == "tensor_scalar" else 0
+    return len(operation.reads) - 1 if operation.opcode.cost is Cost.FAST_PASS else 0
 
 
 def _reads_in_turn(operation: Operation, n: int, spec: Hardware) -> int:
