@@ -255,9 +255,9 @@ class Hardware(Sourced):
     least_measured: float = constant(
         "1",
         "measured",
-        "eight of ten kernels of a family that nothing was learned from measure between this and "
-        "most_measured times their prediction (benchmarks/timing_intervals.py, fifteen families of trn1 "
-        "and trn2)",
+        "eight of ten kernels of a source that nothing was learned from measure between this and "
+        "most_measured times their prediction (benchmarks/timing_intervals.py, 28 families of nine "
+        "sources on trn1 and trn2)",
     )
     most_measured: float = constant("1", "measured", "as least_measured")
     gain_spread: float = constant(

@@ -43,8 +43,7 @@ from accelopt.sim.timing.stream.stream import Stream
 
 UNRESOLVED = 0.05
 """Predictions closer than this do not tell which kernel is faster. Of versions predicted further apart,
-nine of ten pairs measure in that order, and eight of ten if the next family of kernels had none
-(`benchmarks/timing_accuracy.py`)."""
+nine of ten pairs measure in that order (`benchmarks/timing_accuracy.py`)."""
 
 TELLING = 0.01
 """Part of the latency from which on a throttled Tensor engine is worth a word."""
