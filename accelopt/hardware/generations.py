@@ -103,7 +103,6 @@ TRN2 = replace(
     gpsimd_ghz=1.2,
     hbm_bytes_per_ns=716.0,
     sbuf_partition_bytes=224 * 1024,
-    sbuf_reserved_bytes=17 * 1024,
     dma_bytes_per_ns=27.2,
     dma_buffer_ns=4.0,
     dma_strided_ns=0.0,
@@ -145,11 +144,6 @@ TRN2 = replace(
         "generation": _documented("1", f"{_ARCH}: NeuronCore-v3"),
         "hbm_bytes_per_ns": _documented(
             "B/ns", "profile metadata; 2.9 TB/s for the eight of a device"
-        ),
-        "sbuf_reserved_bytes": _measured(
-            "B",
-            "154 settings of a blocked product with up to 206 KiB of live tiles do not spill, 75 from "
-            "208 KiB on do (trn2_public.csv and others)",
         ),
         "dma_bytes_per_ns": _documented(
             "B/ns", "profile metadata: 435 GB/s for 16 engines; a packet of 4 KiB takes 158 ns"

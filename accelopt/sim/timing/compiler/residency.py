@@ -60,7 +60,7 @@ def fit_sbuf(
     """Adds the saves, reloads and repeated loads that the capacity forces, in place. Returns the
     transfers of the new stream and, per site, what was moved."""
     uses = _Uses(stream)
-    capacity = spec.sbuf_usable_bytes
+    capacity = spec.sbuf_usable_bytes - bounds.own_bytes
     if uses.peak(stream) <= capacity:
         return costs, {}
     if not bounds.rewrites:
