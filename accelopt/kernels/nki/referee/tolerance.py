@@ -39,6 +39,8 @@ UNDERFLOW = 1e-35
 RESOLVED = 1e-4
 # Noise that is more than so many times its value is as good as infinite (and infinity times zero is none).
 MOST_RELATIVE = np.float32(1e20)
+# On the way to a larger result another order of the same products leaves the range of float32.
+LARGEST_JUDGED = np.float32(1e30)
 # Arrays of the outputs' size that a plain NumPy reference holds at once.
 TEMPORARIES = 5
 
@@ -237,6 +239,7 @@ def _with_tolerance(
             magnitude = np.abs(values[part])
             allowed[part] = _allowed(magnitude, noise, precision.unit, sampled=sampled)
             allowed[part] += np.float32(least)
+            allowed[part][magnitude > LARGEST_JUDGED] = np.inf
             for argument in arguments:
                 scale = np.float32(ARGUMENT_SLACK * precision.unit)
                 own = scale * np.abs(in_single(argument[part]))
