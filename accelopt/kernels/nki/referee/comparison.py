@@ -36,7 +36,7 @@ SMALL_ROW = 1e-3
 UPDATE_SLACK = 16.0
 # Samples of rounding may all be small by luck: a few elements may exceed what is allowed, to a point.
 MAX_BEYOND_FRACTION = 0.01
-MAX_BEYOND = 80.0
+MAX_BEYOND = 64.0
 # In a sweep neighbours are alike, so samples are not small by luck; but a part of the range is few.
 MAX_BEYOND_OF_SWEEP = 0.002
 # Below this a real engine may flush to zero, and so may its exp() of a very negative number.
