@@ -55,29 +55,6 @@ def test_an_instruction_writes_its_destination(nki_text, lines):
     np.testing.assert_allclose(nki_text(text).run(A, B), wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_reductions_and_statistics(nki_text):
-    kernel = nki_text("""
-        @nki.jit
-        def kernel(a):
-            t = nl.load(a)
-            r = nl.ndarray((128, 12), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.tensor_reduce(dst=r[:, 0:8], op=nl.maximum, data=t.reshape((128, 8, 8)), axis=2)
-            nisa.tensor_reduce(dst=r[:, 8], op=nl.add, data=t, axis=(1,), negate=True)
-            stats = nl.ndarray((128, 6), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.bn_stats(dst=stats, data=t)
-            nisa.bn_aggr(dst=r[:, 9:11], data=stats)
-            nisa.activation(dst=t, op=nl.square, data=t, reduce_op=nl.add, reduce_res=r[:, 11:12],
-                            reduce_cmd=nisa.reduce_cmd.reset_reduce)
-            out = nl.ndarray((128, 12), dtype=nl.float32, buffer=nl.shared_hbm)
-            nisa.dma_copy(dst=out, src=r)
-            return out
-        """)
-    result = kernel.run(A)
-    wanted = [A.reshape(128, 8, 8).max(2), -A.sum(1)[:, None], A.mean(1)[:, None],
-              A.var(1)[:, None], (A * A).sum(1)[:, None]]  # fmt: skip
-    np.testing.assert_allclose(result, np.concatenate(wanted, 1), rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     "accumulate", ["", ", accumulate=None", ", accumulate=(k > 0)", ", accumulate=k != 0"]
 )
