@@ -19,29 +19,6 @@ def out_like(x):
     return nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
 
 
-# Softmax.
-
-
-def softmax_by_hand(x):
-    """nl.arange indices, negated maxima, and a reciprocal."""
-    out = out_like(x)
-    rows, columns = nl.arange(128)[:, None], nl.arange(x.shape[1])[None, :]
-    for i in nl.affine_range(x.shape[0] // 128):
-        tile = nl.load(x[i * 128 + rows, columns])
-        highest = nisa.tensor_reduce(np.max, data=tile, axis=[1], negate=True)
-        weights = nisa.activation(op=nl.exp, data=tile, bias=highest, scale=1.0)
-        total = nl.sum(weights, axis=[1])
-        inverse = nisa.reciprocal(total)
-        scaled = nisa.tensor_scalar(weights, op0=np.multiply, operand0=inverse)
-        nl.store(out[i * 128 + rows, columns], scaled)
-    return out
-
-
-SOFTMAX = """largest[m] = max_n x[m, n]
-total[m] = sum_n exp(x[m, n] - largest[m])
-out[m, n] = exp(x[m, n] - largest[m]) / total[m]"""
-
-
 # Attention.
 
 
@@ -125,21 +102,6 @@ out[m, n] = gain[n] * (x[m, n] - total[m] * {mean}) * rsqrt(total2[m] * {mean} +
 
 
 # Products.
-
-
-def matmul_grid(a, b):
-    """One program a tile of the result, nl.mgrid indices."""
-    k_size, m_size = a.shape
-    out = nl.ndarray((m_size, b.shape[1]), dtype=a.dtype, buffer=nl.shared_hbm)
-    m, n = nl.program_id(0), nl.program_id(1)
-    left, right = nl.mgrid[0:128, 0:128], nl.mgrid[0:128, 0:512]
-    total = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
-    for k in nl.affine_range(k_size // 128):
-        x = nl.load(a[k * 128 + left.p, m * 128 + left.x])
-        y = nl.load(b[k * 128 + right.p, n * 512 + right.x])
-        total[...] += nisa.nc_matmul(x, y)
-    nl.store(out[m * 128 + right.p, n * 512 + right.x], nl.copy(total))
-    return out
 
 
 def matmul_unrolled(a, b):
@@ -270,28 +232,6 @@ def where_masked(x, y):
     return out
 
 
-def column_sums(x, y):
-    """Sums over the partitions by a product with ones, added to every row."""
-    out = out_like(x)
-    tile, ones = nl.load(x), nl.full((128, 128), 1.0, dtype=nl.float32)
-    sums = nisa.nc_matmul(ones, tile)
-    nl.store(out, nl.add(sums, nl.load(y)))
-    return out
-
-
-def through_memory(x, y):
-    """A product spilled to HBM and read back in another layout."""
-    out = out_like(x)
-    spilled = nl.ndarray((2, 128, 64), dtype=x.dtype, buffer=nl.hbm)
-    product = nisa.nc_matmul(nl.load(x), nl.load(y))
-    kept = nl.copy(product)
-    for h in nl.affine_range(2):
-        nl.store(spilled[h], kept[:, nl.ds(h * 64, 64)])
-    for h in nl.affine_range(2):
-        nl.store(out[:, nl.ds(h * 64, 64)], nl.tanh(nl.load(spilled[h])))
-    return out
-
-
 def gated(x, y):
     """A GELU by nl.erf, a sigmoid written out, a residual."""
     out = out_like(x)
@@ -338,11 +278,9 @@ def turned_around(x):
 
 X = (256, 256)
 STYLES = {
-    softmax_by_hand: ([X], SOFTMAX),
     flash_attention: ([(64, 256), (64, 256), (256, 64)], ATTENTION),
     layernorm_statistics: ([X, (256,), (256,)], LAYERNORM.format(mean="0.00390625")),
     layernorm_one_pass: ([X, (256,), (256,)], LAYERNORM.format(mean="0.00390625")),
-    matmul_grid: ([(256, 256), (256, 1024)], MATMUL),
     matmul_unrolled: ([(384, 256), (384, 1024)], MATMUL),
     heads_unrolled: (
         [(64, 512)] * 2,
@@ -360,15 +298,6 @@ STYLES = {
         "out[m, n] = x[m, n] + y[n, m]\nout2[m, n] = x[m, n] - y[n, m]",
     ),
     where_masked: ([(128, 128)] * 2, "out[m, n] = x[m, n] if m >= n else y[m, n]"),
-    column_sums: (
-        [(128, 128)] * 2,
-        "total[n] = sum_k x[k, n]\nout[m, n] = total[n] + y[m, n]",
-    ),
-    through_memory: (
-        [(128, 128)] * 2,
-        "product[m, n] = sum_k x[k, m] * y[k, n]\nout[m, n] = tanh(product[m, n])",
-    ),
     gated: ([(128, 128)] * 2, "out[m] = gelu(x[m]) * sigmoid(y[m]) + x[m]"),
     rounded: ([(128, 64)], "out[m] = bfloat16(x[m]) * 2"),
 }
-GRIDS = {matmul_grid: (2, 2)}
