@@ -14,7 +14,7 @@ from small_problem import KERNEL, REFERENCE, ROOT
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.kernels.nki.knobs import FactorKnobs
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
+from accelopt.kernels.nki.parameters import kernel_arguments
 
 ACCELOPT = [sys.executable, "-c", "from accelopt.cli import main; main()"]
 COMMAND = [*ACCELOPT, "tune"]

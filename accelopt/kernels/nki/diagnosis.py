@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from accelopt.evaluation import Bottleneck, CostlyLine, Diagnosis, Profile
 from accelopt.hardware.front_ends import simulated_on
 from accelopt.kernels.moves import methods_that_touch
-from accelopt.kernels.nki.moves.propose import busy_shares
+from accelopt.kernels.nki.counters import busy_shares
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.timing import KernelProfile, LineCost, Spills
 from accelopt.sim.timing.what_if import overlapped, without_engines

@@ -20,7 +20,7 @@ from accelopt.kernels.nki.devices import KernelArgument, KernelFailure, TensorAr
 from accelopt.kernels.nki.devices.kernel_folder import files_of
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.diagnosis import diagnose, moved_again
-from accelopt.kernels.nki.moves.reading.source import PlainValue
+from accelopt.kernels.nki.parameters import PlainValue
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound, problem_bound
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sandbox import fork

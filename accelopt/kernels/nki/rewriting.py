@@ -16,7 +16,7 @@ from accelopt.kernels.nki.devices.tracing import arguments_to_json
 from accelopt.kernels.nki.inspection import WARM
 from accelopt.kernels.nki.knob_actions import rewrites_of
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
+from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.nodes import Action, Rewrite, made
 from accelopt.sandbox.workers import Call

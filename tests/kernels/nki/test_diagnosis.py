@@ -10,7 +10,7 @@ from accelopt.kernels.moves import METHODS, methods_that_touch
 from accelopt.kernels.nki.benchmark import read_benchmark, summary_path
 from accelopt.kernels.nki.diagnosis import diagnose, measured
 from accelopt.kernels.nki.inspection import _profiled
-from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
+from accelopt.kernels.nki.parameters import kernel_arguments
 from accelopt.report.profile_text import bottlenecks_text
 from accelopt.sim.dialects.neuronxcc import isa as nisa
 from accelopt.sim.dialects.neuronxcc import language as nl

@@ -20,7 +20,8 @@ from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.lift.search import schedules
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import rewrites
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parse
+from accelopt.kernels.nki.moves.reading.source import parse
+from accelopt.kernels.nki.parameters import ParameterFacts
 
 IMPORTS = """import functools
 import neuronxcc.nki as nki

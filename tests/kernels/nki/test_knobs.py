@@ -11,7 +11,7 @@ from accelopt.kernels.language import Configured
 from accelopt.kernels.nki.knobs import FactorKnobs
 from accelopt.kernels.nki.lift.lowering import MARK, schedule_of
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
+from accelopt.kernels.nki.parameters import kernel_arguments
 from accelopt.nodes import Node
 
 

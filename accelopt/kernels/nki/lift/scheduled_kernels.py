@@ -25,9 +25,9 @@ from accelopt.kernels.nki.lift.search import (
     own_processes,
     search,
 )
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts as Given
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.nests.search import described, search_nests
+from accelopt.kernels.nki.parameters import ParameterFacts as Given
 from accelopt.nodes import Action, Reschedule, made
 from accelopt.store import content_key
 

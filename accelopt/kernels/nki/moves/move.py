@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from accelopt.hardware import TRN1
-from accelopt.kernels.nki.moves.reading.source import IllegalMove, ParameterFacts, ParsedKernel
+from accelopt.kernels.nki.moves.reading.source import IllegalMove, ParsedKernel
+from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.knob_space import Parameter
 
 __all__ = ["Facts", "IllegalMove", "Move", "Option", "Parameter", "Site", "ready"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from accelopt.hardware import TARGETS
+from accelopt.kernels.nki.counters import busy_shares
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Parameter, Site
 from accelopt.kernels.nki.moves.reading.source import ParsedKernel, parse
 from accelopt.kernels.nki.moves.reading.work import RESOURCES, latency, work
@@ -22,14 +22,6 @@ LONGER_ROWS = frozenset({"widen", "merge_loads", "pack_stores"})
 
 REVEALING = frozenset({"inline"})
 """Moves that change nothing but what the others see: work comes to light that was there before."""
-
-ACTIVE_FIELDS = {
-    "dma": "dma_active_time_percent",
-    "tensor": "tensor_engine_active_time_percent",
-    "vector": "vector_engine_active_time_percent",
-    "scalar": "scalar_engine_active_time_percent",
-    "gpsimd": "gpsimd_engine_active_time_percent",
-}
 
 
 class RewrittenSource(NamedTuple):
@@ -136,20 +128,3 @@ def _benefit(
     old = latency({r: before[r] * scale[r] for r in RESOURCES})
     new = latency({r: after[r] * scale[r] for r in RESOURCES})
     return (old - new) / old if old else 0.0
-
-
-def busy_shares(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Busy share of each resource as profiled; DMA from bytes over time when no field says it."""
-    shares = {
-        resource: float(metrics[field])
-        for resource, field in ACTIVE_FIELDS.items()
-        if field in metrics
-    }
-    if "dma" not in shares and metrics.get("latency"):
-        moved = metrics.get("hbm_read_bytes", 0.0) + metrics.get("hbm_write_bytes", 0.0)
-        peak = TARGETS["trn1"].dma_peak_bytes_per_ns * 1e6
-        shares["dma"] = min(1.0, moved / (metrics["latency"] * peak))
-    if "tensor" not in shares and "hfu_estimated_percent" in metrics:
-        # fp32 products count twice against the 16-bit peak: a busy tensor engine shows half.
-        shares["tensor"] = min(1.0, 2.0 * float(metrics["hfu_estimated_percent"]))
-    return shares

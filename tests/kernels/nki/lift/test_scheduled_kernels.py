@@ -24,8 +24,8 @@ from accelopt.kernels.nki.lift.scheduled_kernels import (
     offered,
 )
 from accelopt.kernels.nki.lift.search import NOT_KNOWN, Refused, commonest
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.nests.nest import Nest
+from accelopt.kernels.nki.parameters import ParameterFacts
 
 NAIVE = '''
 import neuronxcc.nki as nki

@@ -7,7 +7,8 @@ import numpy as np
 from one_road import execute
 
 from accelopt.kernels.nki.devices.kernel_file import load_kernel
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parse
+from accelopt.kernels.nki.moves.reading.source import parse
+from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.sim import rules, timing
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.trace import AbstractTensor

@@ -6,7 +6,7 @@ import numpy as np
 from one_road import execute
 
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
+from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.kernels.nki.rewriting import rewrites_in_dialect
 from accelopt.sim.dialects.dialect import dialect_of_source, trace_kernel
 from accelopt.sim.kernel_text import load, specs_of

@@ -4,8 +4,8 @@ import pytest
 
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import prepare
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.moves.registry import MOVES, move
+from accelopt.kernels.nki.parameters import ParameterFacts
 
 HEADER = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa

@@ -4,11 +4,11 @@ import pytest
 
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
 from accelopt.kernels.nki.moves.propose import prepare
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.moves.registry import MOVES, move, option
 from accelopt.kernels.nki.moves.surgery.hoisting import contract, hoist
 from accelopt.kernels.nki.moves.surgery.loops import distribute, interchange, split
 from accelopt.kernels.nki.moves.surgery.widening import merge_blocks, widen
+from accelopt.kernels.nki.parameters import ParameterFacts
 
 HEADER = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa

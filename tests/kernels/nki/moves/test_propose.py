@@ -7,7 +7,7 @@ from simulation import OWN, PROBLEMS, ROOT, SMALL, arguments, latency_ms
 
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
 from accelopt.kernels.nki.moves.propose import apply, propose, rewrites
-from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
+from accelopt.kernels.nki.parameters import kernel_arguments
 
 FULL = {
     "silu_M4096_N7168": [(128, 32, 7168)],

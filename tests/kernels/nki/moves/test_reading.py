@@ -5,12 +5,9 @@ from simulation import SMALL
 
 from accelopt.kernels.nki.kernel_function import kernel_parameters
 from accelopt.kernels.nki.moves.reading.reader import read
-from accelopt.kernels.nki.moves.reading.source import (
-    NotAKernel,
-    ParameterFacts,
-    parse,
-)
+from accelopt.kernels.nki.moves.reading.source import NotAKernel, parse
 from accelopt.kernels.nki.moves.surgery.names import apart
+from accelopt.kernels.nki.parameters import ParameterFacts
 
 HEADER = """import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl

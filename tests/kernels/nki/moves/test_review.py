@@ -10,7 +10,6 @@ from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.kernel_function import kernel_parameters
 from accelopt.kernels.nki.knob_actions import rewrites_of
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.moves.surgery.review import (
     familiar,
     given_again,
@@ -18,6 +17,7 @@ from accelopt.kernels.nki.moves.surgery.review import (
     told,
     without_aliases,
 )
+from accelopt.kernels.nki.parameters import ParameterFacts
 
 TOP = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa

@@ -8,8 +8,8 @@ from small_problem import KERNEL
 
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import rewrites
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.moves.surgery.shape_assertions import hold_to_shapes
+from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.trace import AbstractTensor
 

@@ -18,6 +18,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from accelopt.errors import AcceloptError
 from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function
 from accelopt.kernels.nki.moves.reading.signatures import LOOPS, MODULES, SUBMODULES
+from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.parsing import parse_python
 
 StatementPath = tuple[int, ...]
@@ -32,22 +33,6 @@ class NotAKernel(AcceloptError):
 
 class IllegalMove(AcceloptError):
     """A move does not apply here; the message says which condition fails."""
-
-
-PlainValue = float | int | bool | str | None
-"""What a kernel may be given beside tensors."""
-UNKNOWN = 1e-5
-"""Stands for a plain argument of which nobody knows what it is."""
-
-
-@dataclass(frozen=True)
-class ParameterFacts:
-    """What is known of a kernel parameter: a tensor's shape and dtype; a plain argument has no
-    dimensions, and a value."""
-
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-    value: PlainValue = UNKNOWN
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from accelopt.kernels.nki.moves.surgery.text import one_line_of, replaced
+from accelopt.kernels.nki.lift.authorship.text import replaced
+from accelopt.kernels.nki.moves.surgery.text import one_line_of
 from accelopt.parsing import parse_python
 
 ProductTerms = dict[tuple[str, ...], int]

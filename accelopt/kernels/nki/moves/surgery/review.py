@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeGuard
 
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
+from accelopt.kernels.nki.lift.authorship.layout import laid_out
+from accelopt.kernels.nki.lift.authorship.text import replaced
 from accelopt.kernels.nki.moves.surgery.author_constants import spelled
-from accelopt.kernels.nki.moves.surgery.layout import laid_out
 from accelopt.kernels.nki.moves.surgery.shape_assertions import hold_to_shapes
-from accelopt.kernels.nki.moves.surgery.text import replaced
+from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.parsing import parse_python
 
 WORD = re.compile(r"[^\W\d]\w*")

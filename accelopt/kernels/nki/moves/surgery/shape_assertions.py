@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
+from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.parsing import parse_python
 
 WIDTH = 100
