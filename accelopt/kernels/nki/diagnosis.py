@@ -1,5 +1,5 @@
 """What limits an NKI kernel, as data: resources by what the kernel would gain if they took no time, why,
-and the lines and moves that matter for each.
+and the lines and methods that matter for each.
 
 The gains come from scheduling the kernel again without one engine. That takes a third to a half of the
 time of the profile itself (NKIBench: 0.02 to 0.65 s), and tells apart what is busy from what is waited
