@@ -82,11 +82,10 @@ class Referee:
         try:
             wanted = self._reference(draw)
         except Exception as error:  # a reference need not know what to do with empty sequences
-            if draw.lengths == EVEN:
+            if draw.lengths == EVEN and not draw.scalars:
                 raise
             return say.Judged(skipped=f"the reference fails on these inputs: {error}")
-        unusual = draw.stressed or draw.lengths != EVEN
-        if unusual and any(bool(self.torch.isnan(value).any()) for value in wanted):
+        if draw.unusual and any(bool(self.torch.isnan(value).any()) for value in wanted):
             return say.Judged(skipped="the reference is not a number on these inputs")
         amplification = 0.0
         if draw.stressed:
@@ -156,16 +155,15 @@ class Referee:
 
     def expect(self, asked: say.Expect) -> say.Expected:
         """Shapes and dtypes of the reference's outputs."""
-        outputs = tuple(
-            say.Output(
-                type="Tensor",
-                plain=True,
-                shape=tuple(value.shape),
-                dtype=str(value.dtype).removeprefix("torch."),
-            )
-            for value in self._reference(asked.draw)
-        )
-        return say.Expected(outputs=outputs)
+        return say.Expected(outputs=tuple(map(say.described, self._reference(asked.draw))))
+
+    def resize(self, asked: say.Resize) -> say.Done:
+        """Take another workload."""
+        self.wanted.clear()
+        self.workload = Trace.model_validate(asked.workload).workload
+        root, device = self.inputs.root, str(self.device)
+        self.inputs = InputFactory(root, self.definition, self.workload, device)
+        return say.Done()
 
     def time(self, asked: say.TimeReference) -> say.ReferenceTimed:
         """Launch-free latency of the reference, timed as candidates are: milliseconds."""
@@ -221,6 +219,7 @@ def handlers(payload: Mapping[str, Any]) -> Handlers:
     return {
         say.Introduce: referee.introduce,
         say.Expect: referee.expect,
+        say.Resize: referee.resize,
         say.Judge: referee.judge,
         say.TimeReference: referee.time,
         say.Package: referee.package,
