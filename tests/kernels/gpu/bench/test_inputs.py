@@ -40,8 +40,8 @@ def test_values_are_spread_as_their_names_say(torch, factory):
     spikes = [row[row > 19.0].tolist() for row in drawn["spiked"]]
     assert [len(row) for row in spikes] == [1] * len(spikes)
     assert len({size for (size,) in spikes}) == len(spikes) and max(spikes)[0] <= 1e4
-    least = factory.make(Draw(7, "large", largest=1e2))[0].std()
-    assert 9 < least < 110 and 900 < drawn["large"].std() < 1.1e4
+    least = factory.make(Draw(7, "huge", largest=1e2))[0].std()
+    assert 9 < least < 110 and 9 < drawn["large"].std() < 110 and 900 < drawn["huge"].std() < 1.1e4
     scales = drawn["uneven"].std(dim=1)
     assert scales.max() > 1.5 * scales.min()
 

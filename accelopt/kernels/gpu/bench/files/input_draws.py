@@ -6,11 +6,12 @@ import secrets
 from typing import NamedTuple
 
 NORMAL, EVEN = "normal", "even"
-# Beside the standard normal values that FlashInfer-Bench draws: other scales; a mean far from zero
+# Beside the standard normal values that FlashInfer-Bench draws: three other scales; a mean far from zero
 # with a small spread; one-sided values with a long tail; a value a row far larger than all others;
 # rows that differ in scale. A kernel that was written for what the generator draws fails on them.
-VALUES = ("small", "large", "shifted", "skewed", "spiked", "uneven")
-# How large "large" and "spiked" get: as much as the reference is defined on.
+VALUES = ("small", "large", "huge", "shifted", "skewed", "spiked", "uneven")
+SCALES = VALUES[:3]  # in every evaluation
+# How large "huge" and "spiked" get: as much as the reference is defined on.
 LARGEST = (1e4, 1e3, 1e2)
 # Sequences of about equal length; one that has nearly everything; and some that have nothing.
 LENGTHS = ("lopsided", "gaps")
@@ -20,7 +21,7 @@ class Draw(NamedTuple):
     """What one set of inputs is made of: the same in every process on the same kind of device.
 
     `fresh_indices` draws the index tensors too, where ours stand in for any, with `lengths`; `scalars`
-    the workload's numbers, near what it says. `largest` bounds "large" and "spiked" values.
+    the workload's numbers, near what it says. `largest` bounds "huge" and "spiked" values.
     """
 
     seed: int

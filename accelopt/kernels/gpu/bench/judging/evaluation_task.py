@@ -17,7 +17,7 @@ COMPOSITE = ("moe", "mamba", "gdn", "dsa")
 class TimingPlan(NamedTuple):
     """How thoroughly a solution is timed.
 
-    The last round, which the profiler watches, does not count. Beside small and large values, `stress` of
+    The last round, which the profiler watches, does not count. Beside values of other scales, `stress` of
     the other kinds are drawn (see `input_draws`), and with `shapes` another workload. Timed calls are
     judged for `judging_seconds`; those of the last rounds in any case.
     """

@@ -14,7 +14,14 @@ from pathlib import Path
 
 from accelopt.evaluation import Check, Evaluation, Profile, Status
 from accelopt.kernels.gpu.bench.files import index_tensors
-from accelopt.kernels.gpu.bench.files.input_draws import LARGEST, LENGTHS, VALUES, Draw, fresh
+from accelopt.kernels.gpu.bench.files.input_draws import (
+    LARGEST,
+    LENGTHS,
+    SCALES,
+    VALUES,
+    Draw,
+    fresh,
+)
 from accelopt.kernels.gpu.bench.files.tracefiles import InputSource, Solution
 from accelopt.kernels.gpu.bench.gpu_lock import gpu_lock
 from accelopt.kernels.gpu.bench.judging import reply_rules
@@ -143,9 +150,9 @@ class SolutionTrial:
         Returns which of the latter are right: they come up in timed calls, too."""
         task = self.task
         if not task.is_composite and not task.definition.op_type.startswith("sampling"):
-            always, others = VALUES[:2], list(VALUES[2:])
+            others = [values for values in VALUES if values not in SCALES]
             random.SystemRandom().shuffle(others)
-            for values in (*always, *others[: task.plan.stress]):
+            for values in (*SCALES, *others[: task.plan.stress]):
                 self._try_values(values)
         draws = {}
         if self._has_indices:
@@ -159,7 +166,7 @@ class SolutionTrial:
 
     def _try_values(self, values: str) -> None:
         """As large as the reference is defined on."""
-        for largest in LARGEST if values in ("large", "spiked") else LARGEST[-1:]:
+        for largest in LARGEST if values in ("huge", "spiked") else LARGEST[-1:]:
             if self._trial(values, fresh(values, largest=largest)) is not None:
                 return
             if largest != LARGEST[-1]:

@@ -38,9 +38,7 @@ from accelopt.kernels.gpu.bench.process.timing import BUSY_SECONDS, Clock
 from accelopt.sandbox.serving import Handlers
 
 SET_BUDGET_BYTES = 24 << 30
-FREE_SHARE = (
-    0.6  # of the device's free memory that sets may take: others want some, and so do checks
-)
+FREE_SHARE = 0.6  # of the device's free memory that sets may take: checks and others want some
 MOST_CALLS = 240  # of a batch
 ROUND_SECONDS = 0.3  # a slow kernel is timed on fewer sets a round
 PACKAGE_SECONDS = 4.0  # beyond this the package's timer gets fewer iterations
@@ -95,9 +93,8 @@ class Candidate:
     def resize(self, asked: say.Resize) -> say.Done:
         """Take another workload."""
         self.rest(say.Rest())
-        self.workload = Trace.model_validate(asked.workload).workload
-        root, device = self.inputs.root, str(self.device)
-        self.inputs = InputFactory(root, self.definition, self.workload, device)
+        self.inputs = self.inputs.of(asked.workload)
+        self.workload = self.inputs.workload
         return say.Done()
 
     def call(self, inputs: list[Any]) -> list[Any]:

@@ -21,7 +21,7 @@ from accelopt.contract.spec import Argument, Init, IOContract, TensorSpec
 from accelopt.contract.tensors import IOContractManager
 from accelopt.kernels.gpu.bench.files import index_tensors
 from accelopt.kernels.gpu.bench.files.input_draws import Draw
-from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
+from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Trace, Workload
 
 if TYPE_CHECKING:
     import torch
@@ -97,6 +97,11 @@ class InputFactory:
             self._files[name] = load_file(str(path), str(self.device))[source.tensor_key or name]
             generated = generated and index_tensors.is_generated(path)
         return generated and bool(self._files)
+
+    def of(self, row: dict[str, Any]) -> InputFactory:
+        """The same of another workload, a row of the trace format."""
+        workload = Trace.model_validate(row).workload
+        return InputFactory(self.root, self.definition, workload, str(self.device))
 
     def make(self, draw: Draw) -> list[Any]:
         """New inputs in the definition's order: tensors, and Python scalars."""
@@ -211,8 +216,8 @@ def _spread(tensor: torch.Tensor, draw: Draw, generator: torch.Generator) -> Non
     values, tenth = draw.values, float(10.0 ** -np.random.default_rng(draw.seed).uniform(0.0, 1.0))
     if values == "small":
         tensor.mul_(1e-3 * tenth**0.3)
-    elif values == "large":
-        tensor.mul_(draw.largest * tenth)
+    elif values in ("large", "huge"):
+        tensor.mul_((100.0 if values == "large" else draw.largest) * tenth)
     elif values == "shifted":
         tensor.mul_(0.1).add_(4.0)
     elif values == "skewed":

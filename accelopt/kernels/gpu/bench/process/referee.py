@@ -160,9 +160,7 @@ class Referee:
     def resize(self, asked: say.Resize) -> say.Done:
         """Take another workload."""
         self.wanted.clear()
-        self.workload = Trace.model_validate(asked.workload).workload
-        root, device = self.inputs.root, str(self.device)
-        self.inputs = InputFactory(root, self.definition, self.workload, device)
+        self.inputs = self.inputs.of(asked.workload)
         return say.Done()
 
     def time(self, asked: say.TimeReference) -> say.ReferenceTimed:
