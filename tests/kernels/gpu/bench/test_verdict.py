@@ -29,3 +29,19 @@ def test_the_interval_encloses_the_median_and_shrinks():
     assert summarise([2.0]).low == summarise([2.0]).high == 2.0
     with pytest.raises(ValueError):
         summarise([])
+
+
+def test_rows_that_rounding_turns_into_others_are_not_judged(torch):
+    """Evidence: on an H100, attention's rows whose two largest logits nearly tie at 1e8 differ by 3 in
+    relative L2 between kernels and reference that sum in another order; all other rows by less than 0.01."""
+    from accelopt.kernels.gpu.bench.process.comparison import steady_rows
+
+    values = torch.eye(3)
+    logits = torch.tensor([[9e7, 9e7 + 8, 0.0], [9e7, 5e7, 0.0], [1.0, 2.0, 3.0]])
+    wanted = torch.softmax(logits, -1) @ values
+    disturbed = [torch.softmax(logits * torch.tensor([1 + by, 1 - by, 1.0]), -1) @ values
+                 for by in (2.0**-9, -(2.0**-9))]  # fmt: skip
+    steady = steady_rows(wanted, disturbed)
+    assert steady.rows.squeeze(-1).tolist() == [False, True, True]
+    assert 0 < steady.amplification < 0.01
+    assert steady_rows(wanted, [wanted, wanted]).amplification == 0.0

@@ -9,6 +9,7 @@ worst row (the last axis), which a dropped tile or row cannot hide from.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ DEFAULT_TENSOR_LIMIT = 0.1
 # An element of a bfloat16 output that is off by a few of its units (2**-8) is no fault, though one
 # or two among thousands then pass 1e-2: seen on an H200 with a published attention kernel.
 ROUNDING_SLACK = {"bfloat16": 2.0**-6}
+# A row that changes by more when inputs are disturbed by 2**-9 is not judged on unusual values.
+MOST_ROW_CHANGE = 0.1
 # A single row may be this many times worse than the whole tensor's limit.
 ROW_FACTOR = 6.0
 
@@ -65,6 +68,34 @@ def limit_of(dtype: str, *, coarse: bool) -> float:
     """The relative L2 limit of an output. `coarse`: the inputs themselves are 8-bit or smaller."""
     limit = TENSOR_LIMIT.get(dtype, DEFAULT_TENSOR_LIMIT)
     return max(limit, DEFAULT_TENSOR_LIMIT) if coarse else limit
+
+
+class Steady(NamedTuple):
+    """Rows of an output that rounding does not turn into others, a mask of one column; and the relative
+    change of those when all inputs are disturbed."""
+
+    rows: torch.Tensor
+    amplification: float
+
+
+def steady_rows(wanted: torch.Tensor, disturbed: Sequence[torch.Tensor]) -> Steady:
+    """The rows (last axis) of the reference's output that change by no more than `MOST_ROW_CHANGE` in
+    any of its outputs on disturbed inputs. An attention's row whose largest two logits nearly tie is
+    none: a sum in another order exchanges them."""
+    import torch
+
+    y = wanted.to(torch.float32)
+    y = y if y.dim() else y[None]
+    size = torch.linalg.vector_norm(y, dim=-1, keepdim=True)
+    gaps = [
+        torch.linalg.vector_norm(now.to(torch.float32).reshape(y.shape) - y, dim=-1, keepdim=True)
+        for now in disturbed
+    ]
+    gap = torch.stack(gaps).amax(dim=0)
+    rows = gap <= MOST_ROW_CHANGE * size
+    whole = torch.linalg.vector_norm(size[rows])
+    found = float(torch.linalg.vector_norm(gap[rows])) / max(float(whole), 1e-30)
+    return Steady(rows, found)
 
 
 def compare(
