@@ -167,6 +167,11 @@ def refuse_foreign(foreign: Mapping[str, float]) -> None:
         )
 
 
+def fits_kernels(median_ms: float, kernel_ms: float | None) -> bool:
+    """Whether the events may say so where the profiler's sum of kernels is `kernel_ms`."""
+    return kernel_ms is None or median_ms >= LEAST_OF_KERNELS * kernel_ms - 0.01
+
+
 def accept_clocks(median_ms: float, clocks: Clocks) -> list[str]:
     """The events' latency beside other streams and three more clocks. Returns notes."""
     if clocks.lag_ms > 0.05 + 0.1 * median_ms:
@@ -176,7 +181,7 @@ def accept_clocks(median_ms: float, clocks: Clocks) -> list[str]:
     disagree = f"the clocks disagree: {median_ms:.4f} ms by events"
     notes = []
     kernel_ms, outside_ms = clocks.kernel_ms, clocks.outside_ms
-    if kernel_ms is not None and median_ms < LEAST_OF_KERNELS * kernel_ms - 0.01:
+    if not fits_kernels(median_ms, kernel_ms):
         raise refuse(f"{disagree}, {kernel_ms:.4f} in its kernels")
     if kernel_ms is not None and median_ms > 1.25 * kernel_ms + 0.01:
         notes.append(

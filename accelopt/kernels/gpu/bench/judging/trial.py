@@ -175,7 +175,8 @@ class SolutionTrial:
     def _if_taken(self, name: str, draw: Draw) -> bool | None:
         """A trial on what the reference takes and a solution may say that it does not."""
         try:
-            expected = self.referee.ask(say.Expect(draw=draw), say.Expected).outputs
+            with self._shared():
+                expected = self.referee.ask(say.Expect(draw=draw), say.Expected).outputs
         except OutOfMemory:
             raise
         except Ended:
@@ -198,8 +199,9 @@ class SolutionTrial:
             return
         self.workload = other
         asked = say.Resize(workload=other.model_dump(mode="json", exclude_unset=True))
-        self.referee.ask(asked, say.Done)
-        self.candidate.ask(asked, say.Done)
+        with self._shared():
+            self.referee.ask(asked, say.Done)
+            self.candidate.ask(asked, say.Done)
         changed = {k: v for k, v in other.workload.axes.items()
                    if v != self.task.workload.workload.axes[k]}  # fmt: skip
         sizes = ", ".join(f"{axis} {size}" for axis, size in changed.items())

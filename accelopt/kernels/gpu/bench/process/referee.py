@@ -99,7 +99,7 @@ class Referee:
             if any(not bool(self.torch.isfinite(value).all()) for value in wanted):
                 return say.Judged(skipped="the reference is not finite on these inputs")
             # Of two values that nearly tie, one of the two disturbances exchanges them.
-            both = [self._disturbed(draw, by) for by in (DISTURBANCE, -DISTURBANCE)]
+            both = [self._disturbed(draw, sign) for sign in (1.0, -1.0)]
             steady = [steady_rows(was, now) for was, *now in zip(wanted, *both, strict=True)]
             if any(2 * int(one.rows.sum()) < one.rows.numel() for one in steady):
                 return say.Judged(skipped="the problem amplifies rounding on these inputs")
@@ -120,15 +120,17 @@ class Referee:
             mine, value = got[index], wanted[index]
             limit = limit_of(str(value.dtype).removeprefix("torch."), coarse=self.coarse)
             if steady:
-                mine = self.torch.where(steady[index].rows, mine, value)
-                limit += steady[index].amplification
+                strange = ~self.torch.isfinite(mine)
+                mine = self.torch.where(steady[index].rows | strange, mine, value)
+                limit += max(0.0, steady[index].amplification - DISTURBANCE)
             found.append(compare(name, mine, value, self.tolerance, limit, elementwise=not steady))
         if self.device.type == "cuda":
             self.torch.cuda.empty_cache()  # others share the device's memory
         return found
 
-    def _disturbed(self, draw: Draw, by: float) -> list[Any]:
-        """The reference on inputs whose floating-point values are off by a share of at most `by`."""
+    def _disturbed(self, draw: Draw, sign: float) -> list[Any]:
+        """The reference on inputs whose floating-point values are off by at most `DISTURBANCE`, or by a
+        unit of their format where that is more: less would be rounded away."""
         inputs = self.inputs.make(draw)
         generator = self.torch.Generator(device=self.device).manual_seed(draw.seed + 1)
         for tensor in inputs:
@@ -138,7 +140,8 @@ class Referee:
                 noise = self.torch.empty(
                     tensor.shape, dtype=self.torch.float32, device=self.device
                 ).uniform_(-1.0, 1.0, generator=generator)
-                tensor.mul_(1 + by * noise)
+                by = sign * max(DISTURBANCE, float(self.torch.finfo(tensor.dtype).eps))
+                tensor.copy_(tensor.to(self.torch.float32) * (1 + by * noise))
         with self.torch.no_grad():
             return self._as_tensors(self.function(*inputs))
 
