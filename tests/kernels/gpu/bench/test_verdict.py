@@ -45,3 +45,18 @@ def test_rows_that_rounding_turns_into_others_are_not_judged(torch):
     assert steady.rows.squeeze(-1).tolist() == [False, True, True]
     assert 0 < steady.amplification < 0.01
     assert steady_rows(wanted, [wanted, wanted]).amplification == 0.0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "elementwise", "right"), [(1, True, False), (2, False, True), (3, False, False)]
+)
+def test_only_on_unusual_values_a_few_rows_are_spared(torch, wrong, elementwise, right):
+    """Two of 512 rows are 1 / 256."""
+    from accelopt.kernels.gpu.bench.process.comparison import Tolerance, compare
+
+    wanted = torch.ones(512, 64)
+    wanted[8:] *= 100
+    got = wanted.clone()
+    got[:wrong] *= 3
+    found = compare("out", got, wanted, Tolerance(10.0, 10.0), 1e-2, elementwise=elementwise)
+    assert (found.failure == "") is right

@@ -25,6 +25,9 @@ DEFAULT_TENSOR_LIMIT = 0.1
 ROUNDING_SLACK = {"bfloat16": 2.0**-6}
 # A row that changes by more when inputs are disturbed by 2**-9 is not judged on unusual values.
 MOST_ROW_CHANGE = 0.1
+# Of the others so many may be worse than rows may be: logits of 1e7 may tie in bfloat16, and stay tied when
+# inputs are disturbed (on an H100 up to one of 2,000 rows of an honest attention).
+SPARED_ROWS = 1 / 256
 # A single row may be this many times worse than the whole tensor's limit.
 ROW_FACTOR = 6.0
 
@@ -130,7 +133,7 @@ def compare(
         typical = torch.sqrt((size * size).mean(dim=-1, keepdim=True))
         outside &= error > slack * torch.maximum(size, typical)
     matched = 1.0 - float(outside.sum()) / x.numel()
-    tensor_l2, row_l2 = _relative_l2(error, size)
+    tensor_l2, row_l2 = _relative_l2(error, size, 0.0 if elementwise else SPARED_ROWS)
     flat = int(error.argmax())
     failure = _failure(stray, matched, tensor_l2, row_l2, tolerance, limit, elementwise)
     return Figures(
@@ -149,8 +152,9 @@ def compare(
     )
 
 
-def _relative_l2(error: torch.Tensor, size: torch.Tensor) -> tuple[float, float]:
-    """Of the whole, and of the worst row; a row far below the typical one counts as typical / 10."""
+def _relative_l2(error: torch.Tensor, size: torch.Tensor, spared: float) -> tuple[float, float]:
+    """Of the whole, and of the worst row but for a share of `spared`; a row far below the typical one counts
+    as typical / 10."""
     import torch
 
     row_error = torch.linalg.vector_norm(error, dim=-1, dtype=torch.float64)
@@ -161,7 +165,8 @@ def _relative_l2(error: torch.Tensor, size: torch.Tensor) -> tuple[float, float]
         return bad, bad
     typical = whole / math.sqrt(row_size.numel())
     rows = row_error / torch.clamp(row_size, min=typical / 10)
-    return float(torch.linalg.vector_norm(row_error)) / whole, float(rows.max())
+    place = rows.numel() - int(spared * rows.numel())
+    return float(torch.linalg.vector_norm(row_error)) / whole, float(rows.kthvalue(place).values)
 
 
 def _failure(
