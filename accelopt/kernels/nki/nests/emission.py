@@ -12,7 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Definition, Reduce, Scan
+from accelopt.algorithm.algorithm import (
+    Algorithm, Array, Definition, Reduce, Scan, expressions_of, walk,
+)  # fmt: skip
+from accelopt.algorithm.algorithm import Where as Condition
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.lift.emission.blocks import number_text
@@ -23,7 +26,7 @@ from accelopt.kernels.nki.lift.emission.selection import NoEngine, Selection, se
 from accelopt.kernels.nki.lift.emission.tile_names import word_of
 from accelopt.kernels.nki.lift.emission.value_locations import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, Way
-from accelopt.kernels.nki.nests.preparing import own_axes
+from accelopt.kernels.nki.nests.preparing import MOST_PIECES, own_axes
 from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
 from accelopt.sim.dialects.dialect import Dialect
@@ -31,8 +34,10 @@ from accelopt.sim.dtypes import parse
 
 KEPT_BYTES = 32 * 1024
 """Of a partition: what is brought for all rounds of a loop instead of again in each."""
-OPERAND_BYTES = 72 * 1024
+OPERAND_BYTES = 84 * 1024
 """Of a partition: an operand of a product that is kept whole."""
+BESIDE_BANKS = 4
+"""Of PSUM, that the sums of a product may take side by side."""
 CARRIED_BANKS = 6
 """Of PSUM, that sums over all of a stage may take."""
 EFFICIENT_RUN = 512
@@ -118,6 +123,7 @@ class Block:
     values: dict[object, View] = field(default_factory=dict)
     locals: dict[str, list[Local]] = field(default_factory=dict)
     boxes: dict[object, list[Box]] = field(default_factory=dict)
+    spans: Mapping[Axis, Span] = field(default_factory=dict)
 
 
 class Round(NamedTuple):
@@ -154,6 +160,7 @@ class Emitter:
         self.sequential = False
         self.engine = ""
         self.readers = {name: self.readers_of(name) for name in self.definitions}
+        self.deciding = deciding(algorithm)
 
     def emit(self) -> list[NestNode]:
         """The statements of the kernel's body, but for its parameters' shapes and results."""
@@ -204,6 +211,11 @@ class Emitter:
         (axis, size), rest = parts[0], parts[1:]
         start, width = where.span(axis).start, where.span(axis).width
         size = min(size, width)
+        if axis in self.deciding and width > 1:
+            for n in range(width):
+                own = where.within({axis: Span(collected(start + n), 1)})
+                self.each(own, rest, body, (number or At()) * width + n)
+            return
         whole, left = divmod(width, size)
         before = (number or At()) * (whole + bool(left))
         if whole == 1:
@@ -211,6 +223,7 @@ class Emitter:
         elif whole:
             with self.loop(f"i_{axis.name}", whole) as at:
                 spot = where.within({axis: Span(collected(start + at * size), size)})
+                self.blocks[-1].spans = spot.spans
                 self.each(spot, rest, body, before + at)
         if left:
             spot = where.within({axis: Span(collected(start + whole * size), left)})
@@ -223,7 +236,7 @@ class Emitter:
         room = most
         for axis in reversed(axes):
             width = where.span(axis).width
-            size = max(1, min(width, room))
+            size = max(1, min(width, room)) if axis not in self.deciding else 1
             even = max(d for d in range(1, size + 1) if width % d == 0)
             size = even if even * 2 > size else size
             if size < width:
@@ -318,8 +331,7 @@ class Emitter:
             self.scan(definition, meaning.scan, where, target, finish)
         else:
             assert meaning.value is not None
-            value = meaning.value
-            self.map(definition, value, where, target, finish)
+            self.map(definition, meaning.value, where, target, finish)
         if held:
             last = self.blocks[-1]
             last.locals.setdefault(definition.out, []).append(Local(held, where, definition.axes))
@@ -393,6 +405,7 @@ class Emitter:
 
     def into(self, value: GraphValue, where: Where, view: View) -> None:
         """Computes a value into a place of its own."""
+        value = self.decided(value, where)
         if value.kind in ("apply", "where"):
             self.compute(value, where, view)
             return
@@ -466,6 +479,7 @@ class Emitter:
 
     def view(self, value: GraphValue, where: Where) -> View:
         """Where a value lies, computed now unless it was before."""
+        value = self.decided(value, where)
         key = (value, where.part, _spans(where, (*where.part, *value.axes)))
         for block in self.blocks:
             if key in block.values:
@@ -678,6 +692,18 @@ class Emitter:
 
     # Positions and conditions.
 
+    def decided(self, value: GraphValue, where: Where) -> GraphValue:
+        """A value without the conditions that hold, or fail, all over a part of its domain."""
+        if not self.reading.conditional(value):
+            return value
+        arguments = tuple(self.decided(argument, where) for argument in value.arguments)
+        if value.kind == "where":
+            base, steps = self.affine(value.indices[0], where)
+            low, high = self.bounds(base, {a: (where.span(a).width, s) for a, s in steps.items()})
+            if low >= 0 or high < 0:
+                return arguments[0 if low >= 0 else 1]
+        return self.reading.rebuilt(value, arguments)
+
     def affine(self, index: Index, where: Where) -> tuple[At, dict[Axis, int]]:
         """An index as a place that loops give, and steps along the axes of a tile."""
         base = At(index.constant)
@@ -853,6 +879,7 @@ class Emitter:
         """One instruction that combines a tile over axes; the sum of what the Scalar engine makes
         comes with it."""
         axes = where.free(value.axes)
+        data = self.decided(data, where)
         inner = tuple(axis for axis in inner if where.span(axis).width > 1)
         if data.kind == "apply" and not axes and value.function == "add":
             key = (data, where.part, _spans(where, (*where.part, *data.axes)))
@@ -1348,10 +1375,16 @@ class Emitter:
                   and where.span(axis).width > 1]  # fmt: skip
         moving = [a for a in columns if where.span(a).width > 1]
         pieces = self.cut(where, moving, self.spec.psum_bank_bytes // 4)
+        # Rows that share what moves are summed side by side, as far as PSUM has banks for them.
+        outer, beside, banks = list(single), list[tuple[Axis, int]](), BESIDE_BANKS
+        while outer and outer[-1][0] in rows and where.span(outer[-1][0]).width <= banks:
+            banks //= where.span(outer[-1][0]).width
+            beside.insert(0, outer.pop())
         summed = max(found.contracted, key=lambda axis: axis.extent)
         others = [(axis, 1) for axis in found.contracted if axis != summed]
         size = min(self.spec.partitions, summed.extent)
         operand = _Operands(self, definition, found, where, summed, size, others)
+        lying = (*(axis for axis, _ in beside), *columns)
 
         def batch(round_: Round) -> None:
             place = round_.where
@@ -1360,38 +1393,44 @@ class Emitter:
             def part(inner: Round) -> None:
                 spot = inner.where
                 moved = operand.make(right, tuple(columns), spot, sides[1], moving=True)
-                width = math.prod(spot.span(a).width for a in columns)
-                sums = Tile(self.names.new(f"{definition.out}_sums"), spot.rows, width, psum=True)
-                self.declare(sums, sums=True)
+                sizes = [spot.span(axis).width for axis in lying]
+                sums = View(
+                    Tile(self.names.new(f"{definition.out}_sums"), spot.rows, math.prod(sizes),
+                         psum=True),
+                    At(), dict(zip(lying, row_major(sizes), strict=True)),
+                )  # fmt: skip
+                self.declare(sums.tile, sums=True)
+                width = math.prod(spot.span(axis).width for axis in columns)
 
                 def add(k: Round) -> None:
-                    one = stationary(
-                        k, Where((summed,), {**spot.spans, **k.where.spans}, spot.order)
-                    )
-                    two = moved(k, Where((summed,), {**spot.spans, **k.where.spans}, spot.order))
-                    texts = []
-                    for view, axes in ((one, where.part), (two, columns)):
-                        counts = [spot.span(a).width for a in axes]
-                        sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])
-                        texts.append(self.text.inside(
-                            view.tile, k.where.span(summed).width, view.offset, sizes, s[0]))  # fmt: skip
-                    dst = self.text.inside(sums, spot.rows, At(), [width], [1])
-                    ns = matmul_ns(self.spec, width, spot.rows, found.dtype)
-                    self.put("", Form(self.text.product(dst, *texts), "tensor", ns))
+                    def row(own: Round) -> None:
+                        spans = {**own.where.spans, **k.where.spans}
+                        at = Where((summed,), spans, spot.order)
+                        texts = []
+                        for view, axes in ((stationary(k, at), where.part), (moved(k, at), columns)):
+                            counts = [spot.span(a).width for a in axes]
+                            sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])
+                            texts.append(self.text.inside(
+                                view.tile, k.where.span(summed).width, view.offset, sizes, s[0]))  # fmt: skip
+                        into = sums.moved(own.where, spot)
+                        dst = self.text.inside(sums.tile, spot.rows, into.offset, [width], [1])
+                        ns = matmul_ns(self.spec, width, spot.rows, found.dtype)
+                        self.put("", Form(self.text.product(dst, *texts), "tensor", ns))
+
+                    self.each(spot, beside, row)
+
+                def out(own: Round) -> None:
+                    aim = target(own.where)
+                    axes = own.where.free(set(definition.axes))
+                    self.evacuate(found.scale, own.where, axes, sums.moved(own.where, spot), aim)
+                    finish(own.where, aim)
 
                 self.each(Where((summed,), spot.spans, ()), [*others, (summed, size)], add)
-                aim = target(spot)
-                axes = spot.free(set(definition.axes))
-                strides, step = {}, 1
-                for axis in reversed(columns):
-                    strides[axis] = step
-                    step *= spot.span(axis).width
-                self.evacuate(found.scale, spot, axes, View(sums, At(), strides), aim)
-                finish(spot, aim)
+                self.each(spot, beside, out)
 
             self.each(place, pieces, part)
 
-        self.each(where, single, batch)
+        self.each(where, outer, batch)
 
     def evacuate(
         self, scale: GraphValue, where: Where, axes: tuple[Axis, ...], sums: View, aim: View
@@ -1598,17 +1637,16 @@ class _Operands:
             if dtype != "float32":
                 ones = emitter.converted(ones, Where((Axis("k", self.size),), {}, ()), (), dtype)
             return lambda k, place: ones
-        whole = where.within({a: Span(At(), a.extent) for a in axes}) if moving else where
-        width = math.prod(whole.span(a).width for a in axes)
-        streamed = (self.definition.out, side) in nest.streamed
-        if not streamed and size * width <= OPERAND_BYTES:
-            depth = emitter.home(whole.variables(value.axes - set(self._summed)))
-            with emitter.at(depth):
-                kept, base = self._kept(value, axes, whole, way, side), whole
-        elif size * math.prod(where.span(a).width for a in axes) <= OPERAND_BYTES and not moving:
-            kept, base = self._kept(value, axes, where, way, side), where
-        else:
+        base = None
+        if (self.definition.out, side) not in nest.streamed:
+            base = self._place(value, axes, where, size)
+        elif not moving and size * math.prod(where.span(a).width for a in axes) <= OPERAND_BYTES:
+            base = where
+        if base is None:
             return lambda k, place: self._once(value, axes, place, way, k)
+        depth = emitter.home(base.variables(value.axes - set(self._summed)))
+        with emitter.at(depth):
+            kept = self._kept(value, axes, base, way, side)
 
         def given(k: Round, place: Where) -> View:
             view = kept.moved(place, base)
@@ -1616,6 +1654,22 @@ class _Operands:
             return View(view.tile, collected(view.offset + k.number * step), view.strides)
 
         return given
+
+    def _place(
+        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, size: int
+    ) -> Where | None:
+        """Where an operand is, for the outermost of the open loops for which all of it that is needed
+        in the loop fits: `size` bytes for each element of its own axes. None where it does not even
+        fit for the innermost."""
+        emitter = self.emitter
+        fixed = where.variables(value.axes - set(axes) - set(self._summed))
+        for block in emitter.blocks[emitter.home(fixed) :]:
+            spans = {a: block.spans.get(a) or Span(At(), a.extent) for a in axes}
+            spans |= {a: where.span(a) for a in axes if a in where.part and a not in block.spans}
+            if size * math.prod(span.width for span in spans.values()) <= OPERAND_BYTES:
+                return where.within(spans)
+        here = size * math.prod(where.span(a).width for a in axes)
+        return where if here <= OPERAND_BYTES else None
 
     @property
     def _summed(self) -> tuple[Axis, ...]:
@@ -1761,6 +1815,17 @@ class _Operands:
             emitter.each(place, [*parts, (lying[0], min(128, place.span(lying[0]).width))], turn)
         else:
             emitter.each(place, parts, turn)
+
+
+def deciding(algorithm: Algorithm) -> set[Axis]:
+    """Short axes along which conditions change, each part of which is written on its own."""
+    found: set[Axis] = set()
+    for definition in algorithm.definitions:
+        for expression in expressions_of(definition):
+            for part in walk(expression):
+                for condition in part.conditions if isinstance(part, Condition) else ():
+                    found |= condition.axes if len(condition.axes) == 1 else frozenset()
+    return {axis for axis in found if axis.extent <= MOST_PIECES}
 
 
 def row_major(sizes: Sequence[int]) -> list[int]:

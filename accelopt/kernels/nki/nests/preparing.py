@@ -45,6 +45,10 @@ LEAST_IN_TWO = 2048
 """Elements that are combined into one, from which on that is done in two steps."""
 PARTITIONS = 128
 ROUNDS = 8
+MOST_IN_ROW = 8192
+"""Elements of a result with one axis that lie on one partition."""
+MOST_PIECES = 8
+"""Parts of an axis for which a condition is decided one by one."""
 """Of cutting axes: each cut may show the next."""
 
 
@@ -79,6 +83,20 @@ def _once(algorithm: Algorithm) -> Algorithm:
     return replace(algorithm, definitions=tuple(kept))
 
 
+def cut(algorithm: Algorithm, splits: Iterable[tuple[str, int]]) -> Algorithm:
+    """A prepared Algorithm with axes, by name, cut in two: `NAME_1` counts parts of so many elements
+    that lie beside each other, `NAME_0` the elements of one."""
+    for name, size in splits:
+        cuts: Cuts = {
+            (definition.out, axis): (size,)
+            for definition in algorithm.definitions
+            for axis in own_axes(definition)
+            if axis.name == name and axis.extent % size == 0 and 1 < size < axis.extent
+        }
+        algorithm = _split(_cut(algorithm, cuts))
+    return algorithm
+
+
 def inlined(algorithm: Algorithm, names: tuple[str, ...]) -> Algorithm:
     """A prepared Algorithm with some Maps computed where they are read."""
     for name in names:
@@ -106,8 +124,18 @@ def moved(expression: Expression, values: Mapping[Axis, Index]) -> Expression:
         return Position(expression.index.substitute(values))
     made = replaced(expression, (moved(part, values) for part in parts_of(expression)))
     if isinstance(made, Where):
-        return replace(made, conditions=tuple(c.substitute(values) for c in made.conditions))
+        conditions = (coarsest(c.substitute(values)) for c in made.conditions)
+        return replace(made, conditions=tuple(conditions))
     return made
+
+
+def coarsest(condition: Index) -> Index:
+    """An index that is at least 0 where another is, without the digits that decide nothing."""
+    for step in sorted({abs(factor) for _, factor in condition.terms}, reverse=True):
+        whole = condition // step
+        if step > 1 and whole.is_affine:
+            return whole
+    return condition
 
 
 def replaced(expression: Expression, parts: Iterable[Expression]) -> Expression:
@@ -275,6 +303,8 @@ def _cuts(algorithm: Algorithm) -> Cuts:
     wanted: dict[tuple[str, Axis], set[int]] = {}
     axes = {d.out: d.axes for d in algorithm.definitions}
     for definition in algorithm.definitions:
+        for axis, size in (*_flat(definition), *_pieces(definition)):
+            wanted.setdefault((definition.out, axis), set()).add(size)
         for expression in expressions_of(definition):
             for part in walk(expression):
                 for index in indices_of(part):
@@ -293,6 +323,35 @@ def _cuts(algorithm: Algorithm) -> Cuts:
         if chain:
             chains[out, axis] = tuple(chain)
     return chains
+
+
+def _flat(definition: Definition) -> Iterable[tuple[Axis, int]]:
+    """Where a result has elements along one axis alone, how many lie on one partition."""
+    long = [axis for axis in definition.axes if axis.extent > 1]
+    if not isinstance(definition, Map) or len(long) != 1:
+        return
+    (axis,) = long
+    sizes = [d for d in range(2, min(axis.extent, MOST_IN_ROW) + 1) if axis.extent % d == 0]
+    full = [d for d in sizes if axis.extent // d % PARTITIONS == 0]
+    many = [d for d in sizes if axis.extent // d >= PARTITIONS]
+    if found := full or many or sizes[:1]:
+        yield axis, found[-1]
+
+
+def _pieces(definition: Definition) -> Iterable[tuple[Axis, int]]:
+    """Where a condition holds from one place along an axis on, parts of the axis of which each lies
+    on one side."""
+    for expression in expressions_of(definition):
+        for part in walk(expression):
+            for condition in part.conditions if isinstance(part, Where) else ():
+                if len(condition.terms) != 1 or abs(condition.terms[0][1]) != 1:
+                    continue
+                axis, step = condition.terms[0]
+                place = -condition.constant if step == 1 else condition.constant + 1
+                if isinstance(axis, Axis) and 0 < place < axis.extent:
+                    size = math.gcd(place, axis.extent)
+                    if 1 < size and axis.extent // size <= MOST_PIECES:
+                        yield axis, size
 
 
 def _floors(index: Index) -> Iterable[tuple[Axis, int]]:

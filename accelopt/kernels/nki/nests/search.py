@@ -12,7 +12,6 @@ from accelopt.kernels.nki.lift.schedule import ResourceShort
 from accelopt.kernels.nki.lift.search import Refused, Times
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
-from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.primitives import changed, neighbours
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim.dialects.dialect import Dialect
@@ -132,10 +131,9 @@ class _Search:
 
     def around(self, nest: Nest) -> Iterable[Nest]:
         """The nests that single primitives make of one."""
-        ready = prepared(self.algorithm)
         for primitive in neighbours(self.algorithm, nest, self.target):
             try:
-                yield changed(primitive, ready, nest, self.target)
+                yield changed(primitive, self.algorithm, nest, self.target)
             except NotNested as refusal:
                 self.refuse(str(refusal))
 
