@@ -157,6 +157,7 @@ class Emitter:
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
         self.held_sums: dict[str, View] = {}
+        self.sums: dict[GraphValue, tuple[View, Where]] = {}
         self.sequential = False
         self.engine = ""
         self.readers = {name: self.readers_of(name) for name in self.definitions}
@@ -257,17 +258,91 @@ class Emitter:
         self.blocks[0].locals.clear()
         self.blocks[0].boxes.clear()
         self.put_comment(members)
-        parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)]
         lying = tuple(axes[part.axis] for part in stage.partition)
-        self.carried, self.held_sums = {}, {}
+        looped = {axes[part.axis] for part in stage.loops} - set(lying)
+        summing = [
+            d for d in members
+            if isinstance(d, Reduce) and looped & set(d.reduced)
+            and not self.reading.meanings[d.out].product
+        ]  # fmt: skip
+        inner = looped & {axis for d in summing for axis in d.reduced}
+        parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)]
+        self.carried, self.held_sums, self.sums = {}, {}, {}
         carried = [d for d in members if isinstance(d, Reduce) and set(lying) & set(d.reduced)]
         self.sequential = bool(carried)
         for definition in carried:
             self.begin_carried(definition, lying)
-        self.each(Where(lying, {}, ()), parts, lambda r: self.emit_members(members, r.where))
+        rounds = [part for part in parts if part[0] in inner]
+
+        def body(round_: Round) -> None:
+            if rounds:
+                self.accumulate(members, summing, round_.where, rounds)
+            else:
+                self.emit_members(members, round_.where)
+
+        self.each(Where(lying, {}, ()), [part for part in parts if part[0] not in inner], body)
         self.sequential, self.engine = False, ""
         for finish in self.carried.values():
             finish()
+
+    def accumulate(
+        self, members: Sequence[Definition], summing: Sequence[Definition], where: Where,
+        rounds: Sequence[tuple[Axis, int]],
+    ) -> None:  # fmt: skip
+        """Members up to the last that combines elements of a loop's rounds, round by round; then, with
+        what all rounds came to, those and the rest."""
+        found: list[tuple[GraphValue, View, Where]] = []
+        for definition in summing:
+            value = self.reading.meanings[definition.out].value
+            assert value is not None
+            place = Where(where.part, {a: s for a, s in where.spans.items()
+                          if a in definition.axes}, own_axes(definition))  # fmt: skip
+            for part in reductions_of(value):
+                total = self.new_tile(word_of(part, {}), place, place.free(part.axes))
+                dst = self.text.inside(total.tile, place.rows, At(), [total.tile.width], [1])
+                neutral = str(NEUTRAL[part.function])
+                fill = self.text.filled(
+                    dst, (place.rows, total.tile.width), neutral, "float32"
+                )
+                self.put("", Form(fill, "vector", self.vector_ns(total.tile.width)))
+                found.append((part, total, place))
+        first = members[: 1 + max(members.index(definition) for definition in summing)]
+        saved, self.sequential = self.sequential, True
+
+        def one(round_: Round) -> None:
+            self.emit_members([d for d in first if d not in summing], round_.where)
+            for part, total, place in found:
+                own = {a: s for a, s in round_.where.spans.items()
+                       if a in part.axes or a in part.reduced}  # fmt: skip
+                self.accumulated(part, Where(place.part, own, place.order), total, place)
+
+        self.each(where, rounds, one)
+        self.sequential = saved
+        self.sums = {part: (total, place) for part, total, place in found}
+        self.emit_members([d for d in members if d in summing or d not in first], where)
+
+    def accumulated(self, part: GraphValue, where: Where, total: View, place: Where) -> None:
+        """Combines one round's elements with what the rounds before came to."""
+        (data,) = part.arguments
+        left = tuple(axis for axis in part.reduced if where.span(axis).width > 1)
+        if left:
+            data = self.reading.builder.value(
+                "reduce", data.axes - set(left), arguments=(data,), function=part.function,
+                reduced=left,
+            )  # fmt: skip
+        axes = where.free(part.axes)
+        name = {"maximum": "nl.maximum", "minimum": "nl.minimum"}.get(
+            part.function, f"nl.{part.function}"
+        )
+
+        def add(round_: Round) -> None:
+            spot = round_.where
+            view = self.view(data, spot)
+            into = total.moved(spot, place)
+            self.issue(spot, spot.free(part.axes), [into, into, view], lambda dst, given, width: (
+                self.two_tiles(dst, given, name, width, self.said(into, view))))  # fmt: skip
+
+        self.each(where, self.cut(where, axes, self.stage.columns), add)
 
     def put_comment(self, members: Sequence[Definition]) -> None:
         """Says what a stage computes."""
@@ -409,7 +484,7 @@ class Emitter:
         if value.kind in ("apply", "where"):
             self.compute(value, where, view)
             return
-        if value.kind == "reduce":
+        if value.kind == "reduce" and value not in self.sums:
             self.reduce(value, where, view)
             return
         self.copy(where, tuple(view.strides), view, self.view(value, where))
@@ -479,6 +554,9 @@ class Emitter:
 
     def view(self, value: GraphValue, where: Where) -> View:
         """Where a value lies, computed now unless it was before."""
+        if value in self.sums:
+            total, place = self.sums[value]
+            return total.moved(where, place)
         value = self.decided(value, where)
         key = (value, where.part, _spans(where, (*where.part, *value.axes)))
         for block in self.blocks:
@@ -559,6 +637,8 @@ class Emitter:
 
     def known(self, value: GraphValue, where: Where) -> bool:
         """Whether a value is there already."""
+        if value in self.sums:
+            return True
         key = (value, where.part, _spans(where, (*where.part, *value.axes)))
         return any(key in block.values for block in self.blocks)
 
@@ -845,8 +925,8 @@ class Emitter:
         if any(axis in where.part for axis in value.reduced):
             raise NotNested(f"a {value.function} runs over what lies on partitions")
         target = into or self.new_tile(word_of(value, {}), where, axes)
-        inner = tuple(a for a in value.reduced if a.extent > 1)
-        width = math.prod(axis.extent for axis in inner)
+        inner = tuple(a for a in value.reduced if where.span(a).width > 1)
+        width = math.prod(where.span(axis).width for axis in inner)
         (data,) = value.arguments
         place = Where(where.part, where.spans, (*axes, *inner))
         parts = self.cut(place, axes, max(1, self.stage.columns // width))
@@ -858,7 +938,7 @@ class Emitter:
                 self.combine(value, data, spot, inner, aim)
                 return
             pieces = self.cut(spot, inner, self.stage.columns)
-            count = math.prod(-(-axis.extent // size) for axis, size in pieces)
+            count = math.prod(-(-spot.span(axis).width // size) for axis, size in pieces)
             name = self.names.new(f"{word_of(value, {})}_parts")
             tile = Tile(name, spot.rows, count)
             self.declare(tile)
@@ -1826,6 +1906,13 @@ def deciding(algorithm: Algorithm) -> set[Axis]:
                 for condition in part.conditions if isinstance(part, Condition) else ():
                     found |= condition.axes if len(condition.axes) == 1 else frozenset()
     return {axis for axis in found if axis.extent <= MOST_PIECES}
+
+
+def reductions_of(value: GraphValue) -> list[GraphValue]:
+    """What a value combines, the outermost."""
+    if value.kind == "reduce":
+        return [value]
+    return [found for argument in value.arguments for found in reductions_of(argument)]
 
 
 def row_major(sizes: Sequence[int]) -> list[int]:
