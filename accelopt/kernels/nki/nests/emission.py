@@ -157,6 +157,7 @@ class Emitter:
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
         self.held_sums: dict[str, View] = {}
+        self.last: dict[str, Definition] = {}
         self.sums: dict[GraphValue, tuple[View, Where]] = {}
         self.sequential = False
         self.engine = ""
@@ -350,6 +351,7 @@ class Emitter:
 
     def emit_members(self, members: Sequence[Definition], where: Where) -> None:
         """The tiles of all members in one round of a stage's loops."""
+        members, self.last = self.with_last(members)
         for definition in members:
             own = set(own_axes(definition))
             spans = {axis: span for axis, span in where.spans.items() if axis in own}
@@ -375,8 +377,39 @@ class Emitter:
                     named = str(refusal).startswith(f"{definition.out} ")
                     raise refusal if named else NotNested(f"{definition.out}: {refusal}") from None
 
+    def with_last(
+        self, members: Sequence[Definition]
+    ) -> tuple[list[Definition], dict[str, Definition]]:
+        """Members in an order in which each product stands right before the Map that alone takes it,
+        element by element, and those Maps by product: they are computed of what stands in PSUM."""
+        order, last = list(members), dict[str, Definition]()
+        names = {d.out for d in members}
+        for product in members:
+            readers = self.readers[product.out]
+            if not self.reading.meanings[product.out].product or len(readers) != 1:
+                continue
+            (name,) = readers
+            reader, value = self.definitions[name], self.reading.meanings[name].value
+            if name not in names or value is None or self.is_stored(product):
+                continue
+            plain = tuple(map(index_of, product.axes))
+            reads = [v for v in inputs_of(value) if v.array == product.out]
+            if (
+                reductions_of(value)
+                or set(reader.axes) != set(product.axes)
+                or any(v.indices != plain for v in reads)
+                or any(found.out in last and last[found.out] is reader for found in order)
+            ):
+                continue
+            order.remove(product)
+            order.insert(order.index(reader), product)
+            last[product.out] = reader
+        return [d for d in order if d not in last.values()], last
+
     def emit_member(self, definition: Definition, where: Where) -> None:
         """One definition's tile, in the block that depends on what it does."""
+        product = self.reading.meanings[definition.out].product
+        source, definition = definition, self.last.get(definition.out, definition)
         key = (definition.out, _spans(where, where.order))
         if any(key in block.values for block in self.blocks):
             return
@@ -400,8 +433,8 @@ class Emitter:
             if stored:
                 self.store(definition, spot, view)
 
-        if meaning.product:
-            self.product(definition, meaning.product, where, target, finish)
+        if product:
+            self.product(source, product, where, target, finish)
         elif meaning.scan:
             self.scan(definition, meaning.scan, where, target, finish)
         else:
@@ -546,6 +579,8 @@ class Emitter:
             for v, s in zip(views, strides, strict=True)
         ]
         forms = write(texts[0], texts[1:], math.prod(sizes))
+        if any(view.tile.psum for view in views):  # out of reach of the GpSimd engine
+            forms = tuple(form for form in forms if form.engine != "gpsimd") or forms
         self.put("", *forms)
 
     def column(self, view: View, rows: int) -> str:
@@ -863,6 +898,8 @@ class Emitter:
     def select(self, step: Selection, where: Where, axes: tuple[Axis, ...], target: View,
                data: View) -> None:  # fmt: skip
         """A tile where a condition holds, else a number."""
+        if data.tile.psum:
+            data = self.converted(data, where, axes, "float32")
         (condition,) = step.value.indices
         base, steps = self.affine(condition, where)
         row = self.row_step(where, steps)
@@ -1454,7 +1491,8 @@ class Emitter:
         single = [(axis, 1) for axis in (*found.batch, *rows) if axis not in where.part
                   and where.span(axis).width > 1]  # fmt: skip
         moving = [a for a in columns if where.span(a).width > 1]
-        pieces = self.cut(where, moving, self.spec.psum_bank_bytes // 4)
+        bank = self.spec.psum_bank_bytes // 4
+        pieces = self.cut(where, moving, max(bank, self.stage.columns))
         # Rows that share what moves are summed side by side, as far as PSUM has banks for them.
         outer, beside, banks = list(single), list[tuple[Axis, int]](), BESIDE_BANKS
         while outer and outer[-1][0] in rows and where.span(outer[-1][0]).width <= banks:
@@ -1470,8 +1508,14 @@ class Emitter:
             place = round_.where
             stationary = operand.make(left, rows, place, sides[0], moving=False)
 
-            def part(inner: Round) -> None:
-                spot = inner.where
+            def wide(round_: Round) -> None:
+                whole = round_.where
+                aim = target(whole)
+                parts = self.cut(whole, moving, bank)
+                self.each(whole, parts, lambda r: part(r.where, aim.moved(r.where, whole)))
+                finish(whole, aim)
+
+            def part(spot: Where, aim: View) -> None:
                 moved = operand.make(right, tuple(columns), spot, sides[1], moving=True)
                 sizes = [spot.span(axis).width for axis in lying]
                 sums = View(
@@ -1484,7 +1528,8 @@ class Emitter:
 
                 def add(k: Round) -> None:
                     def row(own: Round) -> None:
-                        spans = {**own.where.spans, **k.where.spans}
+                        spans = {**own.where.spans,
+                                 **{a: k.where.span(a) for a in found.contracted}}  # fmt: skip
                         at = Where((summed,), spans, spot.order)
                         texts = []
                         for view, axes in ((stationary(k, at), where.part), (moved(k, at), columns)):
@@ -1500,29 +1545,34 @@ class Emitter:
                     self.each(spot, beside, row)
 
                 def out(own: Round) -> None:
-                    aim = target(own.where)
-                    axes = own.where.free(set(definition.axes))
-                    self.evacuate(found.scale, own.where, axes, sums.moved(own.where, spot), aim)
-                    finish(own.where, aim)
+                    self.evacuate(
+                        definition.out, found.scale, own.where, own.where.free(set(definition.axes)),
+                        sums.moved(own.where, spot), aim.moved(own.where, spot),
+                    )  # fmt: skip
 
                 self.each(Where((summed,), spot.spans, ()), [*others, (summed, size)], add)
                 self.each(spot, beside, out)
 
-            self.each(place, pieces, part)
+            self.each(place, pieces, wide)
 
         self.each(where, outer, batch)
 
     def evacuate(
-        self, scale: GraphValue, where: Where, axes: tuple[Axis, ...], sums: View, aim: View
-    ) -> None:
-        """Brings a product out of PSUM, times its factor."""
+        self, product: str, scale: GraphValue, where: Where, axes: tuple[Axis, ...], sums: View,
+        aim: View,
+    ) -> None:  # fmt: skip
+        """Brings a product out of PSUM, times its factor, and through what alone takes it."""
         builder = self.reading.builder
         name = f"psum:{sums.tile.name}"
         inside = frozenset((*axes, *where.part, *where.order))
         psum = builder.value("input", inside, array=name, indices=())
         self.blocks[-1].locals[name] = [Local(sums, where, axes)]
-        self.reading.uses = {**self.reading.uses, psum: 1}
         value = builder.apply("multiply", psum, scale)
+        if reader := self.last.get(product):
+            wanted = self.reading.meanings[reader.out].value
+            assert wanted is not None
+            value = self.reading.exchanged(wanted, product, value)
+        self.reading.uses.setdefault(psum, 1)
         self.into(value, where, aim)
 
     # Sums over what lies on partitions.
@@ -1616,7 +1666,7 @@ class Emitter:
                 moved = total
             out = self.arrays.get(definition.out)
             aim = self.new_tile(definition.out, spot, axes, out.dtype if out else "float32")
-            self.evacuate(found.scale, spot, axes, moved, aim)
+            self.evacuate(definition.out, found.scale, spot, axes, moved, aim)
             self.store(definition, spot, aim)
 
         self.each(place, pieces, part)
@@ -1632,6 +1682,10 @@ class Emitter:
         along = definition.along
         if along in where.part:
             raise NotNested(f"{definition.out} runs along {along.name}, which lies on partitions")
+        if where.span(along).width < along.extent:
+            raise NotNested(
+                f"{definition.out} runs along {along.name}, which its stage takes in parts"
+            )
         others = [(a, 1) for a in definition.axes if a != along and a not in where.part
                   and where.span(a).width > 1]  # fmt: skip
         factor, term, initial = parts

@@ -58,6 +58,7 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
     definitions = tuple(part for d in definitions for part in _in_two(d))
     found = _split(replace(algorithm, definitions=definitions))
+    found = _split(_cut(found, _useful(found)))
     return _once(AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name))
 
 
@@ -303,8 +304,6 @@ def _cuts(algorithm: Algorithm) -> Cuts:
     wanted: dict[tuple[str, Axis], set[int]] = {}
     axes = {d.out: d.axes for d in algorithm.definitions}
     for definition in algorithm.definitions:
-        for axis, size in (*_flat(definition), *_pieces(definition)):
-            wanted.setdefault((definition.out, axis), set()).add(size)
         for expression in expressions_of(definition):
             for part in walk(expression):
                 for index in indices_of(part):
@@ -325,10 +324,19 @@ def _cuts(algorithm: Algorithm) -> Cuts:
     return chains
 
 
+def _useful(algorithm: Algorithm) -> Cuts:
+    """Cuts that indices do not need: for conditions, and for results with elements along one axis."""
+    found: Cuts = {}
+    for definition in algorithm.definitions:
+        for axis, size in (*_pieces(definition), *_flat(definition)):
+            found.setdefault((definition.out, axis), (size,))
+    return found
+
+
 def _flat(definition: Definition) -> Iterable[tuple[Axis, int]]:
     """Where a result has elements along one axis alone, how many lie on one partition."""
     long = [axis for axis in definition.axes if axis.extent > 1]
-    if not isinstance(definition, Map) or len(long) != 1:
+    if not isinstance(definition, Map) or len(long) != 1 or long[0].extent <= PARTITIONS:
         return
     (axis,) = long
     sizes = [d for d in range(2, min(axis.extent, MOST_IN_ROW) + 1) if axis.extent % d == 0]

@@ -209,6 +209,14 @@ class Reading:
         self.uses.setdefault(made, self.uses.get(value, 1))
         return made
 
+    def exchanged(self, value: GraphValue, array: str, other: GraphValue) -> GraphValue:
+        """A value with another one in the place of the elements of an array."""
+        if value.kind == "input" and value.array == array:
+            return other
+        return self.rebuilt(
+            value, tuple(self.exchanged(part, array, other) for part in value.arguments)
+        )
+
     def index(self, index: Index) -> GraphValue:
         """An index as a number; floors are computed."""
         if not index.terms:

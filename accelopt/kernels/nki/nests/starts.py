@@ -57,7 +57,7 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
                     stages[-1] = alone
         nest = Nest(stages=tuple(stages))
         for made in (nest, *_filled_up(algorithm, nest, target), *_blocked(algorithm, nest, target)):
-            if made not in seen:
+            if made not in seen and (made == nest or has_kernel(made)):
                 seen.add(made)
                 yield made
 
