@@ -27,7 +27,7 @@ from accelopt.kernels.nki.lift.emission.tile_names import word_of
 from accelopt.kernels.nki.lift.emission.value_locations import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, Way
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES, own_axes
-from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
+from accelopt.kernels.nki.nests.reading import NARROW, Product, Reading, inputs_of
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.dtypes import parse
@@ -36,6 +36,8 @@ KEPT_BYTES = 32 * 1024
 """Of a partition: what is brought for all rounds of a loop instead of again in each."""
 OPERAND_BYTES = 84 * 1024
 """Of a partition: an operand of a product that is kept whole."""
+SQUARE = 32
+"""Rows and columns that the Vector engine transposes at once."""
 BESIDE_BANKS = 4
 """Of PSUM, that the sums of a product may take side by side."""
 CARRIED_BANKS = 6
@@ -338,7 +340,7 @@ class Emitter:
 
         def add(round_: Round) -> None:
             spot = round_.where
-            view = self.view(data, spot)
+            view = self.reduce(data, spot) if left else self.view(data, spot)
             into = total.moved(spot, place)
             self.issue(spot, spot.free(part.axes), [into, into, view], lambda dst, given, width: (
                 self.two_tiles(dst, given, name, width, self.said(into, view))))  # fmt: skip
@@ -1762,6 +1764,8 @@ class _Operands:
         nest = emitter.nest
         axes = tuple(a for a in own if where.span(a).width > 1 or a in where.part)
         way = nest.way(self.definition.out, side) or self._way(value, axes, where)
+        if not axes:
+            way = "direct"
         dtype = self.found.dtype
         size = parse(dtype).itemsize * self.rounds
         if value.kind == "constant":
@@ -1843,13 +1847,26 @@ class _Operands:
             strides[axis] = step
             step *= where.span(axis).width
 
-        def fill(k: Round) -> None:
-            into = View(tile, k.number * width, strides)
-            place = Where((self.summed,), {**where.spans, **k.where.spans}, where.order)
-            self._fill(value, axes, place, way, into)
-
+        group, outer = 1, list[tuple[Axis, int]]()
+        if way != "direct" and axes:
+            # What is read lies with its own axes on partitions, all of the summed axis beside it.
+            lying, rest = self._lying(axes, where)
+            outer = [(axis, 1) for axis in rest]
+            if set(lying) <= set(self.where.part):
+                rows = math.prod(where.span(a).width for a in lying)
+                group = self._grouped(self.summed.extent, self.size, rows)
         start = Where((self.summed,), where.spans, ())
-        emitter.each(start, [*self.others, (self.summed, self.size)], fill)
+
+        def part(row: Round) -> None:
+            def fill(k: Round) -> None:
+                into = View(tile, k.number * (group * width), strides).moved(row.where, start)
+                place = Where((self.summed,), {**row.where.spans, **{
+                    a: k.where.span(a) for a in self._summed}}, where.order)  # fmt: skip
+                self._fill(value, axes, place, way, into, width)
+
+            emitter.each(row.where, [*self.others, (self.summed, self.size * group)], fill)
+
+        emitter.each(start, outer, part)
         view = View(tile, At(), strides)
         emitter.blocks[-1].values[key] = view
         return view
@@ -1879,14 +1896,15 @@ class _Operands:
                 tile = Tile(name, spot.rows, width, self.found.dtype)
                 emitter.declare(tile)
                 view = View(tile, At(), strides)
-                self._fill(value, axes, spot, way, view)
+                self._fill(value, axes, spot, way, view, width)
             emitter.blocks[-1].values[key] = view
         return view
 
     def _fill(
-        self, value: GraphValue, axes: tuple[Axis, ...], place: Where, way: Way, into: View
-    ) -> None:
-        """One round of an operand into its place."""
+        self, value: GraphValue, axes: tuple[Axis, ...], place: Where, way: Way, into: View,
+        step: int,
+    ) -> None:  # fmt: skip
+        """Rounds of an operand, which are `step` elements apart, into their place."""
         emitter = self.emitter
         if way == "direct":
             own = place.free(set(axes))
@@ -1901,54 +1919,116 @@ class _Operands:
                 lambda r: emitter.into(value, r.where, view.moved(r.where, spot)),
             )
             return
-        lying = tuple(a for a in axes if a in self.where.part) or axes[-1:]
-        rest = [a for a in axes if a not in lying and place.span(a).width > 1]
+        lying, rest = self._lying(axes, place)
         k = place.span(self.summed)
 
-        def turn(round_: Round) -> None:
-            spot = round_.where
+        def source_at(spot: Where) -> tuple[View, At, int]:
             # The value is computed for all of the summed axis at once, where that is not too long.
             long = self.summed.extent <= emitter.stage.columns
-            wide = Span(At(), self.summed.extent) if long else k
+            own = spot.span(self.summed)
+            wide = Span(At(), self.summed.extent) if long else own
             source = Where(lying, {**spot.spans, self.summed: wide}, (*rest, self.summed))
             view = emitter.view(value, source)
-            start = collected(k.start + wide.start * -1)
+            start = collected(own.start + wide.start * -1)
             if view.strides.get(self.summed) is None:
                 raise NotNested(f"an operand of {self.definition.out} lacks {self.summed.name}")
             if view.tile.psum or view.tile.dtype not in ("float32", "bfloat16", "float16"):
                 view = emitter.converted(view, source, source.free(value.axes), self.found.dtype)
-            rows = source.rows
             offset = collected(view.offset + start * view.strides[self.summed])
+            return view, offset, source.rows
+
+        def turn(spot: Where, psum: View) -> None:
+            view, offset, rows = source_at(spot)
+            width = spot.span(self.summed).width
             data = emitter.text.inside(
-                view.tile, rows, offset, [k.width], [view.strides[self.summed]]
+                view.tile, rows, offset, [width], [view.strides[self.summed]]
             )
-            psum = Tile(emitter.names.new("turned"), k.width, rows, view.tile.dtype, psum=True)
-            emitter.declare(psum)
-            dst = emitter.text.inside(psum, k.width, At(), [rows], [1])
-            ns = matmul_ns(emitter.spec, rows, k.width, view.tile.dtype)
+            dst = emitter.text.inside(psum.tile, width, psum.offset, [rows], [1])
+            ns = matmul_ns(emitter.spec, rows, width, view.tile.dtype)
             emitter.put("", Form(emitter.text.transposed(dst, data), "tensor", ns))
-            strides, step = {}, 1
-            for axis in reversed(lying):
-                strides[axis] = step
-                step *= spot.span(axis).width
+
+        def squares(round_: Round) -> None:
+            """Transposes of squares by the Vector engine, straight into the operand."""
+            spot = round_.where
+            view, offset, rows = source_at(spot)
+            width, along = spot.span(self.summed).width, view.strides[self.summed]
+            if view.tile.dtype != into.tile.dtype or rows % SQUARE or width % SQUARE or along != 1:
+                raise NotNested(
+                    f"an operand of {self.definition.out} is not made of squares of {SQUARE}"
+                )
+            target = into.offset + round_.number * step
+            for axis in (*lying, *rest):
+                moved = spot.span(axis).start + place.span(axis).start * -1
+                target = collected(target + moved * into.strides.get(axis, 0))
+            with emitter.loop("i_row", rows // SQUARE) as i:
+                with emitter.loop("i_square", width // SQUARE) as j:
+                    dst = emitter.text.inside(
+                        into.tile, SQUARE, target + i * SQUARE, [SQUARE], [1], j * SQUARE
+                    )
+                    data = emitter.text.inside(
+                        view.tile, SQUARE, offset + j * SQUARE, [SQUARE], [1], i * SQUARE
+                    )
+                    text = f"data={data}, engine=nisa.vector_engine"
+                    call = emitter.text.call(dst, "nc_transpose", text)
+                    emitter.put("", Form(call, "vector", emitter.vector_ns(SQUARE)))
+
+        def turned(round_: Round) -> None:
+            """Transposes beside each other in PSUM, and one copy of all of them."""
+            spot = round_.where
+            rows = math.prod(min(spot.span(a).width, 128) for a in lying)
+            parts = [(self.summed, self.size)]
+            wide = lying[0] not in self.where.part
+            parts += [(lying[0], 128)] if wide else []
+            count = math.prod(-(-spot.span(a).width // n) for a, n in parts)
+            dtype = value.dtype if value.dtype in NARROW else "float32"
+            psum = Tile(emitter.names.new("turned"), self.size, count * rows, dtype, psum=True)
+            emitter.declare(psum)
+            emitter.each(spot, parts, lambda r: turn(
+                r.where, View(psum, collected(r.number * rows), {})))  # fmt: skip
             target = into
             for axis in (*lying, *rest):
-                step_in = into.strides.get(axis, 0)
                 moved = spot.span(axis).start + place.span(axis).start * -1
-                target = View(
-                    target.tile, collected(target.offset + moved * step_in), target.strides
-                )
-            aim = Where((self.summed,), spot.spans, lying)
+                offset = collected(target.offset + moved * into.strides.get(axis, 0))
+                target = View(target.tile, offset, target.strides)
+            # Rounds of the sum follow one another, in PSUM as in the operand.
+            rounds = Axis("round", count) if not wide else None
+            strides = dict(zip(lying, row_major([spot.span(a).width for a in lying]), strict=True))
             own = {a: into.strides[a] for a in lying}
-            emitter.copy(
-                aim, lying, View(target.tile, target.offset, own), View(psum, At(), strides)
-            )
+            spans = {a: spot.span(a) for a in lying}
+            aim = (*lying,)
+            if rounds:
+                aim, strides[rounds] = (rounds, *lying), rows
+                own[rounds] = step
+            where = Where((Axis("k", min(self.size, k.width)),), spans, aim)
+            emitter.copy(where, aim, View(target.tile, target.offset, own), View(psum, At(), strides))
 
         parts = [(a, 1) for a in rest]
+        if way == "squares":
+            if any(into.strides[a] != n for a, n in zip(
+                lying, row_major([place.span(a).width for a in lying]), strict=True
+            )) or not set(lying) <= set(self.where.part):  # fmt: skip
+                raise NotNested(f"an operand of {self.definition.out} is not one run of rows")
+            emitter.each(place, [*parts, (self.summed, self.size)], squares)
+            return
         if lying and lying[0] not in self.where.part:
-            emitter.each(place, [*parts, (lying[0], min(128, place.span(lying[0]).width))], turn)
+            width = place.span(lying[0]).width
+            emitter.each(place, [*parts, (lying[0], self._grouped(width, 128, 128) * 128)], turned)
         else:
-            emitter.each(place, parts, turn)
+            emitter.each(place, parts, turned)
+
+    def _lying(
+        self, axes: tuple[Axis, ...], place: Where
+    ) -> tuple[tuple[Axis, ...], list[Axis]]:
+        """Of an operand that is turned: what lies on partitions before, and its other axes."""
+        lying = tuple(a for a in axes if a in self.where.part) or axes[-1:]
+        return lying, [a for a in axes if a not in lying and place.span(a).width > 1]
+
+    def _grouped(self, width: int, size: int, rows: int) -> int:
+        """How many transposes, each of `size` along an axis of `width`, a bank of PSUM holds."""
+        if width <= size or width % size:
+            return 1
+        most = self.emitter.spec.psum_bank_bytes // 4 // rows
+        return max(n for n in range(1, max(most, 1) + 1) if (width // size) % n == 0)
 
 
 def deciding(algorithm: Algorithm) -> set[Axis]:

@@ -25,9 +25,9 @@ from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.nests.preparing import cut, inlined, own_axes, prepared
 
-Way = Literal["direct", "turned"]
+Way = Literal["direct", "turned", "squares"]
 """How an operand of a product comes to have the summed axis on partitions: computed that way round, or
-computed with its other axis there and transposed by the Tensor engine."""
+computed with its other axis there and transposed, by the Tensor engine or, in squares, by Vector."""
 
 
 class Part(BaseModel):

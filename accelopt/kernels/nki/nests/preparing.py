@@ -23,13 +23,14 @@ from accelopt.algorithm.algorithm import (
     Reduce,
     Scan,
     Where,
+    axes_of,
     expressions_of,
     indices_of,
     parts_of,
     walk,
 )
 from accelopt.algorithm.axis_names import AxisNames
-from accelopt.algorithm.contraction import factors_of, product_of
+from accelopt.algorithm.contraction import contraction, factors_of, product_of
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 
@@ -59,7 +60,64 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     definitions = tuple(part for d in definitions for part in _in_two(d))
     found = _split(replace(algorithm, definitions=definitions))
     found = _split(_cut(found, _useful(found)))
-    return _once(AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name))
+    named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
+    return _ordered(_joint(_once(named)))
+
+
+def _joint(algorithm: Algorithm) -> Algorithm:
+    """With a definition for what several others make of a matrix product first, element by element:
+    it is computed where the product is."""
+    for product in algorithm.definitions:
+        readers = [d for d in algorithm.definitions if product.out in arrays_read(d)]
+        if not isinstance(product, Reduce) or contraction(product) is None or len(readers) < 2:
+            continue
+        parts = {p for d in readers for e in expressions_of(d) for p in walk(e)}
+        reads = {p for p in parts if isinstance(p, Read) and p.array == product.out}
+        first = next(iter(reads))
+        if len(reads) > 1 or first.indices != tuple(map(index_of, product.axes)):
+            continue
+        found: Expression = first
+        while True:
+            above = {p for p in parts if found in parts_of(p)}
+            whole = {e for d in readers for e in expressions_of(d)}
+            if len(above) != 1 or found in whole or not axes_of(*above) <= set(product.axes):
+                break
+            (found,) = above
+        if found == first:
+            continue
+        made = Map(f"{product.out}_and_more", product.axes, found)
+        read = Read(made.out, first.indices)
+
+        def taken(expression: Expression, old: Expression = found, new: Read = read) -> Expression:
+            if expression == old:
+                return new
+            return replaced(expression, (taken(p, old, new) for p in parts_of(expression)))
+
+        rest = [_rewritten(d, taken) if d in readers else d for d in algorithm.definitions]
+        at = algorithm.definitions.index(product) + 1
+        needed = arrays_read(made)
+        at = max([at, *(n + 1 for n, d in enumerate(algorithm.definitions) if d.out in needed)])
+        algorithm = replace(algorithm, definitions=(*rest[:at], made, *rest[at:]))
+    return algorithm
+
+
+def _ordered(algorithm: Algorithm) -> Algorithm:
+    """With plain sums and maxima before all that need not come before them: what a sum is of lies on
+    the chip then for whoever takes it too."""
+    waiting, order = list(algorithm.definitions), list[Definition]()
+    while waiting:
+        missing = {d.out for d in waiting}
+        free = [d for d in waiting if not missing & arrays_read(d)]
+        plain = [d for d in free if isinstance(d, Reduce) and contraction(d) is None]
+        order.append((plain or free)[0])
+        waiting.remove(order[-1])
+    return replace(algorithm, definitions=tuple(order))
+
+
+def arrays_read(definition: Definition) -> set[str]:
+    """The arrays that a definition reads, but for itself."""
+    parts = (part for e in expressions_of(definition) for part in walk(e))
+    return {part.array for part in parts if isinstance(part, Read)} - {definition.out}
 
 
 def _once(algorithm: Algorithm) -> Algorithm:

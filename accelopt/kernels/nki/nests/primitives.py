@@ -331,7 +331,7 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
             if found is None or not found.rows:
                 continue
             sides: tuple[Literal["left", "right"], ...] = ("left", "right")
-            ways: tuple[Way, ...] = ("direct", "turned")
+            ways: tuple[Way, ...] = ("direct", "turned", "squares")
             for side in sides:
                 for way in ways:
                     if nest.way(product.out, side) != way:

@@ -133,7 +133,7 @@ def _blocked(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
                 yield made.model_copy(
                     update={
                         "stages": tuple(
-                            s.model_copy(update={"loops": (block, *s.loops)})
+                            s.model_copy(update={"loops": (*s.loops, block)})
                             if any(p.axis == f"{part.axis}_0" for p in s.partition)
                             else s
                             for s in made.stages
