@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import (
-    Algorithm, Array, Definition, Reduce, Scan, expressions_of, walk,
+    Algorithm,
+    Array,
+    Definition,
+    Reduce,
+    Scan,
+    expressions_of,
+    walk,
 )  # fmt: skip
 from accelopt.algorithm.algorithm import Where as Condition
 from accelopt.algorithm.index import Axis, Index, index_of
@@ -304,9 +310,7 @@ class Emitter:
                 total = self.new_tile(word_of(part, {}), place, place.free(part.axes))
                 dst = self.text.inside(total.tile, place.rows, At(), [total.tile.width], [1])
                 neutral = str(NEUTRAL[part.function])
-                fill = self.text.filled(
-                    dst, (place.rows, total.tile.width), neutral, "float32"
-                )
+                fill = self.text.filled(dst, (place.rows, total.tile.width), neutral, "float32")
                 self.put("", Form(fill, "vector", self.vector_ns(total.tile.width)))
                 found.append((part, total, place))
         first = members[: 1 + max(members.index(definition) for definition in summing)]
@@ -1534,7 +1538,10 @@ class Emitter:
                                  **{a: k.where.span(a) for a in found.contracted}}  # fmt: skip
                         at = Where((summed,), spans, spot.order)
                         texts = []
-                        for view, axes in ((stationary(k, at), where.part), (moved(k, at), columns)):
+                        for view, axes in (
+                            (stationary(k, at), where.part),
+                            (moved(k, at), columns),
+                        ):
                             counts = [spot.span(a).width for a in axes]
                             sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])
                             texts.append(self.text.inside(
@@ -1566,7 +1573,7 @@ class Emitter:
         """Brings a product out of PSUM, times its factor, and through what alone takes it."""
         builder = self.reading.builder
         name = f"psum:{sums.tile.name}"
-        inside = frozenset((*axes, *where.part, *where.order))
+        inside = frozenset((*axes, *where.part, *self.definitions[product].axes))
         psum = builder.value("input", inside, array=name, indices=())
         self.blocks[-1].locals[name] = [Local(sums, where, axes)]
         value = builder.apply("multiply", psum, scale)
@@ -1960,17 +1967,20 @@ class _Operands:
             for axis in (*lying, *rest):
                 moved = spot.span(axis).start + place.span(axis).start * -1
                 target = collected(target + moved * into.strides.get(axis, 0))
-            with emitter.loop("i_row", rows // SQUARE) as i:
-                with emitter.loop("i_square", width // SQUARE) as j:
-                    dst = emitter.text.inside(
-                        into.tile, SQUARE, target + i * SQUARE, [SQUARE], [1], j * SQUARE
-                    )
-                    data = emitter.text.inside(
-                        view.tile, SQUARE, offset + j * SQUARE, [SQUARE], [1], i * SQUARE
-                    )
-                    text = f"data={data}, engine=nisa.vector_engine"
-                    call = emitter.text.call(dst, "nc_transpose", text)
-                    emitter.put("", Form(call, "vector", emitter.vector_ns(SQUARE)))
+            with (
+                emitter.loop("i_row", rows // SQUARE) as i,
+                emitter.loop("i_square", width // SQUARE) as j,
+            ):
+                dst = emitter.text.inside(
+                    into.tile, SQUARE, target + i * SQUARE, [SQUARE], [1], j * SQUARE
+                )
+                data = emitter.text.inside(
+                    view.tile, SQUARE, offset + j * SQUARE, [SQUARE], [1], i * SQUARE
+                )
+                call = emitter.text.call(
+                    dst, "nc_transpose", f"data={data}, engine=nisa.vector_engine"
+                )
+                emitter.put("", Form(call, "vector", emitter.vector_ns(SQUARE)))
 
         def turned(round_: Round) -> None:
             """Transposes beside each other in PSUM, and one copy of all of them."""
@@ -2000,7 +2010,9 @@ class _Operands:
                 aim, strides[rounds] = (rounds, *lying), rows
                 own[rounds] = step
             where = Where((Axis("k", min(self.size, k.width)),), spans, aim)
-            emitter.copy(where, aim, View(target.tile, target.offset, own), View(psum, At(), strides))
+            emitter.copy(
+                where, aim, View(target.tile, target.offset, own), View(psum, At(), strides)
+            )
 
         parts = [(a, 1) for a in rest]
         if way == "squares":
@@ -2016,9 +2028,7 @@ class _Operands:
         else:
             emitter.each(place, parts, turned)
 
-    def _lying(
-        self, axes: tuple[Axis, ...], place: Where
-    ) -> tuple[tuple[Axis, ...], list[Axis]]:
+    def _lying(self, axes: tuple[Axis, ...], place: Where) -> tuple[tuple[Axis, ...], list[Axis]]:
         """Of an operand that is turned: what lies on partitions before, and its other axes."""
         lying = tuple(a for a in axes if a in self.where.part) or axes[-1:]
         return lying, [a for a in axes if a not in lying and place.span(a).width > 1]

@@ -416,7 +416,7 @@ def _pieces(definition: Definition) -> Iterable[tuple[Axis, int]]:
                 place = -condition.constant if step == 1 else condition.constant + 1
                 if isinstance(axis, Axis) and 0 < place < axis.extent:
                     size = math.gcd(place, axis.extent)
-                    if 1 < size and axis.extent // size <= MOST_PIECES:
+                    if size > 1 and axis.extent // size <= MOST_PIECES:
                         yield axis, size
 
 

@@ -21,7 +21,6 @@ from accelopt.kernels.nki.nests.nest import (
 from accelopt.kernels.nki.nests.preparing import own_axes, prepared
 from accelopt.kernels.nki.nests.primitives import split
 
-
 MOST_ROUNDS = 64
 """Elements that are combined one by one."""
 
@@ -56,7 +55,11 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
                 if not has_kernel(Nest(stages=(*stages, *rest))):
                     stages[-1] = alone
         nest = Nest(stages=tuple(stages))
-        for made in (nest, *_filled_up(algorithm, nest, target), *_blocked(algorithm, nest, target)):
+        for made in (
+            nest,
+            *_filled_up(algorithm, nest, target),
+            *_blocked(algorithm, nest, target),
+        ):
             if made not in seen and (made == nest or has_kernel(made)):
                 seen.add(made)
                 yield made
