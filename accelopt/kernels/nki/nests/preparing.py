@@ -386,7 +386,9 @@ def _useful(algorithm: Algorithm) -> Cuts:
     """Cuts that indices do not need: for conditions, and for results with elements along one axis."""
     found: Cuts = {}
     combined = {d.out for d in algorithm.definitions if not isinstance(d, Map)}
-    combined |= {name for d in algorithm.definitions if d.out in combined for name in arrays_read(d)}
+    combined |= {
+        name for d in algorithm.definitions if d.out in combined for name in arrays_read(d)
+    }
     for definition in algorithm.definitions:
         # The rows of a sum are an axis of what is summed, too.
         alone = not combined & {definition.out, *arrays_read(definition)}
