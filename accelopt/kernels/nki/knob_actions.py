@@ -221,9 +221,9 @@ class _Priced:
         )
 
     def knobs(self) -> Knobs | None:
-        """The fields of a schedule, or the primitives of a nest: of whatever is cheaper."""
+        """The fields of a schedule; the primitives of a nest where that is far cheaper."""
         blocks, nests = self.cheapest, self.nests
-        if blocks and (not nests or blocks[0][1].price.ms <= nests[0][1].price.ms):
+        if blocks and (not nests or blocks[0][1].price.ms < HOPELESS * nests[0][1].price.ms):
             return ScheduleKnobs(self.lifted, blocks, self.target)
         return NestKnobs(self.lifted, nests, self.target) if nests else None
 
