@@ -24,8 +24,6 @@ BRIEFING_SECONDS = 300.0
 """The same with its what-ifs: each schedules the kernel once more."""
 FAULTS_SECONDS = 300.0
 """Where a wrong kernel differs."""
-REWRITES_SECONDS = 300.0
-"""All rewrites of one kernel."""
 LIFT_SECONDS = 60.0
 """Finding what one kernel computes."""
 TRANSLATION_SECONDS = 120.0

@@ -42,12 +42,12 @@ ALIASES = {
     "grouped program order": "grouped_gemm_colmajor",
     "tune block sizes": "change_block_sizes",
     "block size tuning": "change_block_sizes",
-    "loop invariant code motion": "hoist",
-    "cache blocking": "block",
-    "loop fusion": "fuse_loops",
-    "loop interchange": "interchange",
+    "loop invariant code motion": "keep",
+    "cache blocking": "tile",
+    "loop tiling": "tile",
+    "loop fusion": "at",
 }
-"""Other names of the moves in `kernels.moves.METHODS`, in the form that `normal` gives."""
+"""Other names of the methods in `kernels.moves.METHODS`, in the form that `normal` gives."""
 
 
 def normal(name: str) -> str:

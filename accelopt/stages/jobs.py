@@ -276,7 +276,7 @@ async def _source_of(action: Action, node: Node, run: Run) -> Configured:
     if isinstance(action.change, Plan):
         return Configured(action.change.kernel, "the plan has no kernel")
     source = action.source or await run.workshop.offline.source_of(node, action)
-    return Configured(source, "the rules do not offer this change any more")
+    return Configured(source, f"the rules do not offer this change any more: {action.method}")
 
 
 def _judged(nodes: Iterable[Node], run: Run) -> Iterator[str]:

@@ -20,7 +20,7 @@ from accelopt.kernels.nki.devices import KernelArgument, KernelFailure, TensorAr
 from accelopt.kernels.nki.devices.kernel_folder import files_of
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.diagnosis import diagnose, moved_again
-from accelopt.kernels.nki.moves.reading.source import PlainValue
+from accelopt.kernels.nki.parameters import PlainValue
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound, problem_bound
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sandbox import fork
@@ -35,12 +35,8 @@ INSPECTION = "accelopt.kernels.nki.inspection:inspect_job"
 BOUND = "accelopt.kernels.nki.inspection:bound_job"
 BRIEFING = "accelopt.kernels.nki.inspection:brief_job"
 WHAT_IF = "accelopt.kernels.nki.inspection:what_if_job"
-WARM = (
-    "accelopt.kernels.nki.inspection",
-    *TRACING,
-    "accelopt.kernels.nki.rewriting",
-)
-"""What a process has imported when it is ready to inspect kernels, or to rewrite them."""
+WARM = ("accelopt.kernels.nki.inspection", *TRACING)
+"""What a process has imported when it is ready to inspect kernels."""
 INSPECTION_BYTES = 6 << 30
 MOST_LINES = 5
 MEBIBYTE = 1 << 20

@@ -29,7 +29,7 @@ from accelopt.kernels.nki.lift.scheduled_kernels import (
     offered,
 )
 from accelopt.kernels.nki.lift.search import Refused
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
+from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.nodes import Action, Node
 from accelopt.store import content_key, write_atomically
 from accelopt.time_limits import THREAD_SECONDS

@@ -38,9 +38,9 @@ from accelopt.kernels.nki.lift.scalar_arguments import (
 )
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.search import schedules
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
+from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.sandbox import ForkServer, scratch_folder
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source

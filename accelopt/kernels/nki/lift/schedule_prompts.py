@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from accelopt.algorithm.index import Axis
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernel_source import fenced_blocks
+from accelopt.kernels.nki.counters import busy_shares
 from accelopt.kernels.nki.lift.emission.flattening import ROWS, flat_elements, flat_offsets
 from accelopt.kernels.nki.lift.emission.graph import Graph, GraphValue, NotLowered
 from accelopt.kernels.nki.lift.emission.nest import Price
@@ -31,7 +32,6 @@ from accelopt.kernels.nki.lift.schedule import (
 from accelopt.kernels.nki.lift.schedule_of_kernel import own_schedule
 from accelopt.kernels.nki.lift.schedule_text import describe
 from accelopt.kernels.nki.lift.scheduled_kernels import ScheduledKernel
-from accelopt.kernels.nki.moves.propose import busy_shares
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.nests.search import described
 

@@ -14,7 +14,6 @@ from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
-from accelopt.kernels.nki.lift.lowering import MARK
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.schedule_text import describe, saving
 from accelopt.kernels.nki.lift.search import (
@@ -25,9 +24,9 @@ from accelopt.kernels.nki.lift.search import (
     own_processes,
     search,
 )
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts as Given
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.nests.search import described, search_nests
+from accelopt.kernels.nki.parameters import ParameterFacts as Given
 from accelopt.nodes import Action, Reschedule, made
 from accelopt.store import content_key
 
@@ -127,10 +126,6 @@ def offered(
     `author` is the module that the kernels are written into, where that is not `source`."""
     if not given:
         return ScheduledKernels(refusal="the shapes of the kernel's arguments are not known")
-    if MARK in source:
-        return ScheduledKernels(
-            refusal="the kernel is written by a schedule already: its neighbours were seen"
-        )
     try:
         lifted = lifted_kernel(source, path, given, target, author)
         # Kernels that compute the same, in whatever way, are searched once.

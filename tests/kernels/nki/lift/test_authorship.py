@@ -17,7 +17,7 @@ from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.lift.lowering import schedule_of
 from accelopt.kernels.nki.lift.search import schedules
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
+from accelopt.kernels.nki.parameters import ParameterFacts
 
 NORM = '''# Copyright of a company.
 """Normalization of rows, as our models have it."""

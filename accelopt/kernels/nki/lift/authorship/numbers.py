@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.kernels.nki.lift.authorship.steps import Key, Steps, name_of, names_bound
-from accelopt.kernels.nki.lift.authorship.text import identifiers
-from accelopt.kernels.nki.moves.surgery.text import replaced
+from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
 from accelopt.parsing import parse_python
 
 NOBODYS = frozenset((0.0, 1.0, 2.0, 0.5))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
+from accelopt.kernels.nki.parameters import kernel_arguments
 
 KERNEL = "def kernel(x):\n    return x\n"
 SAME = "\n\ndef transform_to_nki_inputs(inputs):\n    return inputs\n"

@@ -16,7 +16,6 @@ from functools import lru_cache
 import numpy as np
 
 from accelopt.kernels.nki.kernel_function import kernel_parameters
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue
 from accelopt.parsing import parse_python
 
 MAKERS = frozenset("ones zeros empty full".split())
@@ -27,6 +26,21 @@ CASTS: dict[str, Callable[[float], float]] = {
     "int": int,
 }
 SAME_SHAPE = frozenset("abs exp sqrt square negative copy ascontiguousarray array asarray".split())
+
+PlainValue = float | int | bool | str | None
+"""What a kernel may be given beside tensors."""
+UNKNOWN = 1e-5
+"""Stands for a plain argument of which nobody knows what it is."""
+
+
+@dataclass(frozen=True)
+class ParameterFacts:
+    """What is known of a kernel parameter: a tensor's shape and dtype; a plain argument has no
+    dimensions, and a value."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    value: PlainValue = UNKNOWN
 
 
 @dataclass(frozen=True)
