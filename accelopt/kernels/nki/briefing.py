@@ -15,7 +15,7 @@ from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.errors import NOWHERE
 from accelopt.sim.timing import KernelProfile
 from accelopt.sim.timing.bill import Priced, bill
-from accelopt.sim.timing.bounds import COMPILERS, default_compiler
+from accelopt.sim.timing.bounds import COMPILERS, CompilerBounds, default_compiler
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
 from accelopt.sim.timing.rereads import Reread, rereads
 from accelopt.sim.timing.stream.operation import ARRIVE, QUEUE_NAMES, WAIT, Decision
@@ -381,6 +381,22 @@ def _narrow(spec: Hardware) -> str:
     )
 
 
+def _buffers(spec: Hardware, bounds: CompilerBounds) -> str:
+    if not bounds.rewrites:
+        return (
+            "- Buffers: a tile has as many as SBUF holds. What a product reads is loaded "
+            f"{spec.dma_latency_ns / 1e3:.1f} us and its bytes before; making descriptors takes "
+            f"{spec.descriptors_ns / 1e3:.2f} us more a transfer, one after the other, and a product "
+            "waits for it. Load few wide blocks, and use each for several products."
+        )
+    return (
+        f"- Buffers: the compiler gives a tile that a loop loads {bounds.load_buffers} buffers for each "
+        f"one in use (more while all of them take less than {bounds.load_buffer_bytes:,} B a "
+        f"partition), a computed one {bounds.computed_buffers}. A load waits until a buffer is free; "
+        "wider loads, or several tiles loaded in one iteration, run farther ahead."
+    )
+
+
 def describe_machine(spec: Hardware, dialect: str = "neuronxcc", compiler: str = "") -> str:
     """The machine, what instructions cost on it, and what the front end of a version does, by default the
     dialect's, for a system prompt; from the tables of hardware and of the compiler."""
@@ -402,10 +418,7 @@ def describe_machine(spec: Hardware, dialect: str = "neuronxcc", compiler: str =
         f"- SBUF: {spec.partitions} partitions of {usable:,} usable bytes. A tile's first axis is its "
         "partition axis (at most 128), the others lie inside a partition. What does not fit is "
         "spilled to HBM or loaded again by the compiler.",
-        f"- Buffers: the compiler gives a tile that a loop loads {bounds.load_buffers} buffers for each "
-        f"one in use (more while all of them take less than {bounds.load_buffer_bytes:,} B a "
-        f"partition), a computed one {bounds.computed_buffers}. A load waits until a buffer is free; "
-        "wider loads, or several tiles loaded in one iteration, run farther ahead.",
+        _buffers(spec, bounds),
         f"- PSUM: {spec.psum_partition_bytes // spec.psum_bank_bytes} banks of "
         f"{spec.psum_bank_bytes:,} B a partition; a bank holds 512 fp32 and takes the sum of one "
         "chain of matrix products. Adding there is free.",
