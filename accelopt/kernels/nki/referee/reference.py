@@ -22,7 +22,9 @@ from accelopt.kernels.nki.referee.rounding import (
     Interval,
     Namespace,
     apart,
+    high,
     intervals,
+    low,
     values,
 )
 from accelopt.kernels.nki.referee.uses import AskedNumpy, Uses, Watched, WideIntegers
@@ -136,7 +138,7 @@ class Reference:
         with self._blamed("compare"), np.errstate(all="ignore"):
             true, *ends = (
                 self.agreement.compared(inputs, [np.asarray(values(one, end)) for one in outputs])
-                for end in (None, 0, 1)
+                for end in (None, low, high)
             )
         radii = (np.maximum(apart(a, t), apart(b, t)) for t, a, b in zip(true, *ends, strict=True))
         return true, tuple(radii)

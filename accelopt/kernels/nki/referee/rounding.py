@@ -3,14 +3,16 @@
 A reference that is given such arrays is worked out once, exactly, and beside each value stand two ends:
 what a kernel that computes in its own formats may have there. A function of single elements is taken at
 both ends, so one that is flat on one side (GELU, a maximum, exp, a comparison) allows what the other side
-shows. Independent errors add as the root of their squares. No operand is known better than to its own
+shows. Independent errors add as the root of their squares. What is worked out once for many elements
+(a row's mean) has one error for all of them, which sums add up: a fourth array is worked out with such
+errors in it, each of its full size and of a sign drawn for it. No operand is known better than to its own
 rounding, and a sum is rounded after every term, whatever the reference sums in. What is not known here
 raises an error or loses the ends; values never change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -51,14 +53,22 @@ class Formats(NamedTuple):
 
 
 class Interval(NDArrayOperatorsMixin):
-    """`value`, `low` and `high`, arrays of one shape and format. Booleans and integers have ends too."""
+    """`value`, `low` and `high`, arrays of one shape and format, and `shared`, the values with errors
+    in them that many elements have in common; None where there are none. Booleans and integers have ends
+    too."""
 
     __array_priority__ = 100.0
 
     def __init__(
-        self, value: np.ndarray, low: np.ndarray, high: np.ndarray, formats: Formats
+        self,
+        value: np.ndarray,
+        low: np.ndarray,
+        high: np.ndarray,
+        formats: Formats,
+        shared: np.ndarray | None = None,
     ) -> None:
         self.value, self.low, self.high, self.formats = value, low, high, formats
+        self.shared = shared
 
     # What an array has -------------------------------------------------------------------------
 
@@ -87,9 +97,14 @@ class Interval(NDArrayOperatorsMixin):
     def __setitem__(self, key: Any, new: Any) -> None:
         if isinstance(key, Interval) and key.value.dtype == bool and not np.ndim(values(new)):
             key, new = ..., np.where(key, new, self)  # type: ignore[call-overload]
-        parts = (new.value, new.low, new.high) if isinstance(new, Interval) else (new,) * 3
-        for own, part in zip((self.value, self.low, self.high), parts, strict=True):
-            own[values(key)] = part
+        if self.shared is None and isinstance(new, Interval) and new.shared is not None:
+            self.shared = self.value.copy()
+        parts = (new,) * 4
+        if isinstance(new, Interval):
+            parts = (new.value, new.low, new.high, with_shared(new))
+        for own, part in zip((self.value, self.low, self.high, self.shared), parts, strict=True):
+            if own is not None:
+                own[values(key)] = part
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in _BITS:
@@ -137,24 +152,29 @@ class Interval(NDArrayOperatorsMixin):
             return _sum(inputs[0], *inputs[1:], **kwargs)
         if ufunc is np.add and method == "accumulate":
             return _cumulative(inputs[0], *inputs[1:], **kwargs)
+        if method == "__call__" and len(inputs) > 1:
+            inputs = _shared_by_many(inputs)
         conditions = any(isinstance(x, Interval) and x.value.dtype == bool for x in inputs)
         if method != "__call__" or ufunc.nin == 1 or kwargs or conditions:
             return self._apply(getattr(ufunc, method), inputs, kwargs)
         if ufunc is np.divide and self.formats.few_bits:
             inputs = inputs[0], _divisor(inputs[1], self)
-        parts = []
+        parts: list[Any] = []
         for number, one in enumerate(inputs):
             if isinstance(one, Interval):
                 rest = [*map(values, inputs[:number]), one, *map(values, inputs[number + 1 :])]
                 parts.append(self._apply(ufunc, rest, {}))
         if len(parts) == 1 or not isinstance(parts[0], Interval):
             return parts[0]
-        value = parts[0].value
+        value, shared = parts[0].value, self._with_shared(ufunc, inputs)
         if value.dtype.kind != "f":
             lows, highs = ([getattr(part, end) for part in parts] for end in ("low", "high"))
-            return self._like(value, np.minimum(*lows), np.maximum(*highs))
-        below, above = ([part.reach()[end] for part in parts] for end in (0, 1))
-        return self._like(value, value - np.hypot(*below), value + np.hypot(*above))
+            return self._like(value, np.minimum(*lows), np.maximum(*highs), shared)
+        below, above = (np.hypot(*(part.reach()[end] for part in parts)) for end in (0, 1))
+        if ufunc not in (np.add, np.subtract):
+            joint = _joint(ufunc, *inputs, value)
+            below, above = map(np.hypot, (below, above), joint)
+        return self._like(value, value - below, value + above, shared)
 
     def __array_function__(
         self, func: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]
@@ -173,12 +193,34 @@ class Interval(NDArrayOperatorsMixin):
 
     # How the ends come about ----------------------------------------------------------------------
 
-    def _like(self, value: Any, low: Any, high: Any) -> Interval:
-        return Interval(np.asarray(value), np.asarray(low), np.asarray(high), self.formats)
+    def _like(self, value: Any, low: Any, high: Any, shared: Any = None) -> Interval:
+        shared = None if shared is None else np.asarray(shared)
+        return Interval(np.asarray(value), np.asarray(low), np.asarray(high), self.formats, shared)
 
     def _arranged(self, function: Callable[[np.ndarray], Any]) -> Interval:
         """The same elements elsewhere."""
-        return self._like(*map(function, (self.value, self.low, self.high)))
+        value = function(self.value)
+        own = self.shared_by_many() if np.size(value) > self.value.size else self
+        shared = None if own.shared is None else function(own.shared)
+        return self._like(value, function(self.low), function(self.high), shared)
+
+    def shared_by_many(self) -> Interval:
+        """Where each element is used for many: its error is one that these have in common."""
+        exact = (self.low == self.value).all() and (self.high == self.value).all()
+        if exact or self.value.dtype.kind != "f":
+            return self
+        signs = np.random.default_rng(self.value.size).random(self.value.shape) < 0.5
+        shared = np.where(signs, *self.ends())
+        shared = np.where(np.isfinite(shared), shared, self.value)
+        return self._like(self.value, self.low, self.high, shared)
+
+    def _with_shared(self, function: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
+        """`function` at the values with shared errors; None where there are none. Where these are
+        undefined nothing is judged, and elsewhere they say nothing."""
+        if not any(one.shared is not None for one in _intervals_in((args, kwargs))):
+            return None
+        with np.errstate(all="ignore"):
+            return function(*values(args, with_shared), **values(kwargs or {}, with_shared))
 
     def reach(self) -> tuple[np.ndarray, np.ndarray]:
         """How far the ends are below and above the value."""
@@ -203,21 +245,22 @@ class Interval(NDArrayOperatorsMixin):
         """`function` at the values and at both ends."""
         with np.errstate(all="ignore"):
             true = function(*values(args), **values(kwargs))
-            ends = [function(*values(args, e), **values(kwargs, e)) for e in (0, 1)]
-        return self._around(true, *ends)
+            ends = [function(*values(args, e), **values(kwargs, e)) for e in (low, high)]
+        return self._around(true, *ends, self._with_shared(function, args, kwargs))
 
-    def _around(self, true: Any, one: Any, other: Any) -> Any:
+    def _around(self, true: Any, one: Any, other: Any, shared: Any) -> Any:
         if isinstance(true, (tuple, list)):
-            found = [self._around(*three) for three in zip(true, one, other, strict=True)]
+            shared = [None] * len(true) if shared is None else shared
+            found = [self._around(*four) for four in zip(true, one, other, shared, strict=True)]
             return type(true)(found) if type(true) in (tuple, list) else tuple(found)
         array = np.asarray(true)
         if array.dtype.kind not in "bfiuV":
             return true
-        low, high = np.minimum(one, other), np.maximum(one, other)
+        least, most = np.minimum(one, other), np.maximum(one, other)
         if array.dtype.kind == "f":  # a function that is undefined at an end may be anything
             unknown = (np.isnan(one) | np.isnan(other)) & ~np.isnan(array)
-            low, high = np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high)
-        return self._like(array, np.minimum(low, array), np.maximum(high, array))
+            least, most = np.where(unknown, -np.inf, least), np.where(unknown, np.inf, most)
+        return self._like(array, np.minimum(least, array), np.maximum(most, array), shared)
 
     def _bilinear(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A product that sums: the errors of its terms, and what is rounded between them."""
@@ -238,16 +281,36 @@ class Interval(NDArrayOperatorsMixin):
         relative = _relative(rb, b)
         with np.errstate(all="ignore"):
             if relative is None:
-                total = product(ra + steps / 2 * a, b) + product(a, rb)
+                total = product(ra + steps / 2 * a, b) + product(a + ra, rb)
             else:
-                total = product(ra + (relative + steps / 2) * a, b)
+                total = product((1 + relative) * ra + (relative + steps / 2) * a, b)
             total = np.nan_to_num(total, nan=np.inf, posinf=np.inf) + steps / 3 * np.square(value)
-        return self._like(value, value - (far := np.sqrt(total)), value + far)
+            shared = self._with_shared(function, [*map(_finite, args)], kwargs)
+            if shared is not None:
+                total += np.square(shared - value)
+        return self._like(value, value - (far := np.sqrt(total)), value + far, shared)
 
 
 def intervals(given: np.ndarray, formats: Formats) -> Interval:
     """`given` as they are given: exact but for one rounding."""
     return Interval(given, given.copy(), given.copy(), formats)
+
+
+def _joint(
+    ufunc: np.ufunc, first: Interval, second: Interval, value: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """How far below and above errors of both operands at once move a result beyond what each does
+    alone: of a product the product of the errors, which is all there is where each factor hides the
+    other's (z * sigmoid(z) far below zero)."""
+    below = above = np.zeros(value.shape)
+    with np.errstate(all="ignore"):
+        alone = [ufunc(first.value, end) for end in second.ends()]
+        for one in first.ends():
+            changed = ufunc(one, second.value)
+            for other, own in zip(second.ends(), alone, strict=True):
+                more = (ufunc(one, other) - changed) - (own - value)
+                below, above = np.fmax(below, -more), np.fmax(above, more)
+    return below, above
 
 
 def _divisor(given: Any, like: Interval) -> Any:
@@ -257,16 +320,58 @@ def _divisor(given: Any, like: Interval) -> Any:
     )
     mantissa, _ = np.frexp(divisor.value)
     rounded = np.where(np.abs(mantissa) == 0.5, 0, np.abs(divisor.value) * like.formats.kept)
-    low, high = divisor.value - rounded, divisor.value + rounded
-    return divisor._like(
-        divisor.value, np.minimum(low, divisor.low), np.maximum(high, divisor.high)
-    )
+    least, most = divisor.value - rounded, divisor.value + rounded
+    least, most = np.minimum(least, divisor.low), np.maximum(most, divisor.high)
+    return divisor._like(divisor.value, least, most, divisor.shared)
 
 
-def values(given: Any, end: int | None = None) -> Any:
-    """Plain arrays in place of intervals: the values, or one of their ends."""
+def _shared_by_many(operands: Sequence[Any]) -> Sequence[Any]:
+    """`operands` of a function of single elements, of which some may be smaller than its result."""
+    count = int(np.prod(np.broadcast_shapes(*map(np.shape, map(values, operands)))))
+    return [
+        one.shared_by_many() if isinstance(one, Interval) and one.value.size < count else one
+        for one in operands
+    ]
+
+
+def _finite(operand: Any) -> Any:
+    """`operand` without shared errors that are undefined or infinite: there nothing is judged, and of
+    other elements they say nothing."""
+    if not isinstance(operand, Interval) or operand.shared is None:
+        return operand
+    shared = np.where(np.isfinite(operand.shared), operand.shared, operand.value)
+    return operand._like(operand.value, operand.low, operand.high, shared)
+
+
+def _intervals_in(given: Any) -> Iterator[Interval]:
     if isinstance(given, Interval):
-        return given.value if end is None else given.ends()[end]
+        yield given
+    elif type(given) in (tuple, list):
+        for one in given:
+            yield from _intervals_in(one)
+    elif type(given) is dict:
+        yield from _intervals_in([*given.values()])
+
+
+def low(given: Interval) -> np.ndarray:
+    """The lower end."""
+    return given.ends()[0]
+
+
+def high(given: Interval) -> np.ndarray:
+    """The upper end."""
+    return given.ends()[1]
+
+
+def with_shared(given: Interval) -> np.ndarray:
+    """The values with shared errors."""
+    return given.value if given.shared is None else given.shared
+
+
+def values(given: Any, end: Callable[[Interval], np.ndarray] | None = None) -> Any:
+    """Plain arrays in place of intervals: the values, or what `end` makes of each."""
+    if isinstance(given, Interval):
+        return given.value if end is None else end(given)
     if type(given) in (tuple, list):
         return type(given)(values(one, end) for one in given)
     if type(given) is dict:
@@ -340,7 +445,22 @@ def _sum(
         )
         for far in (apart(end, x.value) for end in x.ends())
     )
-    return x._like(total, total - below, total + above)
+    return _summed(x, total, below, above, lambda a: a.sum(tuple(summed), keepdims=keepdims))
+
+
+def _summed(
+    x: Interval,
+    total: np.ndarray,
+    below: np.ndarray,
+    above: np.ndarray,
+    function: Callable[[np.ndarray], Any],
+) -> Interval:
+    """Sums with their errors; those that terms have in common add up."""
+    if x.shared is None:
+        return x._like(total, total - below, total + above)
+    shared = function(with_shared(_finite(x)))
+    below, above = (np.hypot(far, shared - total) for far in (below, above))
+    return x._like(total, total - below, total + above, shared)
 
 
 def _inexact(terms: np.ndarray, partial: np.ndarray) -> np.ndarray:
@@ -356,7 +476,7 @@ def _cumulative(x: Interval, axis: Any = None, dtype: Any = None, out: Any = Non
     below, above = (
         np.sqrt(np.cumsum(np.square(apart(end, x.value)), axis=axis) + rounded) for end in x.ends()
     )
-    return x._like(partial, partial - below, partial + above)
+    return _summed(x, partial, below, above, lambda a: np.cumsum(a, axis=axis))
 
 
 def _mean(x: Interval, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any:

@@ -99,6 +99,36 @@ def test_both_ends_of_an_interval_are_seen():
     assert np.allclose(found.value, ratio) and found.high[0] > 0.99 and found.low[1] < 0.01
 
 
+def test_errors_of_both_factors_count_together():
+    """Of z * (1 + tanh(z)) far below zero each factor hides the other's error."""
+    z = intervals(np.array([-7.3]), Formats(0.0, 0.0, 1e38))
+    z.low, z.high = z.value - 460, z.value + 460
+    assert (0.5 * z * (1 + np.tanh(z))).high[0] >= 452
+    product = intervals(np.array([[2.0]]), z.formats), intervals(np.array([[3.0]]), z.formats)
+    for one in product:
+        one.low, one.high = one.value - 10, one.value + 10
+    assert (product[0] @ product[1]).high[0, 0] >= 6 + 100
+
+
+@pytest.mark.parametrize("function", ["z", FUNCTIONS["gelu"]])
+def test_the_error_of_a_mean_is_one_for_its_row(function, tmp_path):
+    """A product with weights of one sign adds up the error of a far row's mean, summed in a line."""
+    path = tmp_path / "reference.py"
+    source = LINEAR.format(function=function).replace("ml_dtypes.bfloat16", "np.float32")
+    path.write_text(source.replace("(128, 128), (128, 256)", "(128, 1024), (1024, 256)"))
+    reference = Reference(path)
+    trial = TrialStore(tmp_path / "trials").get(reference, ONE_SIDED)
+    x, w, c = trial.inputs
+    mean = np.add.accumulate(x, axis=1)[:, -1:] / np.float32(1024)
+    square = np.add.accumulate(np.square(x - mean), axis=1)[:, -1:] / np.float32(1024)
+    y = (x - mean) / np.sqrt(square + np.float32(1e-5))
+    output = np.asarray(reference._module.last(y @ w + c)).astype(np.float32)
+    verdict = Gate().judge(trial, (output,), [output])
+    assert verdict.status is Status.CORRECT, verdict.message
+    output = np.asarray(reference._module.last((y + np.float32(0.01)) @ w + c)).astype(np.float32)
+    assert Gate().judge(trial, (output,), [output]).status is Status.WRONG_NUMBERS
+
+
 def test_a_result_that_is_rounded_after_each_block_is_told_from_the_baselines(tmp_path):
     """A running sum kept in bfloat16 is several times less exact than one in float32."""
     path = tmp_path / "reference.py"
