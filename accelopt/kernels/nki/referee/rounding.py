@@ -24,6 +24,7 @@ RANGE = 1e38  # of float32 and bfloat16
 UNIT = 2.0**-24  # unit roundoff of float32
 ALIKE = 0.25  # of the slack that counts for errors that are known
 CONTRACTED = 128  # rows that the Tensor engine sums before it rounds
+_ARITHMETIC = (np.add, np.subtract, np.multiply, np.divide)
 _BILINEAR = (np.matmul, np.dot, np.einsum, np.tensordot, np.inner, np.vdot)
 # Of one array, whose elements they only put elsewhere; and what reads the bits of a format.
 _ARRANGE = {
@@ -69,6 +70,7 @@ class Interval(NDArrayOperatorsMixin):
     ) -> None:
         self.value, self.low, self.high, self.formats = value, low, high, formats
         self.shared = shared
+        self._view_of: tuple[Interval, Callable[[np.ndarray], Any]] | None = None
 
     # What an array has -------------------------------------------------------------------------
 
@@ -97,6 +99,7 @@ class Interval(NDArrayOperatorsMixin):
     def __setitem__(self, key: Any, new: Any) -> None:
         if isinstance(key, Interval) and key.value.dtype == bool and not np.ndim(values(new)):
             key, new = ..., np.where(key, new, self)  # type: ignore[call-overload]
+        self._take_ends()
         if self.shared is None and isinstance(new, Interval) and new.shared is not None:
             self.shared = self.value.copy()
         parts = (new,) * 4
@@ -159,6 +162,9 @@ class Interval(NDArrayOperatorsMixin):
             return self._apply(getattr(ufunc, method), inputs, kwargs)
         if ufunc is np.divide and self.formats.few_bits:
             inputs = inputs[0], _divisor(inputs[1], self)
+        if ufunc in _ARITHMETIC and all(isinstance(x, Interval) for x in inputs):
+            with np.errstate(all="ignore"):
+                return self._arithmetic(ufunc, *inputs)
         parts: list[Any] = []
         for number, one in enumerate(inputs):
             if isinstance(one, Interval):
@@ -170,10 +176,28 @@ class Interval(NDArrayOperatorsMixin):
         if value.dtype.kind != "f":
             lows, highs = ([getattr(part, end) for part in parts] for end in ("low", "high"))
             return self._like(value, np.minimum(*lows), np.maximum(*highs), shared)
-        below, above = (np.hypot(*(part.reach()[end] for part in parts)) for end in (0, 1))
-        if ufunc not in (np.add, np.subtract):
-            joint = _joint(ufunc, *inputs, value)
-            below, above = map(np.hypot, (below, above), joint)
+        joint = _joint(ufunc, *inputs, value)
+        below, above = map(_root, *(part.reach() for part in parts), joint)
+        return self._like(value, value - below, value + above, shared)
+
+    def _arithmetic(self, ufunc: np.ufunc, first: Interval, second: Interval) -> Interval:
+        """A sum, difference, product or quotient of two, by how far each is from its value."""
+        value, shared = ufunc(first.value, second.value), self._with_shared(ufunc, (first, second))
+        a, (below, above) = first.value, first.errors()
+        if ufunc is np.divide:  # a product with what the divisor's ends make of its reciprocal
+            ends = (np.reciprocal(end) for end in second.ends())
+            second = self._around(np.reciprocal(second.value), *ends, None)
+            b, (less, more) = second.value, second.reach()
+        else:
+            b, (less, more) = second.value, second.errors()
+        if ufunc in (np.add, np.subtract):
+            less, more = (less, more) if ufunc is np.add else (more, less)
+            parts = [(below, less), (above, more)]
+        else:
+            one, other = _scaled(below, above, b), _scaled(less, more, a)
+            joint = np.maximum(below * more, above * less), np.maximum(below * less, above * more)
+            parts = [*zip(one, other, joint, strict=True)]
+        below, above = (_known(_root(*part)) for part in parts)
         return self._like(value, value - below, value + above, shared)
 
     def __array_function__(
@@ -200,13 +224,17 @@ class Interval(NDArrayOperatorsMixin):
     def _arranged(self, function: Callable[[np.ndarray], Any]) -> Interval:
         """The same elements elsewhere."""
         value = function(self.value)
+        if self.is_exact:
+            found = self._like(value, value, value)
+            found._view_of = self, function
+            return found
         own = self.shared_by_many() if np.size(value) > self.value.size else self
         shared = None if own.shared is None else function(own.shared)
         return self._like(value, function(self.low), function(self.high), shared)
 
     def shared_by_many(self) -> Interval:
         """Where each element is used for many: its error is one that these have in common."""
-        exact = (self.low == self.value).all() and (self.high == self.value).all()
+        exact = self.is_exact or np.array_equal(self.low, self.high)
         if exact or self.value.dtype.kind != "f":
             return self
         signs = np.random.default_rng(self.value.size).random(self.value.shape) < 0.5
@@ -222,17 +250,46 @@ class Interval(NDArrayOperatorsMixin):
         with np.errstate(all="ignore"):
             return function(*values(args, with_shared), **values(kwargs or {}, with_shared))
 
+    @property
+    def is_exact(self) -> bool:
+        """True for what is given, or made of it by putting elements elsewhere."""
+        return self.low is self.value and self.high is self.value
+
+    def _take_ends(self) -> None:
+        """Ends of its own for what was exact and is written into: those of what it is a view of."""
+        if not self.is_exact:
+            return
+        if self._view_of is None:
+            self.low, self.high = self.value.copy(), self.value.copy()
+        else:
+            parent, view = self._view_of
+            parent._take_ends()
+            self.low, self.high = np.asarray(view(parent.low)), np.asarray(view(parent.high))
+
     def reach(self) -> tuple[np.ndarray, np.ndarray]:
         """How far the ends are below and above the value."""
         return apart(self.low, self.value), apart(self.high, self.value)
+
+    def errors(self) -> tuple[np.ndarray, np.ndarray]:
+        """How far these ends are below and above the value."""
+        if self.is_exact and self.value.dtype.kind == "f" and self.formats.largest >= RANGE:
+            rounded = self._rounding()
+            if np.isfinite(np.max(rounded, initial=0)):
+                return rounded, rounded
+        least, most = self.ends()
+        return apart(least, self.value), apart(most, self.value)
+
+    def _rounding(self) -> np.ndarray:
+        rounded = np.asarray(np.abs(self.value) * self.formats.kept)
+        if self.formats.few_bits:
+            rounded[self.value.astype(ml_dtypes.bfloat16) == self.value] = 0
+        return rounded
 
     def ends(self) -> tuple[np.ndarray, np.ndarray]:
         """The ends of what stands in a register or a tile: its rounding at least."""
         if self.value.dtype.kind != "f":
             return self.low, self.high
-        rounded = np.abs(self.value) * self.formats.kept
-        if self.formats.few_bits:
-            rounded = np.where(self.value.astype(ml_dtypes.bfloat16) == self.value, 0, rounded)
+        rounded = self._rounding()
         with np.errstate(invalid="ignore"):
             low, high = self.value - rounded, self.value + rounded
         low, high = np.fmin(low, self.low), np.fmax(high, self.high)
@@ -245,7 +302,11 @@ class Interval(NDArrayOperatorsMixin):
         """`function` at the values and at both ends."""
         with np.errstate(all="ignore"):
             true = function(*values(args), **values(kwargs))
-            ends = [function(*values(args, e), **values(kwargs, e)) for e in (low, high)]
+            known = {id(one): one.ends() for one in _intervals_in((args, kwargs))}
+            ends = [
+                function(*values(args, end), **values(kwargs, end))
+                for end in (lambda one: known[id(one)][0], lambda one: known[id(one)][1])
+            ]
         return self._around(true, *ends, self._with_shared(function, args, kwargs))
 
     def _around(self, true: Any, one: Any, other: Any, shared: Any) -> Any:
@@ -257,7 +318,8 @@ class Interval(NDArrayOperatorsMixin):
         if array.dtype.kind not in "bfiuV":
             return true
         least, most = np.minimum(one, other), np.maximum(one, other)
-        if array.dtype.kind == "f":  # a function that is undefined at an end may be anything
+        if array.dtype.kind == "f" and np.isnan(np.min(least, initial=0)):
+            # A function that is undefined at an end may be anything.
             unknown = (np.isnan(one) | np.isnan(other)) & ~np.isnan(array)
             least, most = np.where(unknown, -np.inf, least), np.where(unknown, np.inf, most)
         return self._like(array, np.minimum(least, array), np.maximum(most, array), shared)
@@ -283,7 +345,10 @@ class Interval(NDArrayOperatorsMixin):
             if relative is None:
                 total = product(ra + steps / 2 * a, b) + product(a + ra, rb)
             else:
-                total = product((1 + relative) * ra + (relative + steps / 2) * a, b)
+                a *= relative + steps / 2
+                ra *= 1 + relative
+                a += ra
+                total = _product_of_squares(function, product, a, b)
             total = np.nan_to_num(total, nan=np.inf, posinf=np.inf) + steps / 3 * np.square(value)
             shared = self._with_shared(function, [*map(_finite, args)], kwargs)
             if shared is not None:
@@ -293,7 +358,7 @@ class Interval(NDArrayOperatorsMixin):
 
 def intervals(given: np.ndarray, formats: Formats) -> Interval:
     """`given` as they are given: exact but for one rounding."""
-    return Interval(given, given.copy(), given.copy(), formats)
+    return Interval(given, given, given, formats)
 
 
 def _joint(
@@ -382,7 +447,9 @@ def values(given: Any, end: Callable[[Interval], np.ndarray] | None = None) -> A
 def apart(end: Any, true: np.ndarray) -> np.ndarray:
     """How far an end is from the value."""
     with np.errstate(all="ignore"):
-        far = np.abs(np.subtract(end, true, dtype=np.float64))
+        far = np.asarray(np.abs(np.subtract(end, true, dtype=np.float64)))
+        if np.isfinite(np.max(far, initial=0)):
+            return far
         same = np.asarray(end) == true
     return np.where(same, 0, np.nan_to_num(far, nan=np.inf, posinf=np.inf))
 
@@ -391,7 +458,7 @@ def _squares(operand: Any) -> tuple[np.ndarray, np.ndarray]:
     """The squares of values and radii."""
     if not isinstance(operand, Interval):
         return np.square(operand, dtype=np.float64), np.zeros(np.shape(operand))
-    own = np.maximum(*(apart(end, operand.value) for end in operand.ends()))
+    own = np.maximum(*operand.errors())
     return np.square(operand.value, dtype=np.float64), np.square(own)
 
 
@@ -404,6 +471,46 @@ def _relative(squared: np.ndarray, of: np.ndarray) -> float | None:
         if largest <= 4 * float(found.min(initial=largest)):
             return largest
     return None
+
+
+def _product_of_squares(
+    function: Callable[..., Any],
+    product: Callable[[np.ndarray, np.ndarray], Any],
+    a: np.ndarray,
+    b: np.ndarray,
+) -> Any:
+    """A product of what is nowhere negative, in float32 where rows and columns can be scaled so that
+    they fit: the terms that vanish there are nothing beside the largest of their sum."""
+    if function is not np.matmul or min(a.ndim, b.ndim) < 2:
+        return product(a, b)
+    rows, columns = a.max(axis=-1, keepdims=True), b.max(axis=-2, keepdims=True)
+    if not (np.isfinite(rows.sum()) and np.isfinite(columns.sum())):
+        return product(a, b)
+    rows[rows == 0], columns[columns == 0] = 1, 1
+    found = np.matmul((a / rows).astype(np.float32), (b / columns).astype(np.float32))
+    return found.astype(np.float64) * rows * columns
+
+
+def _scaled(
+    below: np.ndarray, above: np.ndarray, factor: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """How far below and above a product is when one factor is, and the other is `factor`."""
+    if below is above:
+        return (both := below * np.abs(factor)), both
+    less, more = below * factor, above * factor
+    return np.maximum(less, -more), np.maximum(more, -less)
+
+
+def _root(*errors: np.ndarray) -> np.ndarray:
+    """What independent errors are together."""
+    return np.asarray(np.sqrt(sum(map(np.square, errors))))
+
+
+def _known(far: np.ndarray) -> np.ndarray:
+    """An error of which nothing is known may be any."""
+    if not np.isnan(np.max(far, initial=0)):
+        return far
+    return np.nan_to_num(far, nan=np.inf, posinf=np.inf)
 
 
 def _terms(a: np.ndarray, b: np.ndarray, product: np.ndarray) -> float:
@@ -443,7 +550,7 @@ def _sum(
             np.square(far).sum(axis=tuple(summed), keepdims=keepdims)
             + rounded * x.formats.summed**2
         )
-        for far in (apart(end, x.value) for end in x.ends())
+        for far in x.errors()
     )
     return _summed(x, total, below, above, lambda a: a.sum(tuple(summed), keepdims=keepdims))
 
@@ -473,9 +580,7 @@ def _cumulative(x: Interval, axis: Any = None, dtype: Any = None, out: Any = Non
         x, axis = x.reshape(-1), 0
     partial = np.cumsum(x.value, axis=axis)
     rounded = np.cumsum(np.square(_inexact(x.value, partial)), axis=axis) * x.formats.summed**2
-    below, above = (
-        np.sqrt(np.cumsum(np.square(apart(end, x.value)), axis=axis) + rounded) for end in x.ends()
-    )
+    below, above = (np.sqrt(np.cumsum(np.square(far), axis=axis) + rounded) for far in x.errors())
     return _summed(x, partial, below, above, lambda a: np.cumsum(a, axis=axis))
 
 

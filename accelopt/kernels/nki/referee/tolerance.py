@@ -19,12 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.referee.norms import blocks
+from accelopt.kernels.nki.referee.norms import blocks, l2
 from accelopt.kernels.nki.referee.precision import SINGLE, Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rounding import Formats
 
-BLOCK_OF_ROWS = 1 << 17  # elements
+BLOCK_OF_ROWS = 1 << 15  # elements
+LARGE_BLOCK = 1 << 23  # elements of a block that shares much with the others
+MOST_AXES = 3  # of the outputs' along which blocks are cut
+Rows = tuple[slice, ...]
 SAME = 1e-5  # of the largest: what rounding makes of it
 NEIGHBOURS = 32
 # How much worse than the samples an honest algorithm with another order of operations may be.
@@ -43,6 +46,9 @@ MOST_RELATIVE = np.float32(1e20)
 LARGEST_JUDGED = np.float32(1e30)
 # Arrays of the outputs' size that a plain NumPy reference holds at once.
 TEMPORARIES = 5
+
+
+FORMATS = (np.float32, np.float32, np.bool_)
 
 
 class Exact(NamedTuple):
@@ -68,28 +74,58 @@ def exact_outputs(
     few_bits: bool = False,
 ) -> tuple[Exact, ...]:
     """The exact outputs with their tolerances; `expected` are the reference's own in fp32."""
-    exact, radii = expected, None
     # Of a reference that insists on fp32, or is too large, the spread of its own results must do.
-    if _fits_in_float64(expected):
-        with contextlib.suppress(ConfigError, MemoryError):
-            exact, radii = rounded(reference, inputs, precision, SLACK, expected, few_bits=few_bits)
-        if radii is None:
-            with contextlib.suppress(ConfigError, MemoryError):
-                exact = reference.forward([_wide(value) for value in inputs], to_lose=True)
-    noises = [_sample(expected, exact)]
-    if radii is None:
-        moved = (reference.forward(_moved(inputs, sign * precision.unit)) for sign in (-1, 1))
-        noises += [_sample(outputs, exact) for outputs in moved]
-    else:
+    if not _fits_in_float64(expected):
+        return _sampled(reference, inputs, expected, expected, precision)
+    with contextlib.suppress(ConfigError, MemoryError):
+        found = [Exact(*(np.empty(one.shape, t) for t in FORMATS)) for one in expected]
+        largest = [0.0] * len(expected)
+        for rows, exact, radii in rounded(
+            reference, inputs, precision, SLACK, expected, few_bits=few_bits
+        ):
+            for number, (true, radius) in enumerate(zip(exact, radii, strict=True)):
+                output, own = expected[number][rows], tuple(one[rows] for one in found[number])
+                with np.errstate(all="ignore"):
+                    noise = np.maximum(np.abs(output - true), radius / SLACK).astype(np.float32)
+                scales = [one[rows] for one in _argument_scale(expected[number], inputs)]
+                _tolerate(Exact(*own), true, noise, scales, precision, sampled=False)
+                largest[number] = max(largest[number], _largest(true))
         with np.errstate(over="ignore"):
-            noises.append([(radius / SLACK).astype(np.float32) for radius in radii])
-    sampled = radii is None
-    return tuple(
-        _with_tolerance(
-            output, samples, _argument_scale(output, inputs), precision, sampled=sampled
-        )
-        for output, *samples in zip(exact, *noises, strict=True)
-    )
+            for one, size in zip(found, largest, strict=True):
+                one.allowed[one.values == 0] += np.float32(SLACK * UNIT_OF_EXACT * size)
+        return tuple(found)
+    exact = expected
+    with contextlib.suppress(ConfigError, MemoryError):
+        exact = reference.forward([_wide(value) for value in inputs], to_lose=True)
+    return _sampled(reference, inputs, expected, exact, precision)
+
+
+def _sampled(
+    reference: Reference,
+    inputs: Sequence[Any],
+    expected: tuple[np.ndarray, ...],
+    exact: tuple[np.ndarray, ...],
+    precision: Precision,
+) -> tuple[Exact, ...]:
+    """`exact` with tolerances by what the reference itself, and inputs moved by a unit, are off by."""
+    noises = [_sample(expected, exact)]
+    moved = (reference.forward(_moved(inputs, sign * precision.unit)) for sign in (-1, 1))
+    noises += [_sample(outputs, exact) for outputs in moved]
+    found = []
+    for number, true in enumerate(exact):
+        output = Exact(*(np.empty(true.shape, form) for form in FORMATS))
+        flat = Exact(*(one.reshape(-1) for one in output))
+        scales = [scale.reshape(-1) for scale in _argument_scale(true, inputs)]
+        for part in blocks(true.size):
+            noise = np.maximum.reduce([sample[number].reshape(-1)[part] for sample in noises])
+            own, some = Exact(*(one[part] for one in flat)), [scale[part] for scale in scales]
+            _tolerate(own, true.reshape(-1)[part], noise, some, precision, sampled=True)
+        with np.errstate(over="ignore"):
+            zero = np.float32(SLACK * UNIT_OF_EXACT * _largest(true))
+        flat.allowed[true.reshape(-1) == 0] += zero
+        _allow_alone(flat.values, flat.allowed, max(UNDERFLOW, precision.least), precision.unit)
+        found.append(output)
+    return tuple(found)
 
 
 def rounded(
@@ -100,62 +136,87 @@ def rounded(
     expected: Sequence[np.ndarray],
     *,
     few_bits: bool = False,
-) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """The exact outputs, and how far honest rounding may move them, times `slack`; `expected` are the
-    reference's own. Raises ConfigError for a reference of which that is not known."""
+) -> Iterator[tuple[Rows, tuple[np.ndarray, ...], tuple[np.ndarray, ...]]]:
+    """In blocks, each with its place in the outputs: the exact outputs, and how far honest rounding may
+    move them, times `slack`; `expected` are the reference's own. Raises ConfigError for a reference of
+    which that is not known."""
     formats = Formats(slack * precision.unit, slack * SINGLE.unit, precision.largest, few_bits)
     singles = [in_single(value) for value in inputs]
-    parts = [
-        reference.rounded([_wide(value) for value in part], formats)
-        for part in _row_blocks(reference, singles, expected)
-    ]
-    if len(parts) == 1:
-        return parts[0]
-    exact, radii = (
-        tuple(np.concatenate(column) for column in zip(*side, strict=True))
-        for side in zip(*parts, strict=True)
-    )
-    return exact, radii
+    for rows, part in _row_blocks(reference, singles, expected):
+        yield rows, *reference.rounded([_wide(value) for value in part], formats)
+
+
+def radii_norms(
+    reference: Reference,
+    inputs: Sequence[Any],
+    expected: Sequence[np.ndarray],
+    exact: Sequence[Exact] = (),
+) -> list[float]:
+    """The norms of what rounding in float32 may move each output by, where it is judged. Raises
+    ConfigError."""
+    squares = [0.0] * len(expected)
+    for rows, _, radii in rounded(reference, inputs, Precision(), 1.0, expected):
+        for number, radius in enumerate(radii):
+            judged = np.isfinite(radius)
+            if exact:
+                judged &= np.isfinite(exact[number].allowed[rows])
+            squares[number] += l2(np.where(judged, radius, 0)) ** 2
+    return [square**0.5 for square in squares]
 
 
 def _row_blocks(
-    reference: Reference, inputs: list[Any], expected: Sequence[np.ndarray]
-) -> Iterator[list[Any]]:
+    reference: Reference, inputs: list[Any], expected: Sequence[np.ndarray], axis: int = 0
+) -> Iterator[tuple[Rows, list[Any]]]:
     """`inputs` in blocks of rows that the reference works out one by one: what it makes of some of them
-    is what it makes of all, there. Each stays in the processor's cache. Else all of them at once."""
-    count = len(expected[0]) if expected[0].ndim else 1
-    alike = [isinstance(v, np.ndarray) and v.ndim > 0 and len(v) == count for v in inputs]
+    is what it makes of all, there. Each stays in the processor's cache. Else all of them at once. Rows
+    that are large are cut along the next axis."""
+    every: Rows = (slice(None),) * axis
+    if reference.agreement.rules or any(one.ndim <= axis for one in expected) or axis == MOST_AXES:
+        yield every, inputs
+        return
+    count = expected[0].shape[axis]
+    alike = [isinstance(v, np.ndarray) and v.ndim > axis and v.shape[axis] == count for v in inputs]
     sizes = [v.size if isinstance(v, np.ndarray) else 0 for v in inputs]
-    largest = max(
-        1, *(s for s, one in zip(sizes, alike, strict=True) if one), *(v.size for v in expected)
-    )
 
     def rows_of(cut: Sequence[bool]) -> int:
         """Rows of a block: what it shares with the others must not be most of the work."""
         shared = sum(size for size, one in zip(sizes, cut, strict=True) if not one)
-        return max(1, count * max(BLOCK_OF_ROWS, 4 * shared) // largest)
+        own = (size for size, one in zip(sizes, cut, strict=True) if one)
+        most = max(1, *own, *(v.size for v in expected))
+        return max(1, count * max(BLOCK_OF_ROWS, min(4 * shared, LARGE_BLOCK)) // most)
 
-    def block(start: int, rows: int, cut: Sequence[bool]) -> list[Any]:
-        return [v[start : start + rows] if c else v for v, c in zip(inputs, cut, strict=True)]
+    def block(start: int, rows: int, cut: Sequence[bool]) -> tuple[Rows, list[Any]]:
+        place = (*every, slice(start, start + rows))
+        return place, [v[place] if c else v for v, c in zip(inputs, cut, strict=True)]
 
     def separate(rows: int, cut: Sequence[bool]) -> bool:
         for start in (0, count // 2, count - rows):
+            place, part = block(start, rows, cut)
             try:
-                found = reference.forward(block(start, rows, cut))
+                found = reference.forward(part)
             except ConfigError:
                 return False
-            if not all(map(_same, found, (one[start : start + rows] for one in expected))):
+            if not all(map(_same, found, (one[place] for one in expected))):
                 return False
         return True
 
     first = [number == alike.index(True) for number in range(len(alike))] if any(alike) else []
-    if not reference.agreement.rules:
-        for cut in (alike, first) if any(alike) else ():
-            rows = rows_of(cut)
-            if count >= 4 * rows and separate(rows, cut):
-                yield from (block(start, rows, cut) for start in range(0, count, rows))
-                return
-    yield inputs
+    for cut in (alike, first) if any(alike) else ():
+        rows = rows_of(cut)
+        if count >= 4 * rows and separate(rows, cut):
+            for start in range(0, count, rows):
+                place, part = block(start, rows, cut)
+                if rows > 1:
+                    yield place, part
+                    continue
+                own = [one[place] for one in expected]
+                for inner, smaller in _row_blocks(reference, part, own, axis + 1):
+                    yield (*place, *inner[axis + 1 :]), smaller
+            return
+    if axis == 0 and max(v.size for v in expected) > LARGE_BLOCK:
+        yield from _row_blocks(reference, inputs, expected, 1)
+    else:
+        yield every, inputs
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
@@ -184,7 +245,7 @@ def _sample(outputs: tuple[np.ndarray, ...], exact: tuple[np.ndarray, ...]) -> l
     """What each output is off by; float32, to keep it small."""
     with np.errstate(all="ignore"):
         return [
-            np.subtract(near, true, out=np.empty(true.shape, np.float32), casting="unsafe")
+            np.abs(np.subtract(near, true, out=np.empty(true.shape, np.float32), casting="unsafe"))
             for near, true in zip(outputs, exact, strict=True)
         ]
 
@@ -192,7 +253,7 @@ def _sample(outputs: tuple[np.ndarray, ...], exact: tuple[np.ndarray, ...]) -> l
 def _argument_scale(output: np.ndarray, inputs: Sequence[Any]) -> list[np.ndarray]:
     """The inputs that an element-wise function would have as arguments."""
     return [
-        value.reshape(-1)
+        value
         for value in inputs
         if isinstance(value, np.ndarray) and value.shape == output.shape and is_float(value.dtype)
     ]
@@ -216,39 +277,29 @@ def _moved(inputs: Sequence[Any], step: float) -> list[Any]:
     ]
 
 
-def _with_tolerance(
+def _tolerate(
+    found: Exact,
     exact: np.ndarray,
-    noises: Sequence[np.ndarray],
+    noise: np.ndarray,
     arguments: Sequence[np.ndarray],
     precision: Precision,
     *,
     sampled: bool,
-) -> Exact:
+) -> None:
+    """Writes into `found` what honest rounding may make of a part of an output that shows such noise."""
     least = max(UNDERFLOW, precision.least)
     sharp = max(RESOLVED, 2 * precision.unit)
-    shape, count = exact.shape, exact.size
-    exact = exact.reshape(-1)
-    zero = SLACK * UNIT_OF_EXACT * _largest(exact)
-    values = np.empty(count, np.float32)
-    allowed = np.empty(count, np.float32)
-    resolved = np.empty(count, np.bool_)
     with np.errstate(all="ignore"):
-        for part in blocks(count):
-            values[part] = exact[part]  # in float32 beyond its range infinite, and not judged
-            noise = np.maximum.reduce([np.abs(sample.reshape(-1)[part]) for sample in noises])
-            magnitude = np.abs(values[part])
-            allowed[part] = _allowed(magnitude, noise, precision.unit, sampled=sampled)
-            allowed[part] += np.float32(least)
-            allowed[part][magnitude > LARGEST_JUDGED] = np.inf
-            for argument in arguments:
-                scale = np.float32(ARGUMENT_SLACK * precision.unit)
-                own = scale * np.abs(in_single(argument[part]))
-                np.maximum(allowed[part], own, out=allowed[part], casting="same_kind")
-            allowed[part][exact[part] == 0] += np.float32(zero)
-            resolved[part] = (magnitude > least) & (noise < np.float32(sharp) * magnitude)
-        if sampled:
-            _allow_alone(values, allowed, least, precision.unit)
-    return Exact(values.reshape(shape), allowed.reshape(shape), resolved.reshape(shape))
+        found.values[...] = exact  # in float32 beyond its range infinite, and not judged
+        magnitude = np.abs(found.values)
+        allowed = _allowed(magnitude, noise, precision.unit, sampled=sampled)
+        allowed += np.float32(least)
+        allowed[magnitude > LARGEST_JUDGED] = np.inf
+        for argument in arguments:
+            scale = np.float32(ARGUMENT_SLACK * precision.unit)
+            np.maximum(allowed, scale * np.abs(in_single(argument)), out=allowed)
+        found.allowed[...] = allowed
+        found.resolved[...] = (magnitude > least) & (noise < np.float32(sharp) * magnitude)
 
 
 def _allow_alone(values: np.ndarray, allowed: np.ndarray, least: float, unit: float) -> None:

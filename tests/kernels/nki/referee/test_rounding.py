@@ -99,6 +99,14 @@ def test_both_ends_of_an_interval_are_seen():
     assert np.allclose(found.value, ratio) and found.high[0] > 0.99 and found.low[1] < 0.01
 
 
+def test_what_is_written_through_a_view_is_known_to_all_of_it():
+    x = intervals(np.ones((2, 3)), Formats(0.0, 0.0, 1e38))
+    row = x[1].reshape(3, 1)[:, 0]
+    row += intervals(np.ones(3), Formats(0.5, 0.0, 1e38))
+    assert x.value[1].tolist() == [2, 2, 2] and x.high[1].tolist() == [2.5] * 3
+    assert x.high[0].tolist() == [1, 1, 1]
+
+
 def test_errors_of_both_factors_count_together():
     """Of z * (1 + tanh(z)) far below zero each factor hides the other's error."""
     z = intervals(np.array([-7.3]), Formats(0.0, 0.0, 1e38))
