@@ -13,6 +13,7 @@ raises an error or loses the ends; values never change.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -165,28 +166,15 @@ class Interval(NDArrayOperatorsMixin):
         if ufunc in _ARITHMETIC and all(isinstance(x, Interval) for x in inputs):
             with np.errstate(all="ignore"):
                 return self._arithmetic(ufunc, *inputs)
-        parts: list[Any] = []
-        for number, one in enumerate(inputs):
-            if isinstance(one, Interval):
-                rest = [*map(values, inputs[:number]), one, *map(values, inputs[number + 1 :])]
-                parts.append(self._apply(ufunc, rest, {}))
-        if len(parts) == 1 or not isinstance(parts[0], Interval):
-            return parts[0]
-        value, shared = parts[0].value, self._with_shared(ufunc, inputs)
-        if value.dtype.kind != "f":
-            lows, highs = ([getattr(part, end) for part in parts] for end in ("low", "high"))
-            return self._like(value, np.minimum(*lows), np.maximum(*highs), shared)
-        joint = _joint(ufunc, *inputs, value)
-        below, above = map(_root, *(part.reach() for part in parts), joint)
-        return self._like(value, value - below, value + above, shared)
+        return self._apply(ufunc, inputs, {}, corners=True)
 
     def _arithmetic(self, ufunc: np.ufunc, first: Interval, second: Interval) -> Interval:
         """A sum, difference, product or quotient of two, by how far each is from its value."""
         value, shared = ufunc(first.value, second.value), self._with_shared(ufunc, (first, second))
         a, (below, above) = first.value, first.errors()
         if ufunc is np.divide:  # a product with what the divisor's ends make of its reciprocal
-            ends = (np.reciprocal(end) for end in second.ends())
-            second = self._around(np.reciprocal(second.value), *ends, None)
+            ends = [np.reciprocal(end) for end in second.ends()]
+            second = self._around(np.reciprocal(second.value), ends)
             b, (less, more) = second.value, second.reach()
         else:
             b, (less, more) = second.value, second.errors()
@@ -282,7 +270,8 @@ class Interval(NDArrayOperatorsMixin):
     def _rounding(self) -> np.ndarray:
         rounded = np.asarray(np.abs(self.value) * self.formats.kept)
         if self.formats.few_bits:
-            rounded[self.value.astype(ml_dtypes.bfloat16) == self.value] = 0
+            with np.errstate(over="ignore"):
+                rounded[self.value.astype(ml_dtypes.bfloat16) == self.value] = 0
         return rounded
 
     def ends(self) -> tuple[np.ndarray, np.ndarray]:
@@ -298,29 +287,34 @@ class Interval(NDArrayOperatorsMixin):
             high = np.where(high > self.formats.largest, np.inf, high)
         return low, high
 
-    def _apply(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """`function` at the values and at both ends."""
+    def _apply(
+        self, function: Callable[..., Any], args: Any, kwargs: Any, *, corners: bool = False
+    ) -> Any:
+        """`function` at the values and at both ends; with `corners`, at each end of each of two."""
+        known = {id(one): one.ends() for one in _intervals_in((args, kwargs))}
+        at = [lambda one: known[id(one)][0], lambda one: known[id(one)][1]]
         with np.errstate(all="ignore"):
             true = function(*values(args), **values(kwargs))
-            known = {id(one): one.ends() for one in _intervals_in((args, kwargs))}
-            ends = [
-                function(*values(args, end), **values(kwargs, end))
-                for end in (lambda one: known[id(one)][0], lambda one: known[id(one)][1])
-            ]
-        return self._around(true, *ends, self._with_shared(function, args, kwargs))
+            ends = [function(*values(args, end), **values(kwargs, end)) for end in at]
+            if corners:
+                ends += [
+                    function(values(args[0], a), values(args[1], b)) for a, b in (at, at[::-1])
+                ]
+        return self._around(true, ends, self._with_shared(function, args, kwargs))
 
-    def _around(self, true: Any, one: Any, other: Any, shared: Any) -> Any:
+    def _around(self, true: Any, ends: Sequence[Any], shared: Any = None) -> Any:
         if isinstance(true, (tuple, list)):
             shared = [None] * len(true) if shared is None else shared
-            found = [self._around(*four) for four in zip(true, one, other, shared, strict=True)]
+            each = zip(true, zip(*ends, strict=True), shared, strict=True)
+            found = [self._around(*one) for one in each]
             return type(true)(found) if type(true) in (tuple, list) else tuple(found)
         array = np.asarray(true)
         if array.dtype.kind not in "bfiuV":
             return true
-        least, most = np.minimum(one, other), np.maximum(one, other)
+        least, most = reduce(np.minimum, ends), reduce(np.maximum, ends)
         if array.dtype.kind == "f" and np.isnan(np.min(least, initial=0)):
             # A function that is undefined at an end may be anything.
-            unknown = (np.isnan(one) | np.isnan(other)) & ~np.isnan(array)
+            unknown = np.isnan(least) & ~np.isnan(array)
             least, most = np.where(unknown, -np.inf, least), np.where(unknown, np.inf, most)
         return self._like(array, np.minimum(least, array), np.maximum(most, array), shared)
 
@@ -339,43 +333,27 @@ class Interval(NDArrayOperatorsMixin):
             changed[places[0]], changed[places[1]] = one, other
             return function(*changed, **kwargs)
 
-        (a, ra), (b, rb) = (_squares(one) for one in (first, second))
-        relative = _relative(rb, b)
         with np.errstate(all="ignore"):
-            if relative is None:
-                total = product(ra + steps / 2 * a, b) + product(a + ra, rb)
-            else:
-                a *= relative + steps / 2
-                ra *= 1 + relative
-                a += ra
-                total = _product_of_squares(function, product, a, b)
-            total = np.nan_to_num(total, nan=np.inf, posinf=np.inf) + steps / 3 * np.square(value)
+            total = _squared_errors(function, product, first, second, steps / 2)
+            total = _known(np.asarray(total)) + steps / 3 * np.square(value)
             shared = self._with_shared(function, [*map(_finite, args)], kwargs)
             if shared is not None:
                 total += np.square(shared - value)
         return self._like(value, value - (far := np.sqrt(total)), value + far, shared)
 
 
+def given_as(value: Any, formats: Formats) -> Any:
+    """An input as a reference is given it that is worked out with intervals; integers stay."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.kind == "f":
+        return intervals(value.astype(np.float64), formats)
+    return value.copy()
+
+
 def intervals(given: np.ndarray, formats: Formats) -> Interval:
     """`given` as they are given: exact but for one rounding."""
     return Interval(given, given, given, formats)
-
-
-def _joint(
-    ufunc: np.ufunc, first: Interval, second: Interval, value: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """How far below and above errors of both operands at once move a result beyond what each does
-    alone: of a product the product of the errors, which is all there is where each factor hides the
-    other's (z * sigmoid(z) far below zero)."""
-    below = above = np.zeros(value.shape)
-    with np.errstate(all="ignore"):
-        alone = [ufunc(first.value, end) for end in second.ends()]
-        for one in first.ends():
-            changed = ufunc(one, second.value)
-            for other, own in zip(second.ends(), alone, strict=True):
-                more = (ufunc(one, other) - changed) - (own - value)
-                below, above = np.fmax(below, -more), np.fmax(above, more)
-    return below, above
 
 
 def _divisor(given: Any, like: Interval) -> Any:
@@ -454,12 +432,17 @@ def apart(end: Any, true: np.ndarray) -> np.ndarray:
     return np.where(same, 0, np.nan_to_num(far, nan=np.inf, posinf=np.inf))
 
 
+def error_of(given: Any) -> np.ndarray:
+    """How far each element may be from its value, its own rounding at least; zero for what is known."""
+    if not isinstance(given, Interval):
+        return np.zeros(np.shape(given))
+    below, above = given.errors()
+    return below if below is above else np.asarray(np.maximum(below, above))
+
+
 def _squares(operand: Any) -> tuple[np.ndarray, np.ndarray]:
     """The squares of values and radii."""
-    if not isinstance(operand, Interval):
-        return np.square(operand, dtype=np.float64), np.zeros(np.shape(operand))
-    own = np.maximum(*operand.errors())
-    return np.square(operand.value, dtype=np.float64), np.square(own)
+    return np.square(values(operand), dtype=np.float64), np.square(error_of(operand))
 
 
 def _relative(squared: np.ndarray, of: np.ndarray) -> float | None:
@@ -473,22 +456,28 @@ def _relative(squared: np.ndarray, of: np.ndarray) -> float | None:
     return None
 
 
-def _product_of_squares(
+def _squared_errors(
     function: Callable[..., Any],
     product: Callable[[np.ndarray, np.ndarray], Any],
-    a: np.ndarray,
-    b: np.ndarray,
+    first: Any,
+    second: Any,
+    steps: float,
 ) -> Any:
-    """A product of what is nowhere negative, in float32 where rows and columns can be scaled so that
-    they fit: the terms that vanish there are nothing beside the largest of their sum."""
-    if function is not np.matmul or min(a.ndim, b.ndim) < 2:
-        return product(a, b)
-    rows, columns = a.max(axis=-1, keepdims=True), b.max(axis=-2, keepdims=True)
-    if not (np.isfinite(rows.sum()) and np.isfinite(columns.sum())):
-        return product(a, b)
-    rows[rows == 0], columns[columns == 0] = 1, 1
-    found = np.matmul((a / rows).astype(np.float32), (b / columns).astype(np.float32))
-    return found.astype(np.float64) * rows * columns
+    """What errors of the factors' elements, each alone and together, and `steps` of each term make of a
+    product's elements, squared."""
+    (a, ra), (b, rb) = (_squares(one) for one in (first, second))
+    relative = _relative(rb, b)
+    if relative is None:
+        return product(ra + steps * a, b) + product(a + ra, rb)
+    a = (relative + steps) * a + (1 + relative) * ra
+    if function is np.matmul and min(a.ndim, b.ndim) > 1:
+        rows, columns = a.max(axis=-1, keepdims=True), b.max(axis=-2, keepdims=True)
+        if np.isfinite(rows.sum()) and np.isfinite(columns.sum()):
+            # In float32: the terms that vanish there are nothing beside the largest of their sum.
+            rows[rows == 0], columns[columns == 0] = 1, 1
+            scaled = (a / rows).astype(np.float32), (b / columns).astype(np.float32)
+            return np.matmul(*scaled) * rows * columns
+    return product(a, b)
 
 
 def _scaled(

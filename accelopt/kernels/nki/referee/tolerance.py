@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,11 +23,10 @@ from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee.norms import blocks, l2
 from accelopt.kernels.nki.referee.precision import SINGLE, Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.referee.rounding import Formats
+from accelopt.kernels.nki.referee.rounding import Formats, given_as
 
 BLOCK_OF_ROWS = 1 << 15  # elements
-LARGE_BLOCK = 1 << 23  # elements of a block that shares much with the others
-MOST_AXES = 3  # of the outputs' along which blocks are cut
+ROWS_THAT_SHARE = 512  # in a block that shares much with the others
 Rows = tuple[slice, ...]
 SAME = 1e-5  # of the largest: what rounding makes of it
 NEIGHBOURS = 32
@@ -74,57 +74,53 @@ def exact_outputs(
     few_bits: bool = False,
 ) -> tuple[Exact, ...]:
     """The exact outputs with their tolerances; `expected` are the reference's own in fp32."""
+    if _fits_in_float64(expected):
+        with contextlib.suppress(ConfigError, MemoryError):
+            blocks = rounded(reference, inputs, precision, SLACK, expected, few_bits=few_bits)
+            known = ((rows, true, [r / SLACK for r in radii]) for rows, true, radii in blocks)
+            return _tolerated(inputs, expected, known, precision, sampled=False)
     # Of a reference that insists on fp32, or is too large, the spread of its own results must do.
-    if not _fits_in_float64(expected):
-        return _sampled(reference, inputs, expected, expected, precision)
-    with contextlib.suppress(ConfigError, MemoryError):
-        found = [Exact(*(np.empty(one.shape, t) for t in FORMATS)) for one in expected]
-        largest = [0.0] * len(expected)
-        for rows, exact, radii in rounded(
-            reference, inputs, precision, SLACK, expected, few_bits=few_bits
-        ):
-            for number, (true, radius) in enumerate(zip(exact, radii, strict=True)):
-                output, own = expected[number][rows], tuple(one[rows] for one in found[number])
-                with np.errstate(all="ignore"):
-                    noise = np.maximum(np.abs(output - true), radius / SLACK).astype(np.float32)
-                scales = [one[rows] for one in _argument_scale(expected[number], inputs)]
-                _tolerate(Exact(*own), true, noise, scales, precision, sampled=False)
-                largest[number] = max(largest[number], _largest(true))
-        with np.errstate(over="ignore"):
-            for one, size in zip(found, largest, strict=True):
-                one.allowed[one.values == 0] += np.float32(SLACK * UNIT_OF_EXACT * size)
-        return tuple(found)
     exact = expected
-    with contextlib.suppress(ConfigError, MemoryError):
-        exact = reference.forward([_wide(value) for value in inputs], to_lose=True)
-    return _sampled(reference, inputs, expected, exact, precision)
+    if _fits_in_float64(expected):
+        with contextlib.suppress(ConfigError, MemoryError):
+            exact = reference.forward([_wide(value) for value in inputs], to_lose=True)
+    moved = [reference.forward(_moved(inputs, sign * precision.unit)) for sign in (-1, 1)]
+    with np.errstate(all="ignore"):
+        noises = [
+            reduce(np.maximum, (np.abs(one - true) for one in some))
+            for true, *some in zip(exact, *moved, strict=True)
+        ]
+    return _tolerated(inputs, expected, [((), exact, noises)], precision, sampled=True)
 
 
-def _sampled(
-    reference: Reference,
+def _tolerated(
     inputs: Sequence[Any],
     expected: tuple[np.ndarray, ...],
-    exact: tuple[np.ndarray, ...],
+    parts: Iterable[tuple[Rows, Sequence[np.ndarray], Sequence[np.ndarray]]],
     precision: Precision,
+    *,
+    sampled: bool,
 ) -> tuple[Exact, ...]:
-    """`exact` with tolerances by what the reference itself, and inputs moved by a unit, are off by."""
-    noises = [_sample(expected, exact)]
-    moved = (reference.forward(_moved(inputs, sign * precision.unit)) for sign in (-1, 1))
-    noises += [_sample(outputs, exact) for outputs in moved]
-    found = []
-    for number, true in enumerate(exact):
-        output = Exact(*(np.empty(true.shape, form) for form in FORMATS))
-        flat = Exact(*(one.reshape(-1) for one in output))
-        scales = [scale.reshape(-1) for scale in _argument_scale(true, inputs)]
-        for part in blocks(true.size):
-            noise = np.maximum.reduce([sample[number].reshape(-1)[part] for sample in noises])
-            own, some = Exact(*(one[part] for one in flat)), [scale[part] for scale in scales]
-            _tolerate(own, true.reshape(-1)[part], noise, some, precision, sampled=True)
+    """Exact outputs with tolerances, of `parts`: places, exact values, and what noise they show."""
+    found = [Exact(*(np.empty(one.shape, form) for form in FORMATS)) for one in expected]
+    largest = [0.0] * len(expected)
+    for rows, exact, noises in parts:
+        for number, (true, noise) in enumerate(zip(exact, noises, strict=True)):
+            output, *scales = (
+                np.atleast_1d(one[rows or ...])
+                for one in (expected[number], *_argument_scale(expected[number], inputs))
+            )
+            own = Exact(*(np.atleast_1d(one[rows or ...]) for one in found[number]))
+            with np.errstate(all="ignore"):
+                noise = np.maximum(np.abs(output - true), noise).astype(np.float32)
+            _tolerate(own, true, noise, scales, precision, sampled=sampled)
+            largest[number] = max(largest[number], _largest(np.ravel(true)))
+    for output, size in zip(found, largest, strict=True):
         with np.errstate(over="ignore"):
-            zero = np.float32(SLACK * UNIT_OF_EXACT * _largest(true))
-        flat.allowed[true.reshape(-1) == 0] += zero
-        _allow_alone(flat.values, flat.allowed, max(UNDERFLOW, precision.least), precision.unit)
-        found.append(output)
+            output.allowed[output.values == 0] += np.float32(SLACK * UNIT_OF_EXACT * size)
+        if sampled:
+            values, allowed, _ = (one.reshape(-1) for one in output)
+            _allow_alone(values, allowed, max(UNDERFLOW, precision.least), precision.unit)
     return tuple(found)
 
 
@@ -142,8 +138,18 @@ def rounded(
     which that is not known."""
     formats = Formats(slack * precision.unit, slack * SINGLE.unit, precision.largest, few_bits)
     singles = [in_single(value) for value in inputs]
+    shared: dict[int, Any] = {}
+
+    def given(number: int, value: Any) -> Any:
+        """What all blocks share is made once, unless a reference writes into its inputs."""
+        if value is not singles[number]:
+            return given_as(value, formats)
+        if number not in shared or not getattr(shared[number], "is_exact", True):
+            shared[number] = given_as(value, formats)
+        return shared[number]
+
     for rows, part in _row_blocks(reference, singles, expected):
-        yield rows, *reference.rounded([_wide(value) for value in part], formats)
+        yield rows, *reference.rounded([*map(given, range(len(part)), part)], formats)
 
 
 def radii_norms(
@@ -159,64 +165,102 @@ def radii_norms(
         for number, radius in enumerate(radii):
             judged = np.isfinite(radius)
             if exact:
-                judged &= np.isfinite(exact[number].allowed[rows])
+                judged &= np.isfinite(exact[number].allowed[rows or ...])
             squares[number] += l2(np.where(judged, radius, 0)) ** 2
     return [square**0.5 for square in squares]
 
 
 def _row_blocks(
-    reference: Reference, inputs: list[Any], expected: Sequence[np.ndarray], axis: int = 0
+    reference: Reference,
+    inputs: list[Any],
+    expected: Sequence[np.ndarray],
+    axes: Sequence[int] | None = None,
 ) -> Iterator[tuple[Rows, list[Any]]]:
     """`inputs` in blocks of rows that the reference works out one by one: what it makes of some of them
     is what it makes of all, there. Each stays in the processor's cache. Else all of them at once. Rows
-    that are large are cut along the next axis."""
-    every: Rows = (slice(None),) * axis
-    if reference.agreement.rules or any(one.ndim <= axis for one in expected) or axis == MOST_AXES:
-        yield every, inputs
-        return
-    count = expected[0].shape[axis]
-    alike = [isinstance(v, np.ndarray) and v.ndim > axis and v.shape[axis] == count for v in inputs]
-    sizes = [v.size if isinstance(v, np.ndarray) else 0 for v in inputs]
-
-    def rows_of(cut: Sequence[bool]) -> int:
-        """Rows of a block: what it shares with the others must not be most of the work."""
-        shared = sum(size for size, one in zip(sizes, cut, strict=True) if not one)
-        own = (size for size, one in zip(sizes, cut, strict=True) if one)
-        most = max(1, *own, *(v.size for v in expected))
-        return max(1, count * max(BLOCK_OF_ROWS, min(4 * shared, LARGE_BLOCK)) // most)
-
-    def block(start: int, rows: int, cut: Sequence[bool]) -> tuple[Rows, list[Any]]:
-        place = (*every, slice(start, start + rows))
-        return place, [v[place] if c else v for v, c in zip(inputs, cut, strict=True)]
-
-    def separate(rows: int, cut: Sequence[bool]) -> bool:
-        for start in (0, count // 2, count - rows):
-            place, part = block(start, rows, cut)
-            try:
-                found = reference.forward(part)
-            except ConfigError:
-                return False
-            if not all(map(_same, found, (one[place] for one in expected))):
-                return False
-        return True
-
-    first = [number == alike.index(True) for number in range(len(alike))] if any(alike) else []
-    for cut in (alike, first) if any(alike) else ():
-        rows = rows_of(cut)
-        if count >= 4 * rows and separate(rows, cut):
+    lie along one of the outputs' `axes`; a row that is large is cut along the next."""
+    if axes is None:
+        axes = range(min((one.ndim for one in expected), default=0))
+        axes = sorted(axes, key=lambda axis: (axis > 0, -expected[0].shape[axis]))
+    for number, axis in enumerate(() if reference.agreement.rules else axes):
+        count = expected[0].shape[axis]
+        if any(one.shape[axis] != count for one in expected):
+            continue
+        for cuts in _cuts(inputs, axis, count):
+            rows = _rows_of_block(inputs, expected, count, cuts)
+            if count < 4 * rows or not _is_separate(reference, inputs, expected, rows, cuts, axis):
+                continue
             for start in range(0, count, rows):
-                place, part = block(start, rows, cut)
+                place, part = _block(inputs, start, rows, cuts, axis)
                 if rows > 1:
                     yield place, part
                     continue
                 own = [one[place] for one in expected]
-                for inner, smaller in _row_blocks(reference, part, own, axis + 1):
-                    yield (*place, *inner[axis + 1 :]), smaller
+                for inner, smaller in _row_blocks(reference, part, own, axes[number + 1 :]):
+                    size = max(len(place), len(inner))
+                    both = [*inner, *[slice(None)] * (size - len(inner))]
+                    both[axis] = place[axis]
+                    yield tuple(both), smaller
             return
-    if axis == 0 and max(v.size for v in expected) > LARGE_BLOCK:
-        yield from _row_blocks(reference, inputs, expected, 1)
-    else:
-        yield every, inputs
+    yield (), inputs
+
+
+Cuts = tuple["int | None", ...]  # of each input the axis that is cut, None for one that all share
+
+
+def _cuts(inputs: Sequence[Any], axis: int, count: int) -> Iterator[Cuts]:
+    """Which inputs may have their part in the `count` rows along an output's axis: all that have so
+    many at the same axis, the first of them, the first that has so many at any."""
+    shapes = [np.shape(value) for value in inputs]
+    same = [axis if shape[axis : axis + 1] == (count,) else None for shape in shapes]
+    any_axis = [shape.index(count) if count in shape else None for shape in shapes]
+    found = [tuple(same)]
+    for places in (same, any_axis):
+        first = next((number for number, place in enumerate(places) if place is not None), -1)
+        found.append(tuple(p if n == first else None for n, p in enumerate(places)))
+    yield from (cuts for cuts in dict.fromkeys(found) if any(cut is not None for cut in cuts))
+
+
+def _rows_of_block(
+    inputs: Sequence[Any], expected: Sequence[np.ndarray], count: int, cuts: Cuts
+) -> int:
+    """As many as fit into the cache, but enough for what all blocks share to be little of the work."""
+    sizes = [np.size(value) for value in inputs]
+    shared = max((s for s, cut in zip(sizes, cuts, strict=True) if cut is None), default=0)
+    own = (size for size, cut in zip(sizes, cuts, strict=True) if cut is not None)
+    rows = count * BLOCK_OF_ROWS // max(1, *own, *(one.size for one in expected))
+    return max(1, rows, ROWS_THAT_SHARE if shared > BLOCK_OF_ROWS else 1)
+
+
+def _block(
+    inputs: Sequence[Any], start: int, rows: int, cuts: Cuts, axis: int
+) -> tuple[Rows, list[Any]]:
+    some = slice(start, start + rows)
+    part = [
+        value if cut is None else value[(slice(None),) * cut + (some,)]
+        for value, cut in zip(inputs, cuts, strict=True)
+    ]
+    return (slice(None),) * axis + (some,), part
+
+
+def _is_separate(
+    reference: Reference,
+    inputs: Sequence[Any],
+    expected: Sequence[np.ndarray],
+    rows: int,
+    cuts: Cuts,
+    axis: int,
+) -> bool:
+    count = expected[0].shape[axis]
+    for start in (0, count // 2, count - rows):
+        place, part = _block(inputs, start, rows, cuts, axis)
+        try:
+            found = reference.forward(part)
+        except ConfigError:
+            return False
+        if not all(map(_same, found, (one[place] for one in expected))):
+            return False
+    return True
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
@@ -239,15 +283,6 @@ def _fits_in_float64(expected: tuple[np.ndarray, ...]) -> bool:
         available = next(line for line in lines if line.startswith("MemAvailable:"))
         return needed < int(available.split()[1]) * 1024
     return True
-
-
-def _sample(outputs: tuple[np.ndarray, ...], exact: tuple[np.ndarray, ...]) -> list[np.ndarray]:
-    """What each output is off by; float32, to keep it small."""
-    with np.errstate(all="ignore"):
-        return [
-            np.abs(np.subtract(near, true, out=np.empty(true.shape, np.float32), casting="unsafe"))
-            for near, true in zip(outputs, exact, strict=True)
-        ]
 
 
 def _argument_scale(output: np.ndarray, inputs: Sequence[Any]) -> list[np.ndarray]:
@@ -350,11 +385,11 @@ def _allowed(magnitude: np.ndarray, noise: np.ndarray, unit: float, *, sampled: 
 def _usual(noise: np.ndarray) -> np.ndarray:
     """The upper quartile of each group of neighbours, for every element of the group: of eight of
     them the second largest."""
-    padding = -len(noise) % NEIGHBOURS
-    groups = np.pad(noise, (0, padding)) if padding else noise
+    padding = -noise.size % NEIGHBOURS
+    groups = np.pad(noise.reshape(-1), (0, padding)) if padding else noise
     sampled = np.ascontiguousarray(groups.reshape(-1, NEIGHBOURS)[:, :: NEIGHBOURS // 8].T)
     largest, second = sampled[0], np.zeros_like(sampled[0])
     for row in sampled[1:]:
         second = np.maximum(second, np.minimum(largest, row))
         largest = np.maximum(largest, row)
-    return np.repeat(second, NEIGHBOURS)[: len(noise)]
+    return np.repeat(second, NEIGHBOURS)[: noise.size].reshape(noise.shape)
