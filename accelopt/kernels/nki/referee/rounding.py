@@ -260,10 +260,14 @@ class Interval(NDArrayOperatorsMixin):
 
     def errors(self) -> tuple[np.ndarray, np.ndarray]:
         """How far these ends are below and above the value."""
-        if self.is_exact and self.value.dtype.kind == "f" and self.formats.largest >= RANGE:
-            rounded = self._rounding()
-            if np.isfinite(np.max(rounded, initial=0)):
-                return rounded, rounded
+        if self.value.dtype.kind == "f" and self.formats.largest >= RANGE:
+            below = above = self._rounding()
+            if not self.is_exact:
+                with np.errstate(invalid="ignore"):
+                    below = np.asarray(np.maximum(self.value - self.low, below))
+                    above = np.asarray(np.maximum(self.high - self.value, above))
+            if np.isfinite(np.max(below, initial=0)) and np.isfinite(np.max(above, initial=0)):
+                return below, above
         least, most = self.ends()
         return apart(least, self.value), apart(most, self.value)
 
@@ -492,7 +496,10 @@ def _scaled(
 
 def _root(*errors: np.ndarray) -> np.ndarray:
     """What independent errors are together."""
-    return np.asarray(np.sqrt(sum(map(np.square, errors))))
+    total = np.asarray(np.square(errors[0]))
+    for far in errors[1:]:
+        total = total + np.square(far)
+    return np.asarray(np.sqrt(total))
 
 
 def _known(far: np.ndarray) -> np.ndarray:

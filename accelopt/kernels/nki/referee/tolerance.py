@@ -11,6 +11,7 @@ tanh does, to half a unit of x in the last place.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import resource
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
@@ -26,6 +27,7 @@ from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rounding import Formats, given_as
 
 BLOCK_OF_ROWS = 1 << 15  # elements
+EVERY_BLOCK = 8  # of many, where one number is asked of all
 ROWS_THAT_SHARE = 512  # in a block that shares much with the others
 Rows = tuple[slice, ...]
 SAME = 1e-5  # of the largest: what rounding makes of it
@@ -132,10 +134,11 @@ def rounded(
     expected: Sequence[np.ndarray],
     *,
     few_bits: bool = False,
+    every: int = 1,
 ) -> Iterator[tuple[Rows, tuple[np.ndarray, ...], tuple[np.ndarray, ...]]]:
     """In blocks, each with its place in the outputs: the exact outputs, and how far honest rounding may
     move them, times `slack`; `expected` are the reference's own. Raises ConfigError for a reference of
-    which that is not known."""
+    which that is not known. With `every`, only one block of so many."""
     formats = Formats(slack * precision.unit, slack * SINGLE.unit, precision.largest, few_bits)
     singles = [in_single(value) for value in inputs]
     shared: dict[int, Any] = {}
@@ -148,7 +151,7 @@ def rounded(
             shared[number] = given_as(value, formats)
         return shared[number]
 
-    for rows, part in _row_blocks(reference, singles, expected):
+    for rows, part in itertools.islice(_row_blocks(reference, singles, expected), 0, None, every):
         yield rows, *reference.rounded([*map(given, range(len(part)), part)], formats)
 
 
@@ -158,16 +161,19 @@ def radii_norms(
     expected: Sequence[np.ndarray],
     exact: Sequence[Exact] = (),
 ) -> list[float]:
-    """The norms of what rounding in float32 may move each output by, where it is judged. Raises
-    ConfigError."""
-    squares = [0.0] * len(expected)
-    for rows, _, radii in rounded(reference, inputs, Precision(), 1.0, expected):
+    """The norms of what rounding in float32 may move each output by, where it is judged; of many rows
+    by some of their blocks. Raises ConfigError."""
+    squares, seen = [0.0] * len(expected), [0] * len(expected)
+    parts = rounded(reference, inputs, Precision(), 1.0, expected, every=EVERY_BLOCK)
+    for rows, _, radii in parts:
         for number, radius in enumerate(radii):
             judged = np.isfinite(radius)
             if exact:
                 judged &= np.isfinite(exact[number].allowed[rows or ...])
             squares[number] += l2(np.where(judged, radius, 0)) ** 2
-    return [square**0.5 for square in squares]
+            seen[number] += radius.size
+    counts = (max(1, one.size) / max(1, n) for one, n in zip(expected, seen, strict=True))
+    return [(square * times) ** 0.5 for square, times in zip(squares, counts, strict=True)]
 
 
 def _row_blocks(
@@ -286,12 +292,14 @@ def _fits_in_float64(expected: tuple[np.ndarray, ...]) -> bool:
 
 
 def _argument_scale(output: np.ndarray, inputs: Sequence[Any]) -> list[np.ndarray]:
-    """The inputs that an element-wise function would have as arguments."""
-    return [
+    """The input that an element-wise function would have as its argument. Of several, each could hide
+    what the others make small (exp(rate) * x)."""
+    found = [
         value
         for value in inputs
         if isinstance(value, np.ndarray) and value.shape == output.shape and is_float(value.dtype)
     ]
+    return found if len(found) == 1 else []
 
 
 def _wide(value: Any) -> Any:
