@@ -163,10 +163,11 @@ class Interval(NDArrayOperatorsMixin):
             return self._apply(getattr(ufunc, method), inputs, kwargs)
         if ufunc is np.divide and self.formats.few_bits:
             inputs = inputs[0], _divisor(inputs[1], self)
-        if ufunc in _ARITHMETIC and all(isinstance(x, Interval) for x in inputs):
+        two = len(inputs) == 2 and all(isinstance(x, Interval) for x in inputs)
+        if two and ufunc in _ARITHMETIC:
             with np.errstate(all="ignore"):
                 return self._arithmetic(ufunc, *inputs)
-        return self._apply(ufunc, inputs, {}, corners=True)
+        return self._apply(ufunc, inputs, {}, corners=two)
 
     def _arithmetic(self, ufunc: np.ufunc, first: Interval, second: Interval) -> Interval:
         """A sum, difference, product or quotient of two, by how far each is from its value."""
@@ -175,7 +176,10 @@ class Interval(NDArrayOperatorsMixin):
         if ufunc is np.divide:  # a product with what the divisor's ends make of its reciprocal
             ends = [np.reciprocal(end) for end in second.ends()]
             second = self._around(np.reciprocal(second.value), ends)
-            b, (less, more) = second.value, second.reach()
+            b, less, more = (
+                second.value,
+                *(apart(e, second.value) for e in (second.low, second.high)),
+            )
         else:
             b, (less, more) = second.value, second.errors()
         if ufunc in (np.add, np.subtract):
@@ -254,12 +258,8 @@ class Interval(NDArrayOperatorsMixin):
             parent._take_ends()
             self.low, self.high = np.asarray(view(parent.low)), np.asarray(view(parent.high))
 
-    def reach(self) -> tuple[np.ndarray, np.ndarray]:
-        """How far the ends are below and above the value."""
-        return apart(self.low, self.value), apart(self.high, self.value)
-
     def errors(self) -> tuple[np.ndarray, np.ndarray]:
-        """How far these ends are below and above the value."""
+        """How far the ends are below and above the value, its rounding at least."""
         if self.value.dtype.kind == "f" and self.formats.largest >= RANGE:
             below = above = self._rounding()
             if not self.is_exact:
@@ -398,16 +398,6 @@ def _intervals_in(given: Any) -> Iterator[Interval]:
             yield from _intervals_in(one)
     elif type(given) is dict:
         yield from _intervals_in([*given.values()])
-
-
-def low(given: Interval) -> np.ndarray:
-    """The lower end."""
-    return given.ends()[0]
-
-
-def high(given: Interval) -> np.ndarray:
-    """The upper end."""
-    return given.ends()[1]
 
 
 def with_shared(given: Interval) -> np.ndarray:
