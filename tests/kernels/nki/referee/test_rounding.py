@@ -12,9 +12,10 @@ import pytest
 from accelopt.evaluation import Exactness, Status
 from accelopt.kernels.nki.referee import pattern
 from accelopt.kernels.nki.referee.comparison import Gate
-from accelopt.kernels.nki.referee.precision import contract
+from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rounding import Formats, intervals
+from accelopt.kernels.nki.referee.tolerance import rounded as exactly
 from accelopt.kernels.nki.referee.trials import HIDDEN, ONE_SIDED, STRESS, TrialStore
 
 BF16 = ml_dtypes.bfloat16
@@ -105,6 +106,33 @@ def test_what_is_written_through_a_view_is_known_to_all_of_it():
     row += intervals(np.ones(3), Formats(0.5, 0.0, 1e38))
     assert x.value[1].tolist() == [2, 2, 2] and x.high[1].tolist() == [2.5] * 3
     assert x.high[0].tolist() == [1, 1, 1]
+
+
+def test_exact_outputs_are_worked_out_along_the_axis_that_separates(tmp_path):
+    """Queries lie along the first axis of an input and the second of the output; keys do not separate."""
+    path = tmp_path / "reference.py"
+    path.write_text("""
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=s).astype(np.float32) for s in ((2048, 1, 64), (2048, 64))]
+def forward(q, k):
+    scores = np.matmul(q.transpose(1, 0, 2), k.T) / 8
+    scores -= scores.max(axis=2, keepdims=True)
+    weights = np.exp(scores)
+    return np.matmul(weights / weights.sum(axis=2, keepdims=True), k)
+def transform_to_nki_inputs(inputs):
+    return inputs
+""")
+    reference = Reference(path)
+    inputs = reference.inputs(0)
+    expected = reference.forward(inputs)
+    exact = reference.forward([value.astype(np.float64) for value in inputs])[0]
+    found, radii = np.zeros_like(exact), np.zeros_like(exact)
+    parts = list(exactly(reference, inputs, Precision(), 16.0, expected))
+    for rows, (values,), (errors,) in parts:
+        found[rows], radii[rows] = values, errors
+    assert len(parts) == 4 and np.allclose(found, exact, rtol=1e-12, atol=1e-14)
+    assert (np.abs(expected[0] - exact) < radii).all() and (radii < 1e-3).all()
 
 
 def test_errors_of_both_factors_count_together():
