@@ -184,12 +184,11 @@ class Interval(NDArrayOperatorsMixin):
             b, (less, more) = second.value, second.errors()
         if ufunc in (np.add, np.subtract):
             less, more = (less, more) if ufunc is np.add else (more, less)
-            parts = [(below, less), (above, more)]
+            errors = [(below, above), (less, more)]
         else:
-            one, other = _scaled(below, above, b), _scaled(less, more, a)
             joint = np.maximum(below * more, above * less), np.maximum(below * less, above * more)
-            parts = [*zip(one, other, joint, strict=True)]
-        below, above = (_known(_root(*part)) for part in parts)
+            errors = [_scaled(below, above, b), _scaled(less, more, a), joint]
+        below, above = (_known(_root(*part)) for part in zip(*errors, strict=True))
         return self._like(value, value - below, value + above, shared)
 
     def __array_function__(
@@ -496,7 +495,7 @@ def _known(far: np.ndarray) -> np.ndarray:
     """An error of which nothing is known may be any."""
     if not np.isnan(np.max(far, initial=0)):
         return far
-    return np.nan_to_num(far, nan=np.inf, posinf=np.inf)
+    return np.asarray(np.nan_to_num(far, nan=np.inf, posinf=np.inf))
 
 
 def _terms(a: np.ndarray, b: np.ndarray, product: np.ndarray) -> float:

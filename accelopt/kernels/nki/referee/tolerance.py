@@ -24,7 +24,7 @@ from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee.norms import blocks, l2
 from accelopt.kernels.nki.referee.precision import SINGLE, Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.referee.rounding import Formats, given_as
+from accelopt.kernels.nki.referee.rounding import Formats, apart, given_as
 
 BLOCK_OF_ROWS = 1 << 15  # elements
 EVERY_BLOCK = 8  # of many, where one number is asked of all
@@ -89,7 +89,7 @@ def exact_outputs(
     moved = [reference.forward(_moved(inputs, sign * precision.unit)) for sign in (-1, 1)]
     with np.errstate(all="ignore"):
         noises = [
-            reduce(np.maximum, (np.abs(one - true) for one in some))
+            reduce(np.maximum, (apart(one, true) for one in some))
             for true, *some in zip(exact, *moved, strict=True)
         ]
     return _tolerated(inputs, expected, [((), exact, noises)], precision, sampled=True)
@@ -108,13 +108,13 @@ def _tolerated(
     largest = [0.0] * len(expected)
     for rows, exact, noises in parts:
         for number, (true, noise) in enumerate(zip(exact, noises, strict=True)):
-            output, *scales = (
+            given, *scales = (
                 np.atleast_1d(one[rows or ...])
                 for one in (expected[number], *_argument_scale(expected[number], inputs))
             )
             own = Exact(*(np.atleast_1d(one[rows or ...]) for one in found[number]))
             with np.errstate(all="ignore"):
-                noise = np.maximum(np.abs(output - true), noise).astype(np.float32)
+                noise = np.maximum(apart(given, true), noise).astype(np.float32)
             _tolerate(own, true, noise, scales, precision, sampled=sampled)
             largest[number] = max(largest[number], _largest(np.ravel(true)))
     for output, size in zip(found, largest, strict=True):

@@ -16,7 +16,7 @@ from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rounding import Formats, intervals
 from accelopt.kernels.nki.referee.tolerance import rounded as exactly
-from accelopt.kernels.nki.referee.trials import HIDDEN, ONE_SIDED, STRESS, TrialStore
+from accelopt.kernels.nki.referee.trials import HIDDEN, ONE_SIDED, PUBLIC, STRESS, TrialStore
 
 BF16 = ml_dtypes.bfloat16
 FUNCTIONS = {
@@ -133,6 +133,26 @@ def transform_to_nki_inputs(inputs):
         found[rows], radii[rows] = values, errors
     assert len(parts) == 4 and np.allclose(found, exact, rtol=1e-12, atol=1e-14)
     assert (np.abs(expected[0] - exact) < radii).all() and (radii < 1e-3).all()
+
+
+def test_a_reference_may_return_conditions(tmp_path):
+    path = tmp_path / "reference.py"
+    path.write_text("""
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(128, 64)).astype(np.float32)]
+def forward(x):
+    return x > 0
+def transform_to_nki_inputs(inputs):
+    return inputs
+""")
+    reference, store = Reference(path), TrialStore(tmp_path / "trials")
+    for name in (PUBLIC[0], HIDDEN, STRESS):
+        trial = store.get(reference, name)
+        right, wrong = trial.inputs[0] > 0, trial.inputs[0] > -1e-9
+        assert Gate().judge(trial, (right,), [right]).status is Status.CORRECT
+        found = Gate().judge(trial, (wrong,), [wrong]).status
+        assert found is (Status.WRONG_NUMBERS if name == STRESS else Status.CORRECT)
 
 
 def test_errors_of_both_factors_count_together():
