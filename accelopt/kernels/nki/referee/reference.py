@@ -22,7 +22,7 @@ from accelopt.kernels.nki.referee.rounding import (
     Interval,
     Namespace,
     apart,
-    intervals,
+    error_of,
     values,
 )
 from accelopt.kernels.nki.referee.uses import AskedNumpy, Uses, Watched, WideIntegers
@@ -115,17 +115,11 @@ class Reference:
             np.random.set_state(state)
 
     def rounded(
-        self, inputs: Sequence[Any], formats: Formats
+        self, given: Sequence[Any], formats: Formats
     ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-        """The exact outputs of float64 `inputs` in the form that is compared, and what honest rounding
-        in `formats` may move each element by. Raises ConfigError for a reference that does not take
-        intervals, or loses them."""
-        given = [
-            intervals(value, formats)
-            if isinstance(value, np.ndarray) and value.dtype.kind == "f"
-            else value
-            for value in inputs
-        ]
+        """The exact outputs of inputs `given_as` intervals, in the form that is compared, and what honest
+        rounding in `formats` may move each element by. Raises ConfigError for a reference that does
+        not take intervals, or loses them."""
         with self._with_numpy(Namespace(formats)), self._blamed("forward"):
             returned = self._module.forward(*given)
             outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
@@ -133,10 +127,15 @@ class Reference:
                 isinstance(one, Interval) or np.asarray(one).dtype.kind in "iub" for one in outputs
             ):
                 raise TypeError("its outputs lost their intervals")
+        if not self.agreement.rules:
+            true = tuple(np.asarray(values(one)) for one in outputs)
+            return true, tuple(map(error_of, outputs))
         with self._blamed("compare"), np.errstate(all="ignore"):
             true, *ends = (
-                self.agreement.compared(inputs, [np.asarray(values(one, end)) for one in outputs])
-                for end in (None, 0, 1)
+                self.agreement.compared(
+                    values([*given]), [np.asarray(values(one, end)) for one in outputs]
+                )
+                for end in (None, lambda one: one.ends()[0], lambda one: one.ends()[1])
             )
         radii = (np.maximum(apart(a, t), apart(b, t)) for t, a, b in zip(true, *ends, strict=True))
         return true, tuple(radii)
