@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from accelopt.algorithm.algorithm import Algorithm, Array
+from accelopt.algorithm.axis_joining import joined, row_major
+from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
+from accelopt.algorithm.index import Axis
 from accelopt.algorithm.value_nodes import Undefined, Value
-from accelopt.kernels.nki.lift.axis_joining import joined, output_axes, row_major
-from accelopt.kernels.nki.lift.definitions import DefinedOutput, algorithm_of
+from accelopt.algorithm.whole_forms import whole
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.loop_results import settled, whole
+from accelopt.kernels.nki.lift.loop_results import settled
 from accelopt.kernels.nki.lift.reaching_values import Reaching
 from accelopt.sim.dtypes import name_of
-from accelopt.sim.program import Program, Tensor
+from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 from accelopt.time_limits import LIFT_SECONDS
 
 DEEPEST = 20_000
@@ -39,6 +41,8 @@ def lift(program: Program, seconds: float = LIFT_SECONDS) -> Algorithm:
             return _lifted(program, seconds)
         except RecursionError:
             raise NotLifted("too many instructions build on each other", program.source) from None
+        except UndefinedOutput as refusal:
+            raise NotLifted(str(refusal), program.source) from None
         except (LookupError, ArithmeticError, AssertionError) as error:
             # A fault of ours on a kernel that nobody has seen must not end the search for it.
             said = (
@@ -55,7 +59,7 @@ def _lifted(program: Program, seconds: float) -> Algorithm:
         shape = program.shape_of_result(number)
         if tensor is None or shape is None:
             continue
-        axes = output_axes(program, tensor, shape)
+        axes = _output_axes(program, tensor, shape)
         value = reaching.at_end(tensor, row_major(axes))
         value = whole(reaching.values, settled(reaching, value))
         _refuse_leftovers(reaching, value, tensor)
@@ -67,6 +71,38 @@ def _lifted(program: Program, seconds: float) -> Algorithm:
     if not outputs:
         raise NotLifted("the kernel returns nothing", program.source)
     return algorithm_of(reaching.values, program.name, _inputs(program), outputs)
+
+
+def _output_axes(program: Program, tensor: Tensor, shape: Sequence[int]) -> tuple[Axis, ...]:
+    """The digits of an output's row-major numbers: its dimensions, cut as the kernel's writes cut
+    them where those are digits, too."""
+    size = 1
+    strides: list[int] = []
+    for extent in reversed(shape):
+        strides.append(size)
+        size *= extent
+    chain = sorted({s for s in strides if s < size} | {1})
+    for stride in sorted(_written_strides(program.body, tensor)):
+        longer = sorted({*chain, stride})
+        steps = zip(longer, [*longer[1:], size], strict=True)
+        if 0 < stride < size and all(high % low == 0 for low, high in steps):
+            chain = longer
+    ends = [*chain[1:], size]
+    extents = [high // low for low, high in zip(chain, ends, strict=True)][::-1]
+    return tuple(Axis(f"o{n}", extent) for n, extent in enumerate(extents))
+
+
+def _written_strides(nodes: Iterable[ProgramNode], tensor: Tensor) -> set[int]:
+    found: set[int] = set()
+    for node in nodes:
+        if isinstance(node, Loop):
+            found |= _written_strides(node.body, tensor)
+            continue
+        for access in node.outputs.values():
+            if access.tensor is tensor:
+                steps = [c * getattr(t, "step", 1) for t, c in access.offset.terms]
+                found |= {abs(s) for s in (*steps, *access.strides) if s}
+    return found
 
 
 def _refuse_leftovers(reaching: Reaching, value: Value, tensor: Tensor) -> None:

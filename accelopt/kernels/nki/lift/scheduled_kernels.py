@@ -150,15 +150,15 @@ def offered(
         return ScheduledKernels(refusal=str(refusal))
     if times is None:
         with own_processes(values, target) as times:
-            result = _searched(lifted, values, target, times)
+            result = searched(lifted, values, target, times)
     else:
-        result = _searched(lifted, values, target, times)
+        result = searched(lifted, values, target, times)
     if shelf:
         shelf.put("searches", key, result.as_json())
     return _authored(lifted, result)
 
 
-def _searched(
+def searched(
     lifted: Lifted, values: Sequence[AbstractArgument], target: str, times: Times
 ) -> ScheduledKernels:
     """The fastest schedules and nests together, and why there are none where that is so."""
