@@ -6,37 +6,45 @@ and the referee judges what is written, the fastest first.
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Algorithm
-from accelopt.algorithm.reference_trace import TracedReference, trace_reference
+from accelopt.algorithm.algorithm import Algorithm, Definition, expressions_of, with_constants
+from accelopt.algorithm.reference_trace import trace_reference
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Evaluation, EvaluationRequest, Row, Status
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.benchmark import relative_tolerance
-from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
-from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.lift.lowering import Interface, shape_text
 from accelopt.kernels.nki.lift.scalar_arguments import AGAIN, FIRST, assertion_message, stand_in
+from accelopt.kernels.nki.lift.schedule import ResourceShort
 from accelopt.kernels.nki.lift.scheduled_kernels import searched
 from accelopt.kernels.nki.lift.search import AbstractArgument, own_processes
+from accelopt.kernels.nki.nests.nest import NotNested, default_nest
+from accelopt.kernels.nki.nests.preparing import with_expressions
 from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.sandbox.progress import note
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.store import read_text
+
+LARGEST = 3e38
+"""In place of infinity: exp of its negative is 0, and it is a number of fp32."""
 
 
 class WrittenKernel(Row):
@@ -62,7 +70,8 @@ def write_kernel(
     note("reading the reference")
     problem = Reference(reference)
     inputs = problem.inputs(0)
-    lifted = lifted_reference(reference, inputs, problem.kernel_inputs(inputs), dialect)
+    given = problem.kernel_inputs(inputs)
+    lifted = lifted_reference(reference, inputs, given, dialect, target)
     values = [
         AbstractArgument(a.shape, a.dtype)
         if isinstance(a, TensorArgument)
@@ -105,58 +114,63 @@ def write_kernel(
 
 
 def lifted_reference(
-    reference: Path, inputs: Sequence[Any], given: Sequence[Any], dialect: Dialect
+    reference: Path, inputs: Sequence[Any], given: Sequence[Any], dialect: Dialect, target: str
 ) -> Lifted:
     """What a reference computes, called with `given`, the kernel's inputs. Plain numbers stay
-    parameters where the reference takes any; others are asked for by an assert. Raises ConfigError."""
+    parameters where a kernel takes any; others are asked for by an assert. Raises ConfigError."""
     source = read_text(reference)
     arguments = tuple(argument_of(value) for value in given)
     plain = [v for v in inputs if not isinstance(v, np.ndarray)]
-    floats = {n: v for n, v in enumerate(plain) if type(v) is float}
+    name = kernel_name(reference)
 
-    def traced(first: int | None) -> tuple[TracedReference, dict[int, float]]:
-        stands = {} if first is None else {n: stand_in(v, n, first) for n, v in floats.items()}
-        numbers = iter(enumerate(plain))
-        changed = []
-        for value in inputs:
-            if not isinstance(value, np.ndarray):
-                number, own = next(numbers)
-                value = stands.get(number, own)
-            changed.append(value)
-        return trace_reference(reference, source, changed), stands
+    def lifted(free: Sequence[int], first: int) -> Lifted:
+        stands = {n: stand_in(plain[n], n, first) for n in free}
+        found = trace_reference(reference, source, with_numbers(inputs, stands))
+        if len(arguments) != len(found.parameters):
+            raise ConfigError(
+                f"{reference}: transform_to_nki_inputs depends on numbers of its inputs"
+            )
+        pairs = zip(found.parameters, arguments, strict=True)
+        own = [(n, v) for n, v in pairs if not isinstance(v, TensorArgument)]
+        asserts = tuple(assertion_message(*pair) for n, pair in enumerate(own) if n not in stands)
+        names = {stand: own[n][0] for n, stand in stands.items()}
+        interface = Interface(", ".join(found.parameters), names, False, name, asserts)
+        return Lifted(finite(found.algorithm), interface, (), dialect, arguments)
+
+    def takes_any(n: int) -> bool:
+        try:
+            one, other = lifted([n], FIRST), lifted([n], AGAIN)
+            one._replace(twins=(other,)).lowered(default_nest(one.algorithm, target), target)
+        except (NotTraced, NotLowered, NotNested, ResourceShort):
+            return False
+        return True
 
     try:
-        found, stands = traced(FIRST if floats else None)
-        again = traced(AGAIN) if floats else None
+        free = [n for n, v in enumerate(plain) if type(v) is float and takes_any(n)]
+        found = lifted(free, FIRST)
+        return found._replace(twins=(lifted(free, AGAIN),) if free else ())
     except NotTraced as refusal:
-        try:
-            (found, stands), again = traced(None), None
-        except NotTraced:
-            raise ConfigError(str(refusal)) from None
-    except NotLifted as refusal:
-        raise ConfigError(f"{reference}: {refusal}") from None
-    if len(arguments) != len(found.parameters):
-        raise ConfigError(f"{reference}: transform_to_nki_inputs depends on its inputs' numbers")
-    name = kernel_name(reference)
-    own = [
-        n
-        for n, a in zip(found.parameters, arguments, strict=True)
-        if not isinstance(a, TensorArgument)
-    ]
-    values = [a for a in arguments if not isinstance(a, TensorArgument)]
-    asserts = tuple(
-        assertion_message(parameter, value)
-        for n, (parameter, value) in enumerate(zip(own, values, strict=True))
-        if n not in stands
-    )
+        raise ConfigError(str(refusal)) from None
 
-    def lifted(traced: TracedReference, stands: Mapping[int, float]) -> Lifted:
-        names = {stand: own[n] for n, stand in stands.items()}
-        interface = Interface(", ".join(traced.parameters), names, False, name, asserts)
-        return Lifted(traced.algorithm, interface, (), dialect, arguments)
 
-    twins = (lifted(*again),) if again else ()
-    return lifted(found, stands)._replace(twins=twins)
+def with_numbers(inputs: Sequence[Any], numbers: Mapping[int, float]) -> list[Any]:
+    """The inputs with others for some of the plain values, which are counted apart from arrays."""
+    count = itertools.count()
+    return [v if isinstance(v, np.ndarray) else numbers.get(next(count), v) for v in inputs]
+
+
+def finite(algorithm: Algorithm) -> Algorithm:
+    """The Algorithm with the largest numbers that are safe to compute with for infinities: no
+    instruction takes those."""
+
+    def number(value: float) -> float:
+        return math.copysign(LARGEST, value) if math.isinf(value) else value
+
+    def changed(definition: Definition) -> Definition:
+        parts = (with_constants(e, number) for e in expressions_of(definition))
+        return with_expressions(definition, parts)
+
+    return replace(algorithm, definitions=tuple(map(changed, algorithm.definitions)))
 
 
 def kernel_name(reference: Path) -> str:
@@ -188,6 +202,3 @@ def documented(source: str, reference: Path, lifted: Lifted) -> str:
     return re.sub(
         r'    """.*?"""\n', lambda _: f'    """{text}\n    """\n', source, count=1, flags=re.S
     )
-
-
-__all__ = ["KernelFailure", "NotLowered", "WrittenKernel", "write_kernel"]

@@ -6,13 +6,13 @@ import ast
 import contextlib
 import copy
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm
+from accelopt.algorithm.equality import nearly_equal
 from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.devices.tracing import arguments_to_json
@@ -45,9 +45,6 @@ from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.sandbox import ForkServer, scratch_folder
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.sim.program import Program
-
-ROUNDED = 2.0**-20
-"""Numbers of two lifts of one kernel are this near: some were in fp32 on the way."""
 
 
 class Lifted(NamedTuple):
@@ -221,7 +218,7 @@ class _Called:
                 found = lift(self.device.compile(str(path), other.arguments).program)
             except (KernelFailure, NotLifted):
                 return False
-        return _alike(json.loads(found.to_json()), json.loads(other.algorithm.to_json()))
+        return nearly_equal(json.loads(found.to_json()), json.loads(other.algorithm.to_json()))
 
     # What a lowered kernel asks of its arguments.
 
@@ -285,17 +282,6 @@ class _Called:
         except (KernelFailure, NotLifted):
             return True
         return self._same(lifted, other)
-
-
-def _alike(one: object, other: object) -> bool:
-    """Whether two records are equal, but for the rounding of their numbers to fp32."""
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=ROUNDED)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_alike, one, other))
-    return one == other
 
 
 _SIGNS = {True: ("> 0", "be positive"), False: ("< 0", "be negative")}

@@ -27,18 +27,19 @@ DEEPEST = 20_000
 """That lifting one kernel may take; NKIBench's take less than one."""
 
 
-def lift(program: Program, seconds: float = LIFT_SECONDS) -> Algorithm:
+def lift(program: Program, seconds: float = LIFT_SECONDS, *, strict: bool = False) -> Algorithm:
     """What a kernel computes, exactly, as a function of real numbers.
 
     Copies, layouts, tiles, loops and memories are composed away; reductions over pieces become
     whole ones; what kernels write out gets its name. Two kernels of one problem give the same
     Algorithm, or nearly. Raises NotLifted, with the source line and the reason, for a kernel that
     has none: run-time indices, random numbers, sorting, bits; and for one that would take more
-    than so many `seconds`.
+    than so many `seconds`; with `strict` also for one whose outputs may have elements that nothing has
+    written.
     """
     with _deep():
         try:
-            return _lifted(program, seconds)
+            return _lifted(program, seconds, strict)
         except RecursionError:
             raise NotLifted("too many instructions build on each other", program.source) from None
         except UndefinedOutput as refusal:
@@ -51,8 +52,8 @@ def lift(program: Program, seconds: float = LIFT_SECONDS) -> Algorithm:
             raise NotLifted(said, program.source) from error
 
 
-def _lifted(program: Program, seconds: float) -> Algorithm:
-    reaching = Reaching(program, seconds)
+def _lifted(program: Program, seconds: float, strict: bool) -> Algorithm:
+    reaching = Reaching(program, seconds, strict)
     outputs: list[DefinedOutput] = []
     names = {array.name for array in _inputs(program)}
     for number, tensor in enumerate(program.results):

@@ -53,8 +53,8 @@ class _Write:
 class Reaching:
     """Answers what tensors hold, for one Program."""
 
-    def __init__(self, program: Program, seconds: float = math.inf) -> None:
-        self.values = Values()
+    def __init__(self, program: Program, seconds: float = math.inf, strict: bool = False) -> None:
+        self.values = Values(strict)
         self._program = program
         self._seconds = seconds
         self._end = time.monotonic() + seconds
