@@ -16,16 +16,17 @@ from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted
-from accelopt.kernels.nki.lift.lowering import MARK, Lowered, schedule_of
+from accelopt.kernels.nki.lift.lowering import Lowered
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.schedule_text import describe
+from accelopt.kernels.nki.lift.scheduled_kernels import schedule_in
 from accelopt.kernels.nki.lift.search import Found, Pricing, neighbours, schedules, varied
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import rewrites
 from accelopt.kernels.nki.moves.reading.source import NotAKernel
 from accelopt.kernels.nki.moves.surgery.review import reviewed, told
 from accelopt.knob_space import Parameter, Space
-from accelopt.nodes import Action, Node, Reschedule, Rewrite, made
+from accelopt.nodes import Action, KnobSetting, Node, Reschedule, Rewrite, made
 
 MOST_WHOLE = 6  # schedules that are offered for a kernel that none wrote
 WHOLE, FIELD = "schedule", "set_{}"
@@ -62,8 +63,12 @@ class Tuning:
         priced = next(filter(None, map(self._priced_of, lineage)), None)
         if priced is None:
             return []
-        if MARK in node.source:
-            return list(_beside(priced, schedule_of(node.source)))
+        if isinstance(node.change, Reschedule):
+            return list(_beside(priced, schedule_in(node.change)))
+        if isinstance(node.change, KnobSetting) and isinstance(
+            knobs := self._knobs_of(node), ScheduleKnobs
+        ):
+            return list(_beside(priced, knobs.schedule(node.change.values)))
         return list(_whole(priced, node.latency or 0.0))
 
     def _knobs_of(self, node: Node) -> Knobs | None:

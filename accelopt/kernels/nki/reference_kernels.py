@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ import numpy as np
 from accelopt.algorithm.algorithm import Algorithm, Definition, expressions_of, with_constants
 from accelopt.algorithm.reference_trace import trace_reference
 from accelopt.algorithm.traced_array import NotTraced
-from accelopt.errors import ConfigError
+from accelopt.errors import AcceloptError, ConfigError
 from accelopt.evaluation import Evaluation, EvaluationRequest, Row, Status
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.arguments import argument_of
@@ -59,6 +61,23 @@ class WrittenKernel(Row):
     sentence: str
     schedule: dict[str, Any]
     verdict: Evaluation
+
+
+class Written(Row):
+    """What a child process that writes a kernel says: the kernel, or in one sentence why there is none."""
+
+    kernel: WrittenKernel | None = None
+    error: str = ""
+
+
+def write_job(asked: Mapping[str, Any]) -> Written:
+    """The work of `accelopt write`, in a child process."""
+    sys.modules["__main__"] = ModuleType("__main__")  # which processes of the search need not run
+    try:
+        kernel = write_kernel(Path(asked["reference"]), asked["target"], asked["dialect"])
+    except AcceloptError as error:
+        return Written(error=str(error))
+    return Written(kernel=kernel)
 
 
 def write_kernel(

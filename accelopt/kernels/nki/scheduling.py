@@ -27,10 +27,11 @@ from accelopt.kernels.nki.lift.scheduled_kernels import (
     ScheduledKernels,
     actions_of,
     offered,
+    schedule_in,
 )
 from accelopt.kernels.nki.lift.search import Refused
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
-from accelopt.nodes import Action, Node
+from accelopt.nodes import Action, Node, Reschedule
 from accelopt.store import content_key, write_atomically
 from accelopt.time_limits import THREAD_SECONDS
 
@@ -57,7 +58,7 @@ class Scheduling:
             better = [one for one in offers if one.predicted_ms < (node.latency or math.inf)]
             if offers and not better:
                 return f"{computed(lifted)}\n{NONE_FASTER}"
-            return brief(lifted, node.source, better, target=self.target)
+            return brief(lifted, schedule_in(node.change), better, target=self.target)
 
         try:
             return await in_thread(worded)
@@ -96,7 +97,10 @@ class Scheduling:
             times = partial(self._times, node.case, arguments, loop)
             shelf, author = self.inspector.shelf, _author(node)
             try:
-                found = offered(node.source, path, arguments, self.target, shelf, times, author)
+                written = isinstance(node.change, Reschedule)
+                found = offered(
+                    node.source, path, arguments, self.target, shelf, times, author, written
+                )
                 self.inspector.shelf.put("schedules", key, found.as_json())
             except (AcceloptError, OSError):
                 raise

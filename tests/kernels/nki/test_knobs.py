@@ -9,10 +9,10 @@ from test_language import node, with_language  # noqa: F401  (a fixture)
 from accelopt.evaluation import Status
 from accelopt.kernels.language import Configured
 from accelopt.kernels.nki.knobs import FactorKnobs
-from accelopt.kernels.nki.lift.lowering import MARK, schedule_of
+from accelopt.kernels.nki.lift.scheduled_kernels import schedule_in
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
-from accelopt.nodes import Node
+from accelopt.nodes import Node, Reschedule
 
 
 def test_a_kernel_that_lifts_is_set_by_the_fields_of_a_schedule(tmp_path, node):  # noqa: F811
@@ -27,7 +27,7 @@ def test_a_kernel_that_lifts_is_set_by_the_fields_of_a_schedule(tmp_path, node):
 
     space, found, default = with_language(tmp_path, tried)
     assert space.size >= 4 and {"columns"} <= {knob.name for knob in space.knobs}
-    assert schedule_of(default.source) is not None
+    assert default.source is not None and default.source != KERNEL
     points, prices = zip(*space.foretold, strict=True)
     assert points[0] == space.default and list(prices) == sorted(prices) and len(prices) > 1
     assert not any(space.faults(point) for point in points)
@@ -68,7 +68,8 @@ def test_without_lookahead_actions_are_schedules_by_price_then_their_fields(tmp_
     assert predicted is None and all(action.predicted is None for action in first)
     assert any(action.method not in ("schedule",) for action in first)  # the moves' own
     fields = [action for action in beside if action.method.startswith("set_")]
-    assert fields and all(MARK in action.source and action.touches for action in fields)
+    assert all(schedule_in(action.change) is not None for action in fields)
+    assert fields and all(action.source not in ("", KERNEL) and action.touches for action in fields)
     assert len({action.key for action in fields}) == len(fields)
 
 
@@ -86,6 +87,6 @@ def test_factors_of_moves_make_a_kernel_or_say_why_not():
     )
 
 
-@pytest.mark.parametrize("text", ["x = 1\n", f"{MARK}not json\n"])
-def test_other_texts_have_no_schedule(text):
-    assert schedule_of(text) is None
+@pytest.mark.parametrize("change", [None, Reschedule(schedule={"stages": []}, sentence="")])
+def test_other_changes_have_no_schedule(change):
+    assert schedule_in(change) is None

@@ -14,7 +14,6 @@ from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
-from accelopt.kernels.nki.lift.lowering import MARK
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.schedule_text import describe, saving
 from accelopt.kernels.nki.lift.search import (
@@ -28,7 +27,7 @@ from accelopt.kernels.nki.lift.search import (
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts as Given
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.nests.search import described, search_nests
-from accelopt.nodes import Action, Reschedule, made
+from accelopt.nodes import Action, Change, Reschedule, made
 from accelopt.store import content_key
 
 MOST_OFFERED = 3
@@ -93,6 +92,16 @@ class ScheduledKernels(NamedTuple):
         return {"none_because": self.refusal, **found} if self.refusal else found
 
 
+def schedule_in(change: Change | None) -> Schedule | None:
+    """The schedule that a change of a kernel is; None for any other, a nest included."""
+    if not isinstance(change, Reschedule):
+        return None
+    try:
+        return Schedule.model_validate(change.schedule)
+    except ValueError:
+        return None
+
+
 def actions_of(offers: Iterable[ScheduledKernel], metrics: Mapping[str, float]) -> list[Action]:
     """ScheduledKernels as actions, in order. `metrics` are the counters of the kernel as it is, with its
     `latency`: they say what is promised, and what is saved."""
@@ -120,14 +129,16 @@ def offered(
     shelf: VerdictCache | None = None,
     times: Times | None = None,
     author: str = "",
+    written: bool = False,
 ) -> ScheduledKernels:
     """The fastest schedules of the kernel `source`, which lies at `path`. `given` has shape and
     format of what is passed for each parameter; a plain number has no dimensions. What a search
     came to is kept on the `shelf`. `times` predicts; without it the search does so by itself.
-    `author` is the module that the kernels are written into, where that is not `source`."""
+    `author` is the module that the kernels are written into, where that is not `source`; `written` says
+    that a schedule wrote the kernel itself."""
     if not given:
         return ScheduledKernels(refusal="the shapes of the kernel's arguments are not known")
-    if MARK in source:
+    if written:
         return ScheduledKernels(
             refusal="the kernel is written by a schedule already: its neighbours were seen"
         )

@@ -15,7 +15,6 @@ from accelopt.kernels.nki.lift.authorship.authored import Author
 from accelopt.kernels.nki.lift.authorship.redundant_reshapes import without_detours
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifted import lifted_kernel
-from accelopt.kernels.nki.lift.lowering import schedule_of
 from accelopt.kernels.nki.lift.search import schedules
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 
@@ -79,7 +78,7 @@ def lowered(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     lifted = lifted_kernel(NORM, path, given)
     schedule = next(schedules(graph_of(lifted.algorithm)))
     made = lifted.lowered(schedule).source
-    assert schedule_of(made) == schedule_of(lifted.authored(made)) == schedule
+    assert "# Schedule" not in made + lifted.authored(made)
     return made, lifted.authored(made)
 
 

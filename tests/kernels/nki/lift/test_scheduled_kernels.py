@@ -15,7 +15,6 @@ from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import lifted_kernel, signature
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.lift.lowering import MARK
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.scheduled_kernels import (
     ScheduledKernel,
@@ -125,9 +124,7 @@ def test_what_is_divided_by_an_argument_is_for_every_number(tmp_path: Path) -> N
 
 
 def test_a_kernel_by_schedule_is_not_searched_again(tmp_path: Path) -> None:
-    found = offered(
-        f"{MARK}{{}}\n{NAIVE}", tmp_path / "unread.py", {"x": ParameterFacts((512, 1024))}
-    )
+    found = offered(NAIVE, tmp_path / "unread.py", {"x": ParameterFacts((512, 1024))}, written=True)
     assert not found.offers
     assert "by a schedule already" in found.refusal
 
