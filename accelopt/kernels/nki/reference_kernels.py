@@ -30,6 +30,7 @@ from accelopt.kernels.nki.benchmark import relative_tolerance
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.judging import evaluate, trial_store
+from accelopt.kernels.nki.lift.authorship.numbers import fractions
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.lift.lowering import Interface, shape_text
@@ -105,7 +106,7 @@ def write_kernel(
     device = SimulatedDevice(target)
     said = ""
     for offer in found.offers:
-        source = documented(offer.source, reference, lifted)
+        source = fractions(documented(offer.source, reference, lifted))
         with tempfile.TemporaryDirectory() as folder:
             kernel = Path(folder, "kernel.py")
             kernel.write_text(source, encoding="utf-8")

@@ -16,6 +16,11 @@ from accelopt.parsing import parse_python
 NOBODYS = frozenset((0.0, 1.0, 2.0, 0.5))
 """Numbers, with either sign, that stand for themselves."""
 
+LONG = 9
+"""Characters of a decimal number that nobody wrote."""
+LARGEST_WHOLE = 1e7
+"""Of a fraction: larger ones are as good as any number."""
+
 
 LAST = -1
 """The last dimension of an array."""
@@ -46,23 +51,30 @@ def with_expressions(text: str, made: Steps, author: Steps) -> str:
             if said:
                 changes.append((node, said))
     changes += _places(made, author, viewed)
-    text = replaced(text, changes)
+    text = fractions(replaced(text, changes))
     return _carried(text, made, author, [said for _, said in changes])
 
 
 def _said(author: Steps) -> Iterator[Spelled]:
     """The expressions of numbers in the author's kernel, those with a name in them; names alone
-    first."""
+    first. Numbers alone are as many digits as the author gave them."""
     found: list[Spelled] = []
     for step in author.found:
         for node in ast.walk(step.statement):
+            if isinstance(node, ast.Constant) and type(node.value) is float:
+                found.append(Spelled(ast.unparse(node), node.value, frozenset(step.keys)))
             if not isinstance(node, (ast.Name, ast.BinOp, ast.UnaryOp, ast.Call)):
                 continue
             names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
             value = author.value(node) if names and not names & author.loops else None
             if value is not None and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
                 found.append(Spelled(ast.unparse(node), value, frozenset(step.keys)))
-    names_first = sorted(found, key=lambda said: (not said.text.isidentifier(), len(said.text)))
+
+    def plainness(said: Spelled) -> tuple[bool, bool, int]:
+        named = any(character.isalpha() for character in said.text.replace("e", ""))
+        return not said.text.isidentifier(), not named, len(said.text)
+
+    names_first = sorted(found, key=plainness)
     yield from dict.fromkeys(names_first)
 
 
@@ -101,6 +113,30 @@ def _floats(statement: ast.stmt) -> Iterator[ast.expr]:
 def views(made: Steps) -> set[str]:
     """The arguments that a kernel gives other shapes than its callers do."""
     return {name for step in made.found for name in step.targets if name in made.shapes}
+
+
+def fractions(text: str) -> str:
+    """`text` with its long decimal numbers as the fractions and roots of whole numbers that they are in
+    fp32: 1 / 1536 in the place of 0.0006510417."""
+    changes: list[tuple[ast.expr, str]] = []
+    for node in ast.walk(parse_python(text)):
+        if isinstance(node, ast.Constant) and type(node.value) is float:
+            said = _fraction(node.value)
+            if said and len(repr(node.value)) >= LONG:
+                changes.append((node, said))
+    return replaced(text, changes)
+
+
+def _fraction(value: float) -> str | None:
+    """1 / n, n ** -0.5 or n ** 0.5 where a number is one of them in fp32."""
+    if not value > 0:
+        return None
+    for text, guess, power in (("1 / {}", 1 / value, -1.0), ("{} ** -0.5", value**-2, -0.5),
+                               ("{} ** 0.5", value**2, 0.5)):  # fmt: skip
+        whole = round(guess) if guess < LARGEST_WHOLE else 0
+        if whole > 2 and np.float32(whole**power) == np.float32(value):
+            return text.format(whole)
+    return None
 
 
 # Sizes of tiles.
