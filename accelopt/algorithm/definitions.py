@@ -7,7 +7,7 @@ one axis of the problem throughout.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from accelopt.algorithm.algorithm import (
@@ -29,6 +29,7 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.axis_joining import join_free
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.subscripts import GuardedAddress, subscripts, view_of
 from accelopt.algorithm.value_nodes import (
     Application,
@@ -70,10 +71,18 @@ def algorithm_of(
     inputs: Sequence[Array],
     outputs: Sequence[DefinedOutput],
     stages: Sequence[DefinedOutput] = (),
+    origins: Origins | None = None,
+    places: dict[str, Hashable] | None = None,
 ) -> Algorithm:
     """The Algorithm that computes some outputs from inputs, which are in the kernel's shapes. `stages`
-    are arrays on the way, in order, whose elements the outputs read."""
-    return _Definitions(values, inputs, outputs, stages).algorithm(name)
+    are arrays on the way, in order, whose elements the outputs read. `places` comes to have the place
+    that `origins` knows for each definition."""
+    made = _Definitions(values, inputs, outputs, stages)
+    algorithm = made.algorithm(name)
+    for defined, value in made.made.items() if origins is not None and places is not None else ():
+        if (place := origins.place(value)) is not None:
+            places[defined] = place
+    return algorithm
 
 
 class _Definitions:
@@ -82,6 +91,7 @@ class _Definitions:
         stages: Sequence[DefinedOutput],
     ) -> None:  # fmt: skip
         self._stages = stages
+        self.made: dict[str, Value] = {}
         self._values = values
         self._outputs = outputs
         self._inputs = inputs
@@ -148,6 +158,7 @@ class _Definitions:
             name = name or self._fresh_name(value)
             made = Scan(name, axes, along, value.scale, parts[0], value.combine, parts[1], initial)
         self._definitions.append(made)
+        self.made[name] = value
         return made
 
     # Expressions.

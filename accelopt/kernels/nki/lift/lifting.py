@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.algorithm.axis_joining import joined, row_major
@@ -17,6 +18,7 @@ from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.loop_results import settled
 from accelopt.kernels.nki.lift.reaching_values import Reaching
 from accelopt.sim.dtypes import name_of
+from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 from accelopt.time_limits import LIFT_SECONDS
 
@@ -27,7 +29,21 @@ DEEPEST = 20_000
 """That lifting one kernel may take; NKIBench's take less than one."""
 
 
+class LiftedProgram(NamedTuple):
+    """What a kernel computes, and the source lines of its definitions as far as they are known."""
+
+    algorithm: Algorithm
+    lines: Mapping[str, SourceLine]
+
+
 def lift(program: Program, seconds: float = LIFT_SECONDS, *, strict: bool = False) -> Algorithm:
+    """What a kernel computes: the `algorithm` of `lift_with_lines`."""
+    return lift_with_lines(program, seconds, strict=strict).algorithm
+
+
+def lift_with_lines(
+    program: Program, seconds: float = LIFT_SECONDS, *, strict: bool = False
+) -> LiftedProgram:
     """What a kernel computes, exactly, as a function of real numbers.
 
     Copies, layouts, tiles, loops and memories are composed away; reductions over pieces become
@@ -52,9 +68,10 @@ def lift(program: Program, seconds: float = LIFT_SECONDS, *, strict: bool = Fals
             raise NotLifted(said, program.source) from error
 
 
-def _lifted(program: Program, seconds: float, strict: bool) -> Algorithm:
+def _lifted(program: Program, seconds: float, strict: bool) -> LiftedProgram:
     reaching = Reaching(program, seconds, strict)
     outputs: list[DefinedOutput] = []
+    lines: dict[str, Hashable] = {}
     names = {array.name for array in _inputs(program)}
     for number, tensor in enumerate(program.results):
         shape = program.shape_of_result(number)
@@ -68,10 +85,17 @@ def _lifted(program: Program, seconds: float, strict: bool) -> Algorithm:
         value = whole(reaching.values, value)
         axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
         name = _free_name(tensor, names)
+        for line in _writers(program.body, tensor):
+            lines[name] = line
         outputs.append(DefinedOutput(name, axes, value, name_of(tensor.dtype), shape))
     if not outputs:
         raise NotLifted("the kernel returns nothing", program.source)
-    return algorithm_of(reaching.values, program.name, _inputs(program), outputs)
+    found = algorithm_of(
+        reaching.values, program.name, _inputs(program), outputs, (), reaching.origins, lines
+    )
+    return LiftedProgram(
+        found, {name: line for name, line in lines.items() if isinstance(line, SourceLine)}
+    )
 
 
 def _output_axes(program: Program, tensor: Tensor, shape: Sequence[int]) -> tuple[Axis, ...]:
@@ -104,6 +128,15 @@ def _written_strides(nodes: Iterable[ProgramNode], tensor: Tensor) -> set[int]:
                 steps = [c * getattr(t, "step", 1) for t, c in access.offset.terms]
                 found |= {abs(s) for s in (*steps, *access.strides) if s}
     return found
+
+
+def _writers(nodes: Iterable[ProgramNode], tensor: Tensor) -> Iterator[SourceLine]:
+    """The lines that write a tensor."""
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield from _writers(node.body, tensor)
+        elif any(access.tensor is tensor for access in node.outputs.values()):
+            yield node.source
 
 
 def _refuse_leftovers(reaching: Reaching, value: Value, tensor: Tensor) -> None:

@@ -14,7 +14,7 @@ from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
-from accelopt.kernels.nki.lift.schedule import Schedule
+from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.schedule_text import describe, saving
 from accelopt.kernels.nki.lift.search import (
     AbstractArgument,
@@ -25,7 +25,7 @@ from accelopt.kernels.nki.lift.search import (
     search,
 )
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts as Given
-from accelopt.kernels.nki.nests.nest import Nest, NotNested
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.nests.search import described, search_nests
 from accelopt.nodes import Action, Change, Reschedule, made
 from accelopt.store import content_key
@@ -198,7 +198,7 @@ def _nested(lifted: Lifted, target: str, times: Times, known: float) -> Schedule
         try:
             kernel = lifted.lowered(timed.nest, target)
         except (NotLowered, NotNested) as error:
-            refusal = str(error)
+            refusal = lifted.located(str(error))
             continue
         if timed.latency_ms != float("inf"):
             offers.append(
@@ -209,8 +209,14 @@ def _nested(lifted: Lifted, target: str, times: Times, known: float) -> Schedule
             )  # fmt: skip
     counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
     if not offers:
-        refusals = [timed.refusal for timed in found.timed]
-        refusal = _refusal(refusals, refusal) if refusals else commonest(found.refused)
+        # The plainest nest says what is in the way; of others, why they are no nests of this kernel.
+        try:
+            lifted.lowered(default_nest(lifted.algorithm, target), target)
+        except (NotLowered, NotNested, ResourceShort) as error:
+            refusal = lifted.located(str(error))
+        else:
+            refusals = [timed.refusal for timed in found.timed]
+            refusal = _refusal(refusals, refusal) if refusals else commonest(found.refused)
     return ScheduledKernels(tuple(offers), "" if offers else refusal, counts)
 
 
