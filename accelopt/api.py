@@ -113,7 +113,7 @@ def write(
     dialect: str = "nki",
     target: str | None = None,
     seconds: float = WRITE_SECONDS,
-    watch: Callable[[str], None] | None = None,
+    watch: Callable[[str], None] = lambda _: None,
 ) -> WrittenKernel:
     """The fastest NKI kernel of a NumPy `reference` (its `get_inputs` and `forward`) that the search of
     `optimize` finds and the referee accepts, in a `dialect`: `nki` or `neuronxcc`. Without `target` it

@@ -79,9 +79,10 @@ def algorithm_of(
     that `origins` knows for each definition."""
     made = _Definitions(values, inputs, outputs, stages)
     algorithm = made.algorithm(name)
-    for defined, value in made.made.items() if origins is not None and places is not None else ():
-        if (place := origins.place(value)) is not None:
-            places[defined] = place
+    if origins is not None and places is not None:
+        for defined, value in made.made.items():
+            if (place := origins.place(value)) is not None:
+                places[defined] = place
     return algorithm
 
 

@@ -180,8 +180,8 @@ def _cubic(values: Values, value: Value) -> tuple[Value, float] | None:
     for cube, b in value.terms:
         if isinstance(cube, Product) and len(cube.factors) == 1 and cube.factors[0][1] == 3:
             x = cube.factors[0][0]
-            rest = values.sum([pair for pair in value.terms if pair[0] is not cube], value.constant)
-            a = _times(rest, x)
+            linear = values.sum([p for p in value.terms if p[0] is not cube], value.constant)
+            a = _times(linear, x)
             if a is not None and math.isclose(b / a, _CUBIC, rel_tol=_CLOSE):
                 return x, a
     return None

@@ -440,8 +440,8 @@ def _einsum(trace: Trace, text: Any, *given: Any, out: Any = None, **_: Any) -> 
     axes = dict(zip(order, identity(shape), strict=True))
     parts = []
     for term, array in zip(terms, arrays, strict=True):
-        own = dict(zip(axes_of_shape(array.shape), (axes[c] for c in term), strict=True))
-        parts.append((trace.values.substitute(array.value, own), 1.0))
+        moved = dict(zip(axes_of_shape(array.shape), (axes[c] for c in term), strict=True))
+        parts.append((trace.values.substitute(array.value, moved), 1.0))
     kind = np.result_type(*(a.dtype for a in arrays))
     whole = trace.array(shape, kind, trace.values.product(parts))
     summed = tuple(range(len(right), len(order)))
@@ -517,12 +517,12 @@ def _padded(trace: Trace, given: Any, width: Any, mode: Any = "constant", consta
         trace.refuse(f"np.pad with mode {mode} has no definition as an Algorithm")
     for axis, (before, after) in enumerate(ends):
         n = array.shape[axis]
-        picked = {
-            "edge": lambda k, n=n: min(max(k, 0), n - 1), "wrap": lambda k, n=n: k % n,
-            "reflect": lambda k, n=n: abs(k) if k < n else 2 * (n - 1) - k,
-        }[mode]  # fmt: skip
         key = (slice(None),) * axis
-        edges = [array[(*key, slice(picked(k), picked(k) + 1))] for k in (*range(-before, 0), *range(n, n + after))]  # fmt: skip
+        edges: list[TracedArray] = []
+        for k in (*range(-before, 0), *range(n, n + after)):
+            mirrored = abs(k) if k < n else 2 * (n - 1) - k
+            at = {"edge": min(max(k, 0), n - 1), "wrap": k % n, "reflect": mirrored}[mode]
+            edges.append(array[(*key, slice(at, at + 1))])
         array = trace.joined([*edges[:before], array, *edges[before:]], axis)
     return array
 
@@ -614,7 +614,9 @@ def _gathered(array: TracedArray, shape: Sequence[int], places: dict[int, Index]
     body = array.value
     taken = {*values.axes(body), *(a for i in places.values() for a in i.axes)}
     taken |= {a for _, value in chosen for a in values.axes(value)}
-    reduced, old, holds = [], {own[n]: i for n, i in places.items()}, []
+    old = {own[n]: i for n, i in places.items()}
+    reduced: list[Axis] = []
+    holds: list[tuple[Value, float]] = []
     for n, value in chosen:
         axis = fresh_axis(own[n].extent, {*taken, *reduced})
         reduced.append(axis)
@@ -712,9 +714,11 @@ def _like(fill: Any) -> Callable[..., TracedArray]:
 
 def created(trace: Trace, shape: Any, fill: Any, dtype: Any) -> TracedArray:
     """A new array of one number, or of nothing yet."""
-    extents = (shape,) if isinstance(shape, (int, np.integer)) else tuple(map(int, shape))
+    given = [shape] if isinstance(shape, (int, np.integer)) else shape
+    extents = [int(extent) for extent in given]
     if isinstance(fill, TracedArray) or np.ndim(fill):
-        return trace.array(extents, dtype or trace.traced(fill).dtype, trace.traced(fill).broadcast(extents).value)  # fmt: skip
+        whole = trace.traced(fill)
+        return trace.array(extents, dtype or whole.dtype, whole.broadcast(extents).value)
     value = UNDEFINED if isinstance(fill, str) else trace.number(fill)
     return trace.array(extents, dtype or float, value)
 

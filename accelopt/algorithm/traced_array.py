@@ -124,10 +124,12 @@ class Trace:
         for n, extent in enumerate(array.shape):
             at = tuple(1 if k == n else 0 for k in range(array.ndim))
             steps.append(float(numbers[at]) - first if extent > 1 else 0.0)
-        grid = np.indices(array.shape, sparse=True)
-        plane = sum((g * s for g, s in zip(grid, steps, strict=True)), np.float64(first))
+        plane = np.full(array.shape, first)
+        for n, step in enumerate(steps):
+            along = np.arange(array.shape[n]).reshape(-1, *(1,) * (array.ndim - 1 - n))
+            plane = plane + along * step
         axes = identity(array.shape)
-        if np.array_equal(np.broadcast_to(plane, array.shape), numbers):
+        if np.array_equal(plane, numbers):
             terms = [(self.values.position(a), s) for a, s in zip(axes, steps, strict=True)]
             found = self.values.sum(terms, first)
             index = index_value(found)
@@ -283,8 +285,8 @@ class Trace:
             number = number * several + own // count
             inside.append(own % count)
             steps.append(apart if count == 1 and several > 1 else 1)
-        places = dict(zip(axes_of_shape(first.counts), inside, strict=True))
-        value = self.values.substitute(template, {**places, axis: number})
+        back = dict(zip(axes_of_shape(first.counts), inside, strict=True))
+        value = self.values.substitute(template, {**back, axis: number})
         return [Piece(first.starts, tuple(steps), counts, value)]
 
     def stacked(self, parts: Sequence[TracedArray], axis: int) -> TracedArray:
@@ -640,7 +642,7 @@ class TracedArray(NDArrayOperatorsMixin):
         own = axes_of_shape(rest.shape)
         if not chosen:
             return rest.view_as(result, {own[n]: i for n, i in places.items()})
-        return HANDLERS["gather"](rest, result, places, chosen)
+        return cast(TracedArray, HANDLERS["gather"](rest, result, places, chosen))
 
     def __setitem__(self, key: Any, given: Any) -> None:
         trace = self.trace

@@ -26,9 +26,9 @@ def write_kernel(path: Path, source: str, kernel: Path | str) -> None:
 def write_winner(folder: Path, source: str, start: str, kernel: Path | str) -> None:
     """`best.py`, and `best.diff` from the text `start` of the file `kernel`, whose line ends both have."""
     windows = b"\r\n" in Path(kernel).read_bytes()
-    texts = [text.replace("\n", "\r\n") if windows else text for text in (start, source)]
-    write_kernel(folder / "best.py", texts[1], kernel)
-    write_atomically(folder / "best.diff", patch_of(*texts, Path(kernel).name))
+    before, after = (t.replace("\n", "\r\n") if windows else t for t in (start, source))
+    write_kernel(folder / "best.py", after, kernel)
+    write_atomically(folder / "best.diff", patch_of(before, after, Path(kernel).name))
 
 
 def select(results: Sequence[Result], selection: Selection, topk: int) -> list[Node]:

@@ -10,7 +10,8 @@ from accelopt.algorithm.equality import same_function
 from accelopt.algorithm.reference_trace import trace_reference
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.kernels.nki.arguments import argument_of
-from accelopt.kernels.nki.devices.protocol import Device, KernelFailure
+from accelopt.kernels.nki.devices.protocol import KernelFailure
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.scalar_arguments import FIRST, stand_in
@@ -22,7 +23,7 @@ SECONDS = 20.0
 """That lifting the kernel may take."""
 
 
-def same_in_real_numbers(kernel: Path, problem: Reference, device: Device) -> bool:
+def same_in_real_numbers(kernel: Path, problem: Reference, device: SimulatedDevice) -> bool:
     """Whether kernel and reference are one function of real numbers. False where that is not known:
     where one of them has no Algorithm, or both have others. Plain numbers among the inputs are other
     ones than those that `get_inputs` draws, for a kernel must take any."""

@@ -215,6 +215,8 @@ def documented(source: str, reference: Path, lifted: Lifted) -> str:
             lines.append(f"{name}: {shape_text(arrays[name].given)} {arrays[name].dtype}")
         else:
             lines.append(f"{name}: a number")
+    for name, place, least in re.findall(r"assert (\w+)\.shape\[(\d+)\] % (\d+) == 0", source):
+        lines.append(f"Dimension {place} of {name} may be any multiple of {least}.")
     for array in algorithm.outputs:
         lines.append(f"Returns {array.name}: {shape_text(array.given)} {array.dtype}")
     text = "\n    ".join(lines).replace('"""', "'''").replace("\\", "\\\\")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from accelopt.caches import VerdictCache, package_key
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
+from accelopt.kernels.nki.lift.any_rows import for_any_rows
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
@@ -203,7 +204,8 @@ def _nested(lifted: Lifted, target: str, times: Times, known: float) -> Schedule
         if timed.latency_ms != float("inf"):
             offers.append(
                 ScheduledKernel(
-                    timed.nest, described(timed.nest), kernel.source, timed.latency_ms,
+                    timed.nest, described(timed.nest),
+                    for_any_rows(lifted, timed.nest, kernel.source, target), timed.latency_ms,
                     kernel.price.moved,
                 )
             )  # fmt: skip
@@ -241,8 +243,9 @@ def _offered(lifted: Lifted, found: Found, target: str) -> ScheduledKernels:
         if timed.latency_ms != float("inf"):
             sentence = describe(graph, timed.schedule)
             moved = kernel.price.moved
+            source = for_any_rows(lifted, timed.schedule, kernel.source, target)
             offers.append(
-                ScheduledKernel(timed.schedule, sentence, kernel.source, timed.latency_ms, moved)
+                ScheduledKernel(timed.schedule, sentence, source, timed.latency_ms, moved)
             )
     counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
     return ScheduledKernels(
