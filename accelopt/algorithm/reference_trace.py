@@ -57,6 +57,7 @@ MOST_UNROLLED = 64
 SPAN = 1 << 40
 """Addresses between one value that a loop carries and the next; elements begin in the middle, for those
 that a condition excludes may lie on either side."""
+NO_FORM = "what this loop carries is neither a sum, an extreme nor a first-order recurrence"
 FIRST_CARRIED = 10_000
 """The number of the first array that stands for what a loop carries, among the inputs."""
 TARGET_FORMATS = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
@@ -437,16 +438,18 @@ class _Loops:
         form = chain.form = chain.form or self._form(chain)
         low, high = block.bounds
         if form is None:
+            if high - low > MOST_UNROLLED:
+                raise NotTraced(NO_FORM, self.trace.path, chain.line)
             if low != high:
-                raise NotTraced("what this loop carries is neither a sum, an extreme nor a first-order "
-                                "recurrence", self.trace.path, chain.line)  # fmt: skip
+                chosen = self._closed(chain, address + (Index(high) - block) * SPAN)
+                for count in range(low, high):
+                    one = self._closed(chain, address + (Index(count) - block) * SPAN)
+                    chosen = values.where([block - count, block * -1 + count], one, chosen)
+                return chosen
             if low == 0:
                 return self.resolved(self._at(chain, self._initial(chain), local))
             if len(chain.values) > MOST_UNROLLED:
-                raise NotTraced(
-                    f"what this loop carries through {len(chain.values)} iterations is neither a "
-                    "sum, an extreme nor a first-order recurrence", self.trace.path, chain.line,
-                )  # fmt: skip
+                raise NotTraced(NO_FORM, self.trace.path, chain.line)
             return self._composed(chain, low, local)
         if high == 0:
             return self.resolved(self._at(chain, self._initial(chain), local))
