@@ -51,6 +51,7 @@ def with_expressions(text: str, made: Steps, author: Steps) -> str:
             if said:
                 changes.append((node, said))
     changes += _places(made, author, viewed)
+    changes += _declared(made, author, taken)
     text = fractions(replaced(text, changes))
     return _carried(text, made, author, [said for _, said in changes])
 
@@ -129,7 +130,7 @@ def fractions(text: str) -> str:
 
 def _fraction(value: float) -> str | None:
     """1 / n, n ** -0.5 or n ** 0.5 where a number is one of them in fp32."""
-    if not value > 0:
+    if not 1e-30 < value < 1e30:
         return None
     for text, guess, power in (("1 / {}", 1 / value, -1.0), ("{} ** -0.5", value**-2, -0.5),
                                ("{} ** 0.5", value**2, 0.5)):  # fmt: skip
@@ -137,6 +138,32 @@ def _fraction(value: float) -> str | None:
         if whole > 2 and np.float32(whole**power) == np.float32(value):
             return text.format(whole)
     return None
+
+
+def _declared(made: Steps, author: Steps, taken: Collection[str]) -> Iterator[tuple[ast.expr, str]]:
+    """The author's declarations of arrays in HBM that both kernels have by one name and in one shape,
+    with the author's names for sizes."""
+    theirs = dict(_arrays(author))
+    modules = {"nl", "nki", "nisa"}
+    for name, call in _arrays(made):
+        own = theirs.get(name)
+        if own is None or not identifiers(own.args[0]) or identifiers(own) & set(taken) - modules:
+            continue
+        shape = made.extents(call.args[0])
+        if shape is not None and shape == author.extents(own.args[0]):
+            yield call, ast.unparse(own)
+
+
+def _arrays(steps: Steps) -> Iterator[tuple[str, ast.Call]]:
+    """The arrays in HBM that a kernel declares."""
+    for step in steps.found:
+        match step.statement:
+            case ast.Assign(
+                targets=[ast.Name(id=name)], value=ast.Call(args=[_], keywords=options) as call
+            ) if name_of(call.func) == "ndarray":
+                places = [name_of(o.value) for o in options if o.arg == "buffer"]
+                if places in (["shared_hbm"], ["hbm"]):
+                    yield name, call
 
 
 # Sizes of tiles.
