@@ -16,12 +16,9 @@ from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.traced_array import (
     HANDLERS,
     METHODS,
-    Storage,
     Trace,
     TracedArray,
     axes_of_shape,
-    converted,
-    digits,
     identity,
     index_value,
     is_float,
@@ -945,6 +942,3 @@ def _nested(trace: Trace, given: Any) -> TracedArray:
     if isinstance(given, (list, tuple)) and _holds_traced(given):
         return trace.stacked([_nested(trace, g) for g in given], 0)
     return trace.traced(given)
-
-
-__all__ = ["Storage", "TracedNumpy", "converted", "digits"]

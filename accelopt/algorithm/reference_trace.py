@@ -610,6 +610,3 @@ def _algorithm(
         raise NotTraced(
             "forward returns elements that nothing was assigned to", trace.path
         ) from None
-
-
-__all__ = ["Storage", "TracedReference", "trace_reference"]
