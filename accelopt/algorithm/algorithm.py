@@ -12,7 +12,7 @@ kernel rounds to a narrower format is, as a function named after it (`bfloat16(x
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -208,6 +208,19 @@ def substituted(
             found = expression
         done[expression] = found
     return found
+
+
+def with_constants(expression: Expression, change: Callable[[float], float]) -> Expression:
+    """The expression with other numbers."""
+    if isinstance(expression, Constant):
+        return Constant(change(expression.value))
+    if isinstance(expression, Apply):
+        parts = tuple(with_constants(part, change) for part in expression.arguments)
+        return Apply(expression.function, parts)
+    if isinstance(expression, Where):
+        branches = (with_constants(part, change) for part in parts_of(expression))
+        return Where(expression.conditions, *branches)
+    return expression
 
 
 def axes_of(expression: Expression) -> frozenset[Axis]:

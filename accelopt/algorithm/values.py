@@ -50,7 +50,10 @@ def fresh_axis(extent: int, taken: Iterable[Axis]) -> Axis:
 class Values:
     """Makes values, each one once, simplified by rules that hold for real numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self, strict: bool = False) -> None:
+        """With `strict` what nothing has written stays a value; without, elements that may be chosen
+        from it are taken to be those that were written."""
+        self._strict = strict
         self._known: dict[Value, Value] = {}
         self._axes: dict[Value, frozenset[Axis]] = {}
         self._keys: dict[Value, str] = {}
@@ -118,9 +121,11 @@ class Values:
                 return on_false
             if low < 0 and condition not in kept:
                 kept.append(condition)
-        if not kept or on_true == on_false or isinstance(on_false, Undefined):
+        if not kept or on_true == on_false:
             return on_true
-        if isinstance(on_true, Undefined):
+        if not self._strict and isinstance(on_false, Undefined):
+            return on_true
+        if not self._strict and isinstance(on_true, Undefined):
             return on_false
         if isinstance(on_true, Choice) and on_true.on_false == on_false:
             return self.where((*kept, *on_true.conditions), on_true.on_true, on_false)

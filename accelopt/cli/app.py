@@ -16,6 +16,7 @@ from accelopt.sandbox import sweep
 COMMANDS = {
     "run": "accelopt.cli.run:run",
     "optimize": "accelopt.cli.optimize:optimize",
+    "write": "accelopt.cli.write:write",
     "tune": "accelopt.cli.tune:tune",
     "doctor": "accelopt.cli.doctor:doctor",
     "peak": "accelopt.cli.peak:peak",

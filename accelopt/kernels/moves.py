@@ -71,6 +71,11 @@ METHODS = {
         "Run along an axis part by part, in a loop outside of what lies on partitions.",
         *("dma", "tensor", "overlap"),
     ),
+    "split": _by_model(
+        "nki",
+        "Cut an axis in two, so that a part of it lies on partitions and another in a tile or loop.",
+        *("dma", "tensor", "overlap"),
+    ),
     "columns": _by_model(
         "nki",
         "Let one instruction take more elements a partition, or fewer.",

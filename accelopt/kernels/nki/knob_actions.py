@@ -28,7 +28,6 @@ from accelopt.kernels.nki.lift.schedule_text import describe
 from accelopt.kernels.nki.lift.search import Found, Pricing, neighbours, schedules, varied
 from accelopt.kernels.nki.nests import primitives
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
-from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.search import HOPELESS, described, with_columns
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.knob_space import Parameter, Space
@@ -199,10 +198,9 @@ class _Priced:
                 yield method, f"Schedule with {', '.join(words)}", schedule
 
     def _nests(self, here: Nest) -> Iterator[tuple[str, str, Nest]]:
-        ready = prepared(self.lifted.algorithm)
         for primitive in primitives.neighbours(self.lifted.algorithm, here, self.target):
             try:
-                nest = primitives.changed(primitive, ready, here, self.target)
+                nest = primitives.changed(primitive, self.lifted.algorithm, here, self.target)
             except NotNested:
                 continue
             said = primitive.model_dump_json(exclude={"kind"})

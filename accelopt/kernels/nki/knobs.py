@@ -18,7 +18,6 @@ from accelopt.kernels.nki.lift.lowering import Lowered
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.search import neighbours, schedules
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
-from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.primitives import Columns, Keep, Orient, Primitive, Tile, changed
 from accelopt.kernels.nki.nests.primitives import neighbours as primitives_near
 from accelopt.kernels.nki.nests.search import with_columns
@@ -147,11 +146,11 @@ class NestKnobs:
 
     def configured(self, values: Mapping[str, Parameter]) -> Configured:
         """The kernel by the nest that the primitives make, if its price is within reach."""
-        nest, ready = self._starts[int(values.get(START, 0))], prepared(self.lifted.algorithm)
+        nest, algorithm = self._starts[int(values.get(START, 0))], self.lifted.algorithm
         try:
             for name, usual in self._usual.items():
                 if values.get(name, usual) != usual:
-                    nest = changed(self._values[name][values[name]], ready, nest, self.target)
+                    nest = changed(self._values[name][values[name]], algorithm, nest, self.target)
             lowered = self.lifted.lowered(nest, self.target)
         except (NotNested, NotLowered, ResourceShort) as refusal:
             return Configured(None, str(refusal))

@@ -27,6 +27,7 @@ from accelopt.kernels.nki.lift.scheduled_kernels import (
     ScheduledKernels,
     actions_of,
     offered,
+    schedule_in,
 )
 from accelopt.kernels.nki.lift.search import Refused
 from accelopt.kernels.nki.parameters import ParameterFacts
@@ -57,7 +58,7 @@ class Scheduling:
             better = [one for one in offers if one.predicted_ms < (node.latency or math.inf)]
             if offers and not better:
                 return f"{computed(lifted)}\n{NONE_FASTER}"
-            return brief(lifted, node.source, better, target=self.target)
+            return brief(lifted, schedule_in(node.change), better, target=self.target)
 
         try:
             return await in_thread(worded)

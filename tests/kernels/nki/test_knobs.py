@@ -10,8 +10,8 @@ from test_language import node, profile, with_language  # noqa: F401  (a fixture
 
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import Configured
-from accelopt.kernels.nki.lift.lowering import MARK, schedule_of
-from accelopt.nodes import Node
+from accelopt.kernels.nki.lift.scheduled_kernels import schedule_in
+from accelopt.nodes import Node, Reschedule
 
 BOTH_WAYS = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -60,7 +60,7 @@ def test_a_kernel_that_lifts_is_set_by_the_fields_of_a_schedule(tmp_path, node):
 
     space, found, default = with_language(tmp_path, tried)
     assert space.size >= 4 and {"columns"} <= {knob.name for knob in space.knobs}
-    assert schedule_of(default.source) is not None
+    assert default.source is not None and default.source != KERNEL
     points, prices = zip(*space.foretold, strict=True)
     assert points[0] == space.default and list(prices) == sorted(prices) and len(prices) > 1
     assert not any(space.faults(point) for point in points)
@@ -137,7 +137,7 @@ def test_of_a_kernel_that_only_nests_write_primitives_are_actions_and_knobs(tmp_
         return first, near, space, made, verdicts
 
     first, near, space, made, verdicts = with_language(tmp_path, tried, lookahead=False)
-    kinds = {"partition", "tile", "columns", "at", "apart", "orient", "keep"}
+    kinds = {"partition", "tile", "split", "columns", "at", "apart", "orient", "keep"}
     assert near and {action.method for action in near} <= kinds
     assert {knob.name.partition("_")[0] for knob in space.knobs} <= {"start", *kinds}
     assert space.size > 3 and made[0].source == first.source  # the cheapest, as it is
@@ -156,6 +156,6 @@ def test_a_kernel_that_does_not_lift_has_no_knobs(tmp_path, node):  # noqa: F811
     assert space is None and made == Configured(None, "the kernel has no knobs") and actions == []
 
 
-@pytest.mark.parametrize("text", ["x = 1\n", f"{MARK}not json\n"])
-def test_other_texts_have_no_schedule(text):
-    assert schedule_of(text) is None
+@pytest.mark.parametrize("change", [None, Reschedule(schedule={"stages": []}, sentence="")])
+def test_other_changes_have_no_schedule(change):
+    assert schedule_in(change) is None

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.value_nodes import UNDEFINED, Carried, Element, Value
 from accelopt.algorithm.values import Values
 from accelopt.kernels.nki.lift import meanings, recurrences
@@ -53,8 +54,9 @@ class _Write:
 class Reaching:
     """Answers what tensors hold, for one Program."""
 
-    def __init__(self, program: Program, seconds: float = math.inf) -> None:
-        self.values = Values()
+    def __init__(self, program: Program, seconds: float = math.inf, strict: bool = False) -> None:
+        self.values = Values(strict)
+        self.origins = Origins()
         self._program = program
         self._seconds = seconds
         self._end = time.monotonic() + seconds
@@ -237,7 +239,9 @@ class Reaching:
     ) -> Value:
         key = (place.path, name, coordinates, place.trips)
         if key not in self._written:
-            self._written[key] = meanings.meaning(self, node, name, coordinates, place)
+            found = meanings.meaning(self, node, name, coordinates, place)
+            self.origins.note(found, node.source)
+            self._written[key] = found
         return self._written[key]
 
     def _after_loop(self, tensor: Tensor, address: Index, place: Moment) -> Found | None:
@@ -252,7 +256,10 @@ class Reaching:
         if loop.variable.trips == 1:
             single = {Index()}
         if None in single:
-            return [], recurrences.closed(self, tensor, address, place)
+            closed = recurrences.closed(self, tensor, address, place)
+            writes = self._inside[place.path, tensor]
+            self.origins.note(closed, writes[-1].instruction.source)
+            return [], closed
         found: list[Found] = []
         for trip in single:
             assert trip is not None

@@ -9,7 +9,7 @@ from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.lift.emission.nest import price, rendered
 from accelopt.kernels.nki.lift.emission.text import wrapped
-from accelopt.kernels.nki.lift.lowering import Interface, Lowered, marked, shape_text, title
+from accelopt.kernels.nki.lift.lowering import Interface, Lowered, shape_text, title
 from accelopt.kernels.nki.nests.emission import Emitter
 from accelopt.kernels.nki.nests.nest import Nest
 from accelopt.kernels.nki.nests.nest import ready as readied
@@ -39,8 +39,6 @@ def lower_nest(
     nodes = emitter.emit()
     lines = [
         HEADERS[dialect],
-        "",
-        *marked(nest),
         "",
         "",
         "@nki.jit",

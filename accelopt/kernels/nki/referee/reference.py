@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import SourceFileLoader
@@ -56,7 +57,8 @@ def load_module(path: str | Path) -> ModuleType:
 
 
 class Reference:
-    """What a kernel must compute: `get_inputs`, `forward`, and the two shape transforms."""
+    """What a kernel must compute: `get_inputs`, `forward`, and two shape transforms where a kernel's shapes
+    are not the reference's."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -70,7 +72,7 @@ class Reference:
         except BaseException as error:
             said = printable(f"{type(error).__name__}: {error}")
             raise ConfigError(f"the reference {path} cannot be loaded: {said}") from error
-        for name in ("get_inputs", "forward", "transform_to_nki_inputs"):
+        for name in ("get_inputs", "forward"):
             if not callable(getattr(module, name, None)):
                 raise ConfigError(f"the reference {path} has no function {name}")
         self._module = module
@@ -78,6 +80,14 @@ class Reference:
         """Formats below float32 that the problem allows."""
         self.agreement = self._agreement()
         """How its outputs agree with a kernel's."""
+
+    @property
+    def summary(self) -> str:
+        """The first sentence that the module, or `forward`, says of itself; else empty."""
+        for found in (self._module, self._module.forward):
+            if said := (inspect.getdoc(found) or "").strip():
+                return said.partition("\n")[0]
+        return ""
 
     def _agreement(self) -> Agreement:
         try:
@@ -219,7 +229,7 @@ class Reference:
     def kernel_inputs(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs in the shapes the kernel takes. `inputs` stay as they are: most transforms only
         reshape, so they are given frozen, and copied for one that writes into them."""
-        transform = self._module.transform_to_nki_inputs
+        transform = getattr(self._module, "transform_to_nki_inputs", list)
         with self._blamed("transform_to_nki_inputs"):
             try:
                 return self._listed(transform([frozen(value) for value in inputs]))

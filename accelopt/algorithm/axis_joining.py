@@ -13,44 +13,11 @@ from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.value_nodes import Fold, Value, bound_axes, children, own_indices
 from accelopt.algorithm.values import Values, fresh_axis
-from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 
 MOST_PAIRS = 90
 """Axes are joined in a pair at a time, as long as there are no more pairs than this to try."""
 
 ChangeFold = Callable[[Values, Fold], Value]
-
-
-def output_axes(program: Program, tensor: Tensor, shape: Sequence[int]) -> tuple[Axis, ...]:
-    """The digits of an output's row-major numbers: its dimensions, cut as the kernel's writes cut
-    them where those are digits, too."""
-    size = 1
-    strides: list[int] = []
-    for extent in reversed(shape):
-        strides.append(size)
-        size *= extent
-    chain = sorted({s for s in strides if s < size} | {1})
-    for stride in sorted(_written_strides(program.body, tensor)):
-        longer = sorted({*chain, stride})
-        steps = zip(longer, [*longer[1:], size], strict=True)
-        if 0 < stride < size and all(high % low == 0 for low, high in steps):
-            chain = longer
-    ends = [*chain[1:], size]
-    extents = [high // low for low, high in zip(chain, ends, strict=True)][::-1]
-    return tuple(Axis(f"o{n}", extent) for n, extent in enumerate(extents))
-
-
-def _written_strides(nodes: Iterable[ProgramNode], tensor: Tensor) -> set[int]:
-    found: set[int] = set()
-    for node in nodes:
-        if isinstance(node, Loop):
-            found |= _written_strides(node.body, tensor)
-            continue
-        for access in node.outputs.values():
-            if access.tensor is tensor:
-                steps = [c * getattr(t, "step", 1) for t, c in access.offset.terms]
-                found |= {abs(s) for s in (*steps, *access.strides) if s}
-    return found
 
 
 def row_major(axes: Sequence[Axis]) -> Index:

@@ -7,7 +7,7 @@ one axis of the problem throughout.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from accelopt.algorithm.algorithm import (
@@ -26,8 +26,10 @@ from accelopt.algorithm.algorithm import (
     expressions_of,
     parts_of,
 )
+from accelopt.algorithm.axis_joining import join_free
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.subscripts import GuardedAddress, subscripts, view_of
 from accelopt.algorithm.value_nodes import (
     Application,
@@ -44,10 +46,12 @@ from accelopt.algorithm.value_nodes import (
     own_indices,
 )
 from accelopt.algorithm.values import Values
-from accelopt.kernels.nki.lift.axis_joining import join_free
-from accelopt.kernels.nki.lift.failure import NotLifted
 
 _KINDS = {"add": "total", "multiply": "power", "maximum": "largest", "minimum": "smallest"}
+
+
+class UndefinedOutput(Exception):
+    """An output has elements that nothing has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +66,33 @@ class DefinedOutput:
 
 
 def algorithm_of(
-    values: Values, name: str, inputs: Sequence[Array], outputs: Sequence[DefinedOutput]
+    values: Values,
+    name: str,
+    inputs: Sequence[Array],
+    outputs: Sequence[DefinedOutput],
+    stages: Sequence[DefinedOutput] = (),
+    origins: Origins | None = None,
+    places: dict[str, Hashable] | None = None,
 ) -> Algorithm:
-    """The Algorithm that computes some outputs from inputs, which are in the kernel's shapes."""
-    return _Definitions(values, inputs, outputs).algorithm(name)
+    """The Algorithm that computes some outputs from inputs, which are in the kernel's shapes. `stages`
+    are arrays on the way, in order, whose elements the outputs read. `places` comes to have the place
+    that `origins` knows for each definition."""
+    made = _Definitions(values, inputs, outputs, stages)
+    algorithm = made.algorithm(name)
+    if origins is not None and places is not None:
+        for defined, value in made.made.items():
+            if (place := origins.place(value)) is not None:
+                places[defined] = place
+    return algorithm
 
 
 class _Definitions:
     def __init__(
-        self, values: Values, inputs: Sequence[Array], outputs: Sequence[DefinedOutput]
-    ) -> None:
+        self, values: Values, inputs: Sequence[Array], outputs: Sequence[DefinedOutput],
+        stages: Sequence[DefinedOutput],
+    ) -> None:  # fmt: skip
+        self._stages = stages
+        self.made: dict[str, Value] = {}
         self._values = values
         self._outputs = outputs
         self._inputs = inputs
@@ -86,7 +107,7 @@ class _Definitions:
     def algorithm(self, name: str) -> Algorithm:
         """The whole."""
         pending: list[tuple[DefinedOutput, Expression]] = []
-        for output in self._outputs:
+        for output in (*self._stages, *self._outputs):
             self._rank = {axis: n for n, axis in enumerate(output.axes)}
             direct = self._direct(output)
             if direct is None:
@@ -138,6 +159,7 @@ class _Definitions:
             name = name or self._fresh_name(value)
             made = Scan(name, axes, along, value.scale, parts[0], value.combine, parts[1], initial)
         self._definitions.append(made)
+        self.made[name] = value
         return made
 
     # Expressions.
@@ -164,7 +186,7 @@ class _Definitions:
         if isinstance(value, (Fold, ScanElement)):
             return self._array(value)
         assert isinstance(value, Undefined), "what loops carry is settled or refused before"
-        raise NotLifted("a part of an output is made of memory that nothing has written")
+        raise UndefinedOutput("a part of an output is made of memory that nothing has written")
 
     def _sum(self, value: Sum) -> Expression:
         result: Expression | None = None
@@ -272,11 +294,19 @@ class _Definitions:
         for definition in self._definitions:
             for expression in expressions_of(definition):
                 _note_reads(expression, reads)
-        for array in self._inputs:
+        stages = {
+            stage.name: Array(
+                stage.name, tuple(a.extent for a in stage.axes), stage.dtype, stage.given
+            )
+            for stage in self._stages
+        }
+        for array in (*self._inputs, *stages.values()):
             accesses = list(reads.get(array.name, ()))
             if not accesses:
                 continue
-            shape = self._shapes[array.name] = view_of(accesses, array.shape)
+            fixed = array.name in stages
+            shape = array.shape if fixed else view_of(accesses, array.shape)
+            self._shapes[array.name] = shape
             for access in accesses:
                 found = subscripts(access, shape)
                 before = self._subscripts.setdefault((array.name, access.address), found)
