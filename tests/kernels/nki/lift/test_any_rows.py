@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
@@ -16,6 +15,7 @@ from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.search import schedules
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage
+from accelopt.kernels.nki.parameters import ParameterFacts
 
 NORM = """import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 
 from accelopt.algorithm.notation import definition_text
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, Stage, default_nest
+from accelopt.kernels.nki.parameters import ParameterFacts
 
 SOFTMAX = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
