@@ -20,6 +20,7 @@ from accelopt.algorithm.value_nodes import (
     Choice,
     Element,
     Fold,
+    Lookup,
     Product,
     ScanElement,
     Sum,
@@ -204,6 +205,18 @@ class Values:
         terms = tuple((term, c * factor) for term, c in value.terms)
         return self.same(Sum(value.constant * factor, terms)) if factor != 1 else value
 
+    def lookup(self, element: Value, numbers: Mapping[Axis, Value]) -> Value:
+        """An element where axes of its address are numbers; those that are known are put in."""
+        known = {a: n.index for a, n in numbers.items() if isinstance(n, Position)}
+        known |= {a: Index(int(n.value)) for a, n in numbers.items() if isinstance(n, Constant)}
+        element = self.substitute(element, known)
+        left = [a for a in sorted(self.axes(element)) if a in numbers and a not in known]
+        names = {a: Axis(f"@{n}", a.extent) for n, a in enumerate(left)}
+        if not left:
+            return element
+        element = self.substitute(element, {a: index_of(b) for a, b in names.items()})
+        return self.same(Lookup(element, tuple(names.values()), tuple(numbers[a] for a in left)))
+
     # Substitution.
 
     def substitute(self, value: Value, axes: Mapping[Axis, Index]) -> Value:
@@ -301,6 +314,8 @@ class Values:
             return self.product(pairs, value.coefficient)
         if isinstance(value, Choice):
             return self.where(value.conditions, parts[0], parts[1])
+        if isinstance(value, Lookup):
+            return self.lookup(parts[0], dict(zip(value.axes, parts[1:], strict=True)))
         assert isinstance(value, Application)
         return self.same(Application(value.function, tuple(parts)))
 

@@ -17,6 +17,7 @@ from accelopt.algorithm.algorithm import (
     Constant,
     Definition,
     Expression,
+    Indirect,
     Map,
     Position,
     Read,
@@ -25,6 +26,8 @@ from accelopt.algorithm.algorithm import (
     Where,
     expressions_of,
     parts_of,
+    with_expressions,
+    with_parts,
 )
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
@@ -34,6 +37,7 @@ from accelopt.algorithm.value_nodes import (
     Choice,
     Element,
     Fold,
+    Lookup,
     Product,
     ScanElement,
     Sum,
@@ -163,6 +167,11 @@ class _Definitions:
             return self._product(value)
         if isinstance(value, (Fold, ScanElement)):
             return self._array(value)
+        if isinstance(value, Lookup):
+            found = self._expression(value.element)
+            for axis, number in zip(value.axes, value.indices, strict=True):
+                found = Indirect(axis, self._expression(number), found)
+            return found
         assert isinstance(value, Undefined), "what loops carry is settled or refused before"
         raise NotLifted("a part of an output is made of memory that nothing has written")
 
@@ -297,21 +306,9 @@ class _Definitions:
             if isinstance(expression, Read) and expression.array in self._shapes:
                 where = self._subscripts[expression.array, expression.indices[0]]
                 return Read(expression.array, where)
-            if isinstance(expression, Apply):
-                return Apply(expression.function, tuple(map(viewed, expression.arguments)))
-            if isinstance(expression, Where):
-                branches = viewed(expression.on_true), viewed(expression.on_false)
-                return Where(expression.conditions, *branches)
-            return expression
+            return with_parts(expression, map(viewed, parts_of(expression)))
 
-        if isinstance(definition, Map):
-            return Map(definition.out, definition.axes, viewed(definition.expression))
-        if isinstance(definition, Reduce):
-            return Reduce(definition.out, definition.axes, definition.reduced,
-                          definition.combiner, viewed(definition.expression))  # fmt: skip
-        return Scan(definition.out, definition.axes, definition.along, definition.scale,
-                    viewed(definition.factor), definition.combine, viewed(definition.term),
-                    viewed(definition.initial))  # fmt: skip
+        return with_expressions(definition, map(viewed, expressions_of(definition)))
 
 
 def _note_reads(expression: Expression, reads: dict[str, dict[GuardedAddress, None]]) -> None:

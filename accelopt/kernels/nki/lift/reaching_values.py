@@ -22,6 +22,7 @@ from accelopt.kernels.nki.lift.addresses import AxisSolution, address_of, narrow
 from accelopt.kernels.nki.lift.constants import constant_element
 from accelopt.kernels.nki.lift.execution_points import Moment, NodePath
 from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.gathers import gathered
 from accelopt.kernels.nki.lift.instruction_element import written_where
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
@@ -98,11 +99,11 @@ class Reaching:
     def read(self, access: Access, coordinates: Sequence[Index], place: Moment) -> Value:
         """An element of a tile, as the instruction at a place finds it. Raises NotLifted."""
         source = self.instruction_at(place).source
-        if access.indirect:
-            raise NotLifted("it reads at indices that are only known at run time", source)
         if access.dtype != access.tensor.dtype:
             raise NotLifted("it reads a tensor's bits as another format", source)
         address = address_of(access, self.variables(place), coordinates)
+        if access.indirect:
+            return gathered(self, access, address, coordinates, place)
         return self.content(access.tensor, address, place)
 
     def content(self, tensor: Tensor, address: Index, place: Moment) -> Value:

@@ -22,6 +22,7 @@ from accelopt.kernels.nki.lift.emission.prices import matmul_ns
 from accelopt.kernels.nki.lift.emission.selection import NoEngine, Selection, select
 from accelopt.kernels.nki.lift.emission.tile_names import word_of
 from accelopt.kernels.nki.lift.emission.value_locations import At, FreeNames, Span, variable
+from accelopt.kernels.nki.nests.gathering import gather
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, Way
 from accelopt.kernels.nki.nests.preparing import own_axes
 from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
@@ -399,6 +400,9 @@ class Emitter:
         if value.kind == "reduce":
             self.reduce(value, where, view)
             return
+        if value.kind == "gather" and value.dtype == view.tile.dtype:
+            gather(self, value, where, view)
+            return
         self.copy(where, tuple(view.strides), view, self.view(value, where))
 
     def copy(self, where: Where, axes: Sequence[Axis], target: View, source: View) -> None:
@@ -474,6 +478,8 @@ class Emitter:
         with self.at(depth):
             if value.kind == "input":
                 found = self.read(value, where)
+            elif value.kind == "gather":
+                found = gather(self, value, where)
             elif value.kind == "constant":
                 found = self.constant(value.constant, where)
             elif value.kind == "position":
@@ -1086,7 +1092,7 @@ class Emitter:
         for member in self.stage.members:
             for root in self.reading.meanings[member].roots:
                 for other in inputs_of(root):
-                    if other.array != value.array or not other.indices:
+                    if other.kind != "input" or other.array != value.array or not other.indices:
                         continue
                     dims = [self.affine(index, place) for index in other.indices]
                     own = [
@@ -1324,11 +1330,16 @@ class Emitter:
         dst, src = (outside, on_chip) if store else (on_chip, outside)
         moved_bytes = partitions * math.prod(counts) * parse(own.dtype).itemsize
         text = f"nisa.dma_copy(dst={dst}, src={src})"
-        runs = [c for c, *s in zip(counts, *strides, strict=True) if s == [1, 1]] or [1]
-        run = runs[-1] * parse(own.dtype).itemsize
-        slow = max(1.0, EFFICIENT_RUN / run)
-        ns = moved_bytes * slow / self.spec.dma_peak_bytes_per_ns
+        ns = self.dma_ns(moved_bytes, counts, strides, own.dtype)
         self.put("", Form(text, "dma", ns), moved=moved_bytes)
+
+    def dma_ns(
+        self, size: int, counts: Sequence[int], strides: Sequence[Sequence[int]], dtype: str
+    ) -> float:
+        """Nanoseconds of a DMA of some bytes; runs of elements side by side on both sides go faster."""
+        runs = [c for c, *s in zip(counts, *strides, strict=True) if s == [1, 1]] or [1]
+        slow = max(1.0, EFFICIENT_RUN / (runs[-1] * parse(dtype).itemsize))
+        return size * slow / self.spec.dma_peak_bytes_per_ns
 
     # Products.
 

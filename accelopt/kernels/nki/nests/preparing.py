@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -18,15 +18,16 @@ from accelopt.algorithm.algorithm import (
     Definition,
     Expression,
     Map,
-    Position,
     Read,
     Reduce,
     Scan,
-    Where,
     expressions_of,
     indices_of,
     parts_of,
+    substituted,
     walk,
+    with_expressions,
+    with_parts,
 )
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.contraction import factors_of, product_of
@@ -67,7 +68,7 @@ def _once(algorithm: Algorithm) -> Algorithm:
     def renamed(expression: Expression) -> Expression:
         if isinstance(expression, Read) and expression.array in same:
             return replace(expression, array=same[expression.array])
-        return replaced(expression, map(renamed, parts_of(expression)))
+        return with_parts(expression, map(renamed, parts_of(expression)))
 
     for definition in algorithm.definitions:
         made = _rewritten(definition, renamed)
@@ -90,43 +91,12 @@ def inlined(algorithm: Algorithm, names: tuple[str, ...]) -> Algorithm:
         def changed(expression: Expression, body: Map = body) -> Expression:
             if isinstance(expression, Read) and expression.array == body.out:
                 values = dict(zip(body.axes, expression.indices, strict=True))
-                return moved(body.expression, values)
-            return replaced(expression, map(changed, parts_of(expression)))
+                return substituted(body.expression, values, {})
+            return with_parts(expression, map(changed, parts_of(expression)))
 
         made = tuple(_rewritten(d, changed) for d in rest)
         algorithm = replace(algorithm, definitions=made)
     return algorithm
-
-
-def moved(expression: Expression, values: Mapping[Axis, Index]) -> Expression:
-    """An expression at other places of its axes."""
-    if isinstance(expression, Read):
-        return replace(expression, indices=tuple(i.substitute(values) for i in expression.indices))
-    if isinstance(expression, Position):
-        return Position(expression.index.substitute(values))
-    made = replaced(expression, (moved(part, values) for part in parts_of(expression)))
-    if isinstance(made, Where):
-        return replace(made, conditions=tuple(c.substitute(values) for c in made.conditions))
-    return made
-
-
-def replaced(expression: Expression, parts: Iterable[Expression]) -> Expression:
-    """The expression with others in the places of `parts_of` it."""
-    parts = tuple(parts)
-    if isinstance(expression, Apply):
-        return Apply(expression.function, parts)
-    if isinstance(expression, Where):
-        return Where(expression.conditions, *parts)
-    return expression
-
-
-def with_expressions(definition: Definition, made: Iterable[Expression]) -> Definition:
-    """The definition with others in the places of `expressions_of` it."""
-    if isinstance(definition, Scan):
-        factor, term, initial = made
-        return replace(definition, factor=factor, term=term, initial=initial)
-    (expression,) = made
-    return replace(definition, expression=expression)
 
 
 def _rewritten(definition: Definition, change: Callable[[Expression], Expression]) -> Definition:
@@ -145,7 +115,8 @@ def _in_two(definition: Definition) -> tuple[Definition, ...]:
     if not rest:
         size = max(d for d in range(1, PARTITIONS + 1) if first.extent % d == 0)
         outer, inner = Axis(f"{first.name}_1", size), Axis(f"{first.name}_0", first.extent // size)
-        body = moved(body, {first: index_of(outer) * inner.extent + index_of(inner)})
+        whole = index_of(outer) * inner.extent + index_of(inner)
+        body = substituted(body, {first: whole}, {})
         first, rest = outer, [inner]
     name = f"{definition.out}_parts"
     axes = (*definition.axes, first)
@@ -173,7 +144,7 @@ def _unrounded(definition: Definition) -> Definition:
 def _exact(expression: Expression) -> Expression:
     if isinstance(expression, Apply) and expression.function in ROUNDINGS:
         return _exact(expression.arguments[0])
-    return replaced(expression, map(_exact, parts_of(expression)))
+    return with_parts(expression, map(_exact, parts_of(expression)))
 
 
 # Functions.
@@ -189,7 +160,7 @@ def _recognised(expression: Expression) -> Expression:
         if exponent == Constant(3.0):
             base = _recognised(base)
             return Apply("multiply", (Apply("square", (base,)), base))
-    return replaced(expression, map(_recognised, parts_of(expression)))
+    return with_parts(expression, map(_recognised, parts_of(expression)))
 
 
 def _function_of_one(expression: Expression) -> Expression | None:
@@ -336,7 +307,7 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
                 for digit, step in digits.get((expression.array, axis), ((axis, 1),))
             ]
             return Read(expression.array, tuple(indices))
-        return replaced(expression, map(changed, parts_of(expression)))
+        return with_parts(expression, map(changed, parts_of(expression)))
 
     def cut(definition: Definition) -> Definition:
         out = definition.out
@@ -346,7 +317,7 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
             if (out, axis) in digits
         }
         made = with_expressions(
-            definition, [changed(moved(e, values)) for e in expressions_of(definition)]
+            definition, [changed(substituted(e, values, {})) for e in expressions_of(definition)]
         )
         made = replace(made, axes=pieces(out, definition.axes))
         if isinstance(made, Reduce):

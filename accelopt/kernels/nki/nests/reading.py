@@ -11,6 +11,7 @@ from accelopt.algorithm.algorithm import (
     Constant,
     Definition,
     Expression,
+    Indirect,
     Position,
     Read,
     Reduce,
@@ -133,11 +134,28 @@ class Reading:
             return self.index(expression.index)
         if isinstance(expression, Where):
             return self._chosen(expression)
+        if isinstance(expression, Indirect):
+            return self._gathered(expression)
         if expression.function in ROUNDINGS:
             exact = self.value(expression.arguments[0])
             self._formats[exact] = expression.function
             return exact
         return self._applied(expression.function, *map(self.value, expression.arguments))
+
+    def _gathered(self, expression: Indirect) -> GraphValue:
+        """An element of an array at numbers, which may be several."""
+        element: Expression = expression
+        numbers: dict[Axis, GraphValue] = {}
+        while isinstance(element, Indirect):
+            numbers[element.axis] = self.value(element.at)
+            element = element.element
+        assert isinstance(element, Read)
+        free = {a for i in element.indices for a in i.axes} - numbers.keys()
+        return self.builder.value(
+            "gather", free.union(*(number.axes for number in numbers.values())),
+            array=element.array, indices=element.indices, reduced=tuple(numbers),
+            arguments=tuple(numbers.values()), dtype=self._dtypes.get(element.array, "float32"),
+        )  # fmt: skip
 
     def _applied(self, name: str, *given: GraphValue) -> GraphValue:
         """A function by those that the engines have."""
@@ -220,5 +238,5 @@ def inputs_of(value: GraphValue) -> Iterator[GraphValue]:
         if found not in seen:
             seen.add(found)
             waiting += found.arguments
-            if found.kind == "input":
+            if found.kind in ("input", "gather"):
                 yield found
