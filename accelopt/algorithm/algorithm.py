@@ -198,6 +198,27 @@ def with_expressions(definition: Definition, made: Iterable[Expression]) -> Defi
     return replace(definition, expression=expression)
 
 
+def with_names(algorithm: Algorithm, names: Mapping[str, str]) -> Algorithm:
+    """The Algorithm with other names for some arrays."""
+
+    def renamed(expression: Expression) -> Expression:
+        if isinstance(expression, Read):
+            return replace(expression, array=names.get(expression.array, expression.array))
+        return with_parts(expression, map(renamed, parts_of(expression)))
+
+    def named(array: Array) -> Array:
+        return replace(array, name=names.get(array.name, array.name))
+
+    definitions = (
+        replace(with_expressions(d, map(renamed, expressions_of(d))), out=names.get(d.out, d.out))
+        for d in algorithm.definitions
+    )
+    return Algorithm(
+        algorithm.name, tuple(map(named, algorithm.inputs)), tuple(definitions),
+        tuple(map(named, algorithm.outputs)),
+    )  # fmt: skip
+
+
 def walk(expression: Expression) -> Iterator[Expression]:
     """The expression and all below it, each distinct one once."""
     seen: set[Expression] = set()

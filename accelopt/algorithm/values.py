@@ -39,6 +39,11 @@ DROWNS = 2e-5 * 2.0**24
 sum, as `(mask - 1) * 1e9` is, stays one by itself, for its own terms may cancel it."""
 
 
+def follows(condition: Index, facts: Iterable[Index]) -> bool:
+    """True when a condition (>= 0) holds wherever one of the facts does."""
+    return condition.bounds[0] >= 0 or any((condition - f).bounds[0] >= 0 for f in facts)
+
+
 def fresh_axis(extent: int, taken: Iterable[Axis]) -> Axis:
     """The first axis r0, r1, ... whose name is not taken. Alike reductions get alike names."""
     names = {axis.name for axis in taken}
@@ -216,6 +221,36 @@ class Values:
             return element
         element = self.substitute(element, {a: index_of(b) for a, b in names.items()})
         return self.same(Lookup(element, tuple(names.values()), tuple(numbers[a] for a in left)))
+
+    def under(self, value: Value, facts: tuple[Index, ...]) -> Value:
+        """The value where some conditions (each >= 0) are known to hold: what follows from them, or
+        from those around a choice in it, is no choice."""
+        return self._under(value, facts, {})
+
+    def _under(
+        self,
+        value: Value,
+        facts: tuple[Index, ...],
+        done: dict[tuple[Value, tuple[Index, ...]], Value],
+    ) -> Value:
+        key = (value, facts)
+        if key in done:
+            return done[key]
+        hidden = {axis.name for axis in bound_axes(value)}
+        facts = tuple(f for f in facts if hidden.isdisjoint(axis.name for axis in f.axes))
+        if isinstance(value, Choice):
+            left = tuple(c for c in value.conditions if not follows(c, facts))
+            yes = self._under(value.on_true, (*facts, *left), done)
+            otherwise = (left[0] * -1 - 1,) if len(left) == 1 else ()
+            excluded = any(follows(c * -1 - 1, facts) for c in left)
+            no = self._under(value.on_false, (*facts, *otherwise), done)
+            found = no if excluded else self.where(left, yes, no)
+        else:
+            parts = [self._under(part, facts, done) for part in children(value)]
+            same = all(a is b for a, b in zip(parts, children(value), strict=True))
+            found = value if same else self.with_parts(value, parts)
+        done[key] = found
+        return found
 
     # Substitution.
 

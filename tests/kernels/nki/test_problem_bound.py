@@ -182,7 +182,7 @@ def test_a_gather_reads_a_row_for_each_number():
     ]
     bound = bounds(trace_kernel(kernel, arguments))[0]
     moved = (2 * 128 * 512 + 128) * 4
-    assert bound.latency_ms * 1e6 == pytest.approx(moved / TARGETS["trn1"].dma_limit)
+    assert bound.latency_ms * 1e6 == pytest.approx(moved / TARGETS["trn1"].hbm_limit)
     assert "from what the kernel computes: bytes" in bound.sentence(1.0)
 
 

@@ -7,6 +7,7 @@ one axis of the problem throughout.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ from accelopt.algorithm.algorithm import (
 )
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.normal_forms import common_factor
 from accelopt.algorithm.subscripts import GuardedAddress, subscripts, view_of
 from accelopt.algorithm.value_nodes import (
     Application,
@@ -66,36 +68,37 @@ class DefinedOutput:
 
 
 def algorithm_of(
-    values: Values, name: str, inputs: Sequence[Array], outputs: Sequence[DefinedOutput]
-) -> Algorithm:
-    """The Algorithm that computes some outputs from inputs, which are in the kernel's shapes."""
-    return _Definitions(values, inputs, outputs).algorithm(name)
+    values: Values, name: str, inputs: Sequence[Array], outputs: Sequence[DefinedOutput],
+    kept: Sequence[DefinedOutput] = (),
+) -> Algorithm:  # fmt: skip
+    """The Algorithm that computes some outputs from inputs, which are in the kernel's shapes, by way of
+    arrays that are kept, each of which is read by later ones."""
+    return _Definitions(values, inputs, outputs, kept).algorithm(name)
 
 
 class _Definitions:
     def __init__(
-        self, values: Values, inputs: Sequence[Array], outputs: Sequence[DefinedOutput]
-    ) -> None:
+        self, values: Values, inputs: Sequence[Array], outputs: Sequence[DefinedOutput],
+        kept: Sequence[DefinedOutput],
+    ) -> None:  # fmt: skip
         self._values = values
         self._outputs = outputs
+        self._kept = kept
         self._inputs = inputs
         self._found: dict[Value, tuple[str, tuple[Axis, ...]]] = {}
         self._definitions: list[Definition] = []
         self._expressions: dict[Value, Expression] = {}
-        self._taken = {array.name for array in inputs} | {output.name for output in outputs}
+        self._taken = {array.name for array in inputs} | {o.name for o in (*outputs, *kept)}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._subscripts: dict[tuple[str, Index], tuple[Index, ...]] = {}
         self._rank: dict[Axis, int] = {}
 
     def algorithm(self, name: str) -> Algorithm:
         """The whole."""
-        pending: list[tuple[DefinedOutput, Expression]] = []
-        for output in self._outputs:
+        for output in (*self._kept, *self._outputs):
             self._rank = {axis: n for n, axis in enumerate(output.axes)}
-            direct = self._direct(output)
-            if direct is None:
-                pending.append((output, self._expression(output.value)))
-                expression = pending[-1][1]
+            if self._direct(output) is None:
+                expression = self._expression(output.value)
                 self._definitions.append(Map(output.name, output.axes, expression))
         self._view_inputs()
         inputs = tuple(
@@ -176,6 +179,11 @@ class _Definitions:
         raise NotLifted("a part of an output is made of memory that nothing has written")
 
     def _sum(self, value: Sum) -> Expression:
+        lead = abs(common_factor(value))
+        if lead != 1 and len(value.terms) > 2:  # of two, an activation takes both factors
+            signs = tuple((term, math.copysign(1.0, c)) for term, c in value.terms)
+            bare = Sum(math.copysign(1.0, value.constant) if value.constant else 0.0, signs)
+            return Apply("multiply", (self._sum(bare), Constant(lead)))
         result: Expression | None = None
         for term, coefficient in sorted(value.terms, key=_late):
             part = self._expression(term)
@@ -282,16 +290,18 @@ class _Definitions:
             for expression in expressions_of(definition):
                 _note_reads(expression, reads)
         for array in self._inputs:
-            accesses = list(reads.get(array.name, ()))
-            if not accesses:
-                continue
-            shape = self._shapes[array.name] = view_of(accesses, array.shape)
+            if accesses := list(reads.get(array.name, ())):
+                self._shapes[array.name] = view_of(accesses, array.shape)
+        for kept in self._kept:
+            self._shapes[kept.name] = tuple(axis.extent for axis in kept.axes)
+        for name, shape in self._shapes.items():
+            accesses = list(reads.get(name, ()))
             for access in accesses:
                 found = subscripts(access, shape)
-                before = self._subscripts.setdefault((array.name, access.address), found)
+                before = self._subscripts.setdefault((name, access.address), found)
                 if before != found:  # what one of them takes from its guards
                     bare = subscripts(GuardedAddress(access.address), shape)
-                    self._subscripts[array.name, access.address] = bare
+                    self._subscripts[name, access.address] = bare
 
     def _viewed(self, definition: Definition) -> Definition:
         """A definition with subscripts in the place of addresses."""

@@ -64,7 +64,8 @@ def parted(values: Values, value: Value) -> Parts:
     """A run-time index in two: what loops and axes give of it, and a multiple of a number."""
     if isinstance(value, Position):
         return Parts(value.index, values.number(0), 1)
-    known, terms = ZERO, [(value, 1.0)]
+    known = ZERO
+    terms: list[tuple[Value, float]] = [(value, 1.0)]
     if isinstance(value, Constant):
         known, terms = Index(int(value.value)), []
     elif isinstance(value, Sum) and value.constant == int(value.constant):

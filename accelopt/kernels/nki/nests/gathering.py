@@ -80,9 +80,9 @@ def _rows(value: GraphValue, shape: Sequence[int], where: Where, axes: Sequence[
     for axis in numbered & address.axes:
         size = math.gcd(size, address.coefficient(axis))
     known, inside = ZERO, Index(address.constant % size)
-    for axis, factor in address.terms:
-        term = Index(0, ((axis, factor),))
-        if axis in numbered or factor % size == 0:
+    for one, factor in address.terms:
+        term = Index(0, ((one, factor),))
+        if one in numbered or factor % size == 0:
             known = known + term
         else:
             inside = inside + term

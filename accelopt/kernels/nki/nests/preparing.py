@@ -45,6 +45,8 @@ LARGEST_SPELLING = 40
 LEAST_IN_TWO = 2048
 """Elements that are combined into one, from which on that is done in two steps."""
 PARTITIONS = 128
+LONGEST_ROW = 2048
+"""Elements of what has one axis alone that lie on one partition."""
 ROUNDS = 8
 """Of cutting axes: each cut may show the next."""
 
@@ -230,8 +232,8 @@ def own_axes(definition: Definition) -> tuple[Axis, ...]:
 
 def _split(algorithm: Algorithm) -> Algorithm:
     """With axes cut into digits, so that as many indices as possible are sums of axes."""
-    for _ in range(ROUNDS):
-        cuts = _cuts(algorithm)
+    for number in range(ROUNDS):
+        cuts = _cuts(algorithm) or (_in_rows(algorithm) if not number else {})
         if not cuts:
             break
         algorithm = _cut(algorithm, cuts)
@@ -240,6 +242,22 @@ def _split(algorithm: Algorithm) -> Algorithm:
 
 Cuts = dict[tuple[str, Axis], tuple[int, ...]]
 """For an axis of a definition, the divisors that it is cut at, each a multiple of the one before."""
+
+
+def _in_rows(algorithm: Algorithm) -> Cuts:
+    """What is computed element by element along a single axis, in rows that partitions can have."""
+    axes = {d.axes for d in algorithm.definitions}
+    if len(axes) > 1 or not all(isinstance(d, Map) for d in algorithm.definitions):
+        return {}
+    (only,) = axes
+    if len(only) != 1 or only[0].extent <= PARTITIONS:
+        return {}
+    extent = only[0].extent
+    rows = PARTITIONS if extent % PARTITIONS == 0 else 1
+    longest = max(d for d in range(1, LONGEST_ROW + 1) if extent % (rows * d) == 0)
+    if not 1 < longest < extent:
+        return {}
+    return {(d.out, only[0]): (longest,) for d in algorithm.definitions}
 
 
 def _cuts(algorithm: Algorithm) -> Cuts:

@@ -122,6 +122,20 @@ def test_a_prepared_algorithm_has_axes_where_indices_had_digits() -> None:
     assert any([p.size for p in nest.stages[0].partition] == [4, 32] for nest in joined)
 
 
+def test_what_has_one_axis_lies_in_rows_on_all_partitions(tmp_path: Path) -> None:
+    """Otherwise each instruction had one element a partition."""
+    m = Axis("m", 128 * 2048 * 3)
+    made = Algorithm(
+        "halves",
+        (Array("x", (m.extent,), "float32", (m.extent,)),),
+        (Map("out", (m,), algorithms.times(algorithms.read("x", m), 0.5)),),
+        (Array("out", (m.extent,), "float32", (m.extent,)),),
+    )
+    (out,) = prepared(made).definitions
+    assert [axis.extent for axis in out.axes] == [384, 2048]
+    check(made, default_nest(made), "neuronxcc", tmp_path)
+
+
 def test_a_spelling_of_a_function_is_the_function() -> None:
     """0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3))) is the Scalar engine's gelu_apprx_tanh
     (SDK 2.26.1 `nki.api.shared.rst`), however it is rounded in between."""
