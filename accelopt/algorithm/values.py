@@ -61,6 +61,7 @@ class Values:
         self._axes: dict[Value, frozenset[Axis]] = {}
         self._keys: dict[Value, str] = {}
         self._carried: dict[Value, frozenset[Carried]] = {}
+        self._choices: dict[Value, bool] = {}
 
     # Questions.
 
@@ -104,6 +105,12 @@ class Values:
             names = "".join(str(index) for index in own_indices(value))
             self._keys[value] = f"{rank}{type(value).__name__}{below}|{names}"
         return self._keys[value]
+
+    def _has_choice(self, value: Value) -> bool:
+        if value not in self._choices:
+            below = any(map(self._has_choice, children(value)))
+            self._choices[value] = below or isinstance(value, Choice)
+        return self._choices[value]
 
     # Makers.
 
@@ -233,9 +240,12 @@ class Values:
         facts: tuple[Index, ...],
         done: dict[tuple[Value, tuple[Index, ...]], Value],
     ) -> Value:
+        facts = tuple(f for f in facts if not f.axes.isdisjoint(self.axes(value)))
         key = (value, facts)
         if key in done:
             return done[key]
+        if not self._has_choice(value):
+            return value
         hidden = {axis.name for axis in bound_axes(value)}
         facts = tuple(f for f in facts if hidden.isdisjoint(axis.name for axis in f.axes))
         if isinstance(value, Choice):

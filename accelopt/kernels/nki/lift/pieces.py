@@ -31,6 +31,9 @@ from accelopt.sim.isa.movement import DMA_COPY
 from accelopt.sim.program import Buffer, Instruction, Loop, Program, ProgramNode, Tensor
 from accelopt.time_limits import LIFT_SECONDS
 
+PLACES = ("ndarray", "zeros", "arange")
+"""What makes arrays, tiles and positions of them, without an instruction."""
+
 
 class HandedOn(NamedTuple):
     """A tile of a loop's body, by the author's name, and the array in HBM that has it for each iteration:
@@ -339,8 +342,10 @@ class _Statements:
         at = [n for n, s in enumerate(loop.body) if _stands_in(tile.source.line, s)]
         statement = loop.body[at[0]] if len(at) == 1 else None
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-        if not isinstance(target, ast.Name) or tile.block_rank or not is_float(tile.dtype):
-            raise NotLifted("a tile that is handed on has no name, blocks or no float format")
+        if not isinstance(target, ast.Name) or tile.block_rank:
+            raise NotLifted("a tile that is handed on has no name, or blocks", tile.source)
+        if early and not is_float(tile.dtype):
+            raise NotLifted("a tile that is handed on is no float", tile.source)
         declared = at[0] not in inside
         if tile.buffer == Buffer.PSUM and (declared if early else self.program.dialect == "nki"):
             raise NotLifted("a tile that is handed on lies in PSUM", tile.source)
@@ -456,26 +461,24 @@ def with_pieces(
 
 
 def _without_idle_declarations(text: str, before: KernelFunction) -> str:
-    """The module without the statements that make arrays and tiles which nothing reads any more."""
+    """The module without the statements that name sizes, positions, arrays and tiles which nothing reads
+    any more."""
     read = {name for s in before.definition.body for name, bound in _events(s) if not bound}
     tree = parse_python(text)
     function = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)
                     and n.name == before.definition.name)  # fmt: skip
     now = {name for s in function.body for name, bound in _events(s) if not bound}
     lines = text.splitlines(keepends=True)
-    idle = [
-        statement
-        for statement in ast.walk(function)
-        if isinstance(statement, ast.Assign)
-        and isinstance(statement.targets[0], ast.Name)
-        and statement.targets[0].id in read - now
-        and isinstance(statement.value, ast.Call)
-        and isinstance(statement.value.func, ast.Attribute)
-        and statement.value.func.attr in ("ndarray", "zeros")
-    ]
+    idle = []
+    for statement in ast.walk(function):
+        if isinstance(statement, ast.Assign):
+            calls = [n.func for n in ast.walk(statement.value) if isinstance(n, ast.Call)]
+            pure = all(isinstance(c, ast.Attribute) and c.attr in PLACES for c in calls)
+            if pure and _bound(statement) and _bound(statement) <= read - now:
+                idle.append(statement)
     for statement in sorted(idle, key=lambda statement: -statement.lineno):
         del lines[statement.lineno - 1 : statement.end_lineno]
-    return "".join(lines)
+    return _without_idle_declarations("".join(lines), before) if idle else text
 
 
 def _declaration(one: HandedOn) -> str:

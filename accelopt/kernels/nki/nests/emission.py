@@ -1263,9 +1263,11 @@ class Emitter:
 
     def put_zeros(self, name: str, margins: Margins, dtype: str) -> None:
         """Zeros in the margins of an array, many rows of a tile at once."""
-        rows = self.spec.partitions
-        width = min(2048, max(margins.low, margins.high))
+        most = max(margins.low, margins.high)
+        width = min(2048, most)
+        rows = min(self.spec.partitions, most // width)
         if margins.outer > 1:
+            rows = self.spec.partitions
             rows = max(d for d in range(1, rows + 1) if margins.outer % d == 0)
         zeros = View(Tile(self.names.new("zeros"), rows, width, dtype), At(), {})
         self.declare(zeros.tile)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -196,13 +197,26 @@ class Reading:
         if not conditions:
             return self.value(where.on_true)
         yes, no = self.value(where.on_true), self.value(where.on_false)
-        if all(c.is_affine for c in conditions):
+        several = len(conditions) > 1 and no.kind != "constant"
+        if all(c.is_affine for c in conditions) and not several:
             return self.builder.where(conditions, yes, no)
+        if several:
+            return self._choice(self._all_hold(conditions), yes, no)
         zero = self.builder.constant(0.0)
         for condition in conditions:
             holds = self.builder.apply("greater_equal", self.index(condition), zero)
             yes = self._choice(holds, yes, no)
         return yes
+
+    def _all_hold(self, conditions: tuple[Index, ...]) -> GraphValue:
+        """Whether the least of some conditions is at least 0, those of the same axes first: it is the same
+        in loops over others."""
+        groups: dict[frozenset[Axis], list[GraphValue]] = {}
+        for condition in conditions:
+            groups.setdefault(condition.axes, []).append(self.index(condition))
+        minimum = functools.partial(self.builder.apply, "minimum")
+        least = functools.reduce(minimum, (functools.reduce(minimum, g) for g in groups.values()))
+        return self.builder.apply("greater_equal", least, self.builder.constant(0.0))
 
     def index(self, index: Index) -> GraphValue:
         """An index as a number; floors are computed."""
