@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import (
@@ -24,6 +24,7 @@ from accelopt.algorithm.index import Axis, Floor, Index
 from accelopt.kernels.nki.lift.emission.builder import Builder
 from accelopt.kernels.nki.lift.emission.graph import GraphValue
 from accelopt.kernels.nki.nests.nest import product_in
+from accelopt.kernels.nki.nests.preparing import MOST_PIECES
 
 NARROW = ("bfloat16", "float16")
 EXACT_IN_BFLOAT16 = ("int8", "uint8", "float8_e4m3", "float8_e5m2")
@@ -69,9 +70,10 @@ class Reading:
         self._formats: dict[GraphValue, str] = {}
         self._memory: dict[Expression, GraphValue] = {}
         self.meanings = {d.out: self._meaning(d) for d in algorithm.definitions}
+        self._conditional: dict[GraphValue, bool] = {}
         self.uses = self._uses()
 
-    def _uses(self) -> Mapping[GraphValue, int]:
+    def _uses(self) -> dict[GraphValue, int]:
         """How many other values, and definitions, take each value."""
         found: dict[GraphValue, int] = {}
         seen: set[GraphValue] = set()
@@ -197,7 +199,10 @@ class Reading:
         if not conditions:
             return self.value(where.on_true)
         yes, no = self.value(where.on_true), self.value(where.on_false)
-        several = len(conditions) > 1 and no.kind != "constant"
+        fine = all(
+            a.extent > MOST_PIECES for c in conditions for a in c.axes
+        )  # not decided by parts
+        several = fine and len(conditions) > 1 and no.kind != "constant"
         if all(c.is_affine for c in conditions) and not several:
             return self.builder.where(conditions, yes, no)
         if several:
@@ -217,6 +222,41 @@ class Reading:
         minimum = functools.partial(self.builder.apply, "minimum")
         least = functools.reduce(minimum, (functools.reduce(minimum, g) for g in groups.values()))
         return self.builder.apply("greater_equal", least, self.builder.constant(0.0))
+
+    def conditional(self, value: GraphValue) -> bool:
+        """Whether there are conditions in a value."""
+        if value not in self._conditional:
+            below = any(map(self.conditional, value.arguments))
+            self._conditional[value] = value.kind == "where" or below
+        return self._conditional[value]
+
+    def rebuilt(self, value: GraphValue, arguments: tuple[GraphValue, ...]) -> GraphValue:
+        """A value of other arguments."""
+        if arguments == value.arguments:
+            return value
+        if value.kind == "where":
+            made = self.builder.where(value.indices, *arguments)
+        elif value.kind == "apply":
+            made = self.builder.apply(value.function, *arguments)
+        elif value.kind == "reduce":
+            made = self.builder.reduce(value.function, arguments[0], value.reduced)
+        elif value.kind == "gather":
+            made = self.builder.value(
+                "gather", value.axes, array=value.array, indices=value.indices,
+                reduced=value.reduced, arguments=arguments, dtype=value.dtype,
+            )  # fmt: skip
+        else:
+            made = self._choice(*arguments)
+        self.uses.setdefault(made, self.uses.get(value, 1))
+        return made
+
+    def exchanged(self, value: GraphValue, array: str, other: GraphValue) -> GraphValue:
+        """A value with another one in the place of the elements of an array."""
+        if value.kind == "input" and value.array == array:
+            return other
+        return self.rebuilt(
+            value, tuple(self.exchanged(part, array, other) for part in value.arguments)
+        )
 
     def index(self, index: Index) -> GraphValue:
         """An index as a number; floors are computed."""
