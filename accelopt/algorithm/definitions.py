@@ -7,6 +7,7 @@ one axis of the problem throughout.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from accelopt.algorithm.algorithm import (
     Constant,
     Definition,
     Expression,
+    Indirect,
     Map,
     Position,
     Read,
@@ -25,10 +27,13 @@ from accelopt.algorithm.algorithm import (
     Where,
     expressions_of,
     parts_of,
+    with_expressions,
+    with_parts,
 )
 from accelopt.algorithm.axis_joining import join_free
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.normal_forms import common_factor
 from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.subscripts import GuardedAddress, subscripts, view_of
 from accelopt.algorithm.value_nodes import (
@@ -36,6 +41,7 @@ from accelopt.algorithm.value_nodes import (
     Choice,
     Element,
     Fold,
+    Lookup,
     Product,
     ScanElement,
     Sum,
@@ -99,20 +105,17 @@ class _Definitions:
         self._found: dict[Value, tuple[str, tuple[Axis, ...]]] = {}
         self._definitions: list[Definition] = []
         self._expressions: dict[Value, Expression] = {}
-        self._taken = {array.name for array in inputs} | {output.name for output in outputs}
+        self._taken = {array.name for array in inputs} | {o.name for o in (*outputs, *stages)}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._subscripts: dict[tuple[str, Index], tuple[Index, ...]] = {}
         self._rank: dict[Axis, int] = {}
 
     def algorithm(self, name: str) -> Algorithm:
         """The whole."""
-        pending: list[tuple[DefinedOutput, Expression]] = []
         for output in (*self._stages, *self._outputs):
             self._rank = {axis: n for n, axis in enumerate(output.axes)}
-            direct = self._direct(output)
-            if direct is None:
-                pending.append((output, self._expression(output.value)))
-                expression = pending[-1][1]
+            if self._direct(output) is None:
+                expression = self._expression(output.value)
                 self._definitions.append(Map(output.name, output.axes, expression))
         self._view_inputs()
         inputs = tuple(
@@ -185,10 +188,20 @@ class _Definitions:
             return self._product(value)
         if isinstance(value, (Fold, ScanElement)):
             return self._array(value)
+        if isinstance(value, Lookup):
+            found = self._expression(value.element)
+            for axis, number in zip(value.axes, value.indices, strict=True):
+                found = Indirect(axis, self._expression(number), found)
+            return found
         assert isinstance(value, Undefined), "what loops carry is settled or refused before"
         raise UndefinedOutput("a part of an output is made of memory that nothing has written")
 
     def _sum(self, value: Sum) -> Expression:
+        lead = abs(common_factor(value))
+        if lead != 1 and len(value.terms) > 2:  # of two, an activation takes both factors
+            signs = tuple((term, math.copysign(1.0, c)) for term, c in value.terms)
+            bare = Sum(math.copysign(1.0, value.constant) if value.constant else 0.0, signs)
+            return Apply("multiply", (self._sum(bare), Constant(lead)))
         result: Expression | None = None
         for term, coefficient in sorted(value.terms, key=_late):
             part = self._expression(term)
@@ -327,21 +340,9 @@ class _Definitions:
             if isinstance(expression, Read) and expression.array in self._shapes:
                 where = self._subscripts[expression.array, expression.indices[0]]
                 return Read(expression.array, where)
-            if isinstance(expression, Apply):
-                return Apply(expression.function, tuple(map(viewed, expression.arguments)))
-            if isinstance(expression, Where):
-                branches = viewed(expression.on_true), viewed(expression.on_false)
-                return Where(expression.conditions, *branches)
-            return expression
+            return with_parts(expression, map(viewed, parts_of(expression)))
 
-        if isinstance(definition, Map):
-            return Map(definition.out, definition.axes, viewed(definition.expression))
-        if isinstance(definition, Reduce):
-            return Reduce(definition.out, definition.axes, definition.reduced,
-                          definition.combiner, viewed(definition.expression))  # fmt: skip
-        return Scan(definition.out, definition.axes, definition.along, definition.scale,
-                    viewed(definition.factor), definition.combine, viewed(definition.term),
-                    viewed(definition.initial))  # fmt: skip
+        return with_expressions(definition, map(viewed, expressions_of(definition)))
 
 
 def _note_reads(expression: Expression, reads: dict[str, dict[GuardedAddress, None]]) -> None:

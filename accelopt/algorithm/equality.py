@@ -18,6 +18,7 @@ from accelopt.algorithm.algorithm import (
     Constant,
     Definition,
     Expression,
+    Indirect,
     Map,
     Position,
     Read,
@@ -149,6 +150,9 @@ class _Composed:
         if isinstance(expression, Where):
             branches = self.value(expression.on_true), self.value(expression.on_false)
             return self.values.where(expression.conditions, *branches)
+        if isinstance(expression, Indirect):
+            at = {expression.axis: self.value(expression.at)}
+            return self.values.lookup(self.value(expression.element), at)
         arguments = [self.value(argument) for argument in expression.arguments]
         if expression.function in ROUNDINGS:
             return arguments[0]

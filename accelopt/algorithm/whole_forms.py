@@ -14,9 +14,10 @@ from accelopt.algorithm.values import Values
 Rule = Callable[[Value], Value]
 
 
-def whole(values: Values, value: Value) -> Value:
-    """The value with what was computed in pieces, or in one pass, as it is commonly written."""
-    return rewritten(values, value, lambda part: _two_passes(values, rolled(values, part)))
+def whole(values: Values, value: Value, roll: bool = True) -> Value:
+    """The value with what was computed in one pass as it is commonly written, and, where terms or
+    pieces are to `roll`, with those as one."""
+    return rewritten(values, value, lambda p: _two_passes(values, rolled(values, p) if roll else p))
 
 
 def rewritten(values: Values, value: Value, rule: Rule) -> Value:

@@ -19,7 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Algorithm, Definition, expressions_of, with_constants
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Definition,
+    expressions_of,
+    with_constants,
+    with_expressions,
+)
 from accelopt.algorithm.reference_trace import trace_reference
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.errors import AcceloptError, ConfigError
@@ -39,7 +45,6 @@ from accelopt.kernels.nki.lift.schedule import ResourceShort
 from accelopt.kernels.nki.lift.scheduled_kernels import searched
 from accelopt.kernels.nki.lift.search import AbstractArgument, own_processes
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest
-from accelopt.kernels.nki.nests.preparing import with_expressions
 from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.sandbox.progress import note

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Array
+from accelopt.algorithm.algorithm import Algorithm, Array, expressions_of, walk
 from accelopt.algorithm.axis_joining import joined, row_major
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
 from accelopt.algorithm.index import Axis
@@ -16,7 +16,7 @@ from accelopt.algorithm.value_nodes import Undefined, Value
 from accelopt.algorithm.whole_forms import whole
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.loop_results import settled
-from accelopt.kernels.nki.lift.reaching_values import Reaching
+from accelopt.kernels.nki.lift.reaching_values import KeptArray, Reaching
 from accelopt.sim.dtypes import name_of
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
@@ -24,9 +24,10 @@ from accelopt.time_limits import LIFT_SECONDS
 
 DEEPEST = 20_000
 """Python frames that composing may take: a few for each instruction between input and output."""
-
-
-"""That lifting one kernel may take; NKIBench's take less than one."""
+LEAST_KEPT = 100
+"""Expressions from which on a kernel is lifted by way of its arrays in HBM, too."""
+LEAST_SHORTER = 1.5
+"""Times as many expressions as by way of arrays are too many: they compute elements again."""
 
 
 class LiftedProgram(NamedTuple):
@@ -55,7 +56,13 @@ def lift_with_lines(
     """
     with _deep():
         try:
-            return _lifted(program, seconds, strict)
+            found = _lifted(program, seconds, strict)
+            size = _parts(found.algorithm)
+            kept = _handed_on(program) if size > LEAST_KEPT else frozenset()
+            if not kept:
+                return found
+            by_arrays = _lifted(program, seconds, strict, kept)
+            return by_arrays if _parts(by_arrays.algorithm) * LEAST_SHORTER < size else found
         except RecursionError:
             raise NotLifted("too many instructions build on each other", program.source) from None
         except UndefinedOutput as refusal:
@@ -68,33 +75,67 @@ def lift_with_lines(
             raise NotLifted(said, program.source) from error
 
 
-def _lifted(program: Program, seconds: float, strict: bool) -> LiftedProgram:
-    reaching = Reaching(program, seconds, strict)
+def _lifted(
+    program: Program, seconds: float, strict: bool, kept: frozenset[Tensor] = frozenset()
+) -> LiftedProgram:
+    reaching = Reaching(program, seconds, strict, kept)
     outputs: list[DefinedOutput] = []
     lines: dict[str, Hashable] = {}
     names = {array.name for array in _inputs(program)}
     for number, tensor in enumerate(program.results):
         shape = program.shape_of_result(number)
-        if tensor is None or shape is None:
-            continue
-        axes = _output_axes(program, tensor, shape)
-        value = reaching.at_end(tensor, row_major(axes))
-        value = whole(reaching.values, settled(reaching, value))
-        _refuse_leftovers(reaching, value, tensor)
-        axes, value = joined(reaching.values, axes, value)
-        value = whole(reaching.values, value)
-        axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
-        name = _free_name(tensor, names)
-        for line in _writers(program.body, tensor):
-            lines[name] = line
-        outputs.append(DefinedOutput(name, axes, value, name_of(tensor.dtype), shape))
+        if tensor is not None and shape is not None:
+            name = _free_name(tensor, names)
+            for line in _writers(program.body, tensor):
+                lines[name] = line
+            outputs.append(_defined(reaching, program, tensor, shape, name))
     if not outputs:
         raise NotLifted("the kernel returns nothing", program.source)
+    arrays: dict[KeptArray, DefinedOutput] = {}
+    while asked := [array for array in reaching.arrays if array not in arrays]:
+        for array in asked:
+            arrays[array] = _defined(reaching, program, array.tensor, array.tensor.shape, array)
+    stages = [arrays[array] for array in sorted(arrays, key=lambda array: array.writer)]
     found = algorithm_of(
-        reaching.values, program.name, _inputs(program), outputs, (), reaching.origins, lines
+        reaching.values, program.name, _inputs(program), outputs, stages, reaching.origins, lines
     )
     return LiftedProgram(
         found, {name: line for name, line in lines.items() if isinstance(line, SourceLine)}
+    )
+
+
+def _defined(
+    reaching: Reaching, program: Program, tensor: Tensor, shape: tuple[int, ...],
+    which: str | KeptArray,
+) -> DefinedOutput:  # fmt: skip
+    """What a tensor holds at the end, by a name, or where it is kept."""
+    axes = _output_axes(program, tensor, shape)
+    if isinstance(which, KeptArray):
+        name, value = reaching.arrays[which], reaching.left_by(which, row_major(axes))
+    else:
+        name, value = which, reaching.at_end(tensor, row_major(axes))
+    roll = not reaching.kept  # neighbours in an array of several dimensions are no row of it
+    value = whole(reaching.values, settled(reaching, value), roll)
+    _refuse_leftovers(reaching, value, tensor)
+    axes, value = joined(reaching.values, axes, value)
+    value = reaching.values.under(whole(reaching.values, value, roll), ())
+    axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
+    return DefinedOutput(name, axes, value, name_of(tensor.dtype), shape)
+
+
+def _handed_on(program: Program) -> frozenset[Tensor]:
+    """Tensors in HBM that the kernel writes and reads again."""
+    read = {access.tensor for _, i in program.walk() for access in i.inputs.values()}
+    own = {*program.arguments, *program.results}
+    return frozenset(t for t in read - own if not t.buffer.on_chip and t.data is None)
+
+
+def _parts(algorithm: Algorithm) -> int:
+    """How many expressions an Algorithm is made of."""
+    return sum(
+        sum(1 for _ in walk(expression))
+        for definition in algorithm.definitions
+        for expression in expressions_of(definition)
     )
 
 

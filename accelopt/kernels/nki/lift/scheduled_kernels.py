@@ -15,6 +15,7 @@ from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
+from accelopt.kernels.nki.lift.piecewise import rewritten_in_pieces
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.schedule_text import describe, saving
 from accelopt.kernels.nki.lift.search import (
@@ -152,7 +153,9 @@ def offered(
             else AbstractArgument(value=a)
             for a in lifted.arguments
         ]
-    except (NotLifted, KernelFailure) as refusal:
+    except NotLifted as refusal:
+        return _in_pieces(source, path, given, target, shelf, times, str(refusal))
+    except KernelFailure as refusal:
         return ScheduledKernels(refusal=str(refusal))
     if times is None:
         with own_processes(values, target) as times:
@@ -162,6 +165,20 @@ def offered(
     if shelf:
         shelf.put("searches", key, result.as_json())
     return _authored(lifted, result)
+
+
+def _in_pieces(
+    source: str, path: Path, given: Mapping[str, Given], target: str, shelf: VerdictCache | None,
+    times: Times | None, refusal: str,
+) -> ScheduledKernels:  # fmt: skip
+    """The fastest schedules of the pieces of a kernel that does not lift, for the reason `refusal`."""
+    try:
+        found = rewritten_in_pieces(source, path, given, target, times, shelf)
+    except (NotLifted, NotNested, KernelFailure):
+        return ScheduledKernels(refusal=refusal)
+    offers = tuple(ScheduledKernel(*kernel) for kernel in found.kernels[:MOST_OFFERED])
+    counts = {"timed": len(found.kernels)}
+    return ScheduledKernels(offers, "" if offers else refusal, counts)
 
 
 def searched(

@@ -31,6 +31,8 @@ from accelopt.kernels.nki.lift.emission.prices import matmul_ns
 from accelopt.kernels.nki.lift.emission.selection import NoEngine, Selection, select
 from accelopt.kernels.nki.lift.emission.tile_names import word_of
 from accelopt.kernels.nki.lift.emission.value_locations import At, FreeNames, Span, variable
+from accelopt.kernels.nki.nests.gathering import gather
+from accelopt.kernels.nki.nests.margins import Margins, margins_of
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, Way
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES, own_axes
 from accelopt.kernels.nki.nests.reading import NARROW, Product, Reading, inputs_of
@@ -161,6 +163,8 @@ class Emitter:
         for array in algorithm.outputs:
             if array.given != (array.shape or (1,)):
                 self.outside[array.name] = self.names.new(f"{array.name}_view")
+        self.results = {array.name for array in algorithm.outputs}
+        self.margins = margins_of(algorithm, self.reading)
         self.blocks = [Block(None, [])]
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
@@ -202,7 +206,10 @@ class Emitter:
 
     @contextmanager
     def loop(self, name: str, rounds: int, sequential: bool = False) -> Iterator[At]:
-        """A loop; yields its variable."""
+        """A loop, where there is more than one round; yields its variable."""
+        if rounds == 1:
+            yield At()
+            return
         unique = self.names.new(name)
         self.text.reach[unique] = rounds
         block = Block(unique, [])
@@ -497,18 +504,19 @@ class Emitter:
     def store(self, definition: Definition, where: Where, view: View) -> None:
         """Brings a definition's tile to HBM."""
         name = definition.out
+        margins = None if name in self.results else self.margins.get(name)
         if name not in self.arrays:
             shape = tuple(axis.extent for axis in definition.axes) or (1,)
-            self.arrays[name] = Array(name, shape, "float32", shape)
-            self.outside[name] = unique = self.names.new(name)
-            made = f"{unique} = nl.ndarray({shape}, dtype=nl.float32, buffer=nl.private_hbm)"
-            self.text.first.append(line(made))
+            self.declare_outside(
+                name, name, margins.shape if margins else shape, "float32", margins
+            )
         array = self.arrays[name]
         if parse(view.tile.dtype) != parse(array.dtype):
             rounded = self.new_tile(name, where, where.free(set(definition.axes)), array.dtype)
             self.copy(where, where.free(set(definition.axes)), rounded, view)
             view = rounded
         indices = tuple(index_of(axis) for axis in definition.axes)
+        indices = margins.place(indices) if margins else indices
         offset, steps = self.address(array, indices, where)
         axes = where.free(set(definition.axes))
         rows = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
@@ -525,6 +533,9 @@ class Emitter:
             return
         if value.kind == "reduce" and value not in self.sums:
             self.reduce(value, where, view)
+            return
+        if value.kind == "gather" and value.dtype == view.tile.dtype:
+            gather(self, value, where, view)
             return
         self.copy(where, tuple(view.strides), view, self.view(value, where))
 
@@ -607,6 +618,8 @@ class Emitter:
         with self.at(depth):
             if value.kind == "input":
                 found = self.read(value, where)
+            elif value.kind == "gather":
+                found = gather(self, value, where)
             elif value.kind == "constant":
                 found = self.constant(value.constant, where)
             elif value.kind == "position":
@@ -1171,17 +1184,13 @@ class Emitter:
     def load(self, value: GraphValue, where: Where) -> View:
         """Brings what is read of an array: the box around it where that is not much more, else its
         elements. What other rounds of a loop need too is brought at once, where it fits."""
-        array = self.arrays[value.array]
-        wide = self.widened(array, value, where)
+        wide = self.widened(self.arrays.get(value.array), value, where)
         if wide is not None:
             return self.view(value, wide).moved(where, wide)
+        value = self.stored(value)
+        array = self.arrays[value.array]
         dims = [self.affine(index, where) for index in value.indices] or [(At(), {})]
         shape = array.shape or (1,)
-        for n, ((base, steps), extent) in enumerate(zip(dims, shape, strict=True)):
-            spans = {a: (where.span(a).width, s) for a, s in steps.items()}
-            low, high = self.bounds(base, spans)
-            if low < 0 or high >= extent:
-                return self.padded(value, where, n)
         axes = where.free(value.axes)
         rows = [(where.span(a).width, sum(s.get(a, 0) * _step(shape, n)
                  for n, (_, s) in enumerate(dims))) for a in where.part]  # fmt: skip
@@ -1235,9 +1244,11 @@ class Emitter:
         place = Where(where.part, spans, ())
         for member in self.stage.members:
             for root in self.reading.meanings[member].roots:
-                for other in inputs_of(root):
-                    if other.array != value.array or not other.indices:
+                for found in inputs_of(root):
+                    named = self.stored_name(found.array)
+                    if found.kind != "input" or named != value.array or not found.indices:
                         continue
+                    other = self.stored(found)
                     dims = [self.affine(index, place) for index in other.indices]
                     own = [
                         (place.span(a).width, sum(s.get(a, 0) * _step(shape, n)
@@ -1302,11 +1313,8 @@ class Emitter:
 
     def load_into(self, value: GraphValue, where: Where, view: View) -> bool:
         """Brings what is read straight into its place, where its elements are there once."""
+        value = self.stored(value)
         array = self.arrays[value.array]
-        for index, extent in zip(value.indices, array.shape, strict=True):
-            low, high = index.bounds
-            if low < 0 or high >= extent:
-                return False
         base, steps = self.address(array, value.indices, where)
         if any(axis not in steps for axis in view.strides):
             return False
@@ -1331,11 +1339,11 @@ class Emitter:
         self.transfer(value.array, view, base, rows, parts)
         return view
 
-    def widened(self, array: Array, value: GraphValue, where: Where) -> Where | None:
+    def widened(self, array: Array | None, value: GraphValue, where: Where) -> Where | None:
         """Where to read for all rounds of loops that only its free axes run in; None where that saves
         nothing or does not fit."""
         axes = [a for a in value.axes if a not in where.part and where.span(a).start.terms]
-        if not axes:
+        if not axes or array is None:
             return None
         fixed = value.axes - set(axes)
         now, then = self.home(where.variables(value.axes)), self.home(where.variables(fixed))
@@ -1356,79 +1364,88 @@ class Emitter:
             if any(value.array == array for root in meaning.roots for value in inputs_of(root))
         }
 
-    def padded(self, value: GraphValue, where: Where, dim: int) -> View:
-        """Reads an array beyond its ends, of a copy in HBM with zeros around it."""
-        array = self.arrays[value.array]
-        lows, highs = [], []
-        for index, extent in zip(value.indices, array.shape, strict=True):
-            low, high = index.bounds
-            lows.append(max(0, -low))
-            highs.append(max(0, high - extent + 1))
-        shape = tuple(a + e + b for a, e, b in zip(lows, array.shape, highs, strict=True))
-        name = f"{value.array}_padded_{'_'.join(map(str, (*lows, *highs)))}"
+    def stored(self, value: GraphValue) -> GraphValue:
+        """An input as it lies in HBM: of an array that is read beyond its ends, with room there."""
+        margins = self.margins.get(value.array)
+        if margins is None:
+            return value
+        name = self.stored_name(value.array)
         if name not in self.arrays:
-            self.pad(name, array, shape, lows)
-        indices = tuple(i + low for i, low in zip(value.indices, lows, strict=True))
-        made = self.reading.builder.input(name, indices, array.dtype)
-        return self.load(made, where)
+            self.copy_with_margins(self.arrays[value.array], name, margins)
+        return self.reading.builder.input(name, margins.place(value.indices), value.dtype)
 
-    def pad(self, name: str, array: Array, shape: tuple[int, ...], lows: list[int]) -> None:
-        """A copy of an array in HBM with zeros around it, made before anything else of the stage."""
-        self.arrays[name] = Array(name, shape, array.dtype, shape)
-        self.outside[name] = unique = self.names.new(f"{array.name}_padded")
-        made = f"{unique} = nl.ndarray({shape}, dtype=nl.{array.dtype}, buffer=nl.private_hbm)"
-        self.text.first.append(line(made))
+    def stored_name(self, array: str) -> str:
+        """What is read in the place of an array: of what has its own shape in HBM, a copy."""
+        own = array in self.definitions and array not in self.results
+        return array if own or array not in self.margins else f"{array}_with_margins"
+
+    def copy_with_margins(self, array: Array, name: str, margins: Margins) -> None:
+        """A copy in HBM with room at the ends, made before anything else of the stage."""
         with self.at(0):
-            total = math.prod(shape)
-            width = next(w for w in (2048, 512, 64, 1) if total // w)
-            zeros = Tile(self.names.new("zeros"), 128, width, array.dtype)
-            self.declare(zeros)
-            dst = self.text.inside(zeros, 128, At(), [width], [1])
-            fill = self.text.filled(dst, (128, width), "0", array.dtype)
-            self.put("", Form(fill, "vector", self.vector_ns(width)))
-            view = View(zeros, At(), {})
-            rounds, left = divmod(total, 128 * width)
-            if rounds:
-                with self.loop("i_zero", rounds) as at:
-                    self.transfer(
-                        name, view, at * (128 * width), [(128, width)], [(width, 1, 1)], True
+            self.declare_outside(name, f"{array.name}_padded", margins.shape, array.dtype, margins)
+            size = math.prod(margins.shape) // margins.outer - margins.low - margins.high
+            rows = max(d for d in range(1, self.spec.partitions + 1) if size % d == 0)
+            counts, strides = [rows, size // rows], [size // rows, 1]
+            with self.loop("i_copy", margins.outer) as at:
+                dst, src = (
+                    self.text.outside(self.outside[which], shape, start, counts, strides)
+                    for which, shape, start in (
+                        (name, margins.shape, at * margins.step + margins.low),
+                        (array.name, array.shape, at * size),
                     )
-            rows, rest = divmod(left, width)
-            begin = At(rounds * 128 * width)
-            if rows:
-                self.transfer(name, view, begin, [(rows, width)], [(width, 1, 1)], True)
-            if rest:
-                self.transfer(name, view, begin + rows * width, [(1, 0)], [(rest, 1, 1)], True)
-            self.copy_rows(array, name, lows, shape)
+                )
+                moved = 2 * size * parse(array.dtype).itemsize
+                ns = self.dma_ns(moved, [counts[1]], [[1], [1]], array.dtype)
+                self.put("", Form(f"nisa.dma_copy(dst={dst}, src={src})", "dma", ns), moved=moved)
 
-    def copy_rows(self, array: Array, name: str, lows: list[int], shape: tuple[int, ...]) -> None:
-        """Copies an array into a larger one, through tiles of rows of its last axis."""
-        axes = tuple(Axis(f"p{n}", extent) for n, extent in enumerate(array.shape))
-        rows, last = axes[:-1], axes[-1]
-        size = min(4096, last.extent)
-        lying = rows[-1:]
-        parts = (
-            [(a, 1) for a in rows[:-1]] + [(a, min(128, a.extent)) for a in lying] + [(last, size)]
-        )
+    def declare_outside(
+        self, name: str, wanted: str, shape: tuple[int, ...], dtype: str,
+        margins: Margins | None = None,
+    ) -> None:  # fmt: skip
+        """Makes an array in HBM, with zeros in its margins."""
+        self.arrays[name] = Array(name, shape, dtype, shape)
+        self.outside[name] = unique = self.names.new(wanted)
+        made = f"{unique} = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.private_hbm)"
+        self.text.first.append(line(made))
+        if margins is not None:
+            with self.at(0):
+                self.put_zeros(name, margins, dtype)
 
-        def part(round_: Round) -> None:
-            where = round_.where
-            indices = tuple(map(index_of, axes))
-            made = self.reading.builder.input(array.name, indices, array.dtype)
-            base, steps = self.address(self.arrays[array.name], indices, where)
-            free = where.free(set(axes))
-            view = self.new_tile(f"{array.name}_rows", where, free, array.dtype)
-            own = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
-            dims = [(where.span(a).width, steps[a], view.strides[a]) for a in free]
-            self.transfer(array.name, view, base, own, dims)
-            moved = tuple(i + low for i, low in zip(indices, lows, strict=True))
-            base, steps = self.address(self.arrays[name], moved, where)
-            own = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
-            dims = [(where.span(a).width, steps[a], view.strides[a]) for a in free]
-            self.transfer(name, view, base, own, dims, store=True)
-            del made
+    def put_zeros(self, name: str, margins: Margins, dtype: str) -> None:
+        """Zeros in the margins of an array, many rows of a tile at once."""
+        most = max(margins.low, margins.high)
+        width = min(2048, most)
+        rows = min(self.spec.partitions, most // width)
+        if margins.outer > 1:
+            rows = self.spec.partitions
+            rows = max(d for d in range(1, rows + 1) if margins.outer % d == 0)
+        zeros = View(Tile(self.names.new("zeros"), rows, width, dtype), At(), {})
+        self.declare(zeros.tile)
+        dst = self.text.inside(zeros.tile, rows, At(), [width], [1])
+        fill = self.text.filled(dst, (rows, width), "0", dtype)
+        self.put("", Form(fill, "vector", self.vector_ns(width)))
 
-        self.each(Where(lying, {}, axes), parts, part)
+        def put(start: At, count: int, size: int, step: int) -> None:
+            self.transfer(name, zeros, start, [(count, step)], [(size, 1, 1)], True)
+
+        ends = ((0, margins.low), (margins.step - margins.high, margins.high))
+        for begin, length in (end for end in ends if end[1]):
+            several = margins.outer > 1
+            block = width if several else rows * width
+            with self.loop("i_zero", margins.outer // rows if several else 1) as at:
+                start = at * (rows * margins.step) + begin
+                if length // block:
+                    with self.loop("i_block", length // block) as part:
+                        put(start + part * block, rows, width, margins.step if several else width)
+                left = length % block
+                start = start + (length - left)
+                if several and left:
+                    put(start, rows, left, margins.step)
+                elif left:
+                    if left // width:
+                        put(start, left // width, width, width)
+                    if left % width:
+                        put(start + (left - left % width), 1, left % width, 0)
 
     def transfer(
         self, array: str, view: View, offset: At, rows: Sequence[tuple[int, int]],
@@ -1474,11 +1491,16 @@ class Emitter:
         dst, src = (outside, on_chip) if store else (on_chip, outside)
         moved_bytes = partitions * math.prod(counts) * parse(own.dtype).itemsize
         text = f"nisa.dma_copy(dst={dst}, src={src})"
-        runs = [c for c, *s in zip(counts, *strides, strict=True) if s == [1, 1]] or [1]
-        run = runs[-1] * parse(own.dtype).itemsize
-        slow = max(1.0, EFFICIENT_RUN / run)
-        ns = moved_bytes * slow / self.spec.dma_peak_bytes_per_ns
+        ns = self.dma_ns(moved_bytes, counts, strides, own.dtype)
         self.put("", Form(text, "dma", ns), moved=moved_bytes)
+
+    def dma_ns(
+        self, size: int, counts: Sequence[int], strides: Sequence[Sequence[int]], dtype: str
+    ) -> float:
+        """Nanoseconds of a DMA of some bytes; runs of elements side by side on both sides go faster."""
+        runs = [c for c, *s in zip(counts, *strides, strict=True) if s == [1, 1]] or [1]
+        slow = max(1.0, EFFICIENT_RUN / (runs[-1] * parse(dtype).itemsize))
+        return float(size * slow / self.spec.dma_peak_bytes_per_ns)
 
     # Products.
 

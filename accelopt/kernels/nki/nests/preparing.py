@@ -18,7 +18,6 @@ from accelopt.algorithm.algorithm import (
     Definition,
     Expression,
     Map,
-    Position,
     Read,
     Reduce,
     Scan,
@@ -27,7 +26,10 @@ from accelopt.algorithm.algorithm import (
     expressions_of,
     indices_of,
     parts_of,
+    substituted,
     walk,
+    with_expressions,
+    with_parts,
 )
 from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.contraction import contraction, factors_of, product_of
@@ -91,7 +93,7 @@ def _joint(algorithm: Algorithm) -> Algorithm:
         def taken(expression: Expression, old: Expression = found, new: Read = read) -> Expression:
             if expression == old:
                 return new
-            return replaced(expression, (taken(p, old, new) for p in parts_of(expression)))
+            return with_parts(expression, (taken(p, old, new) for p in parts_of(expression)))
 
         rest = [_rewritten(d, taken) if d in readers else d for d in algorithm.definitions]
         at = algorithm.definitions.index(product) + 1
@@ -130,7 +132,7 @@ def _once(algorithm: Algorithm) -> Algorithm:
     def renamed(expression: Expression) -> Expression:
         if isinstance(expression, Read) and expression.array in same:
             return replace(expression, array=same[expression.array])
-        return replaced(expression, map(renamed, parts_of(expression)))
+        return with_parts(expression, map(renamed, parts_of(expression)))
 
     for definition in algorithm.definitions:
         made = _rewritten(definition, renamed)
@@ -168,7 +170,7 @@ def inlined(algorithm: Algorithm, names: tuple[str, ...]) -> Algorithm:
             if isinstance(expression, Read) and expression.array == body.out:
                 values = dict(zip(body.axes, expression.indices, strict=True))
                 return moved(body.expression, values)
-            return replaced(expression, map(changed, parts_of(expression)))
+            return with_parts(expression, map(changed, parts_of(expression)))
 
         made = tuple(_rewritten(d, changed) for d in rest)
         algorithm = replace(algorithm, definitions=made)
@@ -177,14 +179,13 @@ def inlined(algorithm: Algorithm, names: tuple[str, ...]) -> Algorithm:
 
 def moved(expression: Expression, values: Mapping[Axis, Index]) -> Expression:
     """An expression at other places of its axes."""
-    if isinstance(expression, Read):
-        return replace(expression, indices=tuple(i.substitute(values) for i in expression.indices))
-    if isinstance(expression, Position):
-        return Position(expression.index.substitute(values))
-    made = replaced(expression, (moved(part, values) for part in parts_of(expression)))
+    return _coarse(substituted(expression, values, {}))
+
+
+def _coarse(expression: Expression) -> Expression:
+    made = with_parts(expression, map(_coarse, parts_of(expression)))
     if isinstance(made, Where):
-        conditions = (coarsest(c.substitute(values)) for c in made.conditions)
-        return replace(made, conditions=tuple(conditions))
+        return replace(made, conditions=tuple(map(coarsest, made.conditions)))
     return made
 
 
@@ -195,25 +196,6 @@ def coarsest(condition: Index) -> Index:
         if step > 1 and whole.is_affine:
             return whole
     return condition
-
-
-def replaced(expression: Expression, parts: Iterable[Expression]) -> Expression:
-    """The expression with others in the places of `parts_of` it."""
-    parts = tuple(parts)
-    if isinstance(expression, Apply):
-        return Apply(expression.function, parts)
-    if isinstance(expression, Where):
-        return Where(expression.conditions, *parts)
-    return expression
-
-
-def with_expressions(definition: Definition, made: Iterable[Expression]) -> Definition:
-    """The definition with others in the places of `expressions_of` it."""
-    if isinstance(definition, Scan):
-        factor, term, initial = made
-        return replace(definition, factor=factor, term=term, initial=initial)
-    (expression,) = made
-    return replace(definition, expression=expression)
 
 
 def _rewritten(definition: Definition, change: Callable[[Expression], Expression]) -> Definition:
@@ -232,7 +214,8 @@ def _in_two(definition: Definition) -> tuple[Definition, ...]:
     if not rest:
         size = max(d for d in range(1, PARTITIONS + 1) if first.extent % d == 0)
         outer, inner = Axis(f"{first.name}_1", size), Axis(f"{first.name}_0", first.extent // size)
-        body = moved(body, {first: index_of(outer) * inner.extent + index_of(inner)})
+        whole = index_of(outer) * inner.extent + index_of(inner)
+        body = moved(body, {first: whole})
         first, rest = outer, [inner]
     name = f"{definition.out}_parts"
     axes = (*definition.axes, first)
@@ -260,7 +243,7 @@ def _unrounded(definition: Definition) -> Definition:
 def _exact(expression: Expression) -> Expression:
     if isinstance(expression, Apply) and expression.function in ROUNDINGS:
         return _exact(expression.arguments[0])
-    return replaced(expression, map(_exact, parts_of(expression)))
+    return with_parts(expression, map(_exact, parts_of(expression)))
 
 
 # Functions.
@@ -276,7 +259,7 @@ def _recognised(expression: Expression) -> Expression:
         if exponent == Constant(3.0):
             base = _recognised(base)
             return Apply("multiply", (Apply("square", (base,)), base))
-    return replaced(expression, map(_recognised, parts_of(expression)))
+    return with_parts(expression, map(_recognised, parts_of(expression)))
 
 
 def _function_of_one(expression: Expression) -> Expression | None:
@@ -467,7 +450,7 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
                 for digit, step in digits.get((expression.array, axis), ((axis, 1),))
             ]
             return Read(expression.array, tuple(indices))
-        return replaced(expression, map(changed, parts_of(expression)))
+        return with_parts(expression, map(changed, parts_of(expression)))
 
     def cut(definition: Definition) -> Definition:
         out = definition.out
