@@ -22,7 +22,13 @@ from accelopt.evaluation import (
 )
 from accelopt.hardware import TARGETS, calibrated
 from accelopt.kernel_source import NKI_IMPORTS, STANDALONE_IMPORTS, complete_imports
-from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
+from accelopt.kernels.language import (
+    Configured,
+    Explanation,
+    Language,
+    LanguageOptions,
+    NestAnswer,
+)
 from accelopt.kernels.nki import api_notes as names
 from accelopt.kernels.nki import benchmark
 from accelopt.kernels.nki.briefing import describe_machine
@@ -237,6 +243,10 @@ class NKI(Language):
         await self.actions(node)  # what it finds is told
         return await self._scheduling.brief(node)
 
+    async def nests(self, node: Node, primitives: str = "") -> NestAnswer:
+        """A kernel's nest after some primitives, and what single primitives would do to it next."""
+        return await self._scheduling.nests(node, primitives)
+
     async def scheduled(self, node: Node, reply: str) -> Action | str | None:
         """The kernel by the schedule that a model's `reply` holds; one sentence where it holds one
         that the kernel does not have; None for a reply that is no schedule at all."""
@@ -295,11 +305,14 @@ class NKI(Language):
 
     async def brief(self, node: Node) -> Mapping[str, str]:
         """The parts of `briefing`, and what a planner must know of the kernel's schedules."""
-        parts = await self.inspector.brief(node)
-        return {**parts, "schedules": await self.schedule_brief(node)}
+        return {**await self.account(node), "schedules": await self.schedule_brief(node)}
+
+    async def account(self, node: Node) -> Mapping[str, str]:
+        """The parts of `briefing`; of a kernel that is not right too."""
+        return await self.inspector.brief(node)
 
     async def what_if(self, node: Node, question: str) -> str:
-        """`lines 12 14 x 0.5`: the kernel's time if these lines took half of theirs."""
+        """`lines 12 14 x 0.5; vector x 0.8`: the kernel's time if these took less of theirs."""
         return await self.inspector.what_if(node, question)
 
     async def faults(self, node: Node) -> str:

@@ -59,15 +59,19 @@ _SCHEDULE = re.compile(rf"^{re.escape(MARK)}.*\n(?:{re.escape(_MORE)}.*\n)*", re
 
 def schedule_of(source: str) -> Schedule | None:
     """The schedule that wrote a kernel, as the kernel says; None for any other text."""
-    found = _SCHEDULE.search(source)
-    if found is None:
-        return None
-    first, *more = found[0].splitlines()
-    text = first.removeprefix(MARK) + "".join(line.removeprefix(_MORE) for line in more)
     try:
-        return Schedule.model_validate_json(text)
+        return Schedule.model_validate_json(schedule_json(source))
     except ValueError:
         return None
+
+
+def schedule_json(source: str) -> str:
+    """The JSON of the schedule or nest that a kernel says it was written by; empty where it says none."""
+    found = _SCHEDULE.search(source)
+    if found is None:
+        return ""
+    first, *more = found[0].splitlines()
+    return first.removeprefix(MARK) + "".join(line.removeprefix(_MORE) for line in more)
 
 
 def marked(schedule: BaseModel) -> list[str]:
