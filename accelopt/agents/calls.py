@@ -107,7 +107,7 @@ class Model(Protocol):
 
 class Provider(Model, Protocol):
     """A model behind a URL, as `PROVIDERS` name it: made of a `ModelConfig`, where exchanges are kept,
-    the ledger that pays for them, and by name `replay`, `traced` and `seed` (see `llm.Endpoint`)."""
+    the ledger that pays for them, and by name `replay`, `traced`, `seed` and `say` (see `llm.Endpoint`)."""
 
     async def greet(self) -> str:
         """What speaks against its answering later, in a sentence; empty when nothing does. Raises

@@ -10,8 +10,7 @@ from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.expert_model import ExpertModel
 from accelopt.agents.model_tools import KEPT
-from accelopt.agents.proposer import KernelView
-from accelopt.errors import AcceloptError
+from accelopt.agents.proposer import KernelView, Proposer
 from accelopt.evaluation import Diagnosis
 from accelopt.experience import Finding
 from accelopt.kernels.language import Configured
@@ -130,18 +129,27 @@ def most_of(job: Job, run: Run) -> int:
     return most_of_plans(run)
 
 
-def raise_unless_answered(results: Sequence[Result]) -> None:
-    """An endpoint that answered nothing at all is a sentence for the user, not a result."""
+def silence(results: Sequence[Result], run: Run) -> str:
+    """What to say of a model that answered nothing at all of a round; empty where one answered, or none
+    was asked."""
+    if run.proposer == by_rule(run).proposer:
+        return ""
     asked = sum(result.asked for result in results)
     failed = [reason for result in results for reason in result.unanswered]
     if asked and len(failed) == asked:
-        raise AcceloptError(f"the model answered none of {asked} calls: {failed[-1]}")
+        return f"the model answered none of {asked} calls: {failed[-1]}"
     nodes = [node for result in results for node in result.nodes]
-    if nodes and all(node.evaluation.message.startswith(UNANSWERED) for node in nodes):
-        raise AcceloptError(
-            f"the executor's model answered none of {len(nodes)} calls: "
-            f"{nodes[-1].evaluation.message}"
-        )
+    by_model = [node for node in nodes if isinstance(node.change, Plan)]
+    if by_model and all(node.evaluation.message.startswith(UNANSWERED) for node in by_model):
+        said = by_model[-1].evaluation.message
+        return f"the executor's model answered none of {len(by_model)} calls: {said}"
+    return ""
+
+
+def by_rule(run: Run) -> Run:
+    """The same run, in which the rules do what models did."""
+    rules = run.workshop.offline
+    return run._replace(proposer=Proposer(rules, rules, rules))
 
 
 def _key(job: Job, run: Run) -> str:
