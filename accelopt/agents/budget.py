@@ -140,6 +140,11 @@ class EvaluationBudget:
         return inf if self.limit is None else self.limit - len(self._bought)
 
     @property
+    def paid(self) -> frozenset[str]:
+        """The keys of the evaluations that were paid before."""
+        return self._paid
+
+    @property
     def bought(self) -> frozenset[str]:
         """The keys of the evaluations that this job paid for."""
         return frozenset(self._bought)

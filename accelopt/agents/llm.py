@@ -23,6 +23,7 @@ from accelopt.agents.calls import (
     Exchange,
     Exchanges,
     Question,
+    TokensSpent,
     Tool,
     exchange_key,
 )
@@ -127,6 +128,8 @@ class Endpoint:
             )
         except agents.exceptions.AgentsException as error:
             raise CallFailed(f"the {question.role} gave no final answer: {error}") from error
+        except TokensSpent:
+            raise
         except CallFailed as error:
             self._failed += 1
             if self._failed >= DEAD_AFTER and self._client is not None:

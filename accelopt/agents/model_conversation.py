@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from accelopt.agents.calls import Exchange, Question
+from accelopt.agents.calls import Exchange, Question, TokensSpent
 from accelopt.agents.completion import ONLY_REASONING, TRUNCATED
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class ToolConversation:
         self._question = question
         self._left = most_turns(limit)
         self._turn = 0
+        self._spent = self._next = 0  # tokens, and at least as many of the next request
 
     async def create(self, **request: Any) -> Any:
         """`chat.completions.create`, journalled. The last turn offers no tools."""
@@ -49,10 +50,17 @@ class ToolConversation:
         names = {tool["function"]["name"] for tool in given.get("tools", ())}
         while True:
             self._left -= 1
+            most = self._question.tokens
+            if most and self._spent + self._next >= most:
+                raise TokensSpent(
+                    f"the {most:,} tokens of this conversation are spent ({self._spent:,} used)"
+                )
             if self._left <= 0:
                 given = {key: given[key] for key in given if key not in TOOL_SETTINGS}
             exchange = await self._endpoint.exchange(self._question, self._turn, given)
             self._turn += 1
+            self._next = exchange.input_tokens + exchange.output_tokens
+            self._spent += self._next
             message = _message(exchange)
             calls = message.get("tool_calls", ())
             if all(call["function"]["name"] in names for call in calls):

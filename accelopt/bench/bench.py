@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Annotated
@@ -68,6 +69,7 @@ class Bench:
         self.known = tuple(known)
         self.record = record
         self.accepted: list[Node] = []
+        self.submitted: list[Node] = []
         self._submitting = asyncio.Lock()
 
     @property
@@ -233,9 +235,7 @@ class Bench:
     ) -> str:
         """Asks everything of the referee. What is right and faster than all before is kept in lineage/ with
         its profile."""
-        source = self.kernels.complete(self._kernel(kernel))
-        async with self._submitting:
-            return await self._submit(source, " ".join(change.split())[:400] or "no words")
+        return await self.submit_text(self._kernel(kernel), change)
 
     async def read(self, file: File = KERNEL) -> str:
         """The text of a file of the folder, with line numbers."""
@@ -265,6 +265,12 @@ class Bench:
 
     # ---
 
+    async def submit_text(self, source: str, change: str) -> str:
+        """`submit` for a text that is in no file."""
+        async with self._submitting:
+            words = " ".join(change.split())[:400] or "no words"
+            return await self._submit(self.kernels.complete(source), words)
+
     def _kernel(self, name: str) -> str:
         if not name.endswith(".py") or name == REFERENCE:
             raise ConfigError(f"{name[:80]!r} is no kernel's file")
@@ -277,12 +283,14 @@ class Bench:
         node = await self.kernels.judged(source)
         if node is None:
             return NONE_LEFT
+        node = replace(node, change=Plan(sentence=change))
         if node.evaluation.status is Status.CORRECT:
             try:
                 verdict = await self.verifications.evaluate(node.case, source)
             except TimeIsOver:
                 return NONE_LEFT
-            node = Node(node.case, source, verdict, self.best, Plan(sentence=change))
+            node = replace(node, evaluation=verdict)
+        self.submitted += [node] if source not in {one.source for one in self.submitted} else []
         words = quote_words(change)
         if node.latency is None:
             said = await error_text(node, self.language)

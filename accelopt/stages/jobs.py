@@ -45,7 +45,10 @@ from accelopt.stages.samples import judge, make_sample
 from accelopt.store import content_key
 
 KIND = "result"
-WORKFLOWS = {"machine": "accelopt.fsm.worker.worker_fsm:develop"}
+WORKFLOWS = {
+    "machine": "accelopt.fsm.worker.worker_fsm:develop",
+    "agent": "accelopt.bench.developer:develop",
+}
 """Who develops a kernel, besides `plans`, by the name in a job."""
 
 FAILED_BEFORE = "the same edit failed before, on a kernel that was the same there"
@@ -88,14 +91,15 @@ async def perform(
         return result
     budget = EvaluationBudget(job.limit, judged)
     view = (await _view(job, run, knowledge))._replace(evaluation_budget=budget)
-    result = await (work or _work_on(job))(job, view, run)
+    result = await (work or _work_on(job, run))(job, view, run)
     told = dict.fromkeys([*_judged(result.nodes, run), *sorted(budget.bought)])
     return result._replace(judged=tuple(told))
 
 
-def _work_on(job: Job) -> Work:
-    if job.want is Want.DEVELOP and job.workflow in WORKFLOWS:
-        module, _, name = WORKFLOWS[job.workflow].partition(":")
+def _work_on(job: Job, run: Run) -> Work:
+    workflow = _workflow(job, run)
+    if job.want is Want.DEVELOP and workflow in WORKFLOWS:
+        module, _, name = WORKFLOWS[workflow].partition(":")
         work: Work = getattr(import_module(module), name)
         return work
     return {
@@ -104,6 +108,11 @@ def _work_on(job: Job) -> Work:
         Want.BUILD: _build,
         Want.DEVELOP: develop,
     }[job.want]
+
+
+def _workflow(job: Job, run: Run) -> str:
+    """Who develops the job's kernel: an agent in place of planner and executor, where there is one."""
+    return "agent" if job.workflow == "plans" and run.proposer.agent else job.workflow
 
 
 def keep(results: Sequence[Result], run: Run) -> None:
@@ -124,6 +133,8 @@ def most_of(job: Job, run: Run) -> int:
         return tries + KEPT if tries and job.focus not in (METHODS_ALONE, CANDIDATES) else 0
     if job.want is Want.BUILD:
         return 1 if job.action is not None and _made_already(job.action) else most_of_sample(run)
+    if run.proposer.agent and _workflow(job, run) == "agent":
+        return run.proposer.agent.budget.evaluations
     if job.workflow in WORKFLOWS:
         return attempts
     return most_of_plans(run)

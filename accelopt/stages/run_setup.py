@@ -29,7 +29,9 @@ async def open_run(
     configuration (ConfigError where that was another). `files` are written beside the run's own."""
     async with open_workshop(config.out, config.workshop, saved) as workshop:
         toolbox = toolbox_for(workshop.evaluations, workshop.offline, config.tools)
-        proposer = proposer_for(models, read_prompts(config.prompts, models), workshop, toolbox)
+        proposer = proposer_for(
+            models, read_prompts(config.prompts, models), workshop, toolbox, config.agent
+        )
         seed = config.workshop.seed
         run = Run(workshop, proposer, config.settings, config.out, seed=seed, files=files)
         try:
