@@ -185,7 +185,7 @@ async def _view(job: Job, run: Run, knowledge: Knowledge) -> KernelView:
         goal=job.goal,
         turn=job.number,
         rules=run.workshop.offline if _is_read(job, run) else None,
-        looked_into=job.action is None or not _made_already(job.action),
+        looked_into=job.action is None or not _made_already(job.action) or bool(job.trials.belief),
     )
 
 
@@ -194,7 +194,8 @@ def _is_read(job: Job, run: Run) -> bool:
     offline = run.workshop.offline
     by_rule = run.proposer.planner is offline and run.proposer.executor is offline
     planned = job.action is None or isinstance(job.action.change, Plan)
-    return not by_rule and job.want is not Want.SPACE and planned
+    by_expert = bool(job.trials.belief) and run.proposer.expert is not None
+    return not by_rule and job.want is not Want.SPACE and (planned or by_expert)
 
 
 async def _space(job: Job, view: KernelView, run: Run) -> Result:
@@ -271,7 +272,7 @@ async def _set_by_expert(expert: ExpertModel, job: Job, view: KernelView, run: R
     language, workplace = run.workshop.language, workplace_of(view, run)
     space = await language.space(job.node)
     assert space is not None
-    found = await expert.propose(job, space)
+    found = await expert.propose(job, space, view)
     if found.values is None:
         silent = (found.reason,) if found.failed else ()
         return Result(job, remarks=(found.reason,), asked=1, unanswered=silent)

@@ -40,7 +40,7 @@ from accelopt.kernels.nki.inspector import REPEATABLE, Inspector
 from accelopt.kernels.nki.knob_actions import Tuning
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.problem_bound import ProblemBound
-from accelopt.kernels.nki.referee.precision import Precision, contract, declared
+from accelopt.kernels.nki.referee.precision import Precision, contract_for, declared
 from accelopt.kernels.nki.requests import confirm, submit, submit_in_halves
 from accelopt.kernels.nki.rewriting import Rewrites, rewrites_call
 from accelopt.kernels.nki.scheduling import Scheduling, counters_of
@@ -209,8 +209,10 @@ class NKI(Language):
         )
 
     def _precision(self, case: Case) -> Precision:
-        """What the options and the reference allow; the inputs' formats come to that."""
-        return contract((), self.options.precision, declared(self.reference(case)))
+        """What the inputs' formats, the options and the reference allow."""
+        known = self.inspector.arguments(case, self.source(case)).values()
+        formats = [one.dtype for one in known if one.shape]
+        return contract_for(formats, self.options.precision, declared(self.reference(case)))
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
         """Kernels by schedule where the kernel can be lifted, and what moves can do to its text,

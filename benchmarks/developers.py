@@ -1,6 +1,6 @@
 """Ways to use a model, compared at equal tokens: one-shot roles, an agent at the bench, and no model.
 
-    python benchmarks/agents.py [--out FOLDER] [--workers 2]
+    python benchmarks/developers.py [--out FOLDER] [--workers 2]
 
 The model is a script: conversations of our own (`benchmarks/conversations`), in which the same two kernels
 are written by a planner and an executor in two rounds, and by an agent. So the kernels say nothing of a
@@ -12,7 +12,6 @@ Prints a table in Markdown.
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
@@ -173,10 +172,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
-    here = Path(__file__).resolve().parent
-    sys.path[:] = [
-        place for place in sys.path if Path(place).resolve() != here
-    ]  # openai-agents' name
     with tempfile.TemporaryDirectory() as made:
         for row in rows(given.out or Path(made), given.workers):
             print(row, flush=True)
