@@ -290,7 +290,10 @@ def _decisions(decisions: Sequence[Decision], sources: Sources) -> str:
 
 def _prices(rows: Sequence[Priced], found: KernelProfile, sources: Sources) -> str:
     spec = found.run.spec
-    text = [" engine    each      times      ms  instruction (lines)"]
+    text = [
+        " engine    each      times      ms  instruction (lines); ms takes the engine up, `at work` also "
+        "counts until results are there"
+    ]
     shown = [row for row in rows if row.busy_ms >= DEAR * found.latency_ms]
     small = [row for row in rows if row not in shown and row.engine != "dma"]
     same: dict[Priced, list[int]] = {}
