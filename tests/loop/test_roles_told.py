@@ -13,6 +13,7 @@ from accelopt.agents.llm import Endpoint
 from accelopt.agents.scripted_server import Scripted, ScriptedServer
 from accelopt.evaluation import Bottleneck, Diagnosis
 from accelopt.search.strategy import Settings
+from accelopt.stages.live_board import board_for, watcher_of
 
 BLOCK = "```python\n{}```"
 
@@ -154,3 +155,33 @@ def test_an_expert_hears_what_could_not_be_read(tmp_path):
     _, asked = run(tmp_path, respond, "toy:ToyLanguage", settings=settings)
     again = [text for text in of_role(asked, "expert") if "could not be read" in text]
     assert again and "holds no JSON object" in again[0]
+
+
+def test_a_progress_line_says_which_change_a_verdict_belongs_to(tmp_path, capsys):
+    """Also of one that failed, and of one that nobody wrote."""
+    case = toy.start(tmp_path / "start")
+    settings = Settings(iterations=1, beam=1, plans=3, samples=1, fixer_steps=0)
+    board = board_for([case], settings, Ledger())
+
+    def respond(request):
+        role, user = models.role_of(request), request["messages"][-1]["content"]
+        if role == "planner":
+            return f"Title: idea at {request['temperature']}\nChange: other 2\n"
+        if role != "executor":
+            return "no optimization found"
+        texts = {"0.7": BLOCK.format(toy.kernel(50)), "1.0": BLOCK.format(toy.kernel(9, "WRONG"))}
+        return next(
+            (text for idea, text in texts.items() if f"idea at {idea}" in user), "I cannot."
+        )
+
+    run(
+        tmp_path / "run",
+        respond,
+        settings=settings,
+        starts=[case],
+        watcher=watcher_of(board, settings),
+    )
+    said = capsys.readouterr().err
+    assert "idea at 0.7: correct, 50 ms, best so far" in said
+    assert "idea at 1.0: failed: row 3 is off by 0.5" in said
+    assert "idea at 0.9: failed: No implementation found" in said
