@@ -31,7 +31,7 @@ def json_in(reply: str) -> Any:
                 continue
         try:
             found = ast.literal_eval(text.strip()) if len(text) < LONGEST else None
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             continue
         if isinstance(found, (dict, list)):
             return found
