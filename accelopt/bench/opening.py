@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -44,8 +45,6 @@ schedules, submit), without a device. Use in a folder that has kernel.py, refere
 ---
 
 """
-SERVER = {"mcpServers": {"accelopt": {"command": "accelopt", "args": ["serve", "."]}}}
-"""How editors and terminal agents are told of the server: `.mcp.json` in the folder."""
 
 
 class MadeFolder(NamedTuple):
@@ -81,7 +80,9 @@ def make_folder(folder: Path, case: Case, options: Options) -> MadeFolder:
     guide = GUIDE.read_text()
     write_atomically(folder / "AGENTS.md", guide)
     write_atomically(folder / "skills" / "accelopt" / "SKILL.md", SKILL + guide)
-    write_json(folder / ".mcp.json", SERVER)
+    arguments = ["-m", "accelopt", "serve", str(folder.resolve())]
+    server = {"accelopt": {"command": sys.executable, "args": arguments}}
+    write_json(folder / ".mcp.json", {"mcpServers": server})  # read by editors and terminal agents
     return read_folder(folder)
 
 
