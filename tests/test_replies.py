@@ -6,10 +6,12 @@ import pytest
 
 from accelopt.agents.developer import read_bottlenecks, read_reflexion
 from accelopt.agents.lister import read_candidates
+from accelopt.agents.planner import RULE, in_lines
 from accelopt.experience import Attempt
 from accelopt.knob_space import values_in
 from accelopt.nodes import Plan
 from accelopt.replies import json_in, kernel_in, share_in
+from accelopt.search.method_catalog import read_reply
 
 ROW = {
     "category": "memory",
@@ -85,3 +87,25 @@ def test_the_header_of_a_plan_wins_over_its_prose():
         "Title: load once\nChange: hoist 12\n\nWhy: x is read twice.\nChange: fuse 40 would come next."
     )
     assert (plan.sentence, plan.method, plan.places) == ("load once", "hoist", (12,))
+
+
+@pytest.mark.parametrize("form", forms({}))
+def test_a_plan_or_a_rule_in_json_is_one(form):
+    plan = {"title": "load once", "change": "hoist 12, 14", "plan": "x is read twice."}
+    read = Plan.read(in_lines(forms(plan)[form]))
+    assert (read.sentence, read.method, read.places) == ("load once", "hoist", (12, 14))
+    assert "x is read twice." in read.text
+    assert RULE.search(in_lines(forms({"rule": "R2"})[form]))[1] == "R2"
+    assert read_reply(forms([{"index": 0, "existed": "yes", "method": "hoist"}])[form], 2) == {
+        0: "hoist"
+    }
+
+
+def test_prose_stays_as_it_is():
+    for text in (
+        'Title: a\nChange: hoist 1\n\n{"title": "b"}',
+        "Rule: R1",
+        "no plan",
+        '{"rows": 4}',
+    ):
+        assert in_lines(text) == text
