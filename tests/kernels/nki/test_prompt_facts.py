@@ -19,9 +19,13 @@ from accelopt.kernels.nki.devices import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.language import NKI
+from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.report.kernel_simulation import simulate
+from accelopt.report.profile_text import profile_text
 from accelopt.sandbox.workers import WorkerPool
 from accelopt.sim.timing.bill import bill
+from accelopt.sim.timing.gaps import engine_activity
+from accelopt.sim.timing.what_if import what_ifs
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -126,3 +130,48 @@ def test_prices_and_time_at_work_are_the_profiles(problem):
     engines = re.findall(r"\n  (\w+) +[\d.e-]+ to [\d.e-]+, works for ([\d.]+)%", told["engines"])
     for name, percent in engines:
         assert float(percent) / 100 == pytest.approx(found.occupancy[name], abs=6e-4)
+
+
+def everyday(kind):
+    """Kernels with their references: the fourteen in either dialect."""
+    folder = {"neuronxcc": "kernels", "nki": "nki/kernels"}[kind]
+    for kernel in sorted((ROOT / "NKIBench" / folder).glob("*_0.py")):
+        yield kernel, ROOT / "NKIBench" / "reference" / kernel.name.replace("_0.py", "_numpy.py")
+
+
+QUICK = ("silu", "rope_single")
+EVERY = [
+    pytest.param(*pair, kind, marks=() if pair[0].name.startswith(QUICK) else pytest.mark.slow, id=f"{kind}-{pair[0].stem}")
+    for kind in ("neuronxcc", "nki") for pair in everyday(kind)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "reference", "kind"), EVERY)
+def test_every_figure_of_a_brief_is_one_of_the_profile(kernel, reference, kind):
+    """Times, shares, traffic and lines of the parts that prompts show, against the simulated run and against
+    what `accelopt profile` prints of it."""
+    found = simulate(kernel, reference, "trn1" if kind == "neuronxcc" else "trn2", 300)
+    now, told = found.latency_ms, briefing(found, problem_bound(found.run.program, found.run.spec))
+    printed = profile_text(found)
+    for part in ("limits", "engines", "prices", "memory"):
+        assert told[part] in printed
+    assert told["limits"].startswith(f"{now:.4g} ms, {found.simulated_on}.")
+    for one in what_ifs(found):
+        if 1 - one.latency_ms / now >= 0.01:
+            assert (
+                f"{one.latency_ms:8.4g} ms {one.latency_ms / now - 1:+5.0%}  {one.question}"
+                in told["limits"]
+            )
+    critical = {cost.source.line: cost.critical_ms / now for cost in found.lines}
+    rows = re.findall(r"\n +(\d+) +(\d+)% ", told["lines"])
+    assert rows
+    for line, percent in rows:
+        assert float(percent) / 100 == pytest.approx(critical[int(line)], abs=6e-3)
+    moved = found.summary["hbm_read_bytes"] + found.summary["hbm_write_bytes"]
+    [mebibytes] = re.findall(r"Moved: ([\d.,]+) MiB", told["limits"])
+    assert float(mebibytes.replace(",", "")) == pytest.approx(moved / 2**20, rel=6e-3)
+    for one in engine_activity(found):
+        assert (
+            f"{one.first_ms:.4g} to {one.last_ms:.4g}, works for {one.busy_ms / now:.1%}"
+            in told["engines"]
+        )
