@@ -12,7 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Definition, Reduce, Scan
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Array,
+    Definition,
+    Reduce,
+    Scan,
+    expressions_of,
+    walk,
+)  # fmt: skip
+from accelopt.algorithm.algorithm import Where as Condition
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.lift.emission.blocks import number_text
@@ -23,16 +32,20 @@ from accelopt.kernels.nki.lift.emission.selection import NoEngine, Selection, se
 from accelopt.kernels.nki.lift.emission.tile_names import word_of
 from accelopt.kernels.nki.lift.emission.value_locations import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, Way
-from accelopt.kernels.nki.nests.preparing import own_axes
-from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
+from accelopt.kernels.nki.nests.preparing import MOST_PIECES, own_axes
+from accelopt.kernels.nki.nests.reading import NARROW, Product, Reading, inputs_of
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.dtypes import parse
 
 KEPT_BYTES = 32 * 1024
 """Of a partition: what is brought for all rounds of a loop instead of again in each."""
-OPERAND_BYTES = 72 * 1024
+OPERAND_BYTES = 84 * 1024
 """Of a partition: an operand of a product that is kept whole."""
+SQUARE = 32
+"""Rows and columns that the Vector engine transposes at once."""
+BESIDE_BANKS = 4
+"""Of PSUM, that the sums of a product may take side by side."""
 CARRIED_BANKS = 6
 """Of PSUM, that sums over all of a stage may take."""
 EFFICIENT_RUN = 512
@@ -118,6 +131,7 @@ class Block:
     values: dict[object, View] = field(default_factory=dict)
     locals: dict[str, list[Local]] = field(default_factory=dict)
     boxes: dict[object, list[Box]] = field(default_factory=dict)
+    spans: Mapping[Axis, Span] = field(default_factory=dict)
 
 
 class Round(NamedTuple):
@@ -151,9 +165,12 @@ class Emitter:
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
         self.held_sums: dict[str, View] = {}
+        self.last: dict[str, Definition] = {}
+        self.sums: dict[GraphValue, tuple[View, Where]] = {}
         self.sequential = False
         self.engine = ""
         self.readers = {name: self.readers_of(name) for name in self.definitions}
+        self.deciding = deciding(algorithm)
 
     def emit(self) -> list[NestNode]:
         """The statements of the kernel's body, but for its parameters' shapes and results."""
@@ -204,6 +221,11 @@ class Emitter:
         (axis, size), rest = parts[0], parts[1:]
         start, width = where.span(axis).start, where.span(axis).width
         size = min(size, width)
+        if axis in self.deciding and width > 1:
+            for n in range(width):
+                own = where.within({axis: Span(collected(start + n), 1)})
+                self.each(own, rest, body, (number or At()) * width + n)
+            return
         whole, left = divmod(width, size)
         before = (number or At()) * (whole + bool(left))
         if whole == 1:
@@ -211,6 +233,7 @@ class Emitter:
         elif whole:
             with self.loop(f"i_{axis.name}", whole) as at:
                 spot = where.within({axis: Span(collected(start + at * size), size)})
+                self.blocks[-1].spans = spot.spans
                 self.each(spot, rest, body, before + at)
         if left:
             spot = where.within({axis: Span(collected(start + whole * size), left)})
@@ -223,7 +246,7 @@ class Emitter:
         room = most
         for axis in reversed(axes):
             width = where.span(axis).width
-            size = max(1, min(width, room))
+            size = max(1, min(width, room)) if axis not in self.deciding else 1
             even = max(d for d in range(1, size + 1) if width % d == 0)
             size = even if even * 2 > size else size
             if size < width:
@@ -244,17 +267,89 @@ class Emitter:
         self.blocks[0].locals.clear()
         self.blocks[0].boxes.clear()
         self.put_comment(members)
-        parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)]
         lying = tuple(axes[part.axis] for part in stage.partition)
-        self.carried, self.held_sums = {}, {}
+        looped = {axes[part.axis] for part in stage.loops} - set(lying)
+        summing = [
+            d for d in members
+            if isinstance(d, Reduce) and looped & set(d.reduced)
+            and not self.reading.meanings[d.out].product
+        ]  # fmt: skip
+        inner = looped & {axis for d in summing for axis in d.reduced}
+        parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)]
+        self.carried, self.held_sums, self.sums = {}, {}, {}
         carried = [d for d in members if isinstance(d, Reduce) and set(lying) & set(d.reduced)]
         self.sequential = bool(carried)
         for definition in carried:
             self.begin_carried(definition, lying)
-        self.each(Where(lying, {}, ()), parts, lambda r: self.emit_members(members, r.where))
+        rounds = [part for part in parts if part[0] in inner]
+
+        def body(round_: Round) -> None:
+            if rounds:
+                self.accumulate(members, summing, round_.where, rounds)
+            else:
+                self.emit_members(members, round_.where)
+
+        self.each(Where(lying, {}, ()), [part for part in parts if part[0] not in inner], body)
         self.sequential, self.engine = False, ""
         for finish in self.carried.values():
             finish()
+
+    def accumulate(
+        self, members: Sequence[Definition], summing: Sequence[Definition], where: Where,
+        rounds: Sequence[tuple[Axis, int]],
+    ) -> None:  # fmt: skip
+        """Members up to the last that combines elements of a loop's rounds, round by round; then, with
+        what all rounds came to, those and the rest."""
+        found: list[tuple[GraphValue, View, Where]] = []
+        for definition in summing:
+            value = self.reading.meanings[definition.out].value
+            assert value is not None
+            place = Where(where.part, {a: s for a, s in where.spans.items()
+                          if a in definition.axes}, own_axes(definition))  # fmt: skip
+            for part in reductions_of(value):
+                total = self.new_tile(word_of(part, {}), place, place.free(part.axes))
+                dst = self.text.inside(total.tile, place.rows, At(), [total.tile.width], [1])
+                neutral = str(NEUTRAL[part.function])
+                fill = self.text.filled(dst, (place.rows, total.tile.width), neutral, "float32")
+                self.put("", Form(fill, "vector", self.vector_ns(total.tile.width)))
+                found.append((part, total, place))
+        first = members[: 1 + max(members.index(definition) for definition in summing)]
+        saved, self.sequential = self.sequential, True
+
+        def one(round_: Round) -> None:
+            self.emit_members([d for d in first if d not in summing], round_.where)
+            for part, total, place in found:
+                own = {a: s for a, s in round_.where.spans.items()
+                       if a in part.axes or a in part.reduced}  # fmt: skip
+                self.accumulated(part, Where(place.part, own, place.order), total, place)
+
+        self.each(where, rounds, one)
+        self.sequential = saved
+        self.sums = {part: (total, place) for part, total, place in found}
+        self.emit_members([d for d in members if d in summing or d not in first], where)
+
+    def accumulated(self, part: GraphValue, where: Where, total: View, place: Where) -> None:
+        """Combines one round's elements with what the rounds before came to."""
+        (data,) = part.arguments
+        left = tuple(axis for axis in part.reduced if where.span(axis).width > 1)
+        if left:
+            data = self.reading.builder.value(
+                "reduce", data.axes - set(left), arguments=(data,), function=part.function,
+                reduced=left,
+            )  # fmt: skip
+        axes = where.free(part.axes)
+        name = {"maximum": "nl.maximum", "minimum": "nl.minimum"}.get(
+            part.function, f"nl.{part.function}"
+        )
+
+        def add(round_: Round) -> None:
+            spot = round_.where
+            view = self.reduce(data, spot) if left else self.view(data, spot)
+            into = total.moved(spot, place)
+            self.issue(spot, spot.free(part.axes), [into, into, view], lambda dst, given, width: (
+                self.two_tiles(dst, given, name, width, self.said(into, view))))  # fmt: skip
+
+        self.each(where, self.cut(where, axes, self.stage.columns), add)
 
     def put_comment(self, members: Sequence[Definition]) -> None:
         """Says what a stage computes."""
@@ -262,6 +357,7 @@ class Emitter:
 
     def emit_members(self, members: Sequence[Definition], where: Where) -> None:
         """The tiles of all members in one round of a stage's loops."""
+        members, self.last = self.with_last(members)
         for definition in members:
             own = set(own_axes(definition))
             spans = {axis: span for axis, span in where.spans.items() if axis in own}
@@ -287,8 +383,39 @@ class Emitter:
                     named = str(refusal).startswith(f"{definition.out} ")
                     raise refusal if named else NotNested(f"{definition.out}: {refusal}") from None
 
+    def with_last(
+        self, members: Sequence[Definition]
+    ) -> tuple[list[Definition], dict[str, Definition]]:
+        """Members in an order in which each product stands right before the Map that alone takes it,
+        element by element, and those Maps by product: they are computed of what stands in PSUM."""
+        order, last = list(members), dict[str, Definition]()
+        names = {d.out for d in members}
+        for product in members:
+            readers = self.readers[product.out]
+            if not self.reading.meanings[product.out].product or len(readers) != 1:
+                continue
+            (name,) = readers
+            reader, value = self.definitions[name], self.reading.meanings[name].value
+            if name not in names or value is None or self.is_stored(product):
+                continue
+            plain = tuple(map(index_of, product.axes))
+            reads = [v for v in inputs_of(value) if v.array == product.out]
+            if (
+                reductions_of(value)
+                or set(reader.axes) != set(product.axes)
+                or any(v.indices != plain for v in reads)
+                or any(found.out in last and last[found.out] is reader for found in order)
+            ):
+                continue
+            order.remove(product)
+            order.insert(order.index(reader), product)
+            last[product.out] = reader
+        return [d for d in order if d not in last.values()], last
+
     def emit_member(self, definition: Definition, where: Where) -> None:
         """One definition's tile, in the block that depends on what it does."""
+        product = self.reading.meanings[definition.out].product
+        source, definition = definition, self.last.get(definition.out, definition)
         key = (definition.out, _spans(where, where.order))
         if any(key in block.values for block in self.blocks):
             return
@@ -312,14 +439,13 @@ class Emitter:
             if stored:
                 self.store(definition, spot, view)
 
-        if meaning.product:
-            self.product(definition, meaning.product, where, target, finish)
+        if product:
+            self.product(source, product, where, target, finish)
         elif meaning.scan:
             self.scan(definition, meaning.scan, where, target, finish)
         else:
             assert meaning.value is not None
-            value = meaning.value
-            self.map(definition, value, where, target, finish)
+            self.map(definition, meaning.value, where, target, finish)
         if held:
             last = self.blocks[-1]
             last.locals.setdefault(definition.out, []).append(Local(held, where, definition.axes))
@@ -393,10 +519,11 @@ class Emitter:
 
     def into(self, value: GraphValue, where: Where, view: View) -> None:
         """Computes a value into a place of its own."""
+        value = self.decided(value, where)
         if value.kind in ("apply", "where"):
             self.compute(value, where, view)
             return
-        if value.kind == "reduce":
+        if value.kind == "reduce" and value not in self.sums:
             self.reduce(value, where, view)
             return
         self.copy(where, tuple(view.strides), view, self.view(value, where))
@@ -458,6 +585,8 @@ class Emitter:
             for v, s in zip(views, strides, strict=True)
         ]
         forms = write(texts[0], texts[1:], math.prod(sizes))
+        if any(view.tile.psum for view in views):  # out of reach of the GpSimd engine
+            forms = tuple(form for form in forms if form.engine != "gpsimd") or forms
         self.put("", *forms)
 
     def column(self, view: View, rows: int) -> str:
@@ -466,6 +595,10 @@ class Emitter:
 
     def view(self, value: GraphValue, where: Where) -> View:
         """Where a value lies, computed now unless it was before."""
+        if value in self.sums:
+            total, place = self.sums[value]
+            return total.moved(where, place)
+        value = self.decided(value, where)
         key = (value, where.part, _spans(where, (*where.part, *value.axes)))
         for block in self.blocks:
             if key in block.values:
@@ -545,6 +678,8 @@ class Emitter:
 
     def known(self, value: GraphValue, where: Where) -> bool:
         """Whether a value is there already."""
+        if value in self.sums:
+            return True
         key = (value, where.part, _spans(where, (*where.part, *value.axes)))
         return any(key in block.values for block in self.blocks)
 
@@ -678,6 +813,18 @@ class Emitter:
 
     # Positions and conditions.
 
+    def decided(self, value: GraphValue, where: Where) -> GraphValue:
+        """A value without the conditions that hold, or fail, all over a part of its domain."""
+        if not self.reading.conditional(value):
+            return value
+        arguments = tuple(self.decided(argument, where) for argument in value.arguments)
+        if value.kind == "where":
+            base, steps = self.affine(value.indices[0], where)
+            low, high = self.bounds(base, {a: (where.span(a).width, s) for a, s in steps.items()})
+            if low >= 0 or high < 0:
+                return arguments[0 if low >= 0 else 1]
+        return self.reading.rebuilt(value, arguments)
+
     def affine(self, index: Index, where: Where) -> tuple[At, dict[Axis, int]]:
         """An index as a place that loops give, and steps along the axes of a tile."""
         base = At(index.constant)
@@ -757,6 +904,8 @@ class Emitter:
     def select(self, step: Selection, where: Where, axes: tuple[Axis, ...], target: View,
                data: View) -> None:  # fmt: skip
         """A tile where a condition holds, else a number."""
+        if data.tile.psum:
+            data = self.converted(data, where, axes, "float32")
         (condition,) = step.value.indices
         base, steps = self.affine(condition, where)
         row = self.row_step(where, steps)
@@ -819,8 +968,8 @@ class Emitter:
         if any(axis in where.part for axis in value.reduced):
             raise NotNested(f"a {value.function} runs over what lies on partitions")
         target = into or self.new_tile(word_of(value, {}), where, axes)
-        inner = tuple(a for a in value.reduced if a.extent > 1)
-        width = math.prod(axis.extent for axis in inner)
+        inner = tuple(a for a in value.reduced if where.span(a).width > 1)
+        width = math.prod(where.span(axis).width for axis in inner)
         (data,) = value.arguments
         place = Where(where.part, where.spans, (*axes, *inner))
         parts = self.cut(place, axes, max(1, self.stage.columns // width))
@@ -832,7 +981,7 @@ class Emitter:
                 self.combine(value, data, spot, inner, aim)
                 return
             pieces = self.cut(spot, inner, self.stage.columns)
-            count = math.prod(-(-axis.extent // size) for axis, size in pieces)
+            count = math.prod(-(-spot.span(axis).width // size) for axis, size in pieces)
             name = self.names.new(f"{word_of(value, {})}_parts")
             tile = Tile(name, spot.rows, count)
             self.declare(tile)
@@ -853,6 +1002,7 @@ class Emitter:
         """One instruction that combines a tile over axes; the sum of what the Scalar engine makes
         comes with it."""
         axes = where.free(value.axes)
+        data = self.decided(data, where)
         inner = tuple(axis for axis in inner if where.span(axis).width > 1)
         if data.kind == "apply" and not axes and value.function == "add":
             key = (data, where.part, _spans(where, (*where.part, *data.axes)))
@@ -1347,63 +1497,91 @@ class Emitter:
         single = [(axis, 1) for axis in (*found.batch, *rows) if axis not in where.part
                   and where.span(axis).width > 1]  # fmt: skip
         moving = [a for a in columns if where.span(a).width > 1]
-        pieces = self.cut(where, moving, self.spec.psum_bank_bytes // 4)
+        bank = self.spec.psum_bank_bytes // 4
+        pieces = self.cut(where, moving, max(bank, self.stage.columns))
+        # Rows that share what moves are summed side by side, as far as PSUM has banks for them.
+        outer, beside, banks = list(single), list[tuple[Axis, int]](), BESIDE_BANKS
+        while outer and outer[-1][0] in rows and where.span(outer[-1][0]).width <= banks:
+            banks //= where.span(outer[-1][0]).width
+            beside.insert(0, outer.pop())
         summed = max(found.contracted, key=lambda axis: axis.extent)
         others = [(axis, 1) for axis in found.contracted if axis != summed]
         size = min(self.spec.partitions, summed.extent)
         operand = _Operands(self, definition, found, where, summed, size, others)
+        lying = (*(axis for axis, _ in beside), *columns)
 
         def batch(round_: Round) -> None:
             place = round_.where
             stationary = operand.make(left, rows, place, sides[0], moving=False)
 
-            def part(inner: Round) -> None:
-                spot = inner.where
+            def wide(round_: Round) -> None:
+                whole = round_.where
+                aim = target(whole)
+                parts = self.cut(whole, moving, bank)
+                self.each(whole, parts, lambda r: part(r.where, aim.moved(r.where, whole)))
+                finish(whole, aim)
+
+            def part(spot: Where, aim: View) -> None:
                 moved = operand.make(right, tuple(columns), spot, sides[1], moving=True)
-                width = math.prod(spot.span(a).width for a in columns)
-                sums = Tile(self.names.new(f"{definition.out}_sums"), spot.rows, width, psum=True)
-                self.declare(sums, sums=True)
+                sizes = [spot.span(axis).width for axis in lying]
+                sums = View(
+                    Tile(self.names.new(f"{definition.out}_sums"), spot.rows, math.prod(sizes),
+                         psum=True),
+                    At(), dict(zip(lying, row_major(sizes), strict=True)),
+                )  # fmt: skip
+                self.declare(sums.tile, sums=True)
+                width = math.prod(spot.span(axis).width for axis in columns)
 
                 def add(k: Round) -> None:
-                    one = stationary(
-                        k, Where((summed,), {**spot.spans, **k.where.spans}, spot.order)
-                    )
-                    two = moved(k, Where((summed,), {**spot.spans, **k.where.spans}, spot.order))
-                    texts = []
-                    for view, axes in ((one, where.part), (two, columns)):
-                        counts = [spot.span(a).width for a in axes]
-                        sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])
-                        texts.append(self.text.inside(
-                            view.tile, k.where.span(summed).width, view.offset, sizes, s[0]))  # fmt: skip
-                    dst = self.text.inside(sums, spot.rows, At(), [width], [1])
-                    ns = matmul_ns(self.spec, width, spot.rows, found.dtype)
-                    self.put("", Form(self.text.product(dst, *texts), "tensor", ns))
+                    def row(own: Round) -> None:
+                        spans = {**own.where.spans,
+                                 **{a: k.where.span(a) for a in found.contracted}}  # fmt: skip
+                        at = Where((summed,), spans, spot.order)
+                        texts = []
+                        for view, axes in (
+                            (stationary(k, at), where.part),
+                            (moved(k, at), columns),
+                        ):
+                            counts = [spot.span(a).width for a in axes]
+                            sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])
+                            texts.append(self.text.inside(
+                                view.tile, k.where.span(summed).width, view.offset, sizes, s[0]))  # fmt: skip
+                        into = sums.moved(own.where, spot)
+                        dst = self.text.inside(sums.tile, spot.rows, into.offset, [width], [1])
+                        ns = matmul_ns(self.spec, width, spot.rows, found.dtype)
+                        self.put("", Form(self.text.product(dst, *texts), "tensor", ns))
+
+                    self.each(spot, beside, row)
+
+                def out(own: Round) -> None:
+                    self.evacuate(
+                        definition.out, found.scale, own.where, own.where.free(set(definition.axes)),
+                        sums.moved(own.where, spot), aim.moved(own.where, spot),
+                    )  # fmt: skip
 
                 self.each(Where((summed,), spot.spans, ()), [*others, (summed, size)], add)
-                aim = target(spot)
-                axes = spot.free(set(definition.axes))
-                strides, step = {}, 1
-                for axis in reversed(columns):
-                    strides[axis] = step
-                    step *= spot.span(axis).width
-                self.evacuate(found.scale, spot, axes, View(sums, At(), strides), aim)
-                finish(spot, aim)
+                self.each(spot, beside, out)
 
-            self.each(place, pieces, part)
+            self.each(place, pieces, wide)
 
-        self.each(where, single, batch)
+        self.each(where, outer, batch)
 
     def evacuate(
-        self, scale: GraphValue, where: Where, axes: tuple[Axis, ...], sums: View, aim: View
-    ) -> None:
-        """Brings a product out of PSUM, times its factor."""
+        self, product: str, scale: GraphValue, where: Where, axes: tuple[Axis, ...], sums: View,
+        aim: View,
+    ) -> None:  # fmt: skip
+        """Brings a product out of PSUM, times its factor, and through what alone takes it."""
         builder = self.reading.builder
         name = f"psum:{sums.tile.name}"
-        inside = frozenset((*axes, *where.part, *where.order))
+        inside = frozenset((*axes, *where.part, *self.definitions[product].axes))
         psum = builder.value("input", inside, array=name, indices=())
         self.blocks[-1].locals[name] = [Local(sums, where, axes)]
-        self.reading.uses = {**self.reading.uses, psum: 1}
         value = builder.apply("multiply", psum, scale)
+        if reader := self.last.get(product):
+            wanted = self.reading.meanings[reader.out].value
+            assert wanted is not None
+            value = self.reading.exchanged(wanted, product, value)
+        self.reading.uses.setdefault(psum, 1)
         self.into(value, where, aim)
 
     # Sums over what lies on partitions.
@@ -1497,7 +1675,7 @@ class Emitter:
                 moved = total
             out = self.arrays.get(definition.out)
             aim = self.new_tile(definition.out, spot, axes, out.dtype if out else "float32")
-            self.evacuate(found.scale, spot, axes, moved, aim)
+            self.evacuate(definition.out, found.scale, spot, axes, moved, aim)
             self.store(definition, spot, aim)
 
         self.each(place, pieces, part)
@@ -1513,6 +1691,10 @@ class Emitter:
         along = definition.along
         if along in where.part:
             raise NotNested(f"{definition.out} runs along {along.name}, which lies on partitions")
+        if where.span(along).width < along.extent:
+            raise NotNested(
+                f"{definition.out} runs along {along.name}, which its stage takes in parts"
+            )
         others = [(a, 1) for a in definition.axes if a != along and a not in where.part
                   and where.span(a).width > 1]  # fmt: skip
         factor, term, initial = parts
@@ -1589,6 +1771,8 @@ class _Operands:
         nest = emitter.nest
         axes = tuple(a for a in own if where.span(a).width > 1 or a in where.part)
         way = nest.way(self.definition.out, side) or self._way(value, axes, where)
+        if not axes:
+            way = "direct"
         dtype = self.found.dtype
         size = parse(dtype).itemsize * self.rounds
         if value.kind == "constant":
@@ -1598,17 +1782,16 @@ class _Operands:
             if dtype != "float32":
                 ones = emitter.converted(ones, Where((Axis("k", self.size),), {}, ()), (), dtype)
             return lambda k, place: ones
-        whole = where.within({a: Span(At(), a.extent) for a in axes}) if moving else where
-        width = math.prod(whole.span(a).width for a in axes)
-        streamed = (self.definition.out, side) in nest.streamed
-        if not streamed and size * width <= OPERAND_BYTES:
-            depth = emitter.home(whole.variables(value.axes - set(self._summed)))
-            with emitter.at(depth):
-                kept, base = self._kept(value, axes, whole, way, side), whole
-        elif size * math.prod(where.span(a).width for a in axes) <= OPERAND_BYTES and not moving:
-            kept, base = self._kept(value, axes, where, way, side), where
-        else:
+        base = None
+        if (self.definition.out, side) not in nest.streamed:
+            base = self._place(value, axes, where, size)
+        elif not moving and size * math.prod(where.span(a).width for a in axes) <= OPERAND_BYTES:
+            base = where
+        if base is None:
             return lambda k, place: self._once(value, axes, place, way, k)
+        depth = emitter.home(base.variables(value.axes - set(self._summed)))
+        with emitter.at(depth):
+            kept = self._kept(value, axes, base, way, side)
 
         def given(k: Round, place: Where) -> View:
             view = kept.moved(place, base)
@@ -1616,6 +1799,22 @@ class _Operands:
             return View(view.tile, collected(view.offset + k.number * step), view.strides)
 
         return given
+
+    def _place(
+        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, size: int
+    ) -> Where | None:
+        """Where an operand is, for the outermost of the open loops for which all of it that is needed
+        in the loop fits: `size` bytes for each element of its own axes. None where it does not even
+        fit for the innermost."""
+        emitter = self.emitter
+        fixed = where.variables(value.axes - set(axes) - set(self._summed))
+        for block in emitter.blocks[emitter.home(fixed) :]:
+            spans = {a: block.spans.get(a) or Span(At(), a.extent) for a in axes}
+            spans |= {a: where.span(a) for a in axes if a in where.part and a not in block.spans}
+            if size * math.prod(span.width for span in spans.values()) <= OPERAND_BYTES:
+                return where.within(spans)
+        here = size * math.prod(where.span(a).width for a in axes)
+        return where if here <= OPERAND_BYTES else None
 
     @property
     def _summed(self) -> tuple[Axis, ...]:
@@ -1655,13 +1854,26 @@ class _Operands:
             strides[axis] = step
             step *= where.span(axis).width
 
-        def fill(k: Round) -> None:
-            into = View(tile, k.number * width, strides)
-            place = Where((self.summed,), {**where.spans, **k.where.spans}, where.order)
-            self._fill(value, axes, place, way, into)
-
+        group, outer = 1, list[tuple[Axis, int]]()
+        if way != "direct" and axes:
+            # What is read lies with its own axes on partitions, all of the summed axis beside it.
+            lying, rest = self._lying(axes, where)
+            outer = [(axis, 1) for axis in rest]
+            if set(lying) <= set(self.where.part):
+                rows = math.prod(where.span(a).width for a in lying)
+                group = self._grouped(self.summed.extent, self.size, rows)
         start = Where((self.summed,), where.spans, ())
-        emitter.each(start, [*self.others, (self.summed, self.size)], fill)
+
+        def part(row: Round) -> None:
+            def fill(k: Round) -> None:
+                into = View(tile, k.number * (group * width), strides).moved(row.where, start)
+                place = Where((self.summed,), {**row.where.spans, **{
+                    a: k.where.span(a) for a in self._summed}}, where.order)  # fmt: skip
+                self._fill(value, axes, place, way, into, width)
+
+            emitter.each(row.where, [*self.others, (self.summed, self.size * group)], fill)
+
+        emitter.each(start, outer, part)
         view = View(tile, At(), strides)
         emitter.blocks[-1].values[key] = view
         return view
@@ -1691,14 +1903,15 @@ class _Operands:
                 tile = Tile(name, spot.rows, width, self.found.dtype)
                 emitter.declare(tile)
                 view = View(tile, At(), strides)
-                self._fill(value, axes, spot, way, view)
+                self._fill(value, axes, spot, way, view, width)
             emitter.blocks[-1].values[key] = view
         return view
 
     def _fill(
-        self, value: GraphValue, axes: tuple[Axis, ...], place: Where, way: Way, into: View
-    ) -> None:
-        """One round of an operand into its place."""
+        self, value: GraphValue, axes: tuple[Axis, ...], place: Where, way: Way, into: View,
+        step: int,
+    ) -> None:  # fmt: skip
+        """Rounds of an operand, which are `step` elements apart, into their place."""
         emitter = self.emitter
         if way == "direct":
             own = place.free(set(axes))
@@ -1713,54 +1926,137 @@ class _Operands:
                 lambda r: emitter.into(value, r.where, view.moved(r.where, spot)),
             )
             return
-        lying = tuple(a for a in axes if a in self.where.part) or axes[-1:]
-        rest = [a for a in axes if a not in lying and place.span(a).width > 1]
+        lying, rest = self._lying(axes, place)
         k = place.span(self.summed)
 
-        def turn(round_: Round) -> None:
-            spot = round_.where
+        def source_at(spot: Where) -> tuple[View, At, int]:
             # The value is computed for all of the summed axis at once, where that is not too long.
             long = self.summed.extent <= emitter.stage.columns
-            wide = Span(At(), self.summed.extent) if long else k
+            own = spot.span(self.summed)
+            wide = Span(At(), self.summed.extent) if long else own
             source = Where(lying, {**spot.spans, self.summed: wide}, (*rest, self.summed))
             view = emitter.view(value, source)
-            start = collected(k.start + wide.start * -1)
+            start = collected(own.start + wide.start * -1)
             if view.strides.get(self.summed) is None:
                 raise NotNested(f"an operand of {self.definition.out} lacks {self.summed.name}")
             if view.tile.psum or view.tile.dtype not in ("float32", "bfloat16", "float16"):
                 view = emitter.converted(view, source, source.free(value.axes), self.found.dtype)
-            rows = source.rows
             offset = collected(view.offset + start * view.strides[self.summed])
+            return view, offset, source.rows
+
+        def turn(spot: Where, psum: View) -> None:
+            view, offset, rows = source_at(spot)
+            width = spot.span(self.summed).width
             data = emitter.text.inside(
-                view.tile, rows, offset, [k.width], [view.strides[self.summed]]
+                view.tile, rows, offset, [width], [view.strides[self.summed]]
             )
-            psum = Tile(emitter.names.new("turned"), k.width, rows, view.tile.dtype, psum=True)
-            emitter.declare(psum)
-            dst = emitter.text.inside(psum, k.width, At(), [rows], [1])
-            ns = matmul_ns(emitter.spec, rows, k.width, view.tile.dtype)
+            dst = emitter.text.inside(psum.tile, width, psum.offset, [rows], [1])
+            ns = matmul_ns(emitter.spec, rows, width, view.tile.dtype)
             emitter.put("", Form(emitter.text.transposed(dst, data), "tensor", ns))
-            strides, step = {}, 1
-            for axis in reversed(lying):
-                strides[axis] = step
-                step *= spot.span(axis).width
+
+        def squares(round_: Round) -> None:
+            """Transposes of squares by the Vector engine, straight into the operand."""
+            spot = round_.where
+            view, offset, rows = source_at(spot)
+            width, along = spot.span(self.summed).width, view.strides[self.summed]
+            if view.tile.dtype != into.tile.dtype or rows % SQUARE or width % SQUARE or along != 1:
+                raise NotNested(
+                    f"an operand of {self.definition.out} is not made of squares of {SQUARE}"
+                )
+            target = into.offset + round_.number * step
+            for axis in (*lying, *rest):
+                moved = spot.span(axis).start + place.span(axis).start * -1
+                target = collected(target + moved * into.strides.get(axis, 0))
+            with (
+                emitter.loop("i_row", rows // SQUARE) as i,
+                emitter.loop("i_square", width // SQUARE) as j,
+            ):
+                dst = emitter.text.inside(
+                    into.tile, SQUARE, target + i * SQUARE, [SQUARE], [1], j * SQUARE
+                )
+                data = emitter.text.inside(
+                    view.tile, SQUARE, offset + j * SQUARE, [SQUARE], [1], i * SQUARE
+                )
+                call = emitter.text.call(
+                    dst, "nc_transpose", f"data={data}, engine=nisa.vector_engine"
+                )
+                emitter.put("", Form(call, "vector", emitter.vector_ns(SQUARE)))
+
+        def turned(round_: Round) -> None:
+            """Transposes beside each other in PSUM, and one copy of all of them."""
+            spot = round_.where
+            rows = math.prod(min(spot.span(a).width, 128) for a in lying)
+            parts = [(self.summed, self.size)]
+            wide = lying[0] not in self.where.part
+            parts += [(lying[0], 128)] if wide else []
+            count = math.prod(-(-spot.span(a).width // n) for a, n in parts)
+            dtype = value.dtype if value.dtype in NARROW else "float32"
+            psum = Tile(emitter.names.new("turned"), self.size, count * rows, dtype, psum=True)
+            emitter.declare(psum)
+            emitter.each(spot, parts, lambda r: turn(
+                r.where, View(psum, collected(r.number * rows), {})))  # fmt: skip
             target = into
             for axis in (*lying, *rest):
-                step_in = into.strides.get(axis, 0)
                 moved = spot.span(axis).start + place.span(axis).start * -1
-                target = View(
-                    target.tile, collected(target.offset + moved * step_in), target.strides
-                )
-            aim = Where((self.summed,), spot.spans, lying)
+                offset = collected(target.offset + moved * into.strides.get(axis, 0))
+                target = View(target.tile, offset, target.strides)
+            # Rounds of the sum follow one another, in PSUM as in the operand.
+            rounds = Axis("round", count) if not wide else None
+            strides = dict(zip(lying, row_major([spot.span(a).width for a in lying]), strict=True))
             own = {a: into.strides[a] for a in lying}
+            spans = {a: spot.span(a) for a in lying}
+            aim = (*lying,)
+            if rounds:
+                aim, strides[rounds] = (rounds, *lying), rows
+                own[rounds] = step
+            where = Where((Axis("k", min(self.size, k.width)),), spans, aim)
             emitter.copy(
-                aim, lying, View(target.tile, target.offset, own), View(psum, At(), strides)
+                where, aim, View(target.tile, target.offset, own), View(psum, At(), strides)
             )
 
         parts = [(a, 1) for a in rest]
+        if way == "squares":
+            if any(into.strides[a] != n for a, n in zip(
+                lying, row_major([place.span(a).width for a in lying]), strict=True
+            )) or not set(lying) <= set(self.where.part):  # fmt: skip
+                raise NotNested(f"an operand of {self.definition.out} is not one run of rows")
+            emitter.each(place, [*parts, (self.summed, self.size)], squares)
+            return
         if lying and lying[0] not in self.where.part:
-            emitter.each(place, [*parts, (lying[0], min(128, place.span(lying[0]).width))], turn)
+            width = place.span(lying[0]).width
+            emitter.each(place, [*parts, (lying[0], self._grouped(width, 128, 128) * 128)], turned)
         else:
-            emitter.each(place, parts, turn)
+            emitter.each(place, parts, turned)
+
+    def _lying(self, axes: tuple[Axis, ...], place: Where) -> tuple[tuple[Axis, ...], list[Axis]]:
+        """Of an operand that is turned: what lies on partitions before, and its other axes."""
+        lying = tuple(a for a in axes if a in self.where.part) or axes[-1:]
+        return lying, [a for a in axes if a not in lying and place.span(a).width > 1]
+
+    def _grouped(self, width: int, size: int, rows: int) -> int:
+        """How many transposes, each of `size` along an axis of `width`, a bank of PSUM holds."""
+        if width <= size or width % size:
+            return 1
+        most = self.emitter.spec.psum_bank_bytes // 4 // rows
+        return max(n for n in range(1, max(most, 1) + 1) if (width // size) % n == 0)
+
+
+def deciding(algorithm: Algorithm) -> set[Axis]:
+    """Short axes along which conditions change, each part of which is written on its own."""
+    found: set[Axis] = set()
+    for definition in algorithm.definitions:
+        for expression in expressions_of(definition):
+            for part in walk(expression):
+                for condition in part.conditions if isinstance(part, Condition) else ():
+                    found |= condition.axes if len(condition.axes) == 1 else frozenset()
+    return {axis for axis in found if axis.extent <= MOST_PIECES}
+
+
+def reductions_of(value: GraphValue) -> list[GraphValue]:
+    """What a value combines, the outermost."""
+    if value.kind == "reduce":
+        return [value]
+    return [found for argument in value.arguments for found in reductions_of(argument)]
 
 
 def row_major(sizes: Sequence[int]) -> list[int]:

@@ -12,7 +12,7 @@ from accelopt.kernels.nki.lift.emission.text import wrapped
 from accelopt.kernels.nki.lift.lowering import Interface, Lowered, marked, shape_text, title
 from accelopt.kernels.nki.nests.emission import Emitter
 from accelopt.kernels.nki.nests.nest import Nest
-from accelopt.kernels.nki.nests.preparing import inlined, prepared
+from accelopt.kernels.nki.nests.nest import ready as readied
 from accelopt.sim.dialects.dialect import Dialect
 
 HEADERS: Mapping[Dialect, str] = {
@@ -31,7 +31,7 @@ def lower_nest(
 ) -> Lowered:
     """The kernel that computes `algorithm` as a nest of it says. Raises NotNested for a nest that has
     no such kernel, with the definition that is in the way and why."""
-    ready = inlined(prepared(algorithm), nest.inlined)
+    ready = readied(algorithm, nest)
     names = [array.name for array in (*ready.inputs, *ready.outputs)]
     signature = interface.signature or ", ".join(array.name for array in ready.inputs)
     taken = {*names, *re.findall(r"[A-Za-z_]\w*", signature)}

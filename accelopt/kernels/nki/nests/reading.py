@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import (
@@ -67,9 +67,10 @@ class Reading:
         self._formats: dict[GraphValue, str] = {}
         self._memory: dict[Expression, GraphValue] = {}
         self.meanings = {d.out: self._meaning(d) for d in algorithm.definitions}
+        self._conditional: dict[GraphValue, bool] = {}
         self.uses = self._uses()
 
-    def _uses(self) -> Mapping[GraphValue, int]:
+    def _uses(self) -> dict[GraphValue, int]:
         """How many other values, and definitions, take each value."""
         found: dict[GraphValue, int] = {}
         seen: set[GraphValue] = set()
@@ -185,6 +186,36 @@ class Reading:
             holds = self.builder.apply("greater_equal", self.index(condition), zero)
             yes = self._choice(holds, yes, no)
         return yes
+
+    def conditional(self, value: GraphValue) -> bool:
+        """Whether there are conditions in a value."""
+        if value not in self._conditional:
+            below = any(map(self.conditional, value.arguments))
+            self._conditional[value] = value.kind == "where" or below
+        return self._conditional[value]
+
+    def rebuilt(self, value: GraphValue, arguments: tuple[GraphValue, ...]) -> GraphValue:
+        """A value of other arguments."""
+        if arguments == value.arguments:
+            return value
+        if value.kind == "where":
+            made = self.builder.where(value.indices, *arguments)
+        elif value.kind == "apply":
+            made = self.builder.apply(value.function, *arguments)
+        elif value.kind == "reduce":
+            made = self.builder.reduce(value.function, arguments[0], value.reduced)
+        else:
+            made = self._choice(*arguments)
+        self.uses.setdefault(made, self.uses.get(value, 1))
+        return made
+
+    def exchanged(self, value: GraphValue, array: str, other: GraphValue) -> GraphValue:
+        """A value with another one in the place of the elements of an array."""
+        if value.kind == "input" and value.array == array:
+            return other
+        return self.rebuilt(
+            value, tuple(self.exchanged(part, array, other) for part in value.arguments)
+        )
 
     def index(self, index: Index) -> GraphValue:
         """An index as a number; floors are computed."""
