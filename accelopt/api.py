@@ -294,6 +294,7 @@ async def _search(
         workshop = run.workshop
         with LiveBoard(board_for(cases, config.settings, workshop.ledger)) as board:
             run = run._replace(watcher=watcher_of(board, config.settings))
+            workshop.calls.say = board.remark
             outcomes = await attended(
                 optimize_all(cases, run, known), _greeting(workshop, board.remark)
             )

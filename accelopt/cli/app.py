@@ -27,6 +27,7 @@ COMMANDS = {
     "timeline": "accelopt.cli.profile:timeline",
     "translate": "accelopt.cli.translate:translate",
     "ptx": "accelopt.cli.ptx:ptx",
+    "serve": "accelopt.cli.serve:serve",
     "cache": "accelopt.cli.cache:cache",
     "report": "accelopt.cli.report:report",
     "fsm": "accelopt.cli.fsm:fsm",

@@ -26,6 +26,7 @@ def profile_text(found: KernelProfile, interval: LatencyRange | None = None) -> 
         told["limits"],
         _aspects(found),
         _engines(found),
+        told["engines"],
         _lines(found),
         f"what its instructions cost\n{told['prices']}" if told["prices"] else "",
         told["memory"],

@@ -21,7 +21,13 @@ from accelopt.evaluation import (
 )
 from accelopt.hardware import TARGETS, calibrated
 from accelopt.kernel_source import NKI_IMPORTS, STANDALONE_IMPORTS, complete_imports
-from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
+from accelopt.kernels.language import (
+    Configured,
+    Explanation,
+    Language,
+    LanguageOptions,
+    NestAnswer,
+)
 from accelopt.kernels.nki import api_notes as names
 from accelopt.kernels.nki import benchmark
 from accelopt.kernels.nki.briefing import describe_machine
@@ -32,7 +38,7 @@ from accelopt.kernels.nki.faults import Faults, faults_call
 from accelopt.kernels.nki.inspector import REPEATABLE, Inspector
 from accelopt.kernels.nki.knob_actions import Tuning
 from accelopt.kernels.nki.problem_bound import ProblemBound
-from accelopt.kernels.nki.referee.precision import Precision, contract, declared
+from accelopt.kernels.nki.referee.precision import Precision, contract_for, declared
 from accelopt.kernels.nki.requests import confirm, submit, submit_in_halves
 from accelopt.kernels.nki.scheduling import Scheduling
 from accelopt.kernels.nki.text_without_paths import placeless, without_places
@@ -197,8 +203,10 @@ class NKI(Language):
         )
 
     def _precision(self, case: Case) -> Precision:
-        """What the options and the reference allow; the inputs' formats come to that."""
-        return contract((), self.options.precision, declared(self.reference(case)))
+        """What the inputs' formats, the options and the reference allow."""
+        known = self.inspector.arguments(case, self.source(case)).values()
+        formats = [one.dtype for one in known if one.shape]
+        return contract_for(formats, self.options.precision, declared(self.reference(case)))
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
         """Kernels by schedule where the kernel lifts: the fastest that a search finds, or for one that
@@ -230,6 +238,10 @@ class NKI(Language):
         kernel that cannot be lifted."""
         await self.actions(node)  # what it finds is told
         return await self._scheduling.brief(node)
+
+    async def nests(self, node: Node, primitives: str = "") -> NestAnswer:
+        """A kernel's nest after some primitives, and what single primitives would do to it next."""
+        return await self._scheduling.nests(node, primitives)
 
     async def scheduled(self, node: Node, reply: str) -> Action | str | None:
         """The kernel by the schedule that a model's `reply` holds; one sentence where it holds one
@@ -263,11 +275,14 @@ class NKI(Language):
 
     async def brief(self, node: Node) -> Mapping[str, str]:
         """The parts of `briefing`, and what a planner must know of the kernel's schedules."""
-        parts = await self.inspector.brief(node)
-        return {**parts, "schedules": await self.schedule_brief(node)}
+        return {**await self.account(node), "schedules": await self.schedule_brief(node)}
+
+    async def account(self, node: Node) -> Mapping[str, str]:
+        """The parts of `briefing`; of a kernel that is not right too."""
+        return await self.inspector.brief(node)
 
     async def what_if(self, node: Node, question: str) -> str:
-        """`lines 12 14 x 0.5`: the kernel's time if these lines took half of theirs."""
+        """`lines 12 14 x 0.5; vector x 0.8`: the kernel's time if these took less of theirs."""
         return await self.inspector.what_if(node, question)
 
     async def faults(self, node: Node) -> str:
