@@ -1,13 +1,14 @@
-"""AccelOpt makes AI-accelerator kernels faster, by itself. `accelopt.optimize` is its function."""
+"""AccelOpt makes AI-accelerator kernels faster, by itself. `accelopt.optimize` is its function;
+`accelopt.write` writes one from its NumPy reference."""
 
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`accelopt.optimize`, imported on use: who wants a part loads no more."""
-    if name != "optimize":
+    """The functions of `accelopt.api`, imported on use: who wants a part loads no more."""
+    if name not in ("optimize", "write"):
         raise AttributeError(f"module 'accelopt' has no attribute {name!r}")
-    return import_module("accelopt.api").optimize
+    return getattr(import_module("accelopt.api"), name)

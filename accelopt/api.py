@@ -17,17 +17,22 @@ from accelopt.agents.configuration import OFFLINE, ModelConfig, load_model_confi
 from accelopt.agents.roles import MODEL_ROLES, ModelRole
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
+from accelopt.hardware import TARGETS
 from accelopt.interruption import stop
 from accelopt.kernels.gpu.cases import case_of, language_of
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
+from accelopt.kernels.nki.reference_kernels import Written, WrittenKernel
 from accelopt.kernels.nki.sizes import at_sizes, sizes_in
 from accelopt.loop import optimize_all
 from accelopt.report.page import REPORT, page
 from accelopt.report.progress import LiveBoard
 from accelopt.report.story import write_story
+from accelopt.sandbox import fork, workers
+from accelopt.sandbox.workers import Call, Fault
 from accelopt.search.method_catalog import Learned, read_learned
 from accelopt.search.strategy import refuse_wrong_options
 from accelopt.shipped import shipped_folder
+from accelopt.sim.dialects.dialect import DEFAULT_TARGETS
 from accelopt.stages.concurrency import attended
 from accelopt.stages.config import Config, Options
 from accelopt.stages.experience import read_findings
@@ -39,11 +44,16 @@ from accelopt.stages.run_setup import open_run
 from accelopt.stages.run_story import story_of
 from accelopt.stages.workshop import Workshop
 from accelopt.store import came_to_something, read_text, write_atomically
+from accelopt.time_limits import WRITE_SECONDS
 
 if TYPE_CHECKING:
     from accelopt.stages.spec_kernel_folder import KernelFolder
 
 ROUNDS = 4
+WRITE_BYTES = 24 << 30
+"""Memory of the process that writes a kernel."""
+SHOWN = 4000
+"""Characters of what such a process had printed that gave no answer."""
 DEFAULTS = Options(beam=3, plans=4, samples=2)
 """What `optimize` does where nothing is said of it."""
 
@@ -95,6 +105,41 @@ def optimize(
         backend=backend,
         resume=resume,
     )[0]
+
+
+def write(
+    reference: str | Path,
+    *,
+    dialect: str = "nki",
+    target: str | None = None,
+    seconds: float = WRITE_SECONDS,
+    watch: Callable[[str], None] = lambda _: None,
+) -> WrittenKernel:
+    """The fastest NKI kernel of a NumPy `reference` (its `get_inputs` and `forward`) that the search of
+    `optimize` finds and the referee accepts, in a `dialect`: `nki` or `neuronxcc`. Without `target` it
+    is for trn2 or, in `neuronxcc`, trn1. The result has its `source`, `latency_ms` on the simulated
+    core and the `bound_ms` of the problem. It takes at most so many `seconds`, and tells `watch` what it
+    is doing.
+
+    Raises ConfigError, in one sentence: for a reference with an operation that has no definition as an
+    Algorithm, with file, line and NumPy's function; where no kernel is written, or accepted, why.
+    """
+    if dialect not in DEFAULT_TARGETS:
+        raise ConfigError(f"no dialect {dialect!r}; there are {', '.join(DEFAULT_TARGETS)}")
+    if not Path(reference).is_file():
+        raise ConfigError(f"{reference} is not a file")
+    target = target or DEFAULT_TARGETS[dialect]
+    if target not in TARGETS:
+        raise ConfigError(f"no target {target!r}; there are {', '.join(TARGETS)}")
+    path = str(Path(reference).resolve())
+    payload = {"reference": path, "dialect": dialect, "target": target}
+    call = Call("accelopt.kernels.nki.reference_kernels:write_job", payload, seconds, WRITE_BYTES)
+    found = workers.perform(call, Written, watch=watch, start=fork)
+    if isinstance(found, Fault):
+        raise ConfigError(f"{found.message}\n{found.output.strip()[-SHOWN:]}".strip())
+    if found.kernel is None:
+        raise ConfigError(found.error.replace(path, str(reference)))
+    return found.kernel
 
 
 def optimize_kernel(
@@ -249,6 +294,7 @@ async def _search(
         workshop = run.workshop
         with LiveBoard(board_for(cases, config.settings, workshop.ledger)) as board:
             run = run._replace(watcher=watcher_of(board, config.settings))
+            workshop.calls.say = board.remark
             outcomes = await attended(
                 optimize_all(cases, run, known), _greeting(workshop, board.remark)
             )

@@ -55,7 +55,6 @@ FORMER_METHODS = {
     "walking_grid": "grid_stride_loop",
     "turn_tiles": "transpose_in_shared_memory",
     "share_tiles": "tile_in_shared_memory",
-    "reduce_on_the_way": "fuse_reduction",
 }
 """Moves that are called otherwise now, by the names that earlier runs wrote down."""
 

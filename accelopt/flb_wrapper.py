@@ -58,8 +58,8 @@ _ERROR_KEYS = {
 
 # Many candidates share one GPU: enough samples to rank by, and the package's timer for winners only.
 SEARCH_PLAN = TimingPlan(
-    sets=6, least_rounds=4, most_rounds=8, seconds=0.4, package=False, kernel_clock=False,
-    stress=2, judging_seconds=15.0,
+    sets=6, least_rounds=4, most_rounds=8, seconds=0.4, package=False, stress=2, shapes=False,
+    judging_seconds=15.0,
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from accelopt.evaluation import Row
+from accelopt.replies import object_in
 
 Parameter = str | int | float | bool
 Configuration = dict[str, Parameter]
@@ -125,10 +126,5 @@ def sentence(configuration: Mapping[str, Parameter]) -> str:
 
 
 def values_in(reply: str) -> dict[str, object] | None:
-    """The JSON object between the first `{` and the last `}` of a reply; None where there is none."""
-    first, last = reply.find("{"), reply.rfind("}")
-    try:
-        found = json.loads(reply[first : last + 1]) if 0 <= first < last else None
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+    """The JSON object in a reply; None where there is none."""
+    return object_in(reply)

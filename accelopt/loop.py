@@ -22,7 +22,7 @@ from accelopt.stages.baseline_and_winner import confirm_winner, measure, try_els
 from accelopt.stages.concurrency import run_together
 from accelopt.stages.experience import metrics_of, write_experience
 from accelopt.stages.job_window import JobWindow
-from accelopt.stages.jobs import NOTHING_KNOWN, Knowledge, keep, raise_unless_answered
+from accelopt.stages.jobs import NOTHING_KNOWN, Knowledge, by_rule, keep, silence
 from accelopt.stages.learning import learn
 from accelopt.stages.run import Iteration, Outcome, Run
 
@@ -67,6 +67,7 @@ async def search(
     history: list[Iteration] = []
     told: list[Result] = []
     ended = "no round was asked for" if run.settings.iterations < 1 else ""
+    silent = ""
     try:
         while not (ended := ended or window.why_not):
             while window.open and (job := strategy.ask()) is not None:
@@ -83,12 +84,17 @@ async def search(
                 run_files.write_best(strategy.best, run)
             if strategy.round > number:
                 known = await _close_round(number, told, history, known, strategy, run)
+                if said := silence(told, run):
+                    run = window.run = by_rule(run)
+                    silent = f"; {said}: the rules went on alone"
+                    run.watcher.reported(start.case.case_name, f"{said}; the rules go on alone")
                 told = []
                 ended = _end_of_rounds(number, run)
     finally:
         await window.close()
     if told:
         await _close_round(strategy.round, told, history, known, strategy, run)
+    ended += silent
     if fault := run.workshop.offline.fault:
         ended += f"; by rule nothing was tried for {fault}"
     run_files.write_state(start.case, strategy, ended, run)
@@ -107,9 +113,8 @@ async def _close_round(
     run: Run,
 ) -> Knowledge:
     """Learn from a round and write its files; what the next one may know."""
-    if not run.workshop.ledger.exhausted:
-        raise_unless_answered(told)
-        keep(told, run)
+    if not (run.workshop.ledger.exhausted or silence(told, run)):
+        keep(told, run)  # else a run that is continued asks again
     experiences = await learn(told, known.experiences, number, run)
     history.append(Iteration(number, told, experiences))
     run_files.write_iteration(history, strategy.kept, run)

@@ -117,7 +117,9 @@ class Plan(Row):
     def read(cls, text: str) -> Plan:
         """The plan in an answer. Lines `Title:`, `Change:` (a method, then its lines) and `With:`
         (other kernels) at the beginning of a line name it; without them it is its words alone."""
-        found = {match[1].lower(): match[2].strip(' *`"') for match in _HEAD.finditer(text)}
+        found: dict[str, str] = {}
+        for match in _HEAD.finditer(text):  # the header comes first; prose may begin lines so, too
+            found.setdefault(match[1].lower(), match[2].strip(' *`"'))
         title = found.get("title", "")
         if not title:
             return cls(sentence=text)

@@ -24,10 +24,10 @@ BRIEFING_SECONDS = 300.0
 """The same with its what-ifs: each schedules the kernel once more."""
 FAULTS_SECONDS = 300.0
 """Where a wrong kernel differs."""
-REWRITES_SECONDS = 300.0
-"""All rewrites of one kernel."""
 LIFT_SECONDS = 60.0
 """Finding what one kernel computes."""
+WRITE_SECONDS = 1800.0
+"""Writing a kernel from its reference: the search, and the referee on what it finds."""
 TRANSLATION_SECONDS = 120.0
 """One kernel to the other dialect, and the proof."""
 DEVICE_SECONDS = 300.0

@@ -27,7 +27,7 @@ from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.kernels.nki.devices.protocol import KernelArgument, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.scheduled_kernels import ScheduledKernel, ScheduledKernels, offered
-from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
+from accelopt.kernels.nki.parameters import kernel_arguments
 from accelopt.kernels.nki.problem_bound import case_bound
 from accelopt.sim import timing
 

@@ -1,40 +1,31 @@
 """What judging costs, in CPU seconds and as multiples of one run of the reference.
 
 The kernel of each NKIBench problem is evaluated twice with an empty cache of its own: the first evaluation
-also makes inputs and exact outputs, the second is what every later candidate costs. Both count our process
-and its children. A full check should cost at most 25 runs of the reference the first time, 10 afterwards,
-and 4 GiB.
+also makes inputs and exact outputs, the second is what every later candidate costs. Both count the process
+that judges and its children; one run of the reference is its get_inputs and its forward. A full check should
+cost at most 25 runs of the reference the first time, 10 afterwards, and 4 GiB. Each problem is judged in a
+process of its own, which ends after `--seconds`; what it had found until then is printed.
 
-    python benchmarks/referee_cost.py [--problems silu matmul] [--cache FOLDER]
+    python benchmarks/referee_cost.py [PROBLEM ...] [--seconds 600] [--cache FOLDER]
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from accelopt.evaluation import Case, EvaluationRequest, Status
 from accelopt.kernels.measurement import geometric_mean
 from accelopt.kernels.nki import benchmark
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.referee.trials import TrialStore
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-class Cost(NamedTuple):
-    """CPU seconds for one problem, and the most memory that was resident so far, in GiB."""
-
-    reference: float
-    first: float
-    later: float
-    memory: float
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
@@ -51,50 +42,72 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return used() - started
 
 
-def measure(case: Case, trials: TrialStore) -> Cost:
-    """The costs of one case's own kernel."""
+def measure(case: Case, folder: str) -> None:
+    """Prints the CPU seconds of one run of the reference, of the first and of a later evaluation of the
+    case's own kernel, and the most memory that was resident, in GiB; each as soon as it is known."""
     request = EvaluationRequest(
         kernel=case.kernel,
         task=case.task,
         rel_tol=benchmark.relative_tolerance(case.problem),
     )
 
+    def run_reference() -> None:
+        problem = Reference(case.task)
+        problem.forward(problem.inputs(0))
+
     def judge() -> None:
-        evaluation = evaluate(request, trials=trials)
+        evaluation = evaluate(request, trials=trial_store(folder))
         if evaluation.status is not Status.CORRECT:
             raise SystemExit(f"{case.case_name}: {evaluation.status.value}: {evaluation.message}")
 
-    problem = Reference(case.task)
-    inputs = problem.inputs(0)
-    once = cpu_seconds(partial(problem.forward, inputs))
-    first, later = cpu_seconds(judge), cpu_seconds(judge)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
-    return Cost(once, first, later, peak)
+    run_reference()  # what a process does for the first time is not the reference's
+    for work in (run_reference, judge, judge):
+        print(cpu_seconds(work), flush=True)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20), flush=True)
+
+
+def measured_alone(problem: str, folder: str, seconds: float) -> tuple[list[float], str]:
+    """What `measure` prints in a process of its own, and why that ended early, if it did."""
+    command = [sys.executable, __file__, problem, "--alone", "--cache", folder]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        output, _ = child.communicate(timeout=seconds)
+        reason = "" if child.returncode == 0 else f"ended with status {child.returncode}"
+    except subprocess.TimeoutExpired:
+        child.kill()
+        output, _ = child.communicate()
+        reason = f"not finished after {seconds:g} s"
+    return [float(line) for line in output.splitlines()], reason
 
 
 def main() -> None:
-    """Print a line a problem and the geometric means."""
+    """Print a line a problem and the geometric means of those that finished."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--problems", nargs="*", help="only these (default: all fourteen)")
+    parser.add_argument("problems", nargs="*", help="only these (default: all fourteen)")
+    parser.add_argument("--seconds", type=float, default=600.0, help="of the clock, for a problem")
     parser.add_argument("--cache", help="keep the trials here instead of in a temporary folder")
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    cases = benchmark.read_benchmark(ROOT).cases
+    cases = {case.problem: case for case in benchmark.read_benchmark(ROOT).cases}
+    if unknown := set(options.problems) - set(cases):
+        raise SystemExit(f"no such problem: {min(unknown)}; there are {', '.join(cases)}")
+    if options.alone:
+        measure(cases[options.problems[0]], options.cache)
+        return
     ratios: list[tuple[float, float]] = []
     print(f"{'problem':24} {'reference':>10} {'first':>16} {'later':>16} {'peak':>9}")
-    for case in cases:
-        if options.problems and case.problem not in options.problems:
-            continue
+    for problem in options.problems or cases:
         with tempfile.TemporaryDirectory() as folder:
-            cost = measure(case, trial_store(options.cache or folder))
-        times = cost.first / cost.reference, cost.later / cost.reference
-        ratios.append(times)
-        first, later = (f"{n:.1f}s {r:6.1f}x" for n, r in zip(cost[1:3], times, strict=True))
-        print(
-            f"{case.problem:24} {cost.reference:9.2f}s {first:>16} {later:>16} {cost.memory:5.1f} GiB",
-            flush=True,
-        )
-    means = (geometric_mean(list(column)) for column in zip(*ratios, strict=True))
-    print("geometric means of the multiples: " + ", ".join(f"{mean:.1f}" for mean in means))
+            found, reason = measured_alone(problem, options.cache or folder, options.seconds)
+        columns = [f"{n:8.2f}s" for n in found[:1]]
+        columns += [f"{n:8.1f}s {n / found[0]:5.1f}x" for n in found[1:3]]
+        columns += [f"{n:5.1f} GiB" for n in found[3:]]
+        print(f"{problem:24} {' '.join(columns)} {reason}", flush=True)
+        if len(found) == 4:
+            ratios.append((found[1] / found[0], found[2] / found[0]))
+    if ratios:
+        first, later = map(geometric_mean, map(list, zip(*ratios, strict=True)))
+        print(f"geometric means of the multiples: {first:.1f} first, {later:.1f} later")
 
 
 if __name__ == "__main__":

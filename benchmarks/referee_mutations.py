@@ -43,7 +43,7 @@ def mutants(source: str) -> Iterator[Mutant]:
             target = list(ast.walk(changed))[index]
             replacement = list(_changes(target))[number][1]
             mutated = ast.unparse(
-                ast.fix_missing_locations(_Replace(target, replacement).visit(changed))
+                ast.fix_missing_locations(Replace(target, replacement).visit(changed))
             )
             line = getattr(node, "lineno", 0)
             yield Mutant(f"line {line}: {ast.unparse(node)} -> {change[0]}", mutated)
@@ -66,11 +66,14 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
                 yield ast.unparse(call), call
 
 
-class _Replace(ast.NodeTransformer):
+class Replace(ast.NodeTransformer):
+    """Puts `replacement` where `target` stands."""
+
     def __init__(self, target: ast.AST, replacement: ast.expr) -> None:
         self.target, self.replacement = target, replacement
 
     def visit(self, node: ast.AST) -> ast.AST:
+        """The node, or what stands in its place."""
         if node is self.target:
             return self.replacement
         return self.generic_visit(node)

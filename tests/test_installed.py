@@ -50,6 +50,7 @@ def said(installed, tmp_path):
 def test_version(said, installed):
     assert said("--version").startswith("accelopt ")
     assert list(installed.glob("accelopt-*.dist-info/licenses/LICENSE"))
+    assert (installed / "accelopt" / "bench" / "guide.md").is_file()
 
 
 def test_the_benchmark_and_the_prompts_came_along(said, tmp_path):

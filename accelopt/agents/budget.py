@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -39,15 +41,55 @@ class Spending:
         self.seconds += exchange.seconds
 
 
+class WorstCase(NamedTuple):
+    """The most that the answer to one request may cost: dollars, and tokens in and out."""
+
+    money: float
+    tokens: float
+    calls: int = 1
+
+
 @dataclass
 class Ledger:
-    """Spending in total, by role and by iteration; each exchange is counted once."""
+    """Spending in total, by role and by iteration; each exchange is counted once. What requests under way
+    may cost at most is reserved."""
 
     budget: Budget = field(default_factory=Budget)
     total: Spending = field(default_factory=Spending)
     by_role: dict[str, Spending] = field(default_factory=lambda: defaultdict(Spending))
     by_iteration: dict[int, Spending] = field(default_factory=lambda: defaultdict(Spending))
     _counted: set[str] = field(default_factory=set)
+    _reserved: list[WorstCase] = field(default_factory=list)
+    _waiting: list[asyncio.Future[None]] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def reserved(self, worst: WorstCase) -> AsyncIterator[None]:
+        """Holds room for one request while it is under way. It waits for those before it where its worst
+        case does not fit beside theirs; alone it may go over the budget, so at most one answer does.
+        Raises BudgetExhausted."""
+        self.check()
+        while self._reserved and not self._fits(worst):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+            self.check()
+        self._reserved.append(worst)
+        try:
+            yield
+        finally:
+            self._reserved.remove(worst)
+            waiting, self._waiting = self._waiting, []
+            for turn in waiting:
+                if not turn.done():
+                    turn.set_result(None)
+
+    def _fits(self, worst: WorstCase) -> bool:
+        """Whether the budget holds what is spent, what is reserved, and one more request."""
+        tokens = self.total.input_tokens + self.total.output_tokens
+        spent = WorstCase(self.total.money, tokens, self.total.calls)
+        sums = map(sum, zip(spent, worst, *self._reserved, strict=True))
+        limits = self.budget.money, self.budget.tokens, self.budget.calls
+        return all(limit is None or used <= limit for used, limit in zip(sums, limits, strict=True))
 
     def charge(self, exchange: Exchange) -> None:
         """Count `exchange`, whether it was just made or found in the journal."""
@@ -96,6 +138,11 @@ class EvaluationBudget:
     def left(self) -> float:
         """How many distinct kernels may still be judged."""
         return inf if self.limit is None else self.limit - len(self._bought)
+
+    @property
+    def paid(self) -> frozenset[str]:
+        """The keys of the evaluations that were paid before."""
+        return self._paid
 
     @property
     def bought(self) -> frozenset[str]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from accelopt.agents.completion import TRUNCATED
 from accelopt.agents.roles import ModelRole
@@ -16,7 +16,8 @@ from accelopt.evaluation import Row
 
 class Question(NamedTuple):
     """One call's input. `label` is unique in a run and equal in every repetition of that run.
-    `max_tokens` bounds the answer where the configuration does not."""
+    `max_tokens` bounds the answer where the configuration does not, `tokens` the whole conversation (0:
+    nothing does)."""
 
     role: ModelRole
     label: str
@@ -25,6 +26,7 @@ class Question(NamedTuple):
     iteration: int = 0
     temperature: float | None = None
     max_tokens: int | None = None
+    tokens: int = 0
 
 
 class Answer(NamedTuple):
@@ -36,6 +38,10 @@ class Answer(NamedTuple):
 
 class CallFailed(Exception):
     """A call that got no usable answer in the end; the sample it was for is recorded as failed."""
+
+
+class TokensSpent(CallFailed):
+    """A conversation that has spent the tokens it was given."""
 
 
 NO_ANSWER = (CallFailed, BudgetExhausted)  # what leaves a role without an answer
@@ -90,12 +96,14 @@ class InMemory:
 
 
 class Tool(NamedTuple):
-    """A function that the model may call with one text argument."""
+    """A function that the model may call with one text `argument`, or with those of a JSON `schema`, of
+    which `call` is given the JSON."""
 
     name: str
     description: str
     argument: str
     call: Callable[[str], Awaitable[str]]
+    schema: dict[str, Any] | None = None
 
 
 class Model(Protocol):
@@ -107,7 +115,7 @@ class Model(Protocol):
 
 class Provider(Model, Protocol):
     """A model behind a URL, as `PROVIDERS` name it: made of a `ModelConfig`, where exchanges are kept,
-    the ledger that pays for them, and by name `replay`, `traced` and `seed` (see `llm.Endpoint`)."""
+    the ledger that pays for them, and by name `replay`, `traced`, `seed` and `say` (see `llm.Endpoint`)."""
 
     async def greet(self) -> str:
         """What speaks against its answering later, in a sentence; empty when nothing does. Raises

@@ -4,10 +4,9 @@ came of it. A model does, or the rules of a kernel language (`developer_by_rule`
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -16,12 +15,15 @@ from accelopt.agents.executor import UNANSWERED, Sheet, no_sheet, shorten
 from accelopt.agents.experience_text import lessons_text, outcome_text
 from accelopt.agents.prompts import bullet_list, quote, render_sections
 from accelopt.agents.proposer import Brief, GeneratedKernel, KernelView
-from accelopt.agents.questions import kernel_slots, question_about
+from accelopt.agents.questions import ask_and_read, kernel_slots, question_about
 from accelopt.agents.roles import Prompts
 from accelopt.evaluation import Bottleneck
 from accelopt.experience import Attempt, Reflexion
-from accelopt.kernel_source import KERNEL_NAMES, fenced_blocks, kernel_source
+from accelopt.kernel_source import KERNEL_NAMES
 from accelopt.nodes import Plan
+from accelopt.replies import NO_JSON, json_in, kernel_in, object_in, rows_in, share_in
+
+T = TypeVar("T")
 
 NAMES = (*KERNEL_NAMES, "run", "kernel_function")
 CATEGORIES = ("memory", "compute", "latency")
@@ -56,9 +58,9 @@ class Developer:
 
     async def _judge(self, view: KernelView, most: int) -> tuple[Bottleneck, ...]:
         slots = {**self._material(view), "most": str(most)}
-        found = await self._ask("judge", slots, view)
+        found = await self._read("judge", slots, view, lambda text: read_bottlenecks(text) or NO_JSON)
         known = view.diagnosis.bottlenecks if view.diagnosis else ()
-        return (read_bottlenecks(found.text) if isinstance(found, Answer) else ())[:most] or known
+        return known if isinstance(found, str) else found[:most] or known
 
     async def generate(self, brief: Brief) -> GeneratedKernel:
         """One reply: a method, the change in a sentence, and the kernel."""
@@ -77,7 +79,7 @@ class Developer:
             return GeneratedKernel(
                 None, Plan(sentence=bottleneck.reason), "", found, failed=True, prompt=asked
             )
-        source = kernel_source(found.text, NAMES)
+        source = kernel_in(found.text, NAMES)
         return GeneratedKernel(
             source,
             Plan(
@@ -102,8 +104,29 @@ class Developer:
             "outcome": outcome_text(attempt),
             "error": quote(shorten(attempt.error_message) or "(none)"),
         }
-        found = await self._ask("reflector", slots, brief.view, brief.worker)
-        return read_reflexion(found.text, attempt) if isinstance(found, Answer) else None
+        found = await self._read(
+            "reflector",
+            slots,
+            brief.view,
+            lambda text: read_reflexion(text, attempt) or NO_JSON,
+            brief.worker,
+        )
+        return None if isinstance(found, str) else found
+
+    async def _read(
+        self,
+        role: str,
+        slots: dict[str, str],
+        view: KernelView,
+        read: Callable[[str], T | str],
+        *label: int,
+    ) -> T | str:
+        """What is read of an answer, for which may be asked twice, or why there is none."""
+        asked = question_about(view, role, self.prompts[role], slots, *label)
+        try:
+            return await ask_and_read(self.models[role], asked, read)
+        except NO_ANSWER as error:
+            return f"{UNANSWERED}: {error}"
 
     async def _ask(
         self, role: str, slots: dict[str, str], view: KernelView, *label: int, draw: int = 0
@@ -142,10 +165,7 @@ def read_bottlenecks(reply: str) -> tuple[Bottleneck, ...]:
     """The bottlenecks in a judge's reply, a JSON list of objects: those that can be read, of each
     resource the first."""
     found: dict[str, Bottleneck] = {}
-    items = _json(reply)
-    for item in items if isinstance(items, list) else [items]:
-        if not isinstance(item, dict):
-            continue
+    for item in rows_in(json_in(reply), "bottlenecks"):
         category = str(item.get("category", "")).lower()
         reason = " ".join(str(item.get("root_cause") or item.get("reason") or "").split())
         fixes = item.get("fixes") or item.get("recommended_fix") or ()
@@ -158,7 +178,7 @@ def read_bottlenecks(reply: str) -> tuple[Bottleneck, ...]:
             Bottleneck(
                 category=category if category in CATEGORIES else "latency",
                 resource=resource,
-                share=_share(item.get("share")),
+                share=share_in(item.get("share")),
                 reason=reason[:600],
                 methods=tuple(str(fix)[:300] for fix in fixes),
             ),
@@ -168,8 +188,8 @@ def read_bottlenecks(reply: str) -> tuple[Bottleneck, ...]:
 
 def read_reflexion(reply: str, attempt: Attempt) -> Reflexion | None:
     """The reflexion in a reply; None when it holds none. What was measured is not the model's to say."""
-    item = _json(reply)
-    if not isinstance(item, dict):
+    item = object_in(reply, *Reflexion.model_fields)
+    if item is None:
         return None
     fields = {name: item[name] for name in Reflexion.model_fields if name in item}
     for name in ("lessons", "avoid_patterns", "try_patterns"):
@@ -185,25 +205,6 @@ def read_reflexion(reply: str, attempt: Attempt) -> Reflexion | None:
         return Reflexion.model_validate({**fields, **measured})
     except ValidationError:
         return None
-
-
-def _json(reply: str) -> Any:
-    """The JSON in a reply: of its last block that is some, or from its first bracket on."""
-    texts = [block.text for block in reversed(fenced_blocks(reply))]
-    start = min((at for at in (reply.find("["), reply.find("{")) if at >= 0), default=-1)
-    if start >= 0:
-        texts.append(reply[start : max(reply.rfind("]"), reply.rfind("}")) + 1])
-    for text in texts:
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            continue
-    return None
-
-
-def _share(value: object) -> float:
-    share = float(value) if isinstance(value, (int, float)) else 0.0
-    return min(max(share / 100 if share > 1 else share, 0.0), 1.0) if share == share else 0.0
 
 
 def _named(pattern: re.Pattern[str], text: str) -> str:

@@ -12,8 +12,9 @@ from accelopt.agents.prompts import numbered, quote
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.agents.questions import kernel_slots, question_about
 from accelopt.agents.roles import Prompts
-from accelopt.kernel_source import kernel_source
+from accelopt.kernel_source import functions
 from accelopt.nodes import Change, Plan
+from accelopt.replies import kernel_in
 
 UNANSWERED = "the model did not answer"
 LONGEST_ERROR = 6000  # characters of a tool's message; its end says most
@@ -58,6 +59,8 @@ class Executor:
         """Implementation number `sample` of `change`."""
         if self.by_rule is not None and not isinstance(change, Plan):
             return await self.by_rule.implement(view, change, draw, sample)
+        if sample == 0 and (written := _written_by_planner(change, view.kernel)):
+            return Draft(written)
         return await self._draft(self.model, self.question(view, change, draw, sample), view)
 
     def question(self, view: KernelView, change: Change, draw: int, sample: int) -> Question:
@@ -91,7 +94,7 @@ class Executor:
             if session.best is not None:
                 return Draft(session.best.source, checked=session.sources)
             return Draft(None, f"{UNANSWERED}: {error}", failed=True, checked=session.sources)
-        source = kernel_source(answer.text)
+        source = kernel_in(answer.text)
         if source is None and session.best is not None:
             return Draft(session.best.source, checked=session.sources)
         reason = "" if source else "the reply held no code block with the kernel"
@@ -110,6 +113,12 @@ class Executor:
             ],
             "tools": tools_text(self.toolbox),
         }
+
+
+def _written_by_planner(change: Change, kernel: str) -> str | None:
+    """The kernel in a plan whose author wrote it too: it is the first sample."""
+    source = kernel_in(change.text) if isinstance(change, Plan) else None
+    return source if source and functions(source) & functions(kernel) else None
 
 
 def joined_text(view: KernelView, change: Change) -> str:

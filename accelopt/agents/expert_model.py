@@ -8,8 +8,8 @@ from typing import cast
 from accelopt.agents.calls import NO_ANSWER, Model, Question
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.prompts import PromptPair, bullet_list, quote_words
-from accelopt.agents.proposer import Proposed
-from accelopt.agents.questions import question
+from accelopt.agents.proposer import KernelView, Proposed
+from accelopt.agents.questions import ask_and_read, kernel_slots, question
 from accelopt.knob_space import Configuration, KnobSpec, Space, values_in
 from accelopt.nodes import Job
 
@@ -25,27 +25,31 @@ class ExpertModel:
         self.model = model
         self.prompt = prompt
 
-    async def propose(self, job: Job, space: Space) -> Proposed:
+    async def propose(self, job: Job, space: Space, view: KernelView) -> Proposed:
         """A point of `space`, or in one sentence why there is none."""
+
+        def read(reply: str) -> Configuration | str:
+            found = values_in(reply)
+            if found is None:
+                said = quote_words(reply, LONGEST_REPLY)
+                return f"the reply of {job.focus} holds no JSON object: {said}"
+            values = cast(Configuration, found)
+            if faults := space.faults(values):
+                return f"{job.focus} proposed what there is not: {'; '.join(faults)}"
+            return {knob.name: values[knob.name] for knob in space.knobs}
+
         try:
-            reply = (await self.model.ask(self.question(job, space))).text
+            found = await ask_and_read(self.model, self.question(job, space, view), read)
         except NO_ANSWER as error:
             return Proposed(None, f"{UNANSWERED}: {error}", failed=True)
-        found = values_in(reply)
-        if found is None:
-            said = quote_words(reply, LONGEST_REPLY)
-            return Proposed(None, f"the reply of {job.focus} holds no JSON object: {said}")
-        values = cast(Configuration, found)
-        faults = space.faults(values)
-        if faults:
-            return Proposed(None, f"{job.focus} proposed what there is not: {'; '.join(faults)}")
-        return Proposed({knob.name: values[knob.name] for knob in space.knobs})
+        return Proposed(None, found) if isinstance(found, str) else Proposed(found)
 
-    def question(self, job: Job, space: Space) -> Question:
+    def question(self, job: Job, space: Space, view: KernelView) -> Question:
         """The prompt of the expert that a job names."""
         trials = job.trials
         sizes = ", ".join(f"{name} = {size}" for name, size in space.shape.items())
         slots = {
+            **kernel_slots(view),
             "kernel": f"{space.kernel}{f', {sizes}' if sizes else ''}",
             "knobs": bullet_list([_told(knob) for knob in space.knobs], ""),
             "belief": trials.belief,

@@ -23,25 +23,40 @@ def function_tools(tools: tuple[Tool, ...], limit: int) -> list[Any]:
             if left <= 0:
                 return NONE_LEFT
             left -= 1
-            argument = tool_argument(arguments, tool.argument)
+            argument = (
+                tool_argument(arguments, tool.argument)
+                if tool.schema is None
+                else tool_arguments(arguments)
+            )
             if not argument:
-                wanted = json.dumps({tool.argument: "..."})
+                wanted = json.dumps({tool.argument or "...": "..."})
                 return f"{tool.name} was not called, for its arguments cannot be read: send {wanted} as JSON."
             return await tool.call(argument)
 
         return agents.FunctionTool(
             name=tool.name,
             description=tool.description,
-            params_json_schema={
+            params_json_schema=tool.schema
+            or {
                 "type": "object",
                 "properties": {tool.argument: {"type": "string"}},
                 "required": [tool.argument],
                 "additionalProperties": False,
             },
             on_invoke_tool=invoke,
+            strict_json_schema=tool.schema is None,
         )
 
     return [function_tool(tool) for tool in tools]
+
+
+def tool_arguments(arguments: str) -> str:
+    """The JSON object of a tool call; empty where there is none that can be read."""
+    try:
+        content = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return ""
+    return arguments or "{}" if isinstance(content, dict) and UNREADABLE not in content else ""
 
 
 def tool_argument(arguments: str, name: str) -> str:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from accelopt.agents.analysis import FUNCTIONS, MOST_TURNS
-from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question, Tool
+from accelopt.agents.calls import NO_ANSWER, Model, Question, Tool
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.planner import tried_list
 from accelopt.agents.prompts import bullet_list
 from accelopt.agents.proposer import LONGEST_DETAIL, KernelView, Listed, WrittenKernel
-from accelopt.agents.questions import NOTHING_MEASURED, kernel_slots, question_about
+from accelopt.agents.questions import NOTHING_MEASURED, ask_and_read, kernel_slots, question_about
 from accelopt.agents.roles import Prompts
 from accelopt.kernel_source import apply_patch, fenced_blocks, is_patch
-
-REMINDER = "Your answer could not be read: {}. Answer again with the JSON alone."
+from accelopt.replies import json_in, rows_in
 
 
 class Lister:
@@ -39,21 +37,19 @@ class Lister:
     async def candidates(self, view: KernelView, most: int, methods: Sequence[str]) -> Listed:
         """At most `most` candidates. `methods` are names that there are already."""
         question = self.question(view, most, methods)
+        tools = () if self.tools is None else await self.tools(view)
+        limit = MOST_TURNS if tools else 0
         try:
-            found = read_candidates((await self._ask(question, view)).text, view.kernel)
-            if isinstance(found, str):
-                again = f"{question.user}\n\n{REMINDER.format(found)}"
-                label = f"{question.label}/again"
-                answer = await self._ask(question._replace(label=label, user=again), view)
-                found = read_candidates(answer.text, view.kernel)
+            found = await ask_and_read(
+                self.lister,
+                question,
+                lambda text: read_candidates(text, view.kernel),
+                tools,
+                limit,
+            )
         except NO_ANSWER as error:
             return Listed(reason=f"{UNANSWERED}: {error}", failed=True)
         return Listed(reason=found) if isinstance(found, str) else Listed(tuple(found[:most]))
-
-    async def _ask(self, question: Question, view: KernelView) -> Answer:
-        if self.tools is None:
-            return await self.lister.ask(question)
-        return await self.lister.ask(question, await self.tools(view), MOST_TURNS)
 
     def question(self, view: KernelView, most: int, methods: Sequence[str]) -> Question:
         """The prompt: measurements, then structure, then what to edit; the kernel in view alone."""
@@ -94,20 +90,12 @@ class Lister:
 def read_candidates(reply: str, kernel: str = "") -> list[WrittenKernel] | str:
     """The candidates in a reply, `{"candidates": [{think, method, detail, code}]}` or the list alone; or
     what is wrong with it. One without code or method is none, nor is a diff that does not fit `kernel`."""
-    blocks = [block.text for block in fenced_blocks(reply) if block.text.lstrip()[:1] in ("{", "[")]
-    start, end = re.search(r"[\[{]", reply), max(reply.rfind("]"), reply.rfind("}"))
-    bare = [reply[start.start() : end + 1]] if start else []
-    for text in [*blocks, *bare]:
-        try:
-            found: Any = json.loads(text, strict=False)
-        except (ValueError, RecursionError):
-            continue
-        rows = found.get("candidates") if isinstance(found, dict) else found
-        if isinstance(rows, list):
-            read = [_candidate(row, kernel) for row in rows if isinstance(row, dict)]
-            usable = [one for one in read if one is not None]
-            return usable or "no candidate has a method, and code or a diff that fits the kernel"
-    return "it holds no JSON with a list of candidates"
+    found = json_in(reply)
+    if found is None or (isinstance(found, dict) and not rows_in(found, "candidates")):
+        return "it holds no JSON with a list of candidates"
+    read = [_candidate(row, kernel) for row in rows_in(found, "candidates")]
+    usable = [one for one in read if one is not None]
+    return usable or "no candidate has a method, and code or a diff that fits the kernel"
 
 
 def _candidate(row: dict[str, Any], kernel: str) -> WrittenKernel | None:

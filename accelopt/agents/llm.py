@@ -8,18 +8,22 @@ resume, replay and accounting are the same for every role and know nothing of pr
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import random
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from accelopt.agents.budget import Ledger
+from accelopt.agents.budget import Ledger, WorstCase
 from accelopt.agents.calls import (
     Answer,
     CallFailed,
     Exchange,
     Exchanges,
     Question,
+    TokensSpent,
     Tool,
     exchange_key,
 )
@@ -40,7 +44,11 @@ from accelopt.time_limits import CONNECT_SECONDS
 
 LARGEST_REPLY = 8 * 1024 * 1024  # bytes; a real answer is a thousand times smaller
 LONGEST_PAUSE = 120.0  # seconds between attempts, unless Retry-After asks for more
-LONGEST_RETRY_AFTER = 900.0
+LONGEST_RETRY_AFTER = 300.0  # an endpoint that asks for more is not waited for
+ANNOUNCED = 10.0  # seconds of a pause from which on it is told
+DEAD_AFTER = 4  # calls in a row without a usable answer, after which an endpoint is asked no more
+RESERVED_TOKENS = 32_768  # of an answer that nothing bounds, under a budget
+CHARACTERS_A_TOKEN = 2  # at least, of what is asked
 MOST_TRUNCATED = 3  # answers of one call that met the limit of their length
 # A repaired or written kernel keeps a device busy; another plan only lengthens the queue.
 PRIORITY: dict[ModelRole, int] = {
@@ -63,7 +71,8 @@ class Endpoint:
 
     `exchanges` keeps each answered request; one found there is not made again. With `replay` no
     request is made at all, and one that is not in `exchanges` raises CallFailed. With `traced`
-    each agent run is a span of whatever tracing `agents.tracing` has set up.
+    each agent run is a span of whatever tracing `agents.tracing` has set up. `say` is told of long
+    pauses, and when the endpoint is asked no more.
     """
 
     def __init__(
@@ -75,7 +84,9 @@ class Endpoint:
         replay: bool = False,
         traced: bool = False,
         seed: int = 0,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self.say = say
         self.traced = traced
         self.config = config
         self.exchanges = exchanges
@@ -84,11 +95,18 @@ class Endpoint:
         self._slots = Slots(config.concurrency)
         self._unreached = 0.0  # since when no connection could be made; infinite once one was
         self._refused: set[str] = set()  # settings that this endpoint does not take
+        self._answered = False  # usably, at least once
+        self._failed = 0  # calls in a row that came to nothing
+        self._dead = ""  # why nothing more is asked
         self._client = None if replay else _client(config)
 
     async def ask(self, question: Question, tools: tuple[Tool, ...] = (), limit: int = 0) -> Answer:
-        """The answer to `question`. Raises CallFailed, ConfigError or BudgetExhausted."""
+        """The answer to `question`. Raises CallFailed and BudgetExhausted, and ConfigError of an endpoint
+        that cannot be used from the start; one that answered before only stops answering."""
         import agents
+
+        if self._dead:
+            raise CallFailed(self._dead)
 
         model = agents.OpenAIChatCompletionsModel(
             model=self.config.model,
@@ -110,7 +128,27 @@ class Endpoint:
             )
         except agents.exceptions.AgentsException as error:
             raise CallFailed(f"the {question.role} gave no final answer: {error}") from error
+        except TokensSpent:
+            raise
+        except CallFailed as error:
+            self._failed += 1
+            if self._failed >= DEAD_AFTER and self._client is not None:
+                self._stop_asking(
+                    f"{self._failed} calls in a row came to nothing, the last: {error}"
+                )
+            raise
+        except ConfigError as error:
+            if not self._answered:
+                raise
+            self._stop_asking(str(error))
+            raise CallFailed(str(error)) from error
+        self._failed = 0
         return _answer(result)
+
+    def _stop_asking(self, why: str) -> None:
+        if not self._dead:
+            self._dead = why
+            self.say(f"{self.config.model} is asked no more: {why}")
 
     async def greet(self) -> str:
         """What speaks against this endpoint's answering later (`greeting.greet`)."""
@@ -141,6 +179,7 @@ class Endpoint:
                 self.exchanges.keep(exchange)
             self.ledger.charge(exchange)
             if not exchange.problem:
+                self._answered = True
                 return exchange
             unusable += 1
             truncated += exchange.truncated
@@ -157,8 +196,10 @@ class Endpoint:
         if self._client is None:
             raise CallFailed("this exchange is not in the recording")
         self.ledger.check()
-        async with self._slots.slot(PRIORITY[question.role]):
-            self.ledger.check()
+        async with (
+            self._slots.slot(PRIORITY[question.role]),
+            self.ledger.reserved(self._worst(request)),
+        ):
             started = time.monotonic()
             try:
                 sent = _accepted(request, self._refused)
@@ -176,6 +217,13 @@ class Endpoint:
                 return self._lost(error)
             self._unreached = math.inf
             return _Reply(body, time.monotonic() - started)
+
+    def _worst(self, request: dict[str, Any]) -> WorstCase:
+        """The most that the answer to `request` may cost."""
+        asked = len(json.dumps(request, default=str)) / CHARACTERS_A_TOKEN
+        answered = request.get("max_tokens") or RESERVED_TOKENS
+        prices = self.config.price_input, self.config.price_output
+        return WorstCase((asked * prices[0] + answered * prices[1]) / 1e6, asked + answered)
 
     def _lost(self, error: Exception) -> _Failure:
         said = clean(f"{type(error).__name__}: {error}", self.config.secrets)
@@ -208,7 +256,11 @@ class Endpoint:
         pause = ceiling * self.random.uniform(0.5, 1.0)
         if failure.retry_after is not None:
             pause = max(failure.retry_after, pause)
-        await asyncio.sleep(min(pause, LONGEST_RETRY_AFTER))
+        if pause > LONGEST_RETRY_AFTER:
+            raise CallFailed(f"{failure.reason}; it asks to be left alone for {pause:.3g} s")
+        if pause >= ANNOUNCED:
+            self.say(f"{self.config.model}: {failure.reason}; asked again in {pause:.0f} s")
+        await asyncio.sleep(pause)
 
     def _exchange(
         self,
@@ -334,10 +386,10 @@ def _retry_after(error: Any) -> float | None:
         value = headers.get("retry-after")
         if value is None:
             return None
-        if value.replace(".", "", 1).isdigit():
-            return float(value)
+        with suppress(ValueError):
+            return max(0.0, float(value)) if math.isfinite(float(value)) else None
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
 
 

@@ -6,10 +6,11 @@ here, so that it costs that turn and not the conversation.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from accelopt.agents.calls import Exchange, Question
+from accelopt.agents.calls import Exchange, Question, TokensSpent
 from accelopt.agents.completion import ONLY_REASONING, TRUNCATED
 
 if TYPE_CHECKING:
@@ -40,24 +41,42 @@ class ToolConversation:
         self._question = question
         self._left = most_turns(limit)
         self._turn = 0
+        self._refused = ""  # what is to be said of calls that were left out
+        self._spent = self._next = 0  # tokens, and at least as many of the next request
 
     async def create(self, **request: Any) -> Any:
         """`chat.completions.create`, journalled. The last turn offers no tools."""
         from openai.types.chat import ChatCompletion
 
         given = _given(request)
+        if self._refused:
+            told = {"role": "user", "content": self._refused}
+            given, self._refused = {**given, "messages": [*given["messages"], told]}, ""
         names = {tool["function"]["name"] for tool in given.get("tools", ())}
         while True:
             self._left -= 1
+            most = self._question.tokens
+            if most and self._spent + self._next >= most:
+                raise TokensSpent(
+                    f"the {most:,} tokens of this conversation are spent ({self._spent:,} used)"
+                )
             if self._left <= 0:
                 given = {key: given[key] for key in given if key not in TOOL_SETTINGS}
             exchange = await self._endpoint.exchange(self._question, self._turn, given)
             self._turn += 1
+            self._next = exchange.input_tokens + exchange.output_tokens
+            self._spent += self._next
             message = _message(exchange)
             calls = message.get("tool_calls", ())
-            if all(call["function"]["name"] in names for call in calls):
+            good = [call for call in calls if call["function"]["name"] in names]
+            if len(good) == len(calls):
                 return ChatCompletion.model_validate(exchange.response)
-            given = {**given, "messages": [*given["messages"], message, *_refusals(calls, names)]}
+            refused = _refusals([call for call in calls if call not in good], names)
+            if good:  # they are answered; the rest is told with the next request
+                self._refused = refused
+                return ChatCompletion.model_validate(_with_calls(exchange, good))
+            said = [{"role": "tool", "tool_call_id": c["id"], "content": refused} for c in calls]
+            given = {**given, "messages": [*given["messages"], message, *said]}
 
 
 TOOL_SETTINGS = ("tools", "tool_choice", "parallel_tool_calls")
@@ -78,17 +97,17 @@ def _message(exchange: Exchange) -> dict[str, Any]:
     return message
 
 
-def _refusals(calls: Sequence[Mapping[str, Any]], names: set[str]) -> list[dict[str, str]]:
-    """What the model is told of calls of which some are of tools that do not exist."""
-    known = ", ".join(sorted(names))
-    said = []
-    for call in calls:
-        name = call["function"]["name"]
-        text = f"There is no tool {name!r}; there are {known}."
-        if name in names:
-            text = "Not called, because another call of this turn was wrong. Call it again."
-        said.append({"role": "tool", "tool_call_id": call["id"], "content": text})
-    return said
+def _with_calls(exchange: Exchange, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The answer with some of its tool calls alone."""
+    response: dict[str, Any] = copy.deepcopy(exchange.response or {})
+    response["choices"][0]["message"]["tool_calls"] = list(calls)
+    return response
+
+
+def _refusals(calls: Sequence[Mapping[str, Any]], names: set[str]) -> str:
+    """What the model is told of calls of tools that do not exist."""
+    wrong = ", ".join(dict.fromkeys(repr(call["function"]["name"]) for call in calls))
+    return f"There is no tool {wrong}; there are {', '.join(sorted(names))}."
 
 
 def _given(request: dict[str, Any]) -> dict[str, Any]:

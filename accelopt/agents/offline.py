@@ -27,7 +27,7 @@ from accelopt.agents.proposer import (
 )
 from accelopt.awaiting import contained
 from accelopt.kernel_source import fingerprint
-from accelopt.nodes import Action, Chain, Change, Node, Plan, Reschedule, Rewrite
+from accelopt.nodes import Action, Chain, Change, Node, Plan, Reschedule, Rewrite, method_of
 from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
 
 T = TypeVar("T")
@@ -153,10 +153,11 @@ class OfflineProposer:
             source = await self._made(node, step)
             if source is None:
                 break
-            node = replace(node, source=source)
+            node = replace(node, source=source, change=step)
             done.append(step)
         if not done:
-            return Draft(None, "no rule of this language makes this change to this kernel")
+            said = "no rule of this language makes this change to this kernel"
+            return Draft(None, f"{said}: {method_of(steps[0])}" if steps else said)
         return Draft(node.source, change=_together(done))
 
     async def repair(
@@ -190,7 +191,8 @@ class OfflineProposer:
         steps, now = [*_steps(first.action.change)], first
         while len(steps) < longest and now.predicted is not None and isfinite(now.predicted):
             assert now.action.source is not None
-            further = await self._rank(replace(node, source=now.action.source), MOST_FURTHER)
+            made = replace(node, source=now.action.source, change=now.action.change)
+            further = await self._rank(made, MOST_FURTHER)
             if not further or further[0].predicted is None:
                 break
             if further[0].predicted > now.predicted * (1 - GAIN):

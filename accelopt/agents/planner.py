@@ -21,6 +21,7 @@ from accelopt.agents.proposer import (
 from accelopt.agents.questions import NOTHING_MEASURED, kernel_slots, question_about
 from accelopt.agents.roles import Prompts
 from accelopt.nodes import Plan
+from accelopt.replies import object_in
 
 FIRST_TRY = "Nothing yet."
 RULE = re.compile(r"^[\s*#>`-]*Rule\b\**\s*:\s*[*`]*(R\d+)\b", re.MULTILINE | re.IGNORECASE)
@@ -72,6 +73,7 @@ class Planner:
     async def _read(self, answer: Answer, view: KernelView) -> PlanDraft | str:
         """What the answer wants done; a sentence for a schedule that the kernel does not have."""
         reasoning = answer.reasoning or answer.text
+        answer = answer._replace(text=in_lines(answer.text))
         if chosen := RULE.search(answer.text):
             for one in view.suggestions:
                 if one.name == chosen[1].upper():
@@ -102,6 +104,18 @@ class Planner:
             "tools": tools_text(self.toolbox),
         }
         return question_about(view, "planner", self.prompts["planner"], slots, draw, draw=draw)
+
+
+def in_lines(reply: str) -> str:
+    """A plan in the lines that are asked for, also of one that came as JSON."""
+    found = None if TITLE.search(reply) else object_in(reply, "title", "rule", "nothing_left")
+    if found is None:
+        return reply
+    heads = {"title": "Title", "change": "Change", "with": "With", "rule": "Rule"}
+    heads["nothing_left"] = "Nothing left"
+    said = {str(name).lower().replace(" ", "_"): part for name, part in found.items()}
+    lines = [f"{head}: {said.pop(name)}" for name, head in heads.items() if said.get(name)]
+    return "\n".join([*lines, "", *(str(part) for part in said.values())])
 
 
 def tools_text(toolbox: Toolbox | None) -> str:

@@ -16,6 +16,7 @@ from accelopt.nodes import Action, Change, Node, Plan
 from accelopt.published import Experience
 
 if TYPE_CHECKING:
+    from accelopt.agents.agent import Agent
     from accelopt.agents.expert_model import ExpertModel
     from accelopt.agents.lister import Lister
 
@@ -283,7 +284,7 @@ class Proposed(NamedTuple):
 class Proposer(NamedTuple):
     """The roles of one run; each may be a model or the offline rules. The rules develop where there is
     no `developer`, alone say what can be done where there is no `lister`, and set knobs where there is
-    no `expert`."""
+    no `expert`. Where there is an `agent` it does what planner and executor do for a beam."""
 
     planner: Plans
     executor: Implements
@@ -291,3 +292,4 @@ class Proposer(NamedTuple):
     developer: Develops | None = None
     lister: Lister | None = None
     expert: ExpertModel | None = None
+    agent: Agent | None = None

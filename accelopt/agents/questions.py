@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
-from accelopt.agents.calls import Question
+from accelopt.agents.calls import Model, Question, Tool
 from accelopt.agents.experience_text import lessons_text, with_experiences
 from accelopt.agents.prompts import (
     PromptPair,
@@ -19,6 +20,9 @@ from accelopt.agents.prompts import (
 from accelopt.agents.proposer import KernelView
 from accelopt.agents.roles import ROLES
 
+T = TypeVar("T")
+
+UNREAD = "Your answer could not be read: {}. Answer again in the form that was asked for, and nothing else."
 NOTHING_MEASURED = "(no analysis of this kernel)"
 LESSONS_HEADING = "# Attempts on this kernel and others like it, and what they taught"
 BRIEF = "limits lines memory compiler prices schedules".split()
@@ -67,6 +71,23 @@ def question(
         temperature=known.temperature(draw),
         max_tokens=known.tokens,
     )
+
+
+async def ask_and_read(
+    model: Model,
+    question: Question,
+    read: Callable[[str], T | str],
+    tools: tuple[Tool, ...] = (),
+    limit: int = 0,
+) -> T | str:
+    """What `read` makes of the answer. Where that is a sentence on what could not be read, the model is
+    told it and asked once more. Raises what asking raises."""
+    found = read((await model.ask(question, tools, limit)).text)
+    if isinstance(found, str):
+        again = f"{question.user}\n\n{UNREAD.format(found)}"
+        asked = question._replace(label=f"{question.label}/again", user=again)
+        found = read((await model.ask(asked, tools, limit)).text)
+    return found
 
 
 def kernel_slots(

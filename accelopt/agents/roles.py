@@ -100,6 +100,15 @@ ROLES: Mapping[str, Role] = {
         shared=True,
         tokens=2_048,
     ),
+    "agent": Role(
+        "executor",
+        ("planner",),
+        "agent_prompts",
+        shared=True,
+        experiences=True,
+        lessons=True,
+        tokens=16_384,
+    ),
     "lister": Role(
         "lister",
         ("planner", "executor"),

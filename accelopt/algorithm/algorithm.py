@@ -3,7 +3,7 @@
 An Algorithm is a list of definitions. A Map gives every element of an array by an expression; a
 Reduce combines an expression over further axes; a Scan is a first-order recurrence along an axis.
 Expressions are scalar functions (named as in `accelopt.sim.operators`) of elements of arrays,
-numbers, and conditions on axes. Nothing says where or when anything is computed.
+numbers, and conditions on axes; an index may be an element of an integer array. Nothing says where or when anything is computed.
 
 Values are real numbers: copies, layouts and conversions to a wider format are not there. What a
 kernel rounds to a narrower format is, as a function named after it (`bfloat16(x)`).
@@ -12,8 +12,8 @@ kernel rounds to a narrower format is, as a function named after it (`bfloat16(x
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from accelopt.algorithm.index import Axis, CachedHash, Floor, Index
@@ -74,7 +74,20 @@ class Where(CachedHash):
     __hash__ = CachedHash.cached_hash
 
 
-Expression = Constant | Read | Position | Apply | Where
+@dataclass(frozen=True, slots=True)
+class Indirect(CachedHash):
+    """`element`, a Read or another Indirect, in whose indices `axis` is the integer `at`, a number from
+    0 to the axis's extent - 1 that is read or computed at run time: a gather. No definition has `axis`;
+    it is named @0, @1, ..."""
+
+    axis: Axis
+    at: Expression
+    element: Expression
+
+    __hash__ = CachedHash.cached_hash
+
+
+Expression = Constant | Read | Position | Apply | Where | Indirect
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +176,47 @@ def parts_of(expression: Expression) -> tuple[Expression, ...]:
         return expression.arguments
     if isinstance(expression, Where):
         return expression.on_true, expression.on_false
-    return ()
+    return (expression.at, expression.element) if isinstance(expression, Indirect) else ()
+
+
+def with_parts(expression: Expression, parts: Iterable[Expression]) -> Expression:
+    """The expression with others in the places of `parts_of` it."""
+    parts = tuple(parts)
+    if isinstance(expression, Apply):
+        return Apply(expression.function, parts)
+    if isinstance(expression, Where):
+        return Where(expression.conditions, *parts)
+    return Indirect(expression.axis, *parts) if isinstance(expression, Indirect) else expression
+
+
+def with_expressions(definition: Definition, made: Iterable[Expression]) -> Definition:
+    """The definition with others in the places of `expressions_of` it."""
+    if isinstance(definition, Scan):
+        factor, term, initial = made
+        return replace(definition, factor=factor, term=term, initial=initial)
+    (expression,) = made
+    return replace(definition, expression=expression)
+
+
+def with_names(algorithm: Algorithm, names: Mapping[str, str]) -> Algorithm:
+    """The Algorithm with other names for some arrays."""
+
+    def renamed(expression: Expression) -> Expression:
+        if isinstance(expression, Read):
+            return replace(expression, array=names.get(expression.array, expression.array))
+        return with_parts(expression, map(renamed, parts_of(expression)))
+
+    def named(array: Array) -> Array:
+        return replace(array, name=names.get(array.name, array.name))
+
+    definitions = (
+        replace(with_expressions(d, map(renamed, expressions_of(d))), out=names.get(d.out, d.out))
+        for d in algorithm.definitions
+    )
+    return Algorithm(
+        algorithm.name, tuple(map(named, algorithm.inputs)), tuple(definitions),
+        tuple(map(named, algorithm.outputs)),
+    )  # fmt: skip
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
@@ -197,32 +250,47 @@ def substituted(
             found = Read(expression.array, tuple(i.substitute(axes) for i in expression.indices))
         elif isinstance(expression, Position):
             found = Position(expression.index.substitute(axes))
-        elif isinstance(expression, Apply):
-            parts = tuple(substituted(part, axes, done) for part in expression.arguments)
-            found = Apply(expression.function, parts)
-        elif isinstance(expression, Where):
-            conditions = tuple(index.substitute(axes) for index in expression.conditions)
-            branches = (substituted(part, axes, done) for part in parts_of(expression))
-            found = Where(conditions, *branches)
         else:
-            found = expression
+            found = with_parts(
+                expression, (substituted(p, axes, done) for p in parts_of(expression))
+            )
+            if isinstance(found, Where):
+                conditions = tuple(index.substitute(axes) for index in found.conditions)
+                found = replace(found, conditions=conditions)
         done[expression] = found
     return found
+
+
+def with_constants(expression: Expression, change: Callable[[float], float]) -> Expression:
+    """The expression with other numbers."""
+    if isinstance(expression, Constant):
+        return Constant(change(expression.value))
+    if isinstance(expression, Apply):
+        parts = tuple(with_constants(part, change) for part in expression.arguments)
+        return Apply(expression.function, parts)
+    if isinstance(expression, Where):
+        branches = (with_constants(part, change) for part in parts_of(expression))
+        return Where(expression.conditions, *branches)
+    return expression
 
 
 def axes_of(expression: Expression) -> frozenset[Axis]:
     """Every axis that the value of an expression depends on."""
     found: set[Axis] = set()
+    bound: set[Axis] = set()
     for part in walk(expression):
         for index in indices_of(part):
             found |= index.axes
-    return frozenset(found)
+        if isinstance(part, Indirect):
+            bound.add(part.axis)
+    return frozenset(found - bound)
 
 
 _RECORDS: dict[str, Any] = {
     record.__name__: record
     for record in (
-        Axis, Floor, Index, Array, Constant, Read, Position, Apply, Where, Map, Reduce, Scan, Algorithm
+        Axis, Floor, Index, Array, Constant, Read, Position, Apply, Where, Indirect, Map, Reduce, Scan,
+        Algorithm,
     )
 }  # fmt: skip
 

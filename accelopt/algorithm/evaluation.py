@@ -17,6 +17,7 @@ from accelopt.algorithm.algorithm import (
     Constant,
     Definition,
     Expression,
+    Indirect,
     Map,
     Position,
     Read,
@@ -161,6 +162,8 @@ class _Grid:
             return np.asarray(FUNCTIONS[expression.function](*arguments)).astype(
                 self._dtype, copy=False
             )
+        if isinstance(expression, Indirect):
+            return self._gathered(expression)
         assert isinstance(expression, Where)
         holds: np.ndarray = np.ones((1,) * len(self.shape), bool)
         for condition in expression.conditions:
@@ -170,6 +173,15 @@ class _Grid:
         if not holds.any():
             return self.values(expression.on_false)
         return np.where(holds, self.values(expression.on_true), self.values(expression.on_false))
+
+    def _gathered(self, expression: Indirect) -> np.ndarray:
+        """The element where its axis is the number that is found for it."""
+        number = self.values(expression.at).astype(np.int64)
+        outer, memory = self._values, self._memory
+        self._values, self._memory = {**outer, expression.axis: number}, {}
+        found = self.values(expression.element)
+        self._values, self._memory = outer, memory
+        return found
 
     def _read(self, array: np.ndarray, indices: tuple[Index, ...]) -> np.ndarray:
         view = self._view(array, indices)
@@ -192,7 +204,7 @@ class _Grid:
         offset = 0
         for index, extent, stride in zip(indices, array.shape, array.strides, strict=True):
             low, high = index.bounds
-            if not index.is_affine or low < 0 or high >= extent:
+            if not index.is_affine or low < 0 or high >= extent or index.axes - {*self._axes}:
                 return None
             offset += index.constant * stride
             for axis, coefficient in index.terms:

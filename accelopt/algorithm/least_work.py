@@ -24,6 +24,7 @@ from accelopt.algorithm.algorithm import (
     Constant,
     Definition,
     Expression,
+    Indirect,
     Position,
     Read,
     Reduce,
@@ -158,6 +159,15 @@ class _Problem:
             else:
                 self._ask(self.defined[expression.array], expression.indices, cases)
             return
+        if isinstance(
+            expression, Indirect
+        ):  # as many elements as numbers, or all: no two are alike
+            self._visit(expression.at, cases)
+            self._fresh += 1
+            count = min(_points(axes_of(expression.at), cases), expression.axis.extent)
+            first = {expression.axis: index_of(Axis(f"@{self._fresh}", count))}
+            self._visit(substituted(expression.element, first, {}), cases)
+            return
         chosen = NO_AXES
         if isinstance(expression, Apply):
             self._count_nonlinear(expression, cases)
@@ -238,6 +248,8 @@ class _Problem:
         if isinstance(expression, Apply):
             moves = expression.function in {"add", "copy", *ROUNDINGS}
             return moves and all(map(self._is_copy, expression.arguments))
+        if isinstance(expression, Indirect):
+            return self._is_copy(expression.at) and self._is_copy(expression.element)
         return isinstance(expression, Read) and expression.array in self.inputs
 
     # Work element by element.

@@ -165,7 +165,6 @@ def _rounded(values: Values, value: Value) -> Value:
 
 def _cubic(values: Values, value: Value) -> tuple[Value, float] | None:
     """x and a where the value is a * (x + 0.044715 * x**3)."""
-    factor = 1.0
     if isinstance(value, Product):  # x * (1 + 0.044715 * x**2), scaled
         for part, power in value.factors:
             if power == 1 and isinstance(part, Sum) and part.constant == 1 and len(part.terms) == 1:
@@ -176,12 +175,33 @@ def _cubic(values: Values, value: Value) -> tuple[Value, float] | None:
                     if square == values.product([(x, 2.0)]):
                         return x, value.coefficient
         return None
-    if not isinstance(value, Sum) or value.constant or len(value.terms) != 2:
+    if not isinstance(value, Sum):
         return None
-    for (x, a), (cube, b) in (value.terms, value.terms[::-1]):
-        if cube == values.product([(x, 3.0)]) and math.isclose(b / a, _CUBIC, rel_tol=_CLOSE):
-            return x, a * factor
+    for cube, b in value.terms:
+        if isinstance(cube, Product) and len(cube.factors) == 1 and cube.factors[0][1] == 3:
+            x = cube.factors[0][0]
+            linear = values.sum([p for p in value.terms if p[0] is not cube], value.constant)
+            a = _times(linear, x)
+            if a is not None and math.isclose(b / a, _CUBIC, rel_tol=_CLOSE):
+                return x, a
     return None
+
+
+def _times(value: Value, part: Value) -> float | None:
+    """What `part` is multiplied by to be the value, but for rounding."""
+    if isinstance(value, Product) and isinstance(part, Product):
+        return value.coefficient / part.coefficient if value.factors == part.factors else None
+    if isinstance(value, Product):
+        return value.coefficient if value.factors == ((part, 1.0),) else None
+    if not isinstance(value, Sum) or not isinstance(part, Sum):
+        return 1.0 if value == part else None
+    own, other = dict(value.terms), dict(part.terms)
+    if own.keys() != other.keys() or bool(value.constant) != bool(part.constant):
+        return None
+    ratios = [own[term] / other[term] for term in own]
+    ratios += [value.constant / part.constant] if part.constant else []
+    close = all(math.isclose(ratio, ratios[0], rel_tol=1e-6) for ratio in ratios)
+    return ratios[0] if close else None
 
 
 def _taken(values: Values, factors: Factors, value: Value) -> float | None:

@@ -9,12 +9,14 @@ from accelopt.algorithm.algorithm import (
     Constant,
     Definition,
     Expression,
+    Indirect,
     Position,
     Read,
     Reduce,
     Scan,
+    substituted,
 )
-from accelopt.algorithm.index import Axis, Index
+from accelopt.algorithm.index import Axis, Index, index_of
 
 INFIX = {
     "add": ("+", 4), "subtract": ("-", 4), "multiply": ("*", 5), "divide": ("/", 5),
@@ -64,6 +66,9 @@ def expression_text(expression: Expression, binds: int = 0) -> str:
         return f"({text})" if binds and " " in text else text
     if isinstance(expression, Apply):
         return _application(expression, binds)
+    if isinstance(expression, Indirect):  # its axis has the text of the number for a name
+        named = index_of(Axis(expression_text(expression.at), expression.axis.extent))
+        return expression_text(substituted(expression.element, {expression.axis: named}, {}), binds)
     conditions = " and ".join(map(condition_text, expression.conditions))
     branches = (expression_text(expression.on_true, 2), expression_text(expression.on_false, 1))
     text = f"{branches[0]} if {conditions} else {branches[1]}"

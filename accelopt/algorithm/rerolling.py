@@ -41,7 +41,7 @@ def rolled(values: Values, value: Value) -> Value:
         if len(parts) < len(value.terms):
             return values.sum(parts, value.constant)
     if isinstance(value, Application) and value.function in FLIPPED:
-        terms = _arguments(value, value.function)
+        terms = arguments_of(value, value.function)
         found = _grouped(values, value.function, terms)
         if len(found) < len(terms):
             result = found[0]
@@ -62,9 +62,7 @@ def _rolled_pieces(values: Values, value: Choice) -> Value:
     length = parts[0][1] - parts[0][0]
     within = Axis(f"{axis.name}%", length)
     moved = [values.substitute(part, {axis: index_of(within) + low}) for low, _, part in parts]
-    if len({_skeleton(part) for part in moved}) != 1:
-        return value
-    whole = _progression(values, moved)
+    whole = progression(values, moved)
     if whole is None:
         return value
     number, template = whole
@@ -101,9 +99,10 @@ def _pieces(value: Choice) -> tuple[Axis, list[tuple[int, int, Value]]] | None:
     return axis, sorted(parts, key=lambda part: part[0])
 
 
-def _arguments(value: Value, function: str) -> list[Value]:
+def arguments_of(value: Value, function: str) -> list[Value]:
+    """What a function of two values, applied again and again, is applied to."""
     if isinstance(value, Application) and value.function == function:
-        return [part for argument in value.arguments for part in _arguments(argument, function)]
+        return [part for argument in value.arguments for part in arguments_of(argument, function)]
     return [value]
 
 
@@ -115,7 +114,8 @@ def _grouped(values: Values, combiner: str, terms: Sequence[Value]) -> list[Valu
     result: list[Value] = []
     for group in groups.values():
         least = 2 if isinstance(group[0], Fold) else LEAST_TERMS
-        whole = _progression(values, group) if len(group) >= least else None
+        ordered = sorted(group, key=_constants)
+        whole = progression(values, ordered, LEAST_TERMS) if len(group) >= least else None
         if whole is None:
             result += group
         else:
@@ -124,24 +124,46 @@ def _grouped(values: Values, combiner: str, terms: Sequence[Value]) -> list[Valu
     return result
 
 
-def _progression(values: Values, group: list[Value]) -> tuple[Axis, Value] | None:
-    """One term over a new axis that takes on each of the group's; None where there is none."""
-    group = sorted(group, key=_constants)
-    first, second = _constants(group[0]), _constants(group[1])
-    steps = [b - a for a, b in zip(first, second, strict=True)]
-    if not any(steps):
+def progression(values: Values, group: Sequence[Value], row: int = 2) -> tuple[Axis, Value] | None:
+    """One value over a new axis that takes on each of the group's in turn; None where there is none.
+    The constants of its indices grow by steps, or as the digits of the axis's number do, each of at
+    least `row` values."""
+    first = _skeleton(group[0])
+    if any(_skeleton(term) != first for term in group[1:]):
         return None
-    for number, term in enumerate(group):
-        wanted = [a + step * number for a, step in zip(first, steps, strict=True)]
-        if list(_constants(term)) != wanted:
-            return None
     taken = {axis for part in _all(group[0]) for index in own_indices(part) for axis in index.axes}
     axis = fresh_axis(len(group), {*taken, *values.axes(group[0]), *_bound(group[0])})
-    template = _moved(values, group[0], iter(steps), axis)
+    numbers = zip(*map(_constants, group), strict=True)
+    fits = [_fit(column, index_of(axis), row) for column in numbers]
+    found = [fit for fit in fits if fit is not None]
+    if len(found) < len(fits) or not any(fit.terms for fit in found):
+        return None
+    template = _moved(values, group[0], iter(found))
     exact = all(
         values.substitute(template, {axis: Index(n)}) == term for n, term in enumerate(group)
     )
     return (axis, template) if exact else None
+
+
+def _fit(numbers: Sequence[int], count: Index, least: int) -> Index | None:
+    """The index that is each of some numbers in turn, as `count` counts them."""
+    if len(numbers) == 1:
+        return Index(numbers[0])
+    step = numbers[1] - numbers[0]
+    straight = range(numbers[0], numbers[0] + step * len(numbers), step) if step else None
+    row = next(
+        (n for n, x in enumerate(numbers) if x != (straight[n] if straight else numbers[0])),
+        len(numbers),
+    )
+    if row == len(numbers):
+        return count * step + numbers[0]
+    if len(numbers) % row or row < least:
+        return None
+    starts = numbers[::row]
+    if any(x != starts[n // row] + step * (n % row) for n, x in enumerate(numbers)):
+        return None
+    coarse = _fit(starts, count // row, least)
+    return None if coarse is None else coarse + (count % row) * step
 
 
 def _all(value: Value) -> list[Value]:
@@ -179,14 +201,10 @@ def _skeleton(value: Value) -> str:
     return f"{type(value).__name__}{details}[{own}]({below})"
 
 
-def _moved(values: Values, value: Value, steps: Iterator[int], axis: Axis) -> Value:
-    """The value with every index moved by its step times the axis."""
-
-    def moved(index: Index) -> Index:
-        return index + index_of(axis) * next(steps)
-
-    own = [moved(index) for index in own_indices(value)]
-    parts = [_moved(values, part, steps, axis) for part in children(value)]
+def _moved(values: Values, value: Value, constants: Iterator[Index]) -> Value:
+    """The value with an index in the place of each constant of its indices."""
+    own = [index - index.constant + next(constants) for index in own_indices(value)]
+    parts = [_moved(values, part, constants) for part in children(value)]
     if isinstance(value, Element):
         return values.same(Element(value.array, value.number, value.dtype, own[0]))
     if isinstance(value, Position):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from accelopt.algorithm.index import Index
+from accelopt.algorithm.values import follows
 
 
 class GuardedAddress(NamedTuple):
@@ -104,10 +105,5 @@ def _outside(indices: Sequence[Index], shape: Sequence[int], guards: Sequence[In
     return [
         number
         for number, (index, extent) in enumerate(zip(indices, shape, strict=True))
-        if not (_holds(index, guards) and _holds(index * -1 + (extent - 1), guards))
+        if not (follows(index, guards) and follows(index * -1 + (extent - 1), guards))
     ]
-
-
-def _holds(condition: Index, guards: Sequence[Index]) -> bool:
-    """True when a condition (>= 0) follows from one of the guards, or from none."""
-    return condition.bounds[0] >= 0 or any((condition - g).bounds[0] >= 0 for g in guards)

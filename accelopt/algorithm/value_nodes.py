@@ -100,6 +100,17 @@ class ScanElement(CachedHash):
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup(CachedHash):
+    """`element`, in whose address the axes @0, @1, ..., which it binds, are the integers `indices`."""
+
+    __hash__ = CachedHash.cached_hash
+
+    element: Value
+    axes: tuple[Axis, ...]
+    indices: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Carried(CachedHash):
     """What an element of a tensor holds when an iteration of a loop begins: `initial` in the first,
     and what the iteration before left in any other."""
@@ -122,6 +133,7 @@ Value = (
     | Product
     | Fold
     | ScanElement
+    | Lookup
     | Carried
     | Application
     | Position
@@ -149,7 +161,7 @@ def children(value: Value) -> tuple[Value, ...]:
         return value.arguments
     if isinstance(value, Choice):
         return value.on_true, value.on_false
-    return ()
+    return (value.element, *value.indices) if isinstance(value, Lookup) else ()
 
 
 def own_indices(value: Value) -> tuple[Index, ...]:
@@ -169,6 +181,6 @@ def own_indices(value: Value) -> tuple[Index, ...]:
 
 def bound_axes(value: Value) -> tuple[Axis, ...]:
     """The axes that a value binds."""
-    if isinstance(value, Fold):
+    if isinstance(value, (Fold, Lookup)):
         return value.axes
     return (value.along,) if isinstance(value, ScanElement) else ()

@@ -20,6 +20,7 @@ from accelopt.algorithm.value_nodes import (
     Choice,
     Element,
     Fold,
+    Lookup,
     Product,
     ScanElement,
     Sum,
@@ -38,6 +39,11 @@ DROWNS = 2e-5 * 2.0**24
 sum, as `(mask - 1) * 1e9` is, stays one by itself, for its own terms may cancel it."""
 
 
+def follows(condition: Index, facts: Iterable[Index]) -> bool:
+    """True when a condition (>= 0) holds wherever one of the facts does."""
+    return condition.bounds[0] >= 0 or any((condition - f).bounds[0] >= 0 for f in facts)
+
+
 def fresh_axis(extent: int, taken: Iterable[Axis]) -> Axis:
     """The first axis r0, r1, ... whose name is not taken. Alike reductions get alike names."""
     names = {axis.name for axis in taken}
@@ -50,11 +56,15 @@ def fresh_axis(extent: int, taken: Iterable[Axis]) -> Axis:
 class Values:
     """Makes values, each one once, simplified by rules that hold for real numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self, strict: bool = False) -> None:
+        """With `strict` what nothing has written stays a value; without, elements that may be chosen
+        from it are taken to be those that were written."""
+        self._strict = strict
         self._known: dict[Value, Value] = {}
         self._axes: dict[Value, frozenset[Axis]] = {}
         self._keys: dict[Value, str] = {}
         self._carried: dict[Value, frozenset[Carried]] = {}
+        self._choices: dict[Value, bool] = {}
 
     # Questions.
 
@@ -99,6 +109,12 @@ class Values:
             self._keys[value] = f"{rank}{type(value).__name__}{below}|{names}"
         return self._keys[value]
 
+    def _has_choice(self, value: Value) -> bool:
+        if value not in self._choices:
+            below = any(map(self._has_choice, children(value)))
+            self._choices[value] = below or isinstance(value, Choice)
+        return self._choices[value]
+
     # Makers.
 
     def same(self, value: V) -> V:
@@ -118,9 +134,11 @@ class Values:
                 return on_false
             if low < 0 and condition not in kept:
                 kept.append(condition)
-        if not kept or on_true == on_false or isinstance(on_false, Undefined):
+        if not kept or on_true == on_false:
             return on_true
-        if isinstance(on_true, Undefined):
+        if not self._strict and isinstance(on_false, Undefined):
+            return on_true
+        if not self._strict and isinstance(on_true, Undefined):
             return on_false
         if isinstance(on_true, Choice) and on_true.on_false == on_false:
             return self.where((*kept, *on_true.conditions), on_true.on_true, on_false)
@@ -203,6 +221,51 @@ class Values:
         """A sum times a number, term by term."""
         terms = tuple((term, c * factor) for term, c in value.terms)
         return self.same(Sum(value.constant * factor, terms)) if factor != 1 else value
+
+    def lookup(self, element: Value, numbers: Mapping[Axis, Value]) -> Value:
+        """An element where axes of its address are numbers; those that are known are put in."""
+        known = {a: n.index for a, n in numbers.items() if isinstance(n, Position)}
+        known |= {a: Index(int(n.value)) for a, n in numbers.items() if isinstance(n, Constant)}
+        element = self.substitute(element, known)
+        left = [a for a in sorted(self.axes(element)) if a in numbers and a not in known]
+        names = {a: Axis(f"@{n}", a.extent) for n, a in enumerate(left)}
+        if not left:
+            return element
+        element = self.substitute(element, {a: index_of(b) for a, b in names.items()})
+        return self.same(Lookup(element, tuple(names.values()), tuple(numbers[a] for a in left)))
+
+    def under(self, value: Value, facts: tuple[Index, ...]) -> Value:
+        """The value where some conditions (each >= 0) are known to hold: what follows from them, or
+        from those around a choice in it, is no choice."""
+        return self._under(value, facts, {})
+
+    def _under(
+        self,
+        value: Value,
+        facts: tuple[Index, ...],
+        done: dict[tuple[Value, tuple[Index, ...]], Value],
+    ) -> Value:
+        facts = tuple(f for f in facts if not f.axes.isdisjoint(self.axes(value)))
+        key = (value, facts)
+        if key in done:
+            return done[key]
+        if not self._has_choice(value):
+            return value
+        hidden = {axis.name for axis in bound_axes(value)}
+        facts = tuple(f for f in facts if hidden.isdisjoint(axis.name for axis in f.axes))
+        if isinstance(value, Choice):
+            left = tuple(c for c in value.conditions if not follows(c, facts))
+            yes = self._under(value.on_true, (*facts, *left), done)
+            otherwise = (left[0] * -1 - 1,) if len(left) == 1 else ()
+            excluded = any(follows(c * -1 - 1, facts) for c in left)
+            no = self._under(value.on_false, (*facts, *otherwise), done)
+            found = no if excluded else self.where(left, yes, no)
+        else:
+            parts = [self._under(part, facts, done) for part in children(value)]
+            same = all(a is b for a, b in zip(parts, children(value), strict=True))
+            found = value if same else self.with_parts(value, parts)
+        done[key] = found
+        return found
 
     # Substitution.
 
@@ -301,6 +364,8 @@ class Values:
             return self.product(pairs, value.coefficient)
         if isinstance(value, Choice):
             return self.where(value.conditions, parts[0], parts[1])
+        if isinstance(value, Lookup):
+            return self.lookup(parts[0], dict(zip(value.axes, parts[1:], strict=True)))
         assert isinstance(value, Application)
         return self.same(Application(value.function, tuple(parts)))
 

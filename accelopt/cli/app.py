@@ -16,6 +16,7 @@ from accelopt.sandbox import sweep
 COMMANDS = {
     "run": "accelopt.cli.run:run",
     "optimize": "accelopt.cli.optimize:optimize",
+    "write": "accelopt.cli.write:write",
     "tune": "accelopt.cli.tune:tune",
     "doctor": "accelopt.cli.doctor:doctor",
     "peak": "accelopt.cli.peak:peak",
@@ -26,6 +27,7 @@ COMMANDS = {
     "timeline": "accelopt.cli.profile:timeline",
     "translate": "accelopt.cli.translate:translate",
     "ptx": "accelopt.cli.ptx:ptx",
+    "serve": "accelopt.cli.serve:serve",
     "cache": "accelopt.cli.cache:cache",
     "report": "accelopt.cli.report:report",
     "fsm": "accelopt.cli.fsm:fsm",

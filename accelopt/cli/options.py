@@ -11,7 +11,7 @@ import typer
 from accelopt.cli.kernel_file import CompilerOption, MachineOption, RelTol
 from accelopt.search.candidate_selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES
-from accelopt.stages.config import FEW_ROUNDS, Options
+from accelopt.stages.config import DEVELOPERS, FEW_ROUNDS, Options
 from accelopt.stages.script_options import MOST_WORKERS
 
 HELP: Mapping[str, Any] = {
@@ -25,6 +25,11 @@ HELP: Mapping[str, Any] = {
     "samples": typer.Option(min=1, help="implementations of each plan"),
     "fixer_steps": typer.Option(min=0, help="rounds of repair of a sample"),
     "tools": typer.Option(min=0, help="tool calls a planner or executor may make for one answer"),
+    "developer": typer.Option(
+        help=f"{' or '.join(DEVELOPERS)}: planner and executor, or one conversation with tools"
+    ),
+    "agent_evaluations": typer.Option(min=1, help="kernels an agent may have judged, each time"),
+    "agent_tokens": typer.Option(min=1, help="tokens an agent may spend on a kernel, each time"),
     "selection": typer.Option(help=" or ".join(sorted(SELECTIONS))),
     "strategy": typer.Option(help=" or ".join(STRATEGIES)),
     "strategy_option": typer.Option(metavar="KEY=VALUE", help="the strategy's own"),

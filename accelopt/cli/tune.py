@@ -80,7 +80,7 @@ def tune(
     out: Annotated[Path | None, typer.Option(help="the run's folder")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
 ) -> None:
-    """Find the fastest configuration of KERNEL's knobs: tiles, schedules, factors of moves."""
+    """Find the fastest configuration of KERNEL's knobs: tiles, fields of schedules, primitives of nests."""
     folder = out or Path("runs") / f"{kernel.stem}_tuned"
     refuse_earlier_run(folder, resume)
     case = _case(kernel, reference, definition, workload, shape, folder)

@@ -19,7 +19,7 @@ from accelopt.nodes import Job, Node, Plan, Result
 from accelopt.published import plan_id
 from accelopt.search.bottleneck_search import job_of
 from accelopt.stages.experience import write_findings
-from accelopt.stages.jobs import keep, perform, raise_unless_answered
+from accelopt.stages.jobs import by_rule, keep, perform, silence
 from accelopt.store import write_atomically, write_json
 
 
@@ -68,7 +68,9 @@ async def run_workers(ctx: OptimizationContext) -> None:
     ]
     ctx.numbers += len(jobs)
     ctx.told = await _side_by_side(ctx, jobs)
-    raise_unless_answered(ctx.told)
+    if said := silence(ctx.told, ctx.run):
+        ctx.run = by_rule(ctx.run)
+        ctx.logger.error("%s; the rules go on alone", said)
 
 
 async def _side_by_side(ctx: OptimizationContext, jobs: Sequence[Job]) -> list[Result]:

@@ -71,6 +71,13 @@ class Configured(NamedTuple):
     reason: str = ""
 
 
+class NestAnswer(NamedTuple):
+    """What is said of a kernel's loop nests, and the kernel by the one that was asked for."""
+
+    text: str
+    source: str | None = None
+
+
 class Language(Protocol):
     """One kernel language (NKI on a NeuronCore, Triton or CUDA on a GPU) and the device it runs on.
 
@@ -151,6 +158,10 @@ class Language(Protocol):
         the names of their slots. Takes longer than `explain`."""
         return {}
 
+    async def account(self, node: Node) -> Mapping[str, str]:
+        """The parts of `brief` that no search has to find."""
+        return await self.brief(node)
+
     async def what_if(self, node: Node, question: str) -> str:
         """What a timed kernel would take if some of its source lines took another time."""
         return "What-ifs are not known for this language."
@@ -159,6 +170,11 @@ class Language(Protocol):
         """What is wrong with a kernel that failed, beyond the message of its evaluation: every
         violated rule, or where and how outputs differ; empty where nothing more is known."""
         return ""
+
+    async def nests(self, node: Node, primitives: str = "") -> NestAnswer:
+        """The loop nest of a kernel after `primitives` (a JSON list), and single primitives that apply to
+        it, with predicted times; the kernel, where some were given and all of them apply."""
+        return NestAnswer("Kernels of this language have no loop nests that primitives change.")
 
     async def scheduled(self, node: Node, reply: str) -> Action | str | None:
         """The kernel by the schedule that a model's `reply` holds; one sentence where it holds one

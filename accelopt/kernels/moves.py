@@ -1,7 +1,8 @@
 """What can be done to a kernel, by canonical name: one table for all kernel languages.
 
-A move of a language is one line here: the resources that it relieves when it succeeds, and the class
-or function that makes it. Strategies read names and resources; each language's `moves` make them.
+A method of a language is one line here: the resources that it relieves when it succeeds, and the class
+or function that makes it. Strategies read names and resources. Methods of NKI are fields of schedules and
+primitives of nests.
 
 Resources of a NeuronCore: dma, tensor, vector, scalar, gpsimd; of a GPU: gmem (HBM and caches),
 compute, sfu (special functions), control; of both: overlap (nothing waits for anything).
@@ -15,27 +16,24 @@ from typing import NamedTuple
 
 
 class Method(NamedTuple):
-    """A move: its language, the resources it touches, and where it is made ("module:attribute").
+    """A method: its language, the resources it touches, and where it is made ("module:attribute").
 
-    `cuda` says in a sentence what a model may do of the same kind to a CUDA kernel, where no rule does.
+    `by_model` says in a sentence what a model may do of the kind to a kernel, where no rule does: to one
+    in CUDA, or to one in NKI in the way of a primitive.
     """
 
     language: str
     touches: tuple[str, ...]
     place: str
-    cuda: str = ""
+    by_model: str = ""
 
     @property
     def of_schedules(self) -> bool:
-        """Whether it sets a field of a schedule; all others can be made to a kernel's text."""
+        """Whether it sets a field of a schedule; a model can do all others to a kernel's text."""
         return self.place == SCHEDULES
 
 
 SCHEDULES = "accelopt.kernels.nki.knob_actions:Tuning"
-
-
-def _nki(place: str, *touches: str) -> Method:
-    return Method("nki", touches, f"accelopt.kernels.nki.moves.{place}")
 
 
 def _schedule(*touches: str) -> Method:
@@ -50,26 +48,11 @@ def _cuda(place: str, *touches: str) -> Method:
     return Method("cuda", touches, f"accelopt.kernels.cuda.moves:{place}")
 
 
-def _by_model(sentence: str, *touches: str) -> Method:
-    return Method("cuda", touches, "", sentence)
+def _by_model(language: str, sentence: str, *touches: str) -> Method:
+    return Method(language, touches, "", sentence)
 
 
 METHODS = {
-    "hoist": _nki("reuse:Hoist", "dma"),
-    "block": _nki("reuse:BlockLoop", "dma"),
-    "fuse": _nki("elementwise_fusion:Fuse", "vector", "scalar"),
-    "fuse_reduction": _nki("elementwise_fusion:FuseReduction", "vector", "scalar"),
-    "transpose_once": _nki("matmuls:TransposeOnce", "tensor", "scalar"),
-    "transpose_on_engine": _nki("transposing:TransposeOnEngine", "dma"),
-    "drop_copy": _nki("copies:DropCopy", "vector", "scalar"),
-    "reuse_load": _nki("copies:ReuseLoad", "dma"),
-    "change_engine": _nki("engines:ChangeEngine", "vector", "scalar", "gpsimd", "overlap"),
-    "merge_loads": _nki("rows:MergeLoads", "dma"),
-    "pack_stores": _nki("rows:PackStores", "dma"),
-    "fuse_loops": _nki("loop_fusion:FuseLoops", "dma", "overlap"),
-    "widen": _nki("tiles:Widen", "dma", "vector", "scalar"),
-    "interchange": _nki("reuse:Interchange", "dma"),
-    "inline": _nki("inlining:Inline"),
     "schedule": _schedule("dma", "tensor", "vector", "scalar", "gpsimd", "overlap"),
     "set_rows": _schedule("dma", "tensor", "vector", "scalar", "overlap"),
     "set_row_tiles": _schedule("dma", "tensor", "overlap"),
@@ -78,6 +61,51 @@ METHODS = {
     "set_weights": _schedule("dma", "overlap"),
     "set_operands": _schedule("tensor", "scalar", "dma"),
     "set_results": _schedule("tensor", "scalar"),
+    "partition": _by_model(
+        "nki",
+        "Lay another axis, or several joined, on the 128 partitions.",
+        *("dma", "tensor", "vector", "scalar", "overlap"),
+    ),
+    "tile": _by_model(
+        "nki",
+        "Run along an axis part by part, in a loop outside of what lies on partitions.",
+        *("dma", "tensor", "overlap"),
+    ),
+    "split": _by_model(
+        "nki",
+        "Cut an axis in two, so that a part of it lies on partitions and another in a tile or loop.",
+        *("dma", "tensor", "overlap"),
+    ),
+    "columns": _by_model(
+        "nki",
+        "Let one instruction take more elements a partition, or fewer.",
+        *("dma", "vector", "scalar", "overlap"),
+    ),
+    "at": _by_model(
+        "nki",
+        "Compute a value in the loop that reads it, so that it stays on the chip between the two.",
+        *("dma", "overlap"),
+    ),
+    "apart": _by_model(
+        "nki", "Compute a value in a loop of its own, before those that read it.", "overlap"
+    ),
+    "inline": _by_model(
+        "nki", "Compute a value again where it is read in place of storing it.", "dma", "overlap"
+    ),
+    "orient": _by_model(
+        "nki",
+        "Bring the summed axis of a product's operand onto partitions another way: loaded or computed "
+        "that way round, or transposed by the Tensor engine.",
+        *("tensor", "scalar", "dma"),
+    ),
+    "keep": _by_model(
+        "nki", "Keep in SBUF what is loaded anew, for all iterations that read it.", "dma"
+    ),
+    "engine": _by_model(
+        "nki",
+        "Give an instruction to another engine that can do it.",
+        *("vector", "scalar", "gpsimd", "overlap"),
+    ),
     "change_block_sizes": _triton(
         "launch_configurations:configurations",
         "compute",
@@ -128,22 +156,30 @@ METHODS = {
     "drop_value_checks": _triton("host_synchronisation:without_value_checks", "overlap"),
     "read_values_once": _triton("host_synchronisation:values_read_once", "overlap"),
     "avoid_atomics_reduce": _by_model(
+        "cuda",
         "Reduce within a warp by shuffles and within a block in shared memory before any atomic.",
         "gmem",
         "overlap",
     ),
     "tile_in_shared_memory": _by_model(
+        "cuda",
         "Let a block share tiles of both operands of a product, and a thread keep many sums in registers.",
         "compute",
         "gmem",
     ),
     "transpose_in_shared_memory": _by_model(
-        "Transpose tiles in shared memory, so that both reads and writes touch neighbours.", "gmem"
+        "cuda",
+        "Transpose tiles in shared memory, so that both reads and writes touch neighbours.",
+        "gmem",
     ),
     "row_per_warp": _by_model(
-        "Let a warp or a block walk along a row in the place of one thread.", "gmem", "overlap"
+        "cuda",
+        "Let a warp or a block walk along a row in the place of one thread.",
+        "gmem",
+        "overlap",
     ),
     "grid_stride_loop": _by_model(
+        "cuda",
         "Start only as many blocks as run at once and let them loop over the work.",
         "overlap",
         "gmem",
@@ -155,24 +191,25 @@ METHODS = {
 
 
 def methods_of(language: str) -> dict[str, Method]:
-    """The moves of one language, in the order in which they are looked for."""
+    """The methods of one language, in the order in which they are looked for."""
     return {
         name: method
         for name, method in METHODS.items()
-        if method.language == language or (language == "cuda" and method.cuda)
+        if method.language == language
+        or ((method.language, language) == ("triton", "cuda") and method.by_model)
     }
 
 
 def methods_that_touch(language: str, resource: str) -> tuple[str, ...]:
-    """The names of the moves of one language that relieve `resource`."""
+    """The names of the methods of one language that relieve `resource`."""
     return tuple(name for name, m in methods_of(language).items() if resource in m.touches)
 
 
 def what_it_does(name: str, language: str = "") -> str:
     """The sentence with which the code of a method begins, or what a model may do by that name."""
     method = METHODS[name]
-    if not method.place or (language == "cuda" and method.cuda):
-        return method.cuda
+    if not method.place or (language == "cuda" and method.by_model):
+        return method.by_model
     module, _, attribute = method.place.partition(":")
     first = (getdoc(getattr(import_module(module), attribute)) or "").partition("\n\n")[0]
     return " ".join(first.split())

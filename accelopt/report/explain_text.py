@@ -13,6 +13,7 @@ from accelopt.algorithm.notation import array_text, axes_text, definition_text
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.loop_axes import Walk, blocks_kept, loops_around_uses, walks
+from accelopt.kernels.nki.lift.pieces import pieces
 from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.affine import LoopVariable
@@ -37,7 +38,7 @@ def problem_text(found: KernelProfile) -> str:
         steps = walks(program, algorithm)
         head = _algorithm(algorithm)
     except NotLifted as refusal:
-        head = _refused(refusal, sources)
+        head = "\n\n".join([_refused(refusal, sources), *_in_pieces(program, sources)])
     parts = [head, _loops(program, steps, sources), _tiles(program, steps, sources),
              _reads(found), _limits(found)]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -96,6 +97,22 @@ def _refused(refusal: NotLifted, sources: Sources) -> str:
     if text := sources.text(refusal.source, WIDTH - 6):
         rows.append(f"    {text}")
     return "\n".join(rows)
+
+
+def _in_pieces(program: Program, sources: Sources) -> list[str]:
+    """What the parts of a kernel compute that lift by themselves, and what its others take and give."""
+    try:
+        found = pieces(program, sources.whole(program.source))
+    except NotLifted:
+        return []
+    rows = [_algorithm(piece.algorithm).replace("it computes", "a part of it computes", 1)
+            for piece in found.lifted]  # fmt: skip
+    for one in found.opaque:
+        said = (
+            f"What stands around line {one.source.line} makes {', '.join(one.outputs) or 'nothing'}"
+        )
+        rows.append(_wrapped(f"{said} of {', '.join(one.inputs) or 'nothing'}.", "", "  "))
+    return rows
 
 
 # How it goes about it.

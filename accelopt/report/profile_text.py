@@ -26,6 +26,7 @@ def profile_text(found: KernelProfile, interval: LatencyRange | None = None) -> 
         told["limits"],
         _aspects(found),
         _engines(found),
+        told["engines"],
         _lines(found),
         f"what its instructions cost\n{told['prices']}" if told["prices"] else "",
         told["memory"],
@@ -65,15 +66,13 @@ def _headline(found: KernelProfile, interval: LatencyRange | None) -> str:
 
 def bottlenecks_text(diagnosis: Diagnosis) -> str:
     """What limits a kernel, a resource a paragraph, the one first that holds it up most, with the lines
-    and the moves that matter for it."""
+    that matter for it."""
     rows = [f"resources and the share of the time that they work ({diagnosis.origin})"]
     for one in diagnosis.bottlenecks:
         state = "idle" if one.resource == "overlap" else "busy"
         rows.append(f"  {one.resource:8s} {one.share:6.1%} {state}  {one.reason}")
         if one.lines:
             rows.append(f"{'':22s}most in line {', '.join(map(str, one.lines))}")
-        if one.methods:
-            rows.append(f"{'':22s}moves: {', '.join(one.methods)}")
     return "\n".join(rows)
 
 

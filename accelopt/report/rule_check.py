@@ -21,6 +21,7 @@ from accelopt.kernels.nki.devices.simulated import (
     tensors_of,
 )
 from accelopt.kernels.nki.judging import evaluate, trial_store
+from accelopt.kernels.nki.real_numbers import same_in_real_numbers
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.report.memory_bars import memory_text
 from accelopt.sandbox.progress import note
@@ -29,6 +30,11 @@ from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.independence import Dependence, dependences
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
 from accelopt.time_limits import TRACE_SECONDS
+
+SAME = (
+    "the same in real numbers: what the kernel computes and what the reference does have one normal "
+    "form; rounding is another matter"
+)
 
 
 class BrokenRule(NamedTuple):
@@ -42,7 +48,8 @@ class BrokenRule(NamedTuple):
 
 class CheckReport(NamedTuple):
     """What there is to say about one kernel. `verdict` is the referee's, None where the kernel did not
-    come to it; `printed` is what the kernel's Python wrote while it was traced."""
+    come to it; `printed` is what the kernel's Python wrote while it was traced. `same` is True where
+    kernel and reference have one normal form: the same function of real numbers."""
 
     kernel: str
     target: str
@@ -51,6 +58,7 @@ class CheckReport(NamedTuple):
     verdict: Evaluation | None = None
     problem: str = ""
     printed: str = ""
+    same: bool = False
 
     @property
     def passed(self) -> bool:
@@ -100,10 +108,14 @@ def check(
         precision=tuple(precision),
         compile_seconds=seconds,
     )
-    verdict = evaluate(request, SimulatedDevice(target), trial_store(cache))
+    device = SimulatedDevice(target)
+    verdict = evaluate(request, device, trial_store(cache))
     if verdict.status is Status.BASELINE_FAILED:
         raise ConfigError(verdict.message)
-    return report._replace(verdict=verdict)
+    judged = verdict.status in (Status.CORRECT, Status.WRONG_NUMBERS)
+    note("comparing what kernel and reference compute")
+    same = judged and problem is not None and same_in_real_numbers(kernel, problem, device)
+    return report._replace(verdict=verdict, same=same)
 
 
 def stopped(failure: KernelFailure) -> str:
@@ -167,6 +179,8 @@ def check_text(report: CheckReport) -> str:
         lines += ["", memory_text(use)]
     if report.verdict is not None:
         lines += ["", *_verdict_text(report.verdict)]
+    if report.same:
+        lines.append(SAME)
     return "\n".join(lines) + "\n"
 
 

@@ -41,7 +41,8 @@ def select_elitist(results: Sequence[Result], topk: int) -> list[Node]:
     `FAR` times as long as the best has no place, though one stay empty. Of kernels that are
     `alike` only the first takes a place at once; the next fastest that is another schedule, or
     limited by another engine, goes before its twins while it is within `REACH` of the best, because
-    it may lead where they do not. Kernels with equal keys count once, and a parent of which nothing
+    it may lead where they do not. What takes longer than the kernel it was made of has no place.
+    Kernels with equal keys count once, and a parent of which nothing
     was made leaves its place.
     """
     parents = [result.job.node for result in results if by_plan(result)]
@@ -50,7 +51,7 @@ def select_elitist(results: Sequence[Result], topk: int) -> list[Node]:
         for result in results
         for made in by_plan(result).values()
         for node in made
-        if node.latency is not None
+        if node.latency is not None and not lost(node)
     ]
     ordered = _distinct([*parents, *children])
     best = min(map(_milliseconds, ordered), default=inf)
@@ -64,6 +65,11 @@ def select_elitist(results: Sequence[Result], topk: int) -> list[Node]:
         (waiting if twin or ms > REACH * best else taken).append(node)
     places = taken[:topk] + waiting[: max(0, topk - len(taken))]
     return sorted(places, key=_milliseconds)
+
+
+def lost(node: Node) -> bool:
+    """Whether a kernel is slower than the one that it was made of."""
+    return (node.speedup or 1.0) < 1.0
 
 
 def alike(one: Node, two: Node) -> bool:

@@ -24,6 +24,10 @@ PATIENCE = 5  # visits after which that shows
 FAILED = -0.7  # reward of a kernel that is wrong or does not run
 
 
+IN_WORDS_EVERY = 3
+"""Kernels made by rule in a row, after which a plan in words is carried out where one is open."""
+
+
 class Reward(NamedTuple):
     """What a speedup over the baseline is worth, and a kernel that failed."""
 
@@ -67,6 +71,7 @@ class MCGS:
         self._events: list[Event] = []
         self._numbers = 0
         self._built = 0
+        self._without_words = 0
 
     @property
     def kept(self) -> Sequence[Node]:
@@ -88,7 +93,11 @@ class MCGS:
             self._link(state)
         self._hoped = self._look(self._states.values())
         self._hopes = hopes(self._states, self._hoped)
-        return self._descend(self._states[self.root.key], [], set())
+        start = self._states[self.root.key]
+        job = None
+        if self._without_words >= IN_WORDS_EVERY:  # a model was given, and is asked
+            job = self._descend(start, [], set(), words=True)
+        return job or self._descend(start, [], set())
 
     def _look(self, states: Iterable[KernelState]) -> dict[Edge, float]:
         """The reward to be hoped for along every edge of these that may be asked for."""
@@ -157,18 +166,21 @@ class MCGS:
         if not missing:
             self._back_up(way, child.worth if child else way[-1][0].worth)
 
-    def _descend(self, state: KernelState, way: Way, dead: set[str]) -> Job | None:
-        """A job at `state` or below it; a state that has none now is `dead`."""
+    def _descend(
+        self, state: KernelState, way: Way, dead: set[str], *, words: bool = False
+    ) -> Job | None:
+        """A job at `state` or below it, with `words` one that a model carries out; a state that has none
+        now is `dead`."""
         dead.add(state.node.key)  # also keeps every way down free of circles
         if len(way) == DEEPEST:
             return None
         for edge in self._by_bound(state):
             on = [*way, (state, edge)]
             if edge.child is None:
-                if self._free(edge):
+                if self._free(edge) and not (words and edge.action.key):
                     return self._build(on)
             elif edge.child not in dead:
-                job = self._descend(self._states[edge.child], on, dead)
+                job = self._descend(self._states[edge.child], on, dead, words=words)
                 if job is not None:
                     return job
         return None
@@ -240,6 +252,7 @@ class MCGS:
             edge.in_flight += 1
         state, edge = way[-1]
         self._building |= {edge.action.key} - {""}  # a plan in words has no key yet
+        self._without_words = self._without_words + 1 if edge.action.key else 0
         job = self._job(Want.BUILD, state.node, edge.action)
         self._ways[job.number] = way
         return job

@@ -3,7 +3,6 @@ bears on the next, whoever named its steps and on whatever kernel."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from pydantic import Field, ValidationError
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Row, faults, method_called
 from accelopt.experience import START, Transition
+from accelopt.replies import json_in, rows_in
 from accelopt.store import read_text
 
 SHRINKAGE = 3.0  # transitions that a method's own mean is worth, for the value of one of its edges
@@ -42,12 +42,12 @@ ALIASES = {
     "grouped program order": "grouped_gemm_colmajor",
     "tune block sizes": "change_block_sizes",
     "block size tuning": "change_block_sizes",
-    "loop invariant code motion": "hoist",
-    "cache blocking": "block",
-    "loop fusion": "fuse_loops",
-    "loop interchange": "interchange",
+    "loop invariant code motion": "keep",
+    "cache blocking": "tile",
+    "loop tiling": "tile",
+    "loop fusion": "at",
 }
-"""Other names of the moves in `kernels.moves.METHODS`, in the form that `normal` gives."""
+"""Other names of the methods in `kernels.moves.METHODS`, in the form that `normal` gives."""
 
 
 def normal(name: str) -> str:
@@ -120,14 +120,9 @@ class Catalog:
 def read_reply(reply: str, count: int) -> dict[int, str]:
     """The names that a relabeler found in the catalog, by index of the step. What it says twice, of
     steps that there are not, or in another form, is left out."""
-    match = re.search(r"\[.*\]", reply, re.DOTALL)
-    try:
-        rows = json.loads(match[0]) if match else []
-    except (ValueError, RecursionError):
-        return {}
     said: defaultdict[int, list[str]] = defaultdict(list)
-    for row in rows:
-        index = row.get("index") if isinstance(row, dict) else None
+    for row in rows_in(json_in(reply), "steps"):
+        index = row.get("index")
         if isinstance(index, int) and not isinstance(index, bool) and 0 <= index < count:
             existed = str(row.get("existed", "")).lower() in ("yes", "true")
             said[index].append(str(row.get("method") or "") if existed else "")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from accelopt.nodes import Node, Result
 from accelopt.published import CandidateRow
+from accelopt.report.diffs import patch_of
 from accelopt.search.candidate_selection import Selection
 from accelopt.store import write_atomically
 
@@ -20,6 +21,14 @@ def write_kernel(path: Path, source: str, kernel: Path | str) -> None:
     from accelopt.kernels.nki.devices import kernel_folder  # only here: it brings the device
 
     kernel_folder.write_kernel(path, source, kernel)
+
+
+def write_winner(folder: Path, source: str, start: str, kernel: Path | str) -> None:
+    """`best.py`, and `best.diff` from the text `start` of the file `kernel`, whose line ends both have."""
+    windows = b"\r\n" in Path(kernel).read_bytes()
+    before, after = (t.replace("\n", "\r\n") if windows else t for t in (start, source))
+    write_kernel(folder / "best.py", after, kernel)
+    write_atomically(folder / "best.diff", patch_of(before, after, Path(kernel).name))
 
 
 def select(results: Sequence[Result], selection: Selection, topk: int) -> list[Node]:

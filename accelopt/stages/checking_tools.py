@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from accelopt.agents.analysis import Contexts, tools_for
+from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.calls import Tool
 from accelopt.agents.model_tools import KEPT, CheckedKernel, Toolbox, ToolNote, ToolSession
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.planner import suggestion_list
-from accelopt.agents.proposer import KernelView
+from accelopt.agents.proposer import KernelView, Suggestion
 from accelopt.evaluation import Status
 from accelopt.kernels.gpu.compiler_output import Compiles
 from accelopt.kernels.language import Language
@@ -36,8 +38,8 @@ TOLD = (
     ToolNote(
         "what_if",
         "question",
-        "the time of the kernel you were given if source lines took less of theirs: "
-        "`lines 12 14 x 0.5`, or `lines 12 x 0` for nothing",
+        "the time of the kernel you were given if lines, engines, loads or stores took less of theirs, "
+        "one by one and all at once: `lines 12 14 x 0.5; vector x 0.8; loads x 0`",
     ),
     ToolNote("look_up", "name", "what one call of the kernel language does, with its limits"),
     ToolNote("rules", "source", "what rewrites by rule can do to a kernel, with predicted times"),
@@ -50,22 +52,22 @@ def toolbox_for(evaluations: Evaluations, offline: OfflineProposer, limit: int) 
         return None
 
     def opened(view: KernelView) -> ToolSession:
-        kernel_tools = _KernelTools(view, evaluations, offline)
-        calls = (
-            kernel_tools.check,
-            kernel_tools.profile,
-            kernel_tools.what_if,
-            kernel_tools.look_up,
-            kernel_tools.rules,
-        )
-        tools = [
-            Tool(told.name, told.description, told.argument, call)
+        tools = KernelTools(view.node, evaluations, offline, view.evaluation_budget)
+        calls = (tools.check, tools.profile, tools.what_if, tools.look_up, tools.rules)
+        tools.session.tools = tuple(
+            Tool(told.name, told.description, told.argument, _cut(call))
             for told, call in zip(TOLD, calls, strict=True)
-        ]
-        kernel_tools.session.tools = tuple(tools)
-        return kernel_tools.session
+        )
+        return tools.session
 
     return Toolbox(opened, limit, TOLD)
+
+
+def _cut(call: Callable[[str], Awaitable[str]]) -> Callable[[str], Awaitable[str]]:
+    async def cut(argument: str) -> str:
+        return (await call(argument))[:LONGEST]
+
+    return cut
 
 
 async def analysis_tools(view: KernelView, language: Language) -> tuple[Tool, ...]:
@@ -75,66 +77,83 @@ async def analysis_tools(view: KernelView, language: Language) -> tuple[Tool, ..
     return tools_for(Contexts.of_simulation(view))
 
 
-class _KernelTools:
-    """The tools of one conversation about one kernel."""
+class KernelTools:
+    """What can be asked of kernels that are made of `node`. `budget` pays for what is judged, of which it
+    keeps some for the answer."""
 
     def __init__(
-        self, view: KernelView, evaluations: Evaluations, offline: OfflineProposer
+        self,
+        node: Node,
+        evaluations: Evaluations,
+        offline: OfflineProposer,
+        budget: EvaluationBudget | None = None,
+        keep: int = KEPT,
     ) -> None:
-        self.view = view
+        self.node = node
         self.evaluations = evaluations
         self.language = evaluations.language
         self.offline = offline
+        self.budget = budget
+        self.keep = keep
         self.session = ToolSession()
 
     async def check(self, source: str) -> str:
         """The verdict, with the time of a correct kernel."""
-        node = await self._judged(source)
+        node = await self.judged(source)
         if node is None:
             return NONE_LEFT
         if node.evaluation.status is not Status.CORRECT:
-            return (await error_text(node, self.language))[:LONGEST]
+            return await error_text(node, self.language)
         return f"correct, {node.latency:.4g} ms, {node.speedup or 0:.3f} times as fast as the kernel given"
 
     async def profile(self, source: str) -> str:
         """What limits a kernel; its fault where it is not correct."""
-        node = await self._judged(source)
+        node = await self.judged(source)
         if node is None:
             return NONE_LEFT
         if node.profile is None:
-            return f"not timed. {await error_text(node, self.language)}"[:LONGEST]
-        brief = await self.language.brief(node)
-        parts = [brief[name] for name in ("limits", "lines", "prices") if brief.get(name)]
-        return "\n\n".join(parts or (await self.language.explain(node)).facts)[:LONGEST]
+            return f"not timed. {await error_text(node, self.language)}"
+        brief = await self.language.account(node)
+        parts = [
+            brief[name] for name in ("limits", "engines", "lines", "prices") if brief.get(name)
+        ]
+        return "\n\n".join(parts or (await self.language.explain(node)).facts)
 
     async def what_if(self, question: str) -> str:
-        """The time of the kernel in view if some of its lines took another."""
-        return await self.language.what_if(self.view.node, question)
+        """The time of the kernel given if some of it took less."""
+        return await self.language.what_if(self.node, question)
 
     async def look_up(self, name: str) -> str:
         """Documentation of one name."""
-        return self.language.look_up(name, self.view.kernel)
+        return self.language.look_up(name, self.node.source)
 
     async def rules(self, source: str) -> str:
         """What rules offer for a kernel."""
-        node = replace(self.view.node, source=self._complete(source))
-        offered = await self.offline.suggestions(node, MOST_RULES)
-        return suggestion_list(offered) or "No rule applies to this kernel."
+        return suggestion_list(await self.offered(source)) or "No rule applies to this kernel."
 
-    def _complete(self, source: str) -> str:
-        return self.language.complete(source, self.view.kernel)
+    async def offered(self, source: str) -> tuple[Suggestion, ...]:
+        """The rules' first choices for a kernel."""
+        return await self.offline.suggestions(self.as_node(source), MOST_RULES)
 
-    async def _judged(self, source: str) -> Node | None:
+    def as_node(self, source: str) -> Node:
+        """The kernel `source` in the place of the one given, not judged."""
+        return replace(self.node, source=self.complete(source))
+
+    def complete(self, source: str) -> str:
+        """The text as a file that runs by itself."""
+        return self.language.complete(source, self.node.source)
+
+    async def judged(self, source: str) -> Node | None:
         """The kernel with its verdict; None where no evaluation is left for it, or no time."""
-        case, completed = self.view.node.case, self._complete(source)
-        budget = self.view.evaluation_budget
-        if budget and not budget.pay(self.language.evaluation_key(case, completed), KEPT):
+        case, completed = self.node.case, self.complete(source)
+        key = self.language.evaluation_key(case, completed)
+        if self.budget and not self.budget.pay(key, self.keep):
             return None
         try:
             evaluation = await self.evaluations.evaluate(case, completed)
         except TimeIsOver:
             return None
-        node = Node(case, completed, evaluation, self.view.node)
+        node = Node(case, completed, evaluation, self.node)
         if completed not in self.session.sources:
             self.session.checked.append(CheckedKernel(completed, node.latency))
         return node

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from accelopt.agents.agent import AgentBudget
 from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.prompts import read_names
@@ -25,6 +26,8 @@ from accelopt.stages.workshop import WorkshopOptions
 from accelopt.store import JsonObject
 
 FEW_ROUNDS = 2
+DEVELOPERS = ("roles", "agent")
+"""Who develops a kernel: a planner and an executor in turn, or one agent at a bench."""
 PROMPTS = {"triton": "flb", "cuda": "flb"}
 """Languages with prompts of their own, and where those lie in the folder `prompts`."""
 
@@ -32,7 +35,8 @@ PROMPTS = {"triton": "flb", "cuda": "flb"}
 class Config(NamedTuple):
     """Everything that a run depends on, resolved once, handed down whole and saved with the run.
 
-    `model_config` None is the offline proposer. `tools` is how many tool calls a planner or an executor
+    `model_config` None is the offline proposer. `agent` is what an agent may spend on a kernel, where
+    one develops kernels in place of the roles. `tools` is how many tool calls a planner or an executor
     may make for one answer. `findings` is an earlier run that this one learns from, `regraph` one from
     whose methods the strategy of that name does. `prompts` is a folder of prompts, of a language's own
     where it is one below `prompts/`.
@@ -47,6 +51,7 @@ class Config(NamedTuple):
     findings: Path | None = None
     regraph: Path | None = None
     tools: int = TOOLS
+    agent: AgentBudget | None = None
 
     def saved(self, cases: Sequence[Case], models: dict[ModelRole, ModelConfig]) -> JsonObject:
         """What a continued run must share, as the run's folder keeps it: without secrets, money or
@@ -64,6 +69,7 @@ class Config(NamedTuple):
             "models": {role: config.model for role, config in models.items()},
             "tools": self.tools,
             "seed": self.workshop.seed,
+            **({"agent": self.agent._asdict()} if self.agent else {}),
             **({"machine": dict(language.constants)} if language.constants else {}),
             **({"compiler": language.compiler} if language.compiler else {}),
         }
@@ -87,6 +93,9 @@ class Options(NamedTuple):
     samples: int = 1
     fixer_steps: int = 2
     tools: int = TOOLS
+    developer: str = "roles"
+    agent_evaluations: int = 40
+    agent_tokens: int = 200_000
     selection: str = "elitist"
     strategy: str = "beam"
     strategy_option: list[str] | None = None
@@ -208,7 +217,21 @@ class Options(NamedTuple):
             findings=self.findings,
             regraph=self.regraph,
             tools=self.tools,
+            agent=self._agent(),
         )
+
+    def _agent(self) -> AgentBudget | None:
+        """What an agent may spend on one kernel; None where roles develop. Raises ConfigError."""
+        if self.developer not in DEVELOPERS:
+            raise ConfigError(f"no developer {self.developer!r}; there are {', '.join(DEVELOPERS)}")
+        if self.developer == "roles":
+            return None
+        if self.strategy != "beam":
+            raise ConfigError(
+                f"--developer agent develops kernels of the strategy beam; {self.strategy} asks for "
+                "single changes, which are made by --developer roles"
+            )
+        return AgentBudget(self.agent_evaluations, self.agent_tokens)
 
 
 PATHS = frozenset(

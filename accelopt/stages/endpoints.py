@@ -16,13 +16,15 @@ from accelopt.stages.concurrency import run_together
 
 @dataclass
 class Calls:
-    """The endpoints of one run: one for each configuration, all with the same journal and ledger."""
+    """The endpoints of one run: one for each configuration, all with the same journal and ledger. `say`
+    is told what a person should know of them."""
 
     exchanges: Exchanges
     ledger: Ledger
     replay: bool = False
     traced: bool = False
     seed: int = 0
+    say: Callable[[str], None] = lambda _: None
     _endpoints: dict[str, Provider] = field(default_factory=dict)
 
     def model(self, config: ModelConfig) -> Provider:
@@ -37,6 +39,7 @@ class Calls:
                 replay=self.replay,
                 traced=self.traced,
                 seed=self.seed,
+                say=lambda said: self.say(said),
             )
         return self._endpoints[name]
 

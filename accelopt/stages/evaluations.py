@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from math import inf
 from statistics import fmean
@@ -66,9 +67,11 @@ class Evaluations:
         self.deadline = deadline or Deadline()
         self.made = 0
         self._running: dict[str, asyncio.Task[Evaluation]] = {}
+        self._waiting: Counter[str] = Counter()
 
     async def evaluate(self, case: Case, source: str) -> Evaluation:
-        """The verdict on `source`: from the journal, from a run under way, or from a new run.
+        """The verdict on `source`: from the journal, from a run under way, or from a new run, which ends
+        when nobody waits for it any more.
 
         Raises TimeIsOver where there is no time for a new one.
         """
@@ -80,7 +83,15 @@ class Evaluations:
         if key not in self._running:
             self.deadline.admit()
             self._running[key] = asyncio.create_task(self._evaluate(key, case, source))
-        return await asyncio.shield(self._running[key])
+        task = self._running[key]
+        self._waiting[key] += 1
+        try:
+            return await asyncio.shield(task)
+        finally:
+            self._waiting[key] -= 1
+            if not (task.done() or self._waiting[key]) and self._running.pop(key, None) is task:
+                task.cancel()
+                await asyncio.wait([task])
 
     def _kept(self, key: str) -> Evaluation | None:
         """What the journal holds; an entry of another form is none."""
@@ -99,7 +110,8 @@ class Evaluations:
                 self.journal.append(KIND, key, evaluation.model_dump(mode="json"))
             return evaluation
         finally:
-            del self._running[key]
+            if self._running.get(key) is asyncio.current_task():
+                del self._running[key]
 
     async def stop(self) -> None:
         """End what is under way."""

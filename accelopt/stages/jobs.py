@@ -10,8 +10,7 @@ from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.expert_model import ExpertModel
 from accelopt.agents.model_tools import KEPT
-from accelopt.agents.proposer import KernelView
-from accelopt.errors import AcceloptError
+from accelopt.agents.proposer import KernelView, Proposer
 from accelopt.evaluation import Diagnosis
 from accelopt.experience import Finding
 from accelopt.kernels.language import Configured
@@ -46,7 +45,10 @@ from accelopt.stages.samples import judge, make_sample
 from accelopt.store import content_key
 
 KIND = "result"
-WORKFLOWS = {"machine": "accelopt.fsm.worker.worker_fsm:develop"}
+WORKFLOWS = {
+    "machine": "accelopt.fsm.worker.worker_fsm:develop",
+    "agent": "accelopt.bench.developer:develop",
+}
 """Who develops a kernel, besides `plans`, by the name in a job."""
 
 FAILED_BEFORE = "the same edit failed before, on a kernel that was the same there"
@@ -89,14 +91,15 @@ async def perform(
         return result
     budget = EvaluationBudget(job.limit, judged)
     view = (await _view(job, run, knowledge))._replace(evaluation_budget=budget)
-    result = await (work or _work_on(job))(job, view, run)
+    result = await (work or _work_on(job, run))(job, view, run)
     told = dict.fromkeys([*_judged(result.nodes, run), *sorted(budget.bought)])
     return result._replace(judged=tuple(told))
 
 
-def _work_on(job: Job) -> Work:
-    if job.want is Want.DEVELOP and job.workflow in WORKFLOWS:
-        module, _, name = WORKFLOWS[job.workflow].partition(":")
+def _work_on(job: Job, run: Run) -> Work:
+    workflow = _workflow(job, run)
+    if job.want is Want.DEVELOP and workflow in WORKFLOWS:
+        module, _, name = WORKFLOWS[workflow].partition(":")
         work: Work = getattr(import_module(module), name)
         return work
     return {
@@ -105,6 +108,11 @@ def _work_on(job: Job) -> Work:
         Want.BUILD: _build,
         Want.DEVELOP: develop,
     }[job.want]
+
+
+def _workflow(job: Job, run: Run) -> str:
+    """Who develops the job's kernel: an agent in place of planner and executor, where there is one."""
+    return "agent" if job.workflow == "plans" and run.proposer.agent else job.workflow
 
 
 def keep(results: Sequence[Result], run: Run) -> None:
@@ -125,23 +133,34 @@ def most_of(job: Job, run: Run) -> int:
         return tries + KEPT if tries and job.focus not in (METHODS_ALONE, CANDIDATES) else 0
     if job.want is Want.BUILD:
         return 1 if job.action is not None and _made_already(job.action) else most_of_sample(run)
+    if run.proposer.agent and _workflow(job, run) == "agent":
+        return run.proposer.agent.budget.evaluations
     if job.workflow in WORKFLOWS:
         return attempts
     return most_of_plans(run)
 
 
-def raise_unless_answered(results: Sequence[Result]) -> None:
-    """An endpoint that answered nothing at all is a sentence for the user, not a result."""
+def silence(results: Sequence[Result], run: Run) -> str:
+    """What to say of a model that answered nothing at all of a round; empty where one answered, or none
+    was asked."""
+    if run.proposer == by_rule(run).proposer:
+        return ""
     asked = sum(result.asked for result in results)
     failed = [reason for result in results for reason in result.unanswered]
     if asked and len(failed) == asked:
-        raise AcceloptError(f"the model answered none of {asked} calls: {failed[-1]}")
+        return f"the model answered none of {asked} calls: {failed[-1]}"
     nodes = [node for result in results for node in result.nodes]
-    if nodes and all(node.evaluation.message.startswith(UNANSWERED) for node in nodes):
-        raise AcceloptError(
-            f"the executor's model answered none of {len(nodes)} calls: "
-            f"{nodes[-1].evaluation.message}"
-        )
+    by_model = [node for node in nodes if isinstance(node.change, Plan)]
+    if by_model and all(node.evaluation.message.startswith(UNANSWERED) for node in by_model):
+        said = by_model[-1].evaluation.message
+        return f"the executor's model answered none of {len(by_model)} calls: {said}"
+    return ""
+
+
+def by_rule(run: Run) -> Run:
+    """The same run, in which the rules do what models did."""
+    rules = run.workshop.offline
+    return run._replace(proposer=Proposer(rules, rules, rules))
 
 
 def _key(job: Job, run: Run) -> str:
@@ -166,7 +185,7 @@ async def _view(job: Job, run: Run, knowledge: Knowledge) -> KernelView:
         goal=job.goal,
         turn=job.number,
         rules=run.workshop.offline if _is_read(job, run) else None,
-        looked_into=job.action is None or not _made_already(job.action),
+        looked_into=job.action is None or not _made_already(job.action) or bool(job.trials.belief),
     )
 
 
@@ -175,7 +194,8 @@ def _is_read(job: Job, run: Run) -> bool:
     offline = run.workshop.offline
     by_rule = run.proposer.planner is offline and run.proposer.executor is offline
     planned = job.action is None or isinstance(job.action.change, Plan)
-    return not by_rule and job.want is not Want.SPACE and planned
+    by_expert = bool(job.trials.belief) and run.proposer.expert is not None
+    return not by_rule and job.want is not Want.SPACE and (planned or by_expert)
 
 
 async def _space(job: Job, view: KernelView, run: Run) -> Result:
@@ -252,7 +272,7 @@ async def _set_by_expert(expert: ExpertModel, job: Job, view: KernelView, run: R
     language, workplace = run.workshop.language, workplace_of(view, run)
     space = await language.space(job.node)
     assert space is not None
-    found = await expert.propose(job, space)
+    found = await expert.propose(job, space, view)
     if found.values is None:
         silent = (found.reason,) if found.failed else ()
         return Result(job, remarks=(found.reason,), asked=1, unanswered=silent)
@@ -276,7 +296,7 @@ async def _source_of(action: Action, node: Node, run: Run) -> Configured:
     if isinstance(action.change, Plan):
         return Configured(action.change.kernel, "the plan has no kernel")
     source = action.source or await run.workshop.offline.source_of(node, action)
-    return Configured(source, "the rules do not offer this change any more")
+    return Configured(source, f"the rules do not offer this change any more: {action.method}")
 
 
 def _judged(nodes: Iterable[Node], run: Run) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from accelopt.agents.budget import Ledger
 from accelopt.agents.proposer import PlanDraft
 from accelopt.evaluation import Case
-from accelopt.nodes import KnobSetting, Node
+from accelopt.nodes import Node
 from accelopt.published import NO_IMPLEMENTATION
 from accelopt.report.console import console
 from accelopt.report.progress import Board
@@ -51,17 +51,15 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
         line.done += 1
         board.judged(case, node.key)
         line.expected = max(line.expected, line.done)
-        knobs = (
-            f"{plain(node.change.sentence, 90)} " if isinstance(node.change, KnobSetting) else ""
-        )
+        which = f"{plain(node.change.sentence, 90)}: " if node.change else ""
         if node.latency is None:
             reason = NO_IMPLEMENTATION if node.missing else node.evaluation.message
-            board.say(line, f"{knobs}failed: {plain(reason or node.evaluation.status.value, 100)}")
+            board.say(line, f"{which}failed: {plain(reason or node.evaluation.status.value, 100)}")
             return
         line.correct += 1
         better = line.best is None or node.latency < line.best
         line.best = node.latency if better else line.best
-        board.say(line, f"{knobs}correct, {node.latency:.4g} ms{', best so far' if better else ''}")
+        board.say(line, f"{which}correct, {node.latency:.4g} ms{', best so far' if better else ''}")
 
     def measured(node: Node) -> None:
         line = board.lines[node.case.case_name]

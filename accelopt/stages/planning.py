@@ -8,6 +8,7 @@ from math import inf
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.prompts import quote_words
 from accelopt.agents.proposer import KernelView, PlanDraft, Plans, Relative, TriedChange
+from accelopt.awaiting import in_thread
 from accelopt.evaluation import NO_VERDICTS
 from accelopt.experience import Finding, recall
 from accelopt.kernel_source import SourceEdit, edit_of
@@ -17,6 +18,7 @@ from accelopt.published import Experience, PlannerResult, plan_text
 from accelopt.stages.concurrency import run_together
 
 MOST_SUGGESTED = 5  # changes by rule that a planner is told of
+MOST_BESIDE = 8  # changes that came to nothing on kernels beside a line
 MOST_OTHERS = 3  # kernels beside a line, from which something may be taken over
 GAINED = 1.02  # over its parent, below which a kernel has nothing to take over
 NEAR = 1.5  # times a kernel's time, beyond which another is no good example
@@ -46,7 +48,7 @@ async def view_kernel(
         node=node,
         reference=language.reference(node.case),
         facts=explanation.facts,
-        gate=language.gate(node.case),
+        gate=await in_thread(language.gate, node.case),
         tried=tried_on(node, history),
         failures=frozenset(_failures(node, history)),
         experiences=tuple(experiences),
@@ -70,6 +72,7 @@ async def view_kernel(
     family_known = family(node, history)
     line = {id(one) for one in node.lineage()}
     return view._replace(
+        tried=(*view.tried, *tried_beside(node, history)),
         brief=await language.brief(node),
         suggestions=await rules.suggestions(node, MOST_SUGGESTED),
         lineage=tuple(one for one in family_known if id(one.node) in line),
@@ -187,6 +190,21 @@ def tried_on(node: Node, history: Sequence[Result]) -> tuple[TriedChange, ...]:
         for (generation, _), made in rows
         if (change := made[0].change) is not None
     )
+
+
+def tried_beside(node: Node, history: Sequence[Result]) -> tuple[TriedChange, ...]:
+    """What failed or lost on kernels of the same problem beside a line, the latest first: on siblings
+    and cousins."""
+    line, told = {one.key for one in node.lineage()}, dict[str, TriedChange]()
+    for result in reversed(history):
+        parent = result.job.node
+        if parent.key in line or parent.case.case_name != node.case.case_name:
+            continue
+        for made in result.nodes:
+            if made.change is not None and not made.missing and (made.speedup or 0.0) <= 1.0:
+                said = f"{outcome([made])} (on a kernel beside this one)"
+                told.setdefault(made.change.key, TriedChange(made.change, said, before=True))
+    return tuple(told.values())[:MOST_BESIDE]
 
 
 OF_THE_WHOLE = ("SBUF", "PSUM")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+from accelopt.agents.agent import Agent, AgentBudget
 from accelopt.agents.calls import Provider, Tool
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.developer import Developer
@@ -33,9 +34,13 @@ def read_prompts(folder: Path, configs: Configs) -> Prompts:
 
 
 def proposer_for(
-    configs: Configs, prompts: Prompts, workshop: Workshop, toolbox: Toolbox | None = None
+    configs: Configs,
+    prompts: Prompts,
+    workshop: Workshop,
+    toolbox: Toolbox | None = None,
+    agent: AgentBudget | None = None,
 ) -> Proposer:
-    """The roles of one run. Planner, executor and summarizer are models where `configs` has one for
+    """The roles of one run; an agent where it is given a budget and a model. Planner, executor and summarizer are models where `configs` has one for
     them, else the rules; the others are there where all of their questions have a model."""
     calls, rules, language = workshop.calls, workshop.offline, workshop.language
 
@@ -67,6 +72,7 @@ def proposer_for(
         if has("lister", "relabeler")
         else None,
         ExpertModel(model("expert"), prompts["expert"]) if has("expert") else None,
+        Agent(model("agent"), prompts, agent) if agent and has("agent") else None,
     )
 
 

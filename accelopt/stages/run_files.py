@@ -12,10 +12,9 @@ from accelopt.evaluation import Case, to_json
 from accelopt.kernels.moves import METHODS, methods_of, what_it_does
 from accelopt.nodes import Node
 from accelopt.published import CandidateRow, PlannerResult, ResultRow, SampleResult, ServiceResult
-from accelopt.report.diffs import patch_of
 from accelopt.search.graph_report import events_text, trace_text
 from accelopt.search.strategy import Strategy
-from accelopt.stages.candidate_files import CANDIDATE_COLUMNS, origin, write_candidate, write_kernel
+from accelopt.stages.candidate_files import CANDIDATE_COLUMNS, origin, write_candidate, write_winner
 from accelopt.stages.record_files import write_records, write_table
 from accelopt.stages.run import Iteration, Outcome, Run
 from accelopt.store import content_key, write_atomically, write_json
@@ -100,9 +99,7 @@ def write_best(best: Node, run: Run) -> None:
     """`best.py`, and `best.diff` from the starting kernel: the best so far, for whoever stops early."""
     folder = run.folder / best.case.case_name
     start = run.workshop.language.source(best.case)
-    write_kernel(folder / "best.py", best.source, best.case.kernel)
-    name = Path(best.case.kernel).name
-    write_atomically(folder / "best.diff", patch_of(start, best.source, name))
+    write_winner(folder, best.source, start, best.case.kernel)
 
 
 def write_outcomes(outcomes: Sequence[Outcome], run: Run) -> None:

@@ -11,10 +11,9 @@ from accelopt.kernel_source import fingerprint
 from accelopt.kernels.gpu.cases import source_of
 from accelopt.kernels.nki.benchmark import relative_tolerance
 from accelopt.published import SampleResult
-from accelopt.report.diffs import patch_of
 from accelopt.report.page import versions
 from accelopt.report.story import ProblemStory, Story, StoryStep
-from accelopt.stages.candidate_files import write_kernel
+from accelopt.stages.candidate_files import write_winner
 from accelopt.stages.record_files import (
     read_candidate_table,
     read_candidates,
@@ -78,10 +77,7 @@ def _problem(loop: Path) -> ProblemStory:
     steps = [first, *_steps(loop, first)]
     timed = [step for step in steps if step.latency is not None]
     best = min(timed, key=lambda step: step.latency or 0.0, default=first)
-    write_kernel(loop / "best.py", best.source, start.case.kernel)
-    write_atomically(
-        loop / "best.diff", patch_of(source, best.source, Path(start.case.kernel).name)
-    )
+    write_winner(loop, best.source, source, start.case.kernel)
     limit = bound_of(start)
     before, after = (
         limit.least.fraction(step.latency) if limit and step.latency else None

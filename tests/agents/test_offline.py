@@ -8,7 +8,7 @@ import toy
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.proposer import KernelView, SlowFastPair, TriedChange
 from accelopt.evaluation import Evaluation, Profile, Status
-from accelopt.nodes import THEN, Node, Plan, Rewrite, made
+from accelopt.nodes import THEN, Node, Plan, Rewrite, made, method_of
 from accelopt.stages.experience import Step
 
 
@@ -96,6 +96,22 @@ def test_a_plan_is_carried_out_from_its_value_alone_and_words_are_not(tmp_path):
     assert carried_out(plan, 1).change == plan.steps[0]
     assert carried_out(Plan(sentence="Halve 100."), 0).source is None
     assert asyncio.run(OfflineProposer(nothing).implement(seen, plan, 0, 0)).source is None
+
+
+def test_a_change_that_an_older_version_wrote_down_is_read_and_told_in_one_sentence(tmp_path):
+    """Versions up to 0.3 rewrote the text of NKI kernels by rules that are gone: their runs are read as before."""
+    seen = view(tmp_path)
+    row = {**seen.node.record(), "source": toy.kernel(50.0), "label": "plan_0_0"}
+    row["change"] = {
+        "kind": "rewrite",
+        "move": "hoist",
+        "parameters": {"loop": "k"},
+        "sentence": "Hoist.",
+    }
+    old = seen.node.child(row)
+    assert method_of(old.change) == "hoist"
+    draft = asyncio.run(OfflineProposer(rewrites).implement(seen, old.change, 0, 0))
+    assert draft.source is None and draft.reason.endswith("makes this change to this kernel: hoist")
 
 
 def test_a_lesson_is_the_plan_with_its_lines(tmp_path):

@@ -6,15 +6,11 @@ import random
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from small_problem import KERNEL, REFERENCE, ROOT
 
 from accelopt.kernels.nki.benchmark import read_benchmark
-from accelopt.kernels.nki.knobs import FactorKnobs
-from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
 
 ACCELOPT = [sys.executable, "-c", "from accelopt.cli import main; main()"]
 COMMAND = [*ACCELOPT, "tune"]
@@ -87,15 +83,6 @@ def test_killed_at_random_moments_and_resumed_the_state_is_the_same(files, searc
     assert states[0] == states[1] and json.loads(states[0])["ended"]
     kept = [line for line in journal(files / "killed") if line[0] == "evaluation"]
     assert len(kept) == len(set(kept))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("problem", ["silu", "rmsnorm_matmul", "matmul"])
-def test_factors_of_three_problems_are_spaces_of_four_points_or_more(problem):
-    case = CASES[problem]
-    source, reference = (Path(file).read_text() for file in (case.kernel, case.task))
-    knobs = FactorKnobs(source, Facts(arguments=kernel_arguments(source, reference)))
-    assert knobs.space(problem, {}).size >= 4
 
 
 @pytest.mark.slow

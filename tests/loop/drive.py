@@ -43,6 +43,7 @@ async def run_toy(
     warm_start=False,
     deadline=None,
     files=None,
+    agent=None,
     **model,
 ):
     config = ModelConfig(url=url, model="m", **{"timeout": 5.0, "backoff": 0.01, **model})
@@ -58,7 +59,7 @@ async def run_toy(
         deadline=deadline,
     )
     models = dict.fromkeys(ROLES_ASKED, config)
-    config = Config(folder, settings, options, PROMPTS, tools=tools)
+    config = Config(folder, settings, options, PROMPTS, tools=tools, agent=agent)
     async with open_run(config, models, files=files) as run:
         run = run._replace(watcher=watcher)
         starts = starts or [toy.start(folder / "start")]

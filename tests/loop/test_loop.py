@@ -145,13 +145,29 @@ def test_the_budget_ends_the_run_in_good_order_and_more_money_continues_it(answe
     assert outcome.source == full.source
 
 
-def test_an_endpoint_that_answers_nothing_is_one_sentence(tmp_path):
+def heard():
+    """A watcher that keeps what is reported."""
+    said = []
+    return said, Watcher(reported=lambda case, text: said.append(text))
+
+
+def test_a_model_that_answers_nothing_is_one_sentence_and_the_rules_go_on(tmp_path):
+    """A dead model ends its own part (it used to end the run): the rules find what they find alone, and
+    a run that is continued asks the model again."""
     server = ScriptedServer(respond)
     url = server.url
     with server:
         pass
-    with pytest.raises(AcceloptError, match="answered none"):
-        run(tmp_path, url, attempts=2)
+    said, watcher = heard()
+    [outcome], _ = run(tmp_path / "silent", url, attempts=2, watcher=watcher)
+    [alone], _ = run(tmp_path / "alone")
+    assert outcome.best.latency == alone.best.latency < 20
+    assert len(said) == 1 and "answered none" in said[0] and "the rules go on alone" in said[0]
+    assert "answered none" in outcome.ended
+    assert json.loads((tmp_path / "silent" / "spending.json").read_text())["total"]["calls"] == 0
+    with ScriptedServer(respond) as alive:
+        run(tmp_path / "silent", alive.url)
+        assert alive.requests
 
 
 def test_a_model_that_writes_no_code_at_all_does_not_end_the_run(tmp_path):
@@ -161,15 +177,26 @@ def test_a_model_that_writes_no_code_at_all_does_not_end_the_run(tmp_path):
     assert outcome.nodes
 
 
-def test_an_executor_that_never_answers_is_one_sentence(tmp_path):
+def test_what_was_spent_is_written_at_every_end(tmp_path):
+    """Also where a run ends in the midst of its first round."""
+
+    def stop(case, iteration, draft):
+        raise AcceloptError("the watcher had enough")
+
+    with ScriptedServer(respond) as server, pytest.raises(AcceloptError):
+        run(tmp_path, server.url, watcher=Watcher(planned=stop))
+    assert json.loads((tmp_path / "spending.json").read_text())["total"]["calls"] >= 1
+
+
+def test_an_executor_that_never_answers_is_one_sentence_and_the_rules_go_on(tmp_path):
     def planner_only(request):
         return "Do it." if "performance engineer" in str(request["messages"][0]) else ""
 
-    with (
-        ScriptedServer(planner_only) as server,
-        pytest.raises(AcceloptError, match="executor's model answered none"),
-    ):
-        run(tmp_path, server.url, attempts=2)
+    said, watcher = heard()
+    with ScriptedServer(planner_only) as server:
+        [outcome], _ = run(tmp_path, server.url, attempts=2, watcher=watcher)
+    assert len(said) == 1 and "executor's model answered none" in said[0]
+    assert outcome.best.latency < 20
 
 
 def test_a_baseline_that_fails_is_an_outcome_and_the_other_problem_goes_on(tmp_path):

@@ -13,7 +13,7 @@ from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.evaluation import Bottleneck, Diagnosis
 from accelopt.search.strategy import Settings
 
-METHODS = ("hoist", "block", "widen", "fuse")
+METHODS = ("keep", "tile", "columns", "at")
 
 
 class Limited(toy.Ruleless):
@@ -32,8 +32,8 @@ def respond(request):
     """Prose, a wrong kernel, a broken one, and a good one that is the same whatever it is made of."""
     if models.role_of(request) != "executor":
         return "**Less is faster**\n\nA smaller COST."
-    answers = {"hoist": "It cannot be done.", "block": toy.kernel(40, "WRONG = 1"),
-               "widen": toy.kernel(40, "BROKEN = 1"), "fuse": toy.kernel(30)}  # fmt: skip
+    answers = {"keep": "It cannot be done.", "tile": toy.kernel(40, "WRONG = 1"),
+               "columns": toy.kernel(40, "BROKEN = 1"), "at": toy.kernel(30)}  # fmt: skip
     text = answers[asked(request)[1]]
     return f"```python\n{text}```" if "COST" in text else text
 
@@ -61,7 +61,7 @@ def test_every_answer_closes_its_action_and_is_charged_once(tmp_path):
     assert json.loads(place.read_text())["ended"] == "nothing is left to try"
     events = [json.loads(line) for line in place.with_name("events.jsonl").open()]
     rewards = {(event["canonical_method"], event["reward"]) for event in events}
-    assert {("hoist", None), ("block", -0.7), ("widen", -0.7)} < rewards
+    assert {("keep", None), ("tile", -0.7), ("columns", -0.7)} < rewards
     assert len(events) == len(requests)
     once = {"the baseline", "wrong", "broken", "right"}  # the second time it is known
     assert shop.evaluations.made == len(once)

@@ -17,6 +17,7 @@ from accelopt.sim import timing
 from accelopt.sim.dialects.neuronxcc import language as nl
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.trace import AbstractTensor
+from accelopt.stages.candidate_files import write_winner
 
 EVIL = "</script><script>document.title = 'evil'</script><img src=x onerror=alert(1)> \U0001f600"
 START = "\n".join(f"line {number}" for number in range(60))
@@ -101,6 +102,17 @@ def test_a_diff_is_a_patch(tmp_path, end):
     text = patch_of(START + end, BEST, "kernel.py")
     subprocess.run(["patch"], input=text, cwd=tmp_path, text=True, check=True, capture_output=True)
     assert (tmp_path / "kernel.py").read_text() == BEST
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_winner_has_the_line_ends_of_the_kernel(tmp_path, end):
+    """Evidence: the diff applies to the author's file, byte for byte, as `git apply` does it."""
+    kernel, winner = tmp_path / "kernel.py", tmp_path / "run"
+    kernel.write_bytes((START + "\n").replace("\n", end).encode())
+    write_winner(winner, BEST, START + "\n", kernel)
+    subprocess.run(["git", "apply", "run/best.diff"], cwd=tmp_path, check=True)
+    wanted = BEST.replace("\n", end).encode()
+    assert kernel.read_bytes() == (winner / "best.py").read_bytes() == wanted
 
 
 def double(x):

@@ -31,7 +31,7 @@ def test_a_name_is_one_in_whatever_letters_and_with_whatever_fillers():
     assert names(catalog, "Shared-Memory Tiling", "tiling of the shared memory", "Use shared memory, tiling!") == [
         "shared memory tiling", "tiling of the shared memory", "shared memory tiling",
     ]  # fmt: skip
-    assert Catalog(["fuse_loops"]).add("Loop fusion").existed  # by alias
+    assert Catalog(["at"]).add("Loop fusion").existed  # by alias
     assert (
         Catalog(["enable_async_pipeline"]).add("double buffering").method == "enable_async_pipeline"
     )
@@ -39,7 +39,7 @@ def test_a_name_is_one_in_whatever_letters_and_with_whatever_fillers():
 
 @pytest.mark.parametrize(
     ("known", "named"),
-    [("shared memory tiling", "tiling"), ("tiling", "register tiling"), ("fuse", "fuse_loops"),
+    [("shared memory tiling", "tiling"), ("tiling", "register tiling"), ("split", "split_k"),
      ("unroll 4", "unroll 2"), ("vectorize loads", "vectorize stores")],
 )  # fmt: skip
 def test_near_names_stay_apart(known, named):

@@ -185,6 +185,7 @@ REPLIES = (
     '{"by": 4, "less": 0, "warps": 2}',
     '{"by": 4, "less": 5}',
 )
+UNREAD = 3  # of them, for which is asked once more
 FAILURES = (
     'holds no JSON object: "I would set by to 3."',
     "less is missing",
@@ -197,17 +198,18 @@ FAILURES = (
 
 def test_a_model_s_prose_missing_knobs_repetitions_and_silence_end_nothing(tmp_path):
     """One expert at a time, so that each question follows from what came of the ones before."""
-    asked = []
+    asked, again = [], []
 
     def respond(request):
-        asked.append(request)
+        unread = "could not be read" in request["messages"][-1]["content"]
+        (again if unread else asked).append(request)
         return REPLIES[min(len(asked), len(REPLIES)) - 1]
 
     settings = drive.SETTINGS._replace(
         strategy="experts", iterations=4, window=1, options={"experts": "throughput,memory"}
     )
     hangs = ScriptedFault("hang")
-    faults = (hangs if number == len(REPLIES) else None for number in range(99))
+    faults = (hangs if number == len(REPLIES) + UNREAD else None for number in range(99))
     model = {"timeout": 0.5, "attempts": 1}
     with ScriptedServer(respond, faults) as server:
         first = drive.run_toy(tmp_path, server.url, settings=settings, **model)
@@ -226,6 +228,7 @@ def test_a_model_s_prose_missing_knobs_repetitions_and_silence_end_nothing(tmp_p
     reasons = [one["reason"] for one in proposals if one["reason"]]
     assert len(reasons) == len(FAILURES)
     assert all(said in reason for said, reason in zip(FAILURES, reasons, strict=True))
+    assert len(again) == UNREAD  # each hears what could not be read, and says the same again
     prompts = [request["messages"][-1]["content"] for request in asked]
     assert EXPERTS["throughput"].bias in prompts[0] and EXPERTS["memory"].bias in prompts[1]
     assert '{"by": 3, "less": 2}: 31.33 ms' in prompts[3]

@@ -147,10 +147,10 @@ def test_wrong_options_are_one_sentence():
 
 def test_a_model_is_allowed_one_method_that_no_rule_offers():
     found = Bottleneck(category="memory", resource="dma", share=0.9, reason="rows are short",
-                       methods=("widen", "hoist", "set_columns"))  # fmt: skip
-    hoist = made(Rewrite(move="hoist", sentence="Hoist it."), "x", promise=0.1)
-    [action] = by_method("nki", [hoist], Diagnosis(origin="t", bottlenecks=(found,)))
-    assert (action.method, action.source, action.key) == ("widen", None, "")
-    assert "one method and no other, widen: Do several iterations" in action.sentence
+                       methods=("columns", "keep", "set_columns"))  # fmt: skip
+    keep = made(Rewrite(move="keep", sentence="Keep it."), "x", promise=0.1)
+    [action] = by_method("nki", [keep], Diagnosis(origin="t", bottlenecks=(found,)))
+    assert (action.method, action.source, action.key) == ("columns", None, "")
+    assert "one method and no other, columns: Let one instruction take" in action.sentence
     assert "It must relieve dma: rows are short." in action.sentence
     assert by_method("nki", [], Diagnosis(origin="t")) == []

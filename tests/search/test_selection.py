@@ -172,3 +172,10 @@ def test_the_beam_goes_on_with_kernels_never_developed_before_it_ends():
         assert job.node.latency == latency
         beam.tell(Result(job))
     assert beam.ask() is None
+
+
+def test_what_lost_to_its_own_parent_has_no_place_however_different_it_is():
+    """A slower child was kept as another kind (issue 41)."""
+    slower = counted(10.5, hbm_read_bytes=9e6)
+    results = [service(plan_0_0=counted(5.0), plan_1_0=slower)]
+    assert [latency for _, _, latency in chosen(select_elitist(results, 4))] == [5.0, 10.0]

@@ -359,10 +359,11 @@ class Solutions(Language):
     def gate(self, case: Case) -> str:
         """The referee's rules in words."""
         return (
-            "The solution runs on fresh random inputs, on values of other scales, far from zero, "
-            "one-sided, or with a few far larger than the others, and with other index tensors: "
-            "sequences of equal lengths, one much longer than the rest, and empty ones. Every output "
-            "is compared with the PyTorch reference in a process of its own: shape, dtype, no NaN, no "
+            "The solution runs on fresh random inputs, on values of other scales (up to 1e4), far from "
+            "zero, one-sided, or with a few far larger than the others, with other numbers and sizes of "
+            "variable axes, and with other index tensors: sequences of equal lengths, one much longer "
+            "than the rest, and empty ones. Every output is compared with the PyTorch reference in a "
+            "process of its own: shape, dtype, contiguous, no NaN, no "
             "element beyond both 1e-2 absolute and 1e-2 relative error, and a relative L2 error of "
             "the whole and of each row that only 16-bit rounding explains. Inputs must not change, "
             f"outputs must be new tensors, and the work must be done {self.work} on the current "

@@ -15,7 +15,8 @@ from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.errors import NOWHERE
 from accelopt.sim.timing import KernelProfile
 from accelopt.sim.timing.bill import Priced, bill
-from accelopt.sim.timing.bounds import COMPILERS, default_compiler
+from accelopt.sim.timing.bounds import COMPILERS, CompilerBounds, default_compiler
+from accelopt.sim.timing.gaps import Gap, engine_activity
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
 from accelopt.sim.timing.rereads import Reread, rereads
 from accelopt.sim.timing.stream.operation import ARRIVE, QUEUE_NAMES, WAIT, Decision
@@ -47,17 +48,44 @@ PIECES = (256, 512, 1024, 2048, 4096)
 
 
 def briefing(found: KernelProfile, bound: ProblemBound | None) -> dict[str, str]:
-    """The parts by name: `limits`, `lines`, `memory`, `compiler`, `prices`. `bound` is what the kernel's
-    problem takes at least, where that is known."""
+    """The parts by name: `limits`, `engines`, `lines`, `memory`, `compiler`, `prices`. `bound` is what the
+    kernel's problem takes at least, where that is known."""
     sources = Sources()
     asked = what_ifs(found)
     return {
         "limits": _limits(found, asked, bound),
+        "engines": _engines(found),
         "lines": _lines(found),
         "memory": _memory(memory_use(found.run.program), found, sources),
         "compiler": _decisions(_decided(found, asked), sources),
         "prices": _prices(bill(found), found, sources),
     }
+
+
+def _engines(found: KernelProfile) -> str:
+    """When each engine begins and ends, and its longest gaps with what they waited for."""
+    now, two = found.latency_ms, found.run.stream.cores > 1
+    rows = ["engines from first to last instruction, and their longest gaps; ms after the launch"]
+    for one in engine_activity(found):
+        name = f"{one.name} of core {one.core}" if two else one.name
+        gaps = f"{one.gaps:,} gaps, the longest:" if one.gaps else "no gap"
+        rows.append(
+            f"  {name:8s} {one.first_ms:.4g} to {one.last_ms:.4g}, works for {one.busy_ms / now:.1%} "
+            f"of the time; {gaps}"
+        )
+        rows += [
+            f"    at {gap.start_ms:.4g} for {gap.ms:.3g}: {_waiting(gap)}" for gap in one.longest
+        ]
+    return "\n".join(rows)
+
+
+def _waiting(gap: Gap) -> str:
+    if gap.behind is None:
+        return f"line {gap.source.line} follows; why it did not begin before is not known"
+    what = (
+        "the result" if gap.waited == "result" else "a place in memory still used by an instruction"
+    )
+    return f"line {gap.source.line} waits for {what} of line {gap.behind.line} ({gap.engine})"
 
 
 def limit_of(found: KernelProfile, asked: Sequence[WhatIf]) -> WhatIf | None:
@@ -262,7 +290,10 @@ def _decisions(decisions: Sequence[Decision], sources: Sources) -> str:
 
 def _prices(rows: Sequence[Priced], found: KernelProfile, sources: Sources) -> str:
     spec = found.run.spec
-    text = [" engine    each      times      ms  instruction (lines)"]
+    text = [
+        " engine    each      times      ms  instruction (lines); ms takes the engine up, `at work` also "
+        "counts until results are there"
+    ]
     shown = [row for row in rows if row.busy_ms >= DEAR * found.latency_ms]
     small = [row for row in rows if row not in shown and row.engine != "dma"]
     same: dict[Priced, list[int]] = {}
@@ -381,6 +412,22 @@ def _narrow(spec: Hardware) -> str:
     )
 
 
+def _buffers(spec: Hardware, bounds: CompilerBounds) -> str:
+    if not bounds.rewrites:
+        return (
+            "- Buffers: a tile has as many as SBUF holds. What a product reads is loaded "
+            f"{spec.dma_latency_ns / 1e3:.1f} us and its bytes before; making descriptors takes "
+            f"{spec.descriptors_ns / 1e3:.2f} us more a transfer, one after the other, and a product "
+            "waits for it. Load few wide blocks, and use each for several products."
+        )
+    return (
+        f"- Buffers: the compiler gives a tile that a loop loads {bounds.load_buffers} buffers for each "
+        f"one in use (more while all of them take less than {bounds.load_buffer_bytes:,} B a "
+        f"partition), a computed one {bounds.computed_buffers}. A load waits until a buffer is free; "
+        "wider loads, or several tiles loaded in one iteration, run farther ahead."
+    )
+
+
 def describe_machine(spec: Hardware, dialect: str = "neuronxcc", compiler: str = "") -> str:
     """The machine, what instructions cost on it, and what the front end of a version does, by default the
     dialect's, for a system prompt; from the tables of hardware and of the compiler."""
@@ -402,10 +449,7 @@ def describe_machine(spec: Hardware, dialect: str = "neuronxcc", compiler: str =
         f"- SBUF: {spec.partitions} partitions of {usable:,} usable bytes. A tile's first axis is its "
         "partition axis (at most 128), the others lie inside a partition. What does not fit is "
         "spilled to HBM or loaded again by the compiler.",
-        f"- Buffers: the compiler gives a tile that a loop loads {bounds.load_buffers} buffers for each "
-        f"one in use (more while all of them take less than {bounds.load_buffer_bytes:,} B a "
-        f"partition), a computed one {bounds.computed_buffers}. A load waits until a buffer is free; "
-        "wider loads, or several tiles loaded in one iteration, run farther ahead.",
+        _buffers(spec, bounds),
         f"- PSUM: {spec.psum_partition_bytes // spec.psum_bank_bytes} banks of "
         f"{spec.psum_bank_bytes:,} B a partition; a bank holds 512 fp32 and takes the sum of one "
         "chain of matrix products. Adding there is free.",

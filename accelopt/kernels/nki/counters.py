@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from accelopt.evaluation import Profile
+from accelopt.hardware import TARGETS
 from accelopt.hardware.front_ends import simulated_on
 
 MEBIBYTE = 1 << 20
@@ -21,6 +23,14 @@ ENGINES = (
     _Engine("scalar_engine_active_time_percent", "scalar engine"),
     _Engine("gpsimd_engine_active_time_percent", "GpSimd engine"),
 )
+
+ACTIVE_FIELDS = {
+    "dma": "dma_active_time_percent",
+    "tensor": "tensor_engine_active_time_percent",
+    "vector": "vector_engine_active_time_percent",
+    "scalar": "scalar_engine_active_time_percent",
+    "gpsimd": "gpsimd_engine_active_time_percent",
+}
 
 
 def explain_counters(profile: Profile, bandwidth: float) -> tuple[str, ...]:
@@ -53,3 +63,20 @@ def _where(profile: Profile) -> str:
     if not profile.simulated:
         return f" on {profile.target}"
     return f" ({simulated_on(profile.target, profile.compiler)})"
+
+
+def busy_shares(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Busy share of each resource as profiled; DMA from bytes over time when no field says it."""
+    shares = {
+        resource: float(metrics[field])
+        for resource, field in ACTIVE_FIELDS.items()
+        if field in metrics
+    }
+    if "dma" not in shares and metrics.get("latency"):
+        moved = metrics.get("hbm_read_bytes", 0.0) + metrics.get("hbm_write_bytes", 0.0)
+        peak = TARGETS["trn1"].dma_peak_bytes_per_ns * 1e6
+        shares["dma"] = min(1.0, moved / (metrics["latency"] * peak))
+    if "tensor" not in shares and "hfu_estimated_percent" in metrics:
+        # fp32 products count twice against the 16-bit peak: a busy tensor engine shows half.
+        shares["tensor"] = min(1.0, 2.0 * float(metrics["hfu_estimated_percent"]))
+    return shares

@@ -1,5 +1,5 @@
 """What limits an NKI kernel, as data: resources by what the kernel would gain if they took no time, why,
-and the lines and moves that matter for each.
+and the lines and methods that matter for each.
 
 The gains come from scheduling the kernel again without one engine. That takes a third to a half of the
 time of the profile itself (NKIBench: 0.02 to 0.65 s), and tells apart what is busy from what is waited
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from accelopt.evaluation import Bottleneck, CostlyLine, Diagnosis, Profile
 from accelopt.hardware.front_ends import simulated_on
 from accelopt.kernels.moves import methods_that_touch
-from accelopt.kernels.nki.moves.propose import busy_shares
+from accelopt.kernels.nki.counters import busy_shares
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.timing import KernelProfile, LineCost, Spills
 from accelopt.sim.timing.what_if import overlapped, without_engines

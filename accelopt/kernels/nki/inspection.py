@@ -20,7 +20,7 @@ from accelopt.kernels.nki.devices import KernelArgument, KernelFailure, TensorAr
 from accelopt.kernels.nki.devices.kernel_folder import files_of
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.diagnosis import diagnose, moved_again
-from accelopt.kernels.nki.moves.reading.source import PlainValue
+from accelopt.kernels.nki.parameters import PlainValue
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound, problem_bound
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sandbox import fork
@@ -28,23 +28,28 @@ from accelopt.sandbox.workers import Call
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.program import Program
-from accelopt.sim.timing.what_if import with_lines
+from accelopt.sim.timing.stream.operation import QUEUE_NAMES
+from accelopt.sim.timing.what_if import TRANSFERS, with_changes
 from accelopt.time_limits import BRIEFING_SECONDS, INSPECTION_SECONDS
 
 INSPECTION = "accelopt.kernels.nki.inspection:inspect_job"
 BOUND = "accelopt.kernels.nki.inspection:bound_job"
 BRIEFING = "accelopt.kernels.nki.inspection:brief_job"
 WHAT_IF = "accelopt.kernels.nki.inspection:what_if_job"
-WARM = (
-    "accelopt.kernels.nki.inspection",
-    *TRACING,
-    "accelopt.kernels.nki.rewriting",
-)
-"""What a process has imported when it is ready to inspect kernels, or to rewrite them."""
+WARM = ("accelopt.kernels.nki.inspection", *TRACING)
+"""What a process has imported when it is ready to inspect kernels."""
 INSPECTION_BYTES = 6 << 30
 MOST_LINES = 5
 MEBIBYTE = 1 << 20
-QUESTION = re.compile(r"lines?\s+([\d\s,and]+?)\s*(?:x|\*|times)\s*(\d*\.?\d+)", re.IGNORECASE)
+QUESTION = re.compile(
+    rf"(?:lines?\s+([\d\s,and]+?)|\b({'|'.join([*QUEUE_NAMES, *TRANSFERS])})\b[\w\s]*?)"
+    r"\s*(?:x|\*|times)\s*(\d*\.?\d+)",
+    re.IGNORECASE,
+)
+HOW_TO_ASK = (
+    "Ask as in `lines 12 14 x 0.5; vector x 0.8; loads x 0`: source lines, an engine "
+    f"({', '.join(QUEUE_NAMES)}) or {' or '.join(TRANSFERS)}, then the factor of the time, at most 1."
+)
 
 
 def inspection_call(
@@ -92,22 +97,40 @@ def brief_job(payload: Mapping[str, Any]) -> Briefing:
 
 
 def what_if_job(payload: Mapping[str, Any]) -> Briefing:
-    """The answer to the `question` in `payload`: `lines 12 14 x 0.5`."""
-    wanted = QUESTION.search(str(payload["question"]))
-    if wanted is None:
-        return Briefing(parts={"answer": "Ask as in `lines 12 14 x 0.5`: lines, then the factor."})
-    lines = frozenset(map(int, re.findall(r"\d+", wanted[1])))
-    factor = min(float(wanted[2]), 1.0)
+    """The answer to the `question` in `payload`, `lines 12 14 x 0.5; vector x 0.8`: the time with each
+    change alone, and with all of them."""
+    asked = [*QUESTION.finditer(str(payload["question"]))]
+    if not asked:
+        return Briefing(parts={"answer": HOW_TO_ASK})
     try:
         found = _profiled(payload)
     except (KernelFailure, KernelError) as error:
         return Briefing(parts={"answer": str(error)})
-    missing = lines - {cost.source.line for cost in found.lines}
-    if missing:
-        return Briefing(parts={"answer": f"Line {min(missing)} has no instruction of its own."})
-    then = with_lines(found, lines, factor)
-    said = f"{then:.4g} ms in place of {found.latency_ms:.4g} ({then / found.latency_ms - 1:+.0%})"
-    return Briefing(parts={"answer": said})
+    known = {cost.source.line for cost in found.lines}
+    changes: list[tuple[frozenset[int] | str, float]] = []
+    for one in asked:
+        lines = frozenset(map(int, re.findall(r"\d+", one[1] or "")))
+        if missing := lines - known:
+            said = f"Line {min(missing)} has no instruction of its own."
+            return Briefing(parts={"answer": said})
+        if float(one[3]) > 1:
+            return Briefing(parts={"answer": f"{one[0].strip()!r}: a factor is at most 1."})
+        changes.append((lines or one[2].lower(), float(one[3])))
+    rows = [
+        _changed(found, one[0].strip(), [change])
+        for one, change in zip(asked, changes, strict=True)
+    ]
+    if len(changes) > 1:
+        rows.append(_changed(found, "all of them", changes))
+    return Briefing(parts={"answer": "\n".join(rows)})
+
+
+def _changed(
+    found: timing.KernelProfile, name: str, changes: Sequence[tuple[frozenset[int] | str, float]]
+) -> str:
+    then = with_changes(found, changes)
+    share = then / found.latency_ms - 1
+    return f"{name}: {then:.4g} ms in place of {found.latency_ms:.4g} ({share:+.0%})"
 
 
 def inspect_job(payload: Mapping[str, Any]) -> Evaluation:

@@ -13,8 +13,12 @@ from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.devices.kernel_folder import KernelFolder, kernel_folder
 from accelopt.kernels.nki.inspection import BOUND, WHAT_IF, Briefing, brief_call, inspection_call
-from accelopt.kernels.nki.moves.reading.shapes import by_parameter, kernel_arguments
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue
+from accelopt.kernels.nki.parameters import (
+    ParameterFacts,
+    PlainValue,
+    by_parameter,
+    kernel_arguments,
+)
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound
 from accelopt.kernels.nki.requests import made_arguments
 from accelopt.kernels.nki.text_without_paths import without_places

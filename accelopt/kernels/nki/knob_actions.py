@@ -1,46 +1,52 @@
-"""What can be set in a kernel and what lies beside it, by closed forms alone: nothing is simulated.
+"""What can be set in a kernel, and what can be done to it, without looking ahead.
 
-Where a kernel lifts, its knobs are the fields of a schedule, and so are the actions on a kernel that
-a schedule wrote: one field another way. Elsewhere the knobs are the factors of moves.
+Both come from schedules and nests priced in closed form: of a kernel that none wrote, the cheapest; of
+one that a schedule or nest wrote, what single primitives make of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import NamedTuple
 
+from pydantic import ValidationError
+
+from accelopt.kernel_source import fingerprint
 from accelopt.kernels.language import Configured
 from accelopt.kernels.moves import METHODS
 from accelopt.kernels.nki.devices.protocol import KernelFailure
-from accelopt.kernels.nki.knobs import FactorKnobs, Knobs, ScheduleKnobs, fields
+from accelopt.kernels.nki.knobs import FAULTS, Knobs, NestKnobs, ScheduleKnobs, fields
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted
-from accelopt.kernels.nki.lift.lowering import MARK, Lowered, schedule_of
+from accelopt.kernels.nki.lift.lowering import Lowered
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.schedule_text import describe
 from accelopt.kernels.nki.lift.search import Found, Pricing, neighbours, schedules, varied
-from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.propose import rewrites
-from accelopt.kernels.nki.moves.reading.source import NotAKernel
-from accelopt.kernels.nki.moves.surgery.review import reviewed, told
+from accelopt.kernels.nki.nests import primitives
+from accelopt.kernels.nki.nests.nest import Nest, NotNested
+from accelopt.kernels.nki.nests.search import HOPELESS, described, with_columns
+from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.knob_space import Parameter, Space
-from accelopt.nodes import Action, Node, Reschedule, Rewrite, made
+from accelopt.nodes import Action, Chain, Node, Reschedule, made
 
-MOST_WHOLE = 6  # schedules that are offered for a kernel that none wrote
+MOST_WHOLE = 6
+"""Schedules that are offered for a kernel that none wrote, and as many nests."""
+MOST_NEAR = 16
+"""Neighbours that are offered, the cheapest first."""
 WHOLE, FIELD = "schedule", "set_{}"
 
 
 class Tuning:
     """Knobs and neighbours of the kernels of one run. `lifted` says what a kernel computes (raises
-    NotLifted, KernelFailure), `facts` what moves must know of it."""
+    NotLifted, KernelFailure)."""
 
-    def __init__(
-        self, target: str, lifted: Callable[[Node], Lifted], facts: Callable[[Node], Facts]
-    ) -> None:
+    def __init__(self, target: str, lifted: Callable[[Node], Lifted]) -> None:
         self.target = target
         self._lift = lifted
-        self._facts = facts
         self._priced: dict[str, _Priced | None] = {}
         self._knobs: dict[str, Knobs | None] = {}
 
@@ -55,124 +61,177 @@ class Tuning:
         knobs = self._knobs_of(node)
         return knobs.configured(values) if knobs else Configured(None, "the kernel has no knobs")
 
-    def actions(self, node: Node) -> list[Action]:
-        """Schedules for a kernel: of one that none wrote, the cheapest; of another, its neighbours."""
-        # A correct kernel computes what it was made of, so the first that lifts speaks for all.
-        lineage = reversed([*node.lineage()])
-        priced = next(filter(None, map(self._priced_of, lineage)), None)
+    def schedules(self, node: Node) -> list[Action]:
+        """The cheapest schedules and nests of what a kernel computes."""
+        priced = self._algorithm_of(node)
         if priced is None:
             return []
-        if MARK in node.source:
-            return list(_beside(priced, schedule_of(node.source)))
-        return list(_whole(priced, node.latency or 0.0))
+        now = node.latency or math.inf
+        return [
+            priced.action(how, sentence, 1 - lowered.price.ms / now, WHOLE)
+            for how, sentence, lowered in priced.whole
+        ]
+
+    def neighbours(self, node: Node) -> list[Action] | None:
+        """What single primitives make of the schedule or nest that wrote a kernel; None for any other
+        kernel."""
+        here = _written_by(node)
+        priced = self._algorithm_of(node) if here else None
+        now = priced.lowered(here) if priced and here else None
+        if priced is None or here is None or now is None:
+            return None
+        if fingerprint(priced.lifted.authored(now.source)) != node.key:
+            return None  # somebody changed it since
+        close = (o for o in priced.near(here, now) if o.lowered.price.ms < HOPELESS * now.price.ms)
+        near = sorted(close, key=lambda one: one.lowered.price.ms)
+        return [
+            priced.action(
+                one.how, one.sentence, 1 - one.lowered.price.ms / now.price.ms, one.method
+            )
+            for one in near[:MOST_NEAR]
+        ]
+
+    def _algorithm_of(self, node: Node) -> _Priced | None:
+        """A correct kernel computes what it was made of, so the first that lifts speaks for all."""
+        return next(filter(None, map(self._priced_of, reversed([*node.lineage()]))), None)
 
     def _knobs_of(self, node: Node) -> Knobs | None:
         if node.key not in self._knobs:
-            self._knobs[node.key] = self._found(node)
+            priced = self._priced_of(node)
+            self._knobs[node.key] = priced.knobs() if priced else None
         return self._knobs[node.key]
-
-    def _found(self, node: Node) -> Knobs | None:
-        priced = self._priced_of(node)
-        if priced is not None:
-            return ScheduleKnobs(priced.lifted, priced.cheapest, self.target)
-        try:
-            factors = FactorKnobs(node.source, self._facts(node))
-        except NotAKernel:
-            return None
-        return factors if factors.space("", {}).knobs else None
 
     def _priced_of(self, node: Node) -> _Priced | None:
         if node.key not in self._priced:
             try:
                 self._priced[node.key] = _Priced(self._lift(node), self.target)
-            except (NotLifted, NotLowered, KernelFailure):
+            except (NotLifted, KernelFailure):
                 self._priced[node.key] = None
         return self._priced[node.key]
 
 
+class _Near(NamedTuple):
+    """What one primitive makes of a schedule or nest."""
+
+    method: str
+    sentence: str
+    how: Schedule | Nest
+    lowered: Lowered
+
+
 class _Priced:
-    """The schedules of an algorithm by their price, the cheapest first. Raises NotLowered where there
-    is none."""
+    """The schedules and nests of an algorithm by their price."""
 
     def __init__(self, lifted: Lifted, target: str) -> None:
         self.lifted = lifted
         self.target = target
-        self.graph = graph_of(lifted.algorithm)
-        self._lowered: dict[Schedule, Lowered | None] = {}
-        pricing = Pricing(self.graph, lifted.interface, target, Found())
-        for schedule in schedules(self.graph):
-            pricing.add(schedule)
-        pricing.descend()
-        self.cheapest = pricing.cheapest()
-        if not self.cheapest:
-            raise NotLowered("no schedule has a kernel")
-        lifted.lowered(self.cheapest[0][0], target)
+        self._lowered: dict[Schedule | Nest, Lowered | None] = {}
 
-    def lowered(self, schedule: Schedule) -> Lowered | None:
-        """The kernel of a schedule, made once; None for one that has none."""
-        if schedule not in self._lowered:
+    def lowered(self, how: Schedule | Nest) -> Lowered | None:
+        """The kernel of a schedule or nest, made once; None for one that has none."""
+        if how not in self._lowered:
             try:
-                self._lowered[schedule] = self.lifted.lowered(schedule, self.target)
-            except (NotLowered, ResourceShort):
-                self._lowered[schedule] = None
-        return self._lowered[schedule]
+                self._lowered[how] = self.lifted.lowered(how, self.target)
+            except (NotLowered, NotNested, ResourceShort, *FAULTS):
+                self._lowered[how] = None
+        return self._lowered[how]
 
+    @cached_property
+    def cheapest(self) -> list[tuple[Schedule, Lowered]]:
+        """Schedules, the cheapest first; none where the algorithm has none."""
+        try:
+            pricing = Pricing(
+                graph_of(self.lifted.algorithm), self.lifted.interface, self.target, Found()
+            )
+            for schedule in schedules(pricing.graph):
+                pricing.add(schedule)
+            pricing.descend()
+        except NotLowered:
+            return []
+        found = pricing.cheapest()
+        return found if found and self.lowered(found[0][0]) else []
 
-def _whole(priced: _Priced, now: float) -> Iterator[Action]:
-    for schedule, lowered in varied(priced.cheapest, MOST_WHOLE):
-        change = Reschedule(
-            schedule=schedule.model_dump(mode="json"),
-            sentence=f"{describe(priced.graph, schedule)}.",
-        )
-        promise = 1 - lowered.price.ms / now if now else 0.0
-        touches = METHODS[WHOLE].touches
-        kernel = priced.lowered(schedule)
-        if kernel is not None:
-            yield made(change, kernel.source, promise=promise, method=WHOLE, touches=touches)
+    @cached_property
+    def nests(self) -> list[tuple[Nest, Lowered]]:
+        """Nests to begin with, the cheapest first."""
+        try:
+            starts = [*starting_nests(self.lifted.algorithm, self.target)]
+        except (NotNested, *FAULTS):
+            return []
+        wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
+        found: dict[str, tuple[Nest, Lowered]] = {}
+        for nest in (*starts, *wide):
+            lowered = self.lowered(nest)
+            if lowered is not None:
+                found.setdefault(lowered.body, (nest, lowered))
+        return sorted(found.values(), key=lambda pair: pair[1].price.ms)
 
+    @property
+    def whole(self) -> Iterator[tuple[Schedule | Nest, str, Lowered]]:
+        """Different ones of the cheapest, with a sentence on each."""
+        for schedule, lowered in varied(self.cheapest, MOST_WHOLE):
+            if self.lowered(schedule) is not None:
+                yield schedule, describe(graph_of(self.lifted.algorithm), schedule), lowered
+        least = self.cheapest[0][1].price.ms * HOPELESS if self.cheapest else float("inf")
+        for nest, lowered in self.nests[:MOST_WHOLE]:
+            if lowered.price.ms < least:
+                yield nest, described(nest), lowered
 
-def _beside(priced: _Priced, here: Schedule | None) -> Iterator[Action]:
-    """One field another way; the price says what that promises."""
-    now = priced.lowered(here) if here else None
-    if here is None or now is None:
-        return
-    seen = {now.body}
-    for schedule in neighbours(priced.graph, here):
-        lowered = priced.lowered(schedule)
-        if lowered is None or lowered.body in seen:
-            continue
-        seen.add(lowered.body)
-        before, after = fields(here), fields(schedule)
-        changed = [name for name in after if after[name] != before.get(name)]
-        words = ", ".join(f"{name} = {after[name]} (was {before.get(name)})" for name in changed)
-        method = FIELD.format(changed[0].rstrip("0123456789").rstrip("_"))
-        known = METHODS.get(method, METHODS[WHOLE])
-        yield made(
-            Reschedule(
-                schedule=schedule.model_dump(mode="json"), sentence=f"Schedule with {words}."
-            ),
-            lowered.source,
-            promise=1 - lowered.price.ms / now.price.ms,
+    def near(self, here: Schedule | Nest, now: Lowered) -> Iterator[_Near]:
+        """What single primitives make of a schedule or nest, each kernel once."""
+        seen = {now.body}
+        changes = self._nests(here) if isinstance(here, Nest) else self._fields(here)
+        for method, words, how in changes:
+            lowered = self.lowered(how)
+            if lowered is not None and lowered.body not in seen:
+                seen.add(lowered.body)
+                yield _Near(method, words, how, lowered)
+
+    def _fields(self, here: Schedule) -> Iterator[tuple[str, str, Schedule]]:
+        before = fields(here)
+        for schedule in neighbours(graph_of(self.lifted.algorithm), here):
+            after = fields(schedule)
+            changed = [name for name in after if after[name] != before.get(name)]
+            if changed:
+                words = (f"{name} = {after[name]} (was {before.get(name)})" for name in changed)
+                method = FIELD.format(changed[0].rstrip("0123456789").rstrip("_"))
+                yield method, f"Schedule with {', '.join(words)}", schedule
+
+    def _nests(self, here: Nest) -> Iterator[tuple[str, str, Nest]]:
+        for primitive in primitives.neighbours(self.lifted.algorithm, here, self.target):
+            try:
+                nest = primitives.changed(primitive, self.lifted.algorithm, here, self.target)
+            except NotNested:
+                continue
+            said = primitive.model_dump_json(exclude={"kind"})
+            yield primitive.kind, f"Nest after {primitive.kind} {said}", nest
+
+    def action(self, how: Schedule | Nest, sentence: str, promise: float, method: str) -> Action:
+        """The kernel by a schedule or nest, as something that can be done."""
+        lowered = self.lowered(how)
+        assert lowered is not None
+        return made(
+            Reschedule(schedule=how.model_dump(mode="json"), sentence=f"{sentence}."),
+            self.lifted.authored(lowered.source),
+            promise=promise,
             method=method,
-            touches=known.touches,
+            touches=METHODS.get(method, METHODS[WHOLE]).touches,
         )
 
+    def knobs(self) -> Knobs | None:
+        """The fields of a schedule; the primitives of a nest where that is far cheaper."""
+        blocks, nests = self.cheapest, self.nests
+        if blocks and (not nests or blocks[0][1].price.ms < HOPELESS * nests[0][1].price.ms):
+            return ScheduleKnobs(self.lifted, blocks, self.target)
+        return NestKnobs(self.lifted, nests, self.target) if nests else None
 
-def rewrites_of(source: str, facts: Facts) -> list[Action]:
-    """What moves can do to a kernel's text, the most promising first; nothing for other texts."""
+
+def _written_by(node: Node) -> Schedule | Nest | None:
+    """The schedule or nest that made a kernel."""
+    change = node.change.steps[-1] if isinstance(node.change, Chain) else node.change
+    if not isinstance(change, Reschedule):
+        return None
     try:
-        changes = rewrites(source, facts)
-    except NotAKernel:
-        return []
-    return [
-        made(
-            Rewrite(
-                move=site.move, parameters=dict(site.parameters), sentence=told(site.text, source)
-            ),
-            reviewed(changed, source, facts.arguments),
-            promise=site.benefit,
-            method=site.move,
-            touches=METHODS[site.move].touches,
-        )
-        for site, changed in changes
-    ]
+        return (Nest if "stages" in change.schedule else Schedule).model_validate(change.schedule)
+    except ValidationError:  # of another version
+        return None

@@ -1,5 +1,5 @@
-"""The knobs of an NKI kernel: the fields of a schedule where the kernel lifts, elsewhere the factors of
-the moves that change how much is done at once.
+"""The knobs of an NKI kernel: the fields of a schedule, or the primitives of a nest where the kernel has no
+schedule. A kernel that does not lift has none.
 
 A knob's values go from the least demanding to the most; its default is what closed forms prefer, or
 what leaves the kernel as it is.
@@ -17,16 +17,18 @@ from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.lift.lowering import Lowered
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.search import neighbours, schedules
-from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
-from accelopt.kernels.nki.moves.propose import apply, rewrites
-from accelopt.kernels.nki.moves.registry import MOVES
-from accelopt.kernels.nki.moves.surgery.review import reviewed
+from accelopt.kernels.nki.nests.nest import Nest, NotNested
+from accelopt.kernels.nki.nests.primitives import Columns, Keep, Orient, Primitive, Tile, changed
+from accelopt.kernels.nki.nests.primitives import neighbours as primitives_near
+from accelopt.kernels.nki.nests.search import with_columns
 from accelopt.knob_space import Configuration, KnobSpec, Parameter, Space
 
-MOST_KNOBS = 6
+MOST_STARTS = 4  # nests that knobs begin with, of those that differ in more than columns
 MOST_FORETOLD = 256  # schedules whose price is told
 FAR = 10.0  # times the price of the cheapest schedule, beyond which none is worth a kernel
-FACTOR, KEEP = "factor", "keep"
+START, OPEN = "start", "open"
+FAULTS = (LookupError, ArithmeticError, AssertionError, ValueError, RecursionError)
+"""By which lowering may fail on a nest that nobody checked; it says nothing of the kernel."""
 RISING = {
     value: place
     for place, value in enumerate(("accumulate", "columns", "resident", "direct", "transposed"))
@@ -90,13 +92,9 @@ class ScheduleKnobs:
         """The kernel by the schedule that `values` make of the start, if its price is within reach."""
         try:
             lowered = self.lifted.lowered(self.schedule(values), self.target)
-            price, least = lowered.price.ms, self._cheapest[0][1].price.ms
-            if price > FAR * least:
-                said = f"it is priced at {price:.4g} ms, {price / least:.0f} times the cheapest"
-                return Configured(None, said)
-            return Configured(self.lifted.authored(lowered.source))
         except (NotLowered, ResourceShort) as refusal:
             return Configured(None, str(refusal))
+        return _within_reach(self.lifted, lowered, self._cheapest[0][1].price.ms)
 
     def schedule(self, values: Mapping[str, Parameter]) -> Schedule:
         """The schedule with these fields; the others are the start's, or, where its rows are another
@@ -114,55 +112,78 @@ class ScheduleKnobs:
         return Schedule.model_validate(data)
 
 
-class FactorKnobs:
-    """How many iterations are done at once at each place where a move can do several: 1 leaves it. A
-    blocked loop may also keep what it fetched."""
+class NestKnobs:
+    """Which of the `cheapest` nests a kernel begins with, and the values of the primitives that change the
+    first of them; a primitive that has its usual value is left out."""
 
-    def __init__(self, source: str, facts: Facts) -> None:
-        self.source = source
-        self.facts = facts
-        self._places: dict[str, tuple[Site, list[Parameter], bool]] = {}
-        for change in sorted(rewrites(source, facts), key=lambda change: -change.site.benefit):
-            site = change.site
-            if FACTOR not in site.parameters:
-                continue
-            name = _place_name(site)
-            if name not in self._places and len(self._places) == MOST_KNOBS:
-                continue
-            first, factors, keeps = self._places.get(name, (site, [1], False))
-            factor, keeps = site.parameters[FACTOR], keeps or bool(site.parameters.get(KEEP))
-            known = factors if factor in factors else [*factors, factor]
-            self._places[name] = first, known, keeps
+    def __init__(
+        self, lifted: Lifted, cheapest: Sequence[tuple[Nest, Lowered]], target: str
+    ) -> None:
+        self.lifted = lifted
+        self.target = target
+        self._least = cheapest[0][1].price.ms
+        families: dict[Nest, Nest] = {}
+        for nest, _ in cheapest:
+            families.setdefault(with_columns(nest, 0), nest)
+        self._starts = [*families.values()][:MOST_STARTS]
+        self._values: dict[str, dict[Parameter, Primitive]] = {}
+        self._usual: dict[str, Parameter] = {}
+        for primitive in primitives_near(lifted.algorithm, self._starts[0], target):
+            found = _setting(primitive, self._starts[0])
+            if found is not None:
+                name, value, usual = found
+                self._values.setdefault(name, {})[value] = primitive
+                self._usual[name] = usual
 
     def space(self, kernel: str, shape: Mapping[str, int]) -> Space:
-        """At most six places, those that promise most."""
-        knobs: list[KnobSpec] = []
-        for name, (_, factors, keeps) in self._places.items():
-            knobs.append(_knob(name, _rising(factors), 1))
-            if keeps:
-                knobs.append(_knob(f"{name}_{KEEP}", [False, True], False))
+        """A knob for the nest to begin with, and one for each primitive that has a value."""
+        starts = list(range(len(self._starts)))
+        knobs = [_knob(START, starts, 0)] if len(starts) > 1 else []
+        for name, values in self._values.items():
+            usual = self._usual[name]
+            knobs.append(_knob(name, _rising([*dict.fromkeys([usual, *values])]), usual))
         return Space(kernel=kernel, shape=dict(shape), knobs=tuple(knobs))
 
     def configured(self, values: Mapping[str, Parameter]) -> Configured:
-        """The kernel after all moves, in the registry's order; the reason where one does not apply."""
-        order = {move: place for place, move in enumerate(MOVES)}
-        sites = sorted(self._sites(values), key=lambda site: order[site.move])
-        if not sites:
-            return Configured(self.source)
+        """The kernel by the nest that the primitives make, if its price is within reach."""
+        nest, algorithm = self._starts[int(values.get(START, 0))], self.lifted.algorithm
         try:
-            made = apply(self.source, sites, self.facts)
-        except IllegalMove as refusal:
+            for name, usual in self._usual.items():
+                if values.get(name, usual) != usual:
+                    nest = changed(self._values[name][values[name]], algorithm, nest, self.target)
+            lowered = self.lifted.lowered(nest, self.target)
+        except (NotNested, NotLowered, ResourceShort) as refusal:
             return Configured(None, str(refusal))
-        return Configured(reviewed(made, self.source, self.facts.arguments))
+        except FAULTS as error:
+            return Configured(None, f"lowering itself failed with {type(error).__name__}")
+        return _within_reach(self.lifted, lowered, self._least)
 
-    def _sites(self, values: Mapping[str, Parameter]) -> Iterable[Site]:
-        for name, (site, _, _) in self._places.items():
-            if values.get(name, 1) == 1:
-                continue
-            parameters = {**site.parameters, FACTOR: values[name]}
-            if KEEP in parameters:
-                parameters[KEEP] = values.get(f"{name}_{KEEP}", False)
-            yield Site(site.move, parameters, site.text)
+
+def _setting(primitive: Primitive, nest: Nest) -> tuple[str, Parameter, Parameter] | None:
+    """The knob that a primitive sets, the value that it sets, and the one that it has in `nest`; None for
+    one without a value."""
+    of = primitive.definition
+    stage = next((stage for stage in nest.stages if of in stage.members), None)
+    match primitive:
+        case Columns(size=size) if stage:
+            return f"columns_{of}", size, stage.columns
+        case Tile(axis=axis, size=size) if stage:
+            loops = {part.axis: part.size for part in stage.loops}
+            return f"tile_{of}_{axis}", size, loops.get(axis, 0)
+        case Keep(side=side, memory=memory):
+            return f"keep_{of}_{side}", memory, "SBUF" if memory == "HBM" else "HBM"
+        case Orient(side=side, way=way):
+            return f"orient_{of}_{side}", way, nest.way(of, side) or OPEN
+    return None
+
+
+def _within_reach(lifted: Lifted, lowered: Lowered, least: float) -> Configured:
+    """A kernel, if its price is not far beyond the `least`."""
+    price = lowered.price.ms
+    if price > FAR * least:
+        said = f"it is priced at {price:.4g} ms, {price / least:.0f} times the cheapest"
+        return Configured(None, said)
+    return Configured(lifted.authored(lowered.source))
 
 
 def fields(schedule: Schedule) -> dict[str, Parameter]:
@@ -174,12 +195,6 @@ def fields(schedule: Schedule) -> dict[str, Parameter]:
         else:
             found[name] = value
     return found
-
-
-def _place_name(site: Site) -> str:
-    """The move with the loops and values that tell its place."""
-    places = [str(v) for name, v in site.parameters.items() if name not in (FACTOR, KEEP)]
-    return "_".join([site.move, *(place.replace(" ", "_") for place in places)])
 
 
 def _rising(values: Iterable[Parameter]) -> list[Parameter]:

@@ -11,7 +11,6 @@ from accelopt.awaiting import in_thread
 from accelopt.caches import VerdictCache
 from accelopt.errors import ConfigError
 from accelopt.evaluation import (
-    NO_VERDICTS,
     Case,
     Confirmation,
     Diagnosis,
@@ -22,7 +21,13 @@ from accelopt.evaluation import (
 )
 from accelopt.hardware import TARGETS, calibrated
 from accelopt.kernel_source import NKI_IMPORTS, STANDALONE_IMPORTS, complete_imports
-from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
+from accelopt.kernels.language import (
+    Configured,
+    Explanation,
+    Language,
+    LanguageOptions,
+    NestAnswer,
+)
 from accelopt.kernels.nki import api_notes as names
 from accelopt.kernels.nki import benchmark
 from accelopt.kernels.nki.briefing import describe_machine
@@ -32,16 +37,14 @@ from accelopt.kernels.nki.diagnosis import measured
 from accelopt.kernels.nki.faults import Faults, faults_call
 from accelopt.kernels.nki.inspector import REPEATABLE, Inspector
 from accelopt.kernels.nki.knob_actions import Tuning
-from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.problem_bound import ProblemBound
-from accelopt.kernels.nki.referee.precision import Precision, contract, declared
+from accelopt.kernels.nki.referee.precision import Precision, contract_for, declared
 from accelopt.kernels.nki.requests import confirm, submit, submit_in_halves
-from accelopt.kernels.nki.rewriting import Rewrites, rewrites_call
-from accelopt.kernels.nki.scheduling import Scheduling, counters_of
+from accelopt.kernels.nki.scheduling import Scheduling
 from accelopt.kernels.nki.text_without_paths import placeless, without_places
 from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Node
-from accelopt.sandbox.workers import Fault, Pool
+from accelopt.sandbox.workers import Pool
 from accelopt.sim.dialects.dialect import dialect_of_source, imported_dialect, wrong_dialect
 from accelopt.store import content_key, read_text
 
@@ -61,9 +64,8 @@ class NKI(Language):
         self.shelf = VerdictCache(pool.cache, context=self.machine)
         self.inspector = Inspector(pool, options, self.shelf)
         self._scheduling = Scheduling(self.inspector)
-        self._failed: dict[str, str] = {}
         self._starting: dict[str, Evaluation] = {}
-        self._tuning = Tuning(options.target, self._scheduling.lifted, self._facts)
+        self._tuning = Tuning(options.target, self._scheduling.lifted)
 
     async def evaluate(self, case: Case, source: str) -> Evaluation:
         """The verdict on `source`, from a worker. On the simulated core it is the same each time:
@@ -129,8 +131,6 @@ class NKI(Language):
         facts = list(explain_counters(profile, TARGETS[self.options.target].hbm_limit))
         if bound:
             facts.append(bound.sentence(profile.latency))
-        if failed := self._failed.get(node.key):
-            facts.append(failed)
         refusal = await in_thread(self._scheduling.refusal, node)
         return Explanation((*facts, *inspected.notes), share, refusal)
 
@@ -203,22 +203,24 @@ class NKI(Language):
         )
 
     def _precision(self, case: Case) -> Precision:
-        """What the options and the reference allow; the inputs' formats come to that."""
-        return contract((), self.options.precision, declared(self.reference(case)))
+        """What the inputs' formats, the options and the reference allow."""
+        known = self.inspector.arguments(case, self.source(case)).values()
+        formats = [one.dtype for one in known if one.shape]
+        return contract_for(formats, self.options.precision, declared(self.reference(case)))
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
-        """Kernels by schedule where the kernel can be lifted, and what moves can do to its text,
-        ordered by what the profile says is slow."""
+        """Kernels by schedule where the kernel lifts: the fastest that a search finds, or for one that
+        a schedule wrote what single primitives make of that."""
+        near = await in_thread(self._tuning.neighbours, node)
+        if near is not None:
+            return near
+        if not self.options.lookahead:
+            return await in_thread(self._tuning.schedules, node)
         loop = asyncio.get_running_loop()
-        if self.options.lookahead:
-            scheduled = in_thread(self._scheduling.actions, node, loop)
-        else:
-            scheduled = in_thread(self._tuning.actions, node)
-        schedules, rewrites = await asyncio.gather(scheduled, self._rewrites(node))
-        return [*schedules, *rewrites]
+        return await in_thread(self._scheduling.actions, node, loop)
 
     async def space(self, node: Node) -> Space | None:
-        """The fields of a schedule where the kernel lifts, else factors of moves."""
+        """The fields of a schedule, or the primitives of a nest, where the kernel lifts."""
         return await in_thread(self._tuning.space, node)
 
     async def configure(self, node: Node, values: Mapping[str, Parameter]) -> Configured:
@@ -237,6 +239,10 @@ class NKI(Language):
         await self.actions(node)  # what it finds is told
         return await self._scheduling.brief(node)
 
+    async def nests(self, node: Node, primitives: str = "") -> NestAnswer:
+        """A kernel's nest after some primitives, and what single primitives would do to it next."""
+        return await self._scheduling.nests(node, primitives)
+
     async def scheduled(self, node: Node, reply: str) -> Action | str | None:
         """The kernel by the schedule that a model's `reply` holds; one sentence where it holds one
         that the kernel does not have; None for a reply that is no schedule at all."""
@@ -245,32 +251,6 @@ class NKI(Language):
             return found
         predicted = await self.predict(node, found.source)
         return found.model_copy(update={"predicted": predicted})
-
-    def _facts(self, node: Node) -> Facts:
-        return Facts(
-            metrics=counters_of(node.profile),
-            arguments=self.inspector.arguments(node.case, node.source),
-            sbuf_bytes=TARGETS[self.options.target].sbuf_usable_bytes,
-        )
-
-    async def _rewrites(self, node: Node) -> list[Action]:
-        facts = await in_thread(self._facts, node)
-        known = repr(list(facts.arguments.items())), repr(sorted(facts.metrics.items()))
-        key = self.inspector.key(node.case, node.source, *known, self.options.target)
-        kept = self.shelf.find_row("actions", key, Rewrites)
-        if kept is not None:
-            return kept.actions
-        found = await self.pool.ask(
-            rewrites_call(node.source, facts, self.options.target), Rewrites
-        )
-        if isinstance(found, Fault):
-            if found.status in NO_VERDICTS:
-                self._failed[node.key] = (
-                    f"The rewrites of this kernel are not known: {found.message}."
-                )
-            return []  # the text is too long for its time or memory, or a fault of ours
-        self.shelf.put("actions", key, found.model_dump(mode="json"))
-        return found.actions
 
     def look_up(self, name: str, kernel: str) -> str:
         """Our notes on one name of the dialect of `kernel`."""
@@ -295,11 +275,14 @@ class NKI(Language):
 
     async def brief(self, node: Node) -> Mapping[str, str]:
         """The parts of `briefing`, and what a planner must know of the kernel's schedules."""
-        parts = await self.inspector.brief(node)
-        return {**parts, "schedules": await self.schedule_brief(node)}
+        return {**await self.account(node), "schedules": await self.schedule_brief(node)}
+
+    async def account(self, node: Node) -> Mapping[str, str]:
+        """The parts of `briefing`; of a kernel that is not right too."""
+        return await self.inspector.brief(node)
 
     async def what_if(self, node: Node, question: str) -> str:
-        """`lines 12 14 x 0.5`: the kernel's time if these lines took half of theirs."""
+        """`lines 12 14 x 0.5; vector x 0.8`: the kernel's time if these took less of theirs."""
         return await self.inspector.what_if(node, question)
 
     async def faults(self, node: Node) -> str:

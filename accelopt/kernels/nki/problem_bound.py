@@ -10,7 +10,7 @@ from accelopt.hardware import Hardware
 from accelopt.hardware.least_time import ASPECTS, LeastTime, Work, least_time
 from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
+from accelopt.kernels.nki.parameters import kernel_arguments
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Program
 from accelopt.sim.timing.account.least import least

@@ -11,10 +11,14 @@ from functools import partial
 from accelopt.awaiting import in_thread
 from accelopt.errors import AcceloptError, internal_error
 from accelopt.evaluation import Case, Profile
+from accelopt.kernels.language import NestAnswer
+from accelopt.kernels.nki import nest_primitives
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.inspector import Inspector
+from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
+from accelopt.kernels.nki.lift.schedule import ResourceShort
 from accelopt.kernels.nki.lift.schedule_prompts import (
     AnswerRefused,
     answered,
@@ -27,13 +31,17 @@ from accelopt.kernels.nki.lift.scheduled_kernels import (
     ScheduledKernels,
     actions_of,
     offered,
+    schedule_in,
 )
 from accelopt.kernels.nki.lift.search import Refused
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
-from accelopt.nodes import Action, Node
+from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.parameters import ParameterFacts
+from accelopt.nodes import Action, Node, Reschedule
 from accelopt.store import content_key, write_atomically
 from accelopt.time_limits import THREAD_SECONDS
 
+NESTS = "nests"
+"""The place on the shelf for the nests of kernels, by their text."""
 NONE_FASTER = "No schedule of it that a search found is faster than this kernel."
 
 
@@ -57,7 +65,7 @@ class Scheduling:
             better = [one for one in offers if one.predicted_ms < (node.latency or math.inf)]
             if offers and not better:
                 return f"{computed(lifted)}\n{NONE_FASTER}"
-            return brief(lifted, node.source, better, target=self.target)
+            return brief(lifted, schedule_in(node.change), better, target=self.target)
 
         try:
             return await in_thread(worded)
@@ -79,6 +87,34 @@ class Scheduling:
             return str(refusal)
         (action,) = actions_of([offer], counters_of(node.profile))
         return action.with_source(offer.source)
+
+    async def nests(self, node: Node, primitives: str = "") -> NestAnswer:
+        """The nest of a kernel after `primitives`, and those that apply to it, timed."""
+        try:
+            lifted = await in_thread(self.lifted, node)
+            asked = nest_primitives.read_primitives(primitives)
+            known = self.inspector.shelf.find(NESTS, content_key(node.source))
+            if isinstance(node.change, Reschedule):
+                known = node.change.schedule
+            own = nest_primitives.nest_of(known, lifted, self.target)
+            after = await in_thread(nest_primitives.after, lifted, own.nest, asked, self.target)
+            near = await in_thread(nest_primitives.near, lifted, after.nest, self.target)
+        except (NotLifted, KernelFailure, NotNested, NotLowered, ResourceShort) as refusal:
+            return NestAnswer(f"There is no nest: {refusal}.")
+        # A kernel does not say what wrote it: whoever asks for it again is told.
+        for one in (after, *near.made):
+            self.inspector.shelf.put(
+                NESTS, content_key(one.source), one.nest.model_dump(mode="json")
+            )
+        sources = [after.source, *(one.source for one in near.made)]
+        times = await asyncio.gather(*(self._predicted(node.case, source) for source in sources))
+        text = nest_primitives.listing(lifted, own, asked, after, near, times)
+        return NestAnswer(text, after.source if asked else None)
+
+    async def _predicted(self, case: Case, source: str) -> float | str:
+        """The milliseconds that a kernel is predicted to take, or why the core refuses it."""
+        found = await self.inspector.inspect(case, source)
+        return found.profile.latency if found.profile else found.message
 
     def lifted(self, node: Node) -> Lifted:
         """What a kernel computes. Raises NotLifted and KernelFailure."""

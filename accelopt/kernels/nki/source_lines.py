@@ -16,17 +16,19 @@ class Sources:
     """Lines of kernel files, for as long as those can be read."""
 
     def __init__(self) -> None:
-        self._files: dict[str, list[str]] = {}
+        self._files: dict[str, str] = {}
+
+    def whole(self, source: SourceLine) -> str:
+        """The text of the file, empty when it cannot be read."""
+        if source.file not in self._files:
+            path = Path(source.file)
+            text = path.read_text(errors="replace") if path.is_file() else ""
+            self._files[source.file] = text
+        return self._files[source.file]
 
     def line(self, source: SourceLine) -> str:
         """The whole line, empty when there is none."""
-        if source.file not in self._files:
-            path = Path(source.file)
-            readable = path.is_file()
-            self._files[source.file] = (
-                path.read_text(errors="replace").splitlines() if readable else []
-            )
-        lines = self._files[source.file]
+        lines = self.whole(source).splitlines()
         return lines[source.line - 1] if 0 < source.line <= len(lines) else ""
 
     def text(self, source: SourceLine, width: int = 100) -> str:

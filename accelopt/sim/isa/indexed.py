@@ -49,7 +49,6 @@ def _gathered(instruction: Instruction) -> Iterator[str]:
 
 
 _VALUES = OperandLimits(rank=3, at_least=8, free=8)
-_BY_INDICES = "it gathers by indices that are only known at run time"
 
 MAX8 = Opcode(
     "max8", ("data",), engines=(Engine.VECTOR,),
@@ -130,7 +129,7 @@ LOCAL_GATHER = Opcode(
         "local_gather": call(src_buffer=OperandLimits(psum=False), index=OperandLimits(psum=False,
             formats=(UINT16,))),
     },
-    fits=_gathered_in_groups, cost=Cost.GATHER, not_lifted=_BY_INDICES, computes=False,
+    fits=_gathered_in_groups, cost=Cost.GATHER, not_lifted="it gathers by indices that 16 partitions share", computes=False,
 )  # fmt: skip
 GATHER = Opcode(
     "gather", ("data", "indices"), engines=(Engine.GPSIMD,),
@@ -140,7 +139,7 @@ GATHER = Opcode(
         "gather_flattened": call(data=OperandLimits(rank=4), indices=OperandLimits(rank=4,
             formats=(UINT32, INT32))),
     },
-    fits=_gathered, not_lifted=_BY_INDICES, reaches_hbm=True,
+    fits=_gathered, reaches_hbm=True,
 )  # fmt: skip
 SEQUENCE_BOUNDS = Opcode(
     "sequence_bounds", ("segment_ids",), engines=(Engine.GPSIMD,),

@@ -116,8 +116,9 @@ class CompilerBounds(Sourced):
     rewrites: bool = constant(
         "1",
         "documented",
-        "whether the compiler merges repeated work, joins and widens loops and copies out of PSUM; since "
-        "NKI 0.3 loads and loops stand where the author wrote them",
+        "whether the compiler merges repeated work, joins and widens loops and copies out of PSUM, and "
+        "how many buffers a tile has; since NKI 0.3 loops stand where the author wrote them, and tiles "
+        "have what SBUF holds",
         default=True,
     )
     whole_rounds: int = constant(
@@ -187,21 +188,27 @@ NEWER_BOUNDS = replace(
 NKI_BOUNDS = replace(
     COMPILER_BOUNDS,
     rewrites=False,
+    kept_load_bytes=64 * 1024,
     descriptors="software",
     own_bytes=1024,
-    load_buffers=3,
-    load_buffer_bytes=1024,
-    lookahead=(16, 5, 5, 8, 128),
     sources={
         "rewrites": Provenance(
             "1",
             "measured",
             "the profiles of 82 blocked products (trn2_public.csv) count each load of the text",
         ),
+        "kept_load_bytes": Provenance(
+            "B a partition",
+            "measured",
+            "most that all loads may bring after one for the same one to be dropped, where each fills a "
+            "tile: the profile of a product tiled by 128 x 512 (trn2_public.csv) counts each of the "
+            "512 loads of one operand once for two columns of tiles, 40 KiB apart, not for the third, "
+            "and chipboost's n_outer has the time of loads dropped over 48 KiB",
+        ),
         "descriptors": Provenance(
             "a ring",
             "measured",
-            "blocked products of bf16 and copies of 256 B rows (trn2_public.csv) take 0.6 us a transfer, "
+            "blocked products of bf16 and copies of 256 B rows (trn2_public.csv) take 0.65 us a transfer, "
             "one after the other, where dma_compute, which is static, takes half",
         ),
         "own_bytes": Provenance(
@@ -209,21 +216,6 @@ NKI_BOUNDS = replace(
             "measured",
             "154 settings of a blocked product with up to 206 KiB of live tiles do not spill, 75 from "
             "208 KiB on do (trn2_public.csv and others)",
-        ),
-        "load_buffers": Provenance(
-            "times what is live",
-            "fitted",
-            "blocked products of fp32 at 2048 (trn2_public.csv): with small blocks of rows the Tensor "
-            "engine waits for each of them",
-        ),
-        "lookahead": Provenance(
-            "instructions",
-            "fitted",
-            "as the older compilers', transfers twice as far: the order of 74 blocked products of fp32 "
-            "(trn2_public.csv)",
-        ),
-        "load_buffer_bytes": Provenance(
-            "B a partition", "fitted", "copies of 256 B rows (trn2_public.csv) wait for no buffer"
         ),
     },
 )

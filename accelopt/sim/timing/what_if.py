@@ -6,7 +6,8 @@ busy times does. The answers say where the time is, not that a kernel of that sp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -16,12 +17,14 @@ from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.timing.machine.schedule import schedule
 from accelopt.sim.timing.machine.transfers import Transfer
 from accelopt.sim.timing.profile import KernelProfile, profile
-from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
+from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation
 
 Subject = Literal[
     "engine", "loads", "stores", "line", "lanes", "overheads", "overlap", "buffers", "sbuf"
 ]
 
+TRANSFERS = {"loads": False, "stores": True}
+"""DMA by direction: whether it stores."""
 MOST_LINES = 3
 BUSY = 0.02  # an engine that works for less of the time is not asked about
 LONG = 100_000
@@ -73,7 +76,7 @@ def without_engines(found: KernelProfile) -> list[WhatIf]:
     for name, share in sorted(found.occupancy.items(), key=lambda item: -item[1])[:most]:
         if share >= BUSY:
             question = "DMA takes no time" if name == "dma" else f"{name} engine takes no time"
-            asked.append(WhatIf("engine", question, _without_engine(found, name), name))
+            asked.append(WhatIf("engine", question, with_changes(found, [(name, 0.0)]), name))
     return asked
 
 
@@ -83,28 +86,32 @@ def overlapped(found: KernelProfile) -> float:
     return busiest + found.run.spec.launch_ns * 1e-6
 
 
-def with_lines(found: KernelProfile, lines: frozenset[int], factor: float) -> float:
-    """The latency in ms if the instructions of these source lines took `factor` of their time."""
-    return _where(found, lambda operation: operation.source.line in lines, factor)
+def with_changes(
+    found: KernelProfile, changes: Sequence[tuple[frozenset[int] | str, float]]
+) -> float:
+    """The latency in ms if instructions took other times, all changes at once: each is a set of source
+    lines, an engine (one of `QUEUE_NAMES`), `loads` or `stores`, and the factor of its time."""
+
+    def factor(operation: Operation) -> float:
+        return math.prod(part for subject, part in changes if _concerns(subject, operation))
+
+    return _scaled(found, factor)
+
+
+def _concerns(subject: frozenset[int] | str, operation: Operation) -> bool:
+    if not isinstance(subject, str):
+        return operation.source.line in subject
+    if subject in TRANSFERS:
+        return operation.is_dma and operation.is_store == TRANSFERS[subject]
+    return QUEUE_NAMES[operation.queue] == subject
 
 
 def _transfers(found: KernelProfile) -> list[WhatIf]:
     """Loads and stores apart, where there are both."""
-    loads = _without(found, lambda o: o.is_dma and not o.is_store)
-    stores = _without(found, lambda o: o.is_dma and o.is_store)
     return [
-        WhatIf("loads", "loads take no time", loads),
-        WhatIf("stores", "stores take no time", stores),
+        WhatIf("loads", "loads take no time", with_changes(found, [("loads", 0.0)])),
+        WhatIf("stores", "stores take no time", with_changes(found, [("stores", 0.0)])),
     ]
-
-
-def _without_engine(found: KernelProfile, name: str) -> float:
-    queue = Queue(QUEUE_NAMES.index(name))
-    return _without(found, lambda operation: operation.queue is queue)
-
-
-def _without(found: KernelProfile, chosen: Callable[[Operation], bool]) -> float:
-    return _where(found, chosen, 0.0)
 
 
 def _where(found: KernelProfile, chosen: Callable[[Operation], bool], factor: float) -> float:

@@ -1,16 +1,18 @@
 """What limits a kernel, as data: the same for `accelopt profile`, strategies and prompts."""
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from accelopt.evaluation import Diagnosis, Profile
-from accelopt.kernels.moves import METHODS, methods_that_touch
+from accelopt.kernels.moves import METHODS, methods_of, methods_that_touch
 from accelopt.kernels.nki.benchmark import read_benchmark, summary_path
 from accelopt.kernels.nki.diagnosis import diagnose, measured
 from accelopt.kernels.nki.inspection import _profiled
-from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
+from accelopt.kernels.nki.nests.primitives import Primitive
+from accelopt.kernels.nki.parameters import kernel_arguments
 from accelopt.report.profile_text import bottlenecks_text
 from accelopt.sim.dialects.neuronxcc import isa as nisa
 from accelopt.sim.dialects.neuronxcc import language as nl
@@ -108,7 +110,12 @@ def test_methods_are_those_of_the_table_that_touch_the_resource(spills):
     for one in spills.bottlenecks:
         assert all(one.resource in METHODS[name].touches for name in one.methods)
         assert one.methods == methods_that_touch("nki", one.resource)
-    assert "widen" in spills.bottleneck.methods and "base_two" not in spills.bottleneck.methods
+    assert "keep" in spills.bottleneck.methods and "split_k" not in spills.bottleneck.methods
+
+
+def test_every_primitive_of_nests_is_a_method():
+    kinds = {kind.model_fields["kind"].default for kind in get_args(get_args(Primitive)[0])}
+    assert kinds <= set(methods_of("nki"))
 
 
 def test_it_is_json_and_the_text_of_profile_shows_all_of_it(spills):
@@ -116,7 +123,6 @@ def test_it_is_json_and_the_text_of_profile_shows_all_of_it(spills):
     text = bottlenecks_text(spills)
     for one in spills.bottlenecks:
         assert one.reason in text and ", ".join(map(str, one.lines)) in text
-        assert ", ".join(one.methods) in text
 
 
 def test_a_real_profile_decides_the_shares_and_the_simulation_the_lines(spills):

@@ -18,9 +18,7 @@ from accelopt.kernels.nki.kernel_function import (
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.lift.search import schedules
-from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.propose import rewrites
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parse
+from accelopt.kernels.nki.parameters import ParameterFacts
 
 IMPORTS = """import functools
 import neuronxcc.nki as nki
@@ -131,48 +129,6 @@ def test_a_schedule_takes_the_place_of_the_kernel_alone(form, tmp_path):
     x = np.arange(512 * 256, dtype=np.float32).reshape(512, 256)
     [result] = compiled(tmp_path, made).run([x])
     np.testing.assert_allclose(result, 3 * x, rtol=1e-6)
-
-
-PRODUCT = """def product(a, b, scale=1.0):
-    K, M = a.shape
-    N = b.shape[1]
-    out = nl.ndarray((M, N), dtype=a.dtype, buffer=nl.shared_hbm)
-    for m in nl.affine_range(M // 128):
-        for n in nl.affine_range(N // 512):
-            sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
-            for k in nl.affine_range(K // 128):
-                x = nl.load(a[k * 128 : (k + 1) * 128, m * 128 : (m + 1) * 128])
-                y = nl.load(b[k * 128 : (k + 1) * 128, n * 512 : (n + 1) * 512])
-                sums += nl.matmul(x, y, transpose_x=True)
-            nl.store(out[m * 128 : (m + 1) * 128, n * 512 : (n + 1) * 512], value=nl.copy(sums))
-    return out
-"""
-INSIDE = "".join(f"    {line}\n" for line in ("@nki.jit\n" + PRODUCT).splitlines())
-MOVED = {
-    "named": OTHER + "@nki.jit\n" + PRODUCT + "\n\nkernel = product\n",
-    "partial": OTHER
-    + "@nki.jit\n"
-    + PRODUCT
-    + "\n\nkernel = functools.partial(product, scale=1.0)\n",
-    "factory": OTHER + "def make():\n" + INSIDE + "    return product\n\n\nkernel = make()\n",
-}
-
-
-@pytest.mark.parametrize("form", MOVED)
-def test_moves_change_the_kernel_and_nothing_else(form, tmp_path):
-    """Moves read and write the function that the trace runs, also inside of the function that makes
-    it."""
-    source = IMPORTS + MOVED[form]
-    assert parse(source).definition.name.value == "product"
-    assert parse(source).render() == source
-    shapes = {"a": (256, 256), "b": (256, 1024)}
-    facts = Facts(arguments={name: ParameterFacts(shape) for name, shape in shapes.items()})
-    changed = [text for _, text in rewrites(source, facts)]
-    assert changed and all(OTHER.strip() in text for text in changed)
-    arrays = [np.random.default_rng(0).normal(size=s).astype(np.float32) for s in shapes.values()]
-    arguments = [TensorArgument(shape, "float32") for shape in shapes.values()]
-    [result] = compiled(tmp_path, changed[0], arguments).run(arrays)
-    np.testing.assert_allclose(result, arrays[0].T @ arrays[1], rtol=1e-3, atol=1e-3)
 
 
 def test_several_kernels_are_refused_with_the_line_to_write(tmp_path):

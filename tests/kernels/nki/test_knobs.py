@@ -1,18 +1,51 @@
-"""Knobs of NKI kernels: fields of schedules where a kernel lifts, factors of moves elsewhere."""
+"""Knobs of NKI kernels: fields of schedules and primitives of nests. And what can be done to a kernel
+without looking ahead: schedules, nests, and what single primitives make of those."""
 
 import random
+from dataclasses import replace
 
 import pytest
-from small_problem import KERNEL, REFERENCE
-from test_language import node, with_language  # noqa: F401  (a fixture)
+from small_problem import KERNEL
+from test_language import node, profile, with_language  # noqa: F401  (a fixture)
 
-from accelopt.evaluation import Status
+from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import Configured
-from accelopt.kernels.nki.knobs import FactorKnobs
-from accelopt.kernels.nki.lift.lowering import MARK, schedule_of
-from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
-from accelopt.nodes import Node
+from accelopt.kernels.nki.lift.scheduled_kernels import schedule_in
+from accelopt.nodes import Node, Reschedule
+
+BOTH_WAYS = """import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    rows = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    columns = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nl.store(rows, nl.sum(tile, axis=1, keepdims=True))
+    turned = nisa.nc_transpose(tile)
+    nl.store(columns, nl.sum(turned, axis=1, keepdims=True))
+    return rows, columns
+"""
+SUMS = """import numpy as np
+
+
+def get_inputs():
+    return [np.random.normal(size=(128, 128)).astype(np.float32)]
+
+
+def forward(x):
+    return x.sum(axis=1), x.sum(axis=0)
+
+
+def transform_to_nki_inputs(inputs):
+    return inputs
+
+
+def transform_nki_outputs(outputs, expected):
+    return [out.reshape(one.shape) for out, one in zip(outputs, expected)]
+"""
 
 
 def test_a_kernel_that_lifts_is_set_by_the_fields_of_a_schedule(tmp_path, node):  # noqa: F811
@@ -27,7 +60,7 @@ def test_a_kernel_that_lifts_is_set_by_the_fields_of_a_schedule(tmp_path, node):
 
     space, found, default = with_language(tmp_path, tried)
     assert space.size >= 4 and {"columns"} <= {knob.name for knob in space.knobs}
-    assert schedule_of(default.source) is not None
+    assert default.source is not None and default.source != KERNEL
     points, prices = zip(*space.foretold, strict=True)
     assert points[0] == space.default and list(prices) == sorted(prices) and len(prices) > 1
     assert not any(space.faults(point) for point in points)
@@ -50,42 +83,79 @@ def test_a_schedule_that_is_priced_far_beyond_the_cheapest_makes_no_kernel(
     assert made.source is None and "priced at" in made.reason and "1 times" in made.reason
 
 
-def test_without_lookahead_actions_are_schedules_by_price_then_their_fields(tmp_path, node):  # noqa: F811
+def test_actions_are_schedules_by_price_then_what_primitives_make_of_one(tmp_path, node):  # noqa: F811
     async def tried(nki):
         first = await nki.actions(node)
-        whole = next(action for action in first if action.method == "schedule")
-        moved = next(action for action in first if action.method != "schedule")
-        children = [
-            Node(node.case, made.source, node.evaluation, node, made.change, "plan_0_0")
-            for made in (whole, moved)
-        ]
-        below = [await nki.actions(child) for child in children]
-        return first, *below, await nki.predict(node, KERNEL)
+        whole = Node(node.case, first[0].source, node.evaluation, node, first[0].change, "plan_0_0")
+        near = await nki.actions(whole)
+        change = near[0].change
+        further = await nki.actions(
+            Node(node.case, near[0].source, node.evaluation, whole, change, "plan_0_0")
+        )
+        edited = replace(whole, source=f"{first[0].source}\n\nEDITED = True\n")
+        return first, near, further, await nki.actions(edited), await nki.predict(node, KERNEL)
 
-    first, beside, after, predicted = with_language(tmp_path, tried, lookahead=False)
-    schedules = [[a.key for a in found if a.method == "schedule"] for found in (first, after)]
-    assert schedules[0] == schedules[1]  # a kernel that was moved computes what it did
+    first, near, further, edited, predicted = with_language(tmp_path, tried, lookahead=False)
+    assert {action.method for action in first} == {"schedule"}
     assert predicted is None and all(action.predicted is None for action in first)
-    assert any(action.method not in ("schedule",) for action in first)  # the moves' own
-    fields = [action for action in beside if action.method.startswith("set_")]
-    assert fields and all(MARK in action.source and action.touches for action in fields)
+    fields = [action for action in near if action.method.startswith("set_")]
+    assert fields and all(action.touches and action.key for action in fields)
     assert len({action.key for action in fields}) == len(fields)
+    assert further and all(action.method != "schedule" for action in further)
+    # A kernel that somebody changed since is like any other: it computes what it was made of.
+    assert [action.key for action in edited] == [action.key for action in first]
 
 
-def test_factors_of_moves_make_a_kernel_or_say_why_not():
-    facts = Facts(arguments=kernel_arguments(KERNEL, REFERENCE))
-    knobs = FactorKnobs(KERNEL, facts)
-    space = knobs.space("silu", {"M": 256})
-    assert space.knobs and all(knob.values[0] in (1, False) for knob in space.knobs)
-    assert knobs.configured(space.default) == Configured(KERNEL)
-    for point in space.points():
-        made = knobs.configured(point)
-        assert made.reason if made.source is None else made.source.strip()
-    assert any(knobs.configured(p).source not in (None, KERNEL) for p in space.points()), (
-        "no factor can be set at all"
-    )
+@pytest.fixture
+def both_ways(tmp_path):
+    """Sums over rows beside sums over columns, which no schedule of rows has."""
+    (tmp_path / "kernel.py").write_text(BOTH_WAYS)
+    (tmp_path / "reference.py").write_text(SUMS)
+    case = Case(
+        case_name="sums", problem="sums", values={}, task=str(tmp_path / "reference.py"),
+        kernel=str(tmp_path / "kernel.py"),
+    )  # fmt: skip
+    return Node(case, BOTH_WAYS, Evaluation(status=Status.CORRECT, profile=profile()))
 
 
-@pytest.mark.parametrize("text", ["x = 1\n", f"{MARK}not json\n"])
-def test_other_texts_have_no_schedule(text):
-    assert schedule_of(text) is None
+def test_of_a_kernel_that_only_nests_write_primitives_are_actions_and_knobs(tmp_path, both_ways):
+    """Assumption: primitives keep what a nest computes; the referee judges each kernel that they make."""
+
+    async def tried(nki):
+        first = (await nki.actions(both_ways))[0]
+        nest = Node(both_ways.case, first.source, both_ways.evaluation, both_ways, first.change)
+        near = await nki.actions(nest)
+        space, chance = await nki.space(both_ways), random.Random(1)
+        points = [space.default, *(space.drawn(chance) for _ in range(3))]
+        made = [await nki.configure(both_ways, point) for point in points]
+        sources = [
+            first.source,
+            *(a.source for a in near[:3]),
+            *(m.source for m in made if m.source),
+        ]
+        verdicts = [await nki.evaluate(both_ways.case, s) for s in {*sources}]
+        return first, near, space, made, verdicts
+
+    first, near, space, made, verdicts = with_language(tmp_path, tried, lookahead=False)
+    kinds = {"partition", "tile", "split", "columns", "at", "apart", "orient", "keep"}
+    assert near and {action.method for action in near} <= kinds
+    assert {knob.name.partition("_")[0] for knob in space.knobs} <= {"start", *kinds}
+    assert space.size > 3 and made[0].source == first.source  # the cheapest, as it is
+    assert all((one.source is None) == bool(one.reason) for one in made)
+    assert {one.status for one in verdicts} == {Status.CORRECT}, [one.message for one in verdicts]
+
+
+def test_a_kernel_that_does_not_lift_has_no_knobs(tmp_path, node):  # noqa: F811
+    source = KERNEL.replace("nl.exp(nl.negative(x_tile))", "nl.rand((128, 128))")
+
+    async def asked(nki):
+        drawn = replace(node, source=source)
+        return await nki.space(drawn), await nki.configure(drawn, {}), await nki.actions(drawn)
+
+    space, made, actions = with_language(tmp_path, asked, lookahead=False)
+    assert space is None and made == Configured(None, "the kernel has no knobs") and actions == []
+
+
+@pytest.mark.parametrize("change", [None, Reschedule(schedule={"stages": []}, sentence="")])
+def test_other_changes_have_no_schedule(change):
+    assert schedule_in(change) is None

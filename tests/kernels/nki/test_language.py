@@ -141,9 +141,9 @@ def test_a_verdict_is_reached_once_for_all_runs(tmp_path, node):
     assert first.status is Status.CORRECT and first.seconds == second.seconds
 
 
-def test_actions_come_from_the_moves(tmp_path, node):
+def test_actions_are_the_fastest_schedules_with_their_times(tmp_path, node):
     found = with_language(tmp_path, lambda nki: nki.actions(node))
-    assert len(found) >= 3
+    assert len(found) >= 2 and all(item.predicted for item in found)
     assert all(item.source != KERNEL and item.sentence for item in found)
 
 

@@ -49,6 +49,27 @@ def bound(definition: Definition, workload: Workload, target: GPU) -> Bound:
     )
 
 
+# Problems that use every element of their inputs; of others it is only known that outputs are written.
+READ_WHOLE = ("rmsnorm", "gemm", "softmax", "activation", "gqa_ragged")
+
+
+def floor_ms(definition: Definition, workload: Workload, target: GPU) -> float:
+    """What no kernel can be faster than, in milliseconds, at the data sheet's peaks.
+
+    Of the bytes, what the L2 cache can hold need not move while a call runs: what it has not evicted
+    of the inputs, and what it has not written back of the outputs. Products run at the tensor cores'
+    16-bit rate, which 8-bit operands double.
+    """
+    specs = list(definition.outputs.values())
+    if definition.op_type in READ_WHOLE:
+        specs += definition.inputs.values()
+    moved = sum(_bytes(spec, definition, workload) for spec in specs) - 2 * target.l2_bytes
+    operations = _operations(definition, workload) if definition.op_type == "gemm" else 0.0
+    bits = min((BITS.get(spec.dtype, 16) for spec in definition.inputs.values()), default=16)
+    rate = target.half_tflops * max(1.0, 16 / bits)
+    return max(moved / target.gigabytes_per_second / 1e6, operations / rate / 1e9, 0.0)
+
+
 def _bytes(spec: DefinitionTensor, definition: Definition, workload: Workload) -> float:
     shape = definition.shape(spec, workload)
     if shape is None:

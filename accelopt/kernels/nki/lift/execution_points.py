@@ -11,7 +11,7 @@ from accelopt.algorithm.value_nodes import Value
 from accelopt.algorithm.values import Values
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
-from accelopt.sim.program import Loop, Tensor
+from accelopt.sim.program import Instruction, Loop, Tensor
 
 NodePath = tuple[int, ...]
 """A node's number in each block that it stands in, outermost first."""
@@ -32,6 +32,12 @@ class Contents(Protocol):
 
     def read(self, access: Access, coordinates: Sequence[Index], place: Moment) -> Value:
         """An element of a tile, as the instruction at a place finds it. Raises NotLifted."""
+
+    def content(self, tensor: Tensor, address: Index, place: Moment) -> Value:
+        """What an element, given by its row-major number, holds before the node at a place."""
+
+    def instruction_at(self, place: Moment) -> Instruction:
+        """The instruction whose place it is."""
 
     def after_iteration(
         self, tensor: Tensor, address: Index, loop: NodePath, trips: tuple[Index, ...]

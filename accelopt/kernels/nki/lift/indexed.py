@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from accelopt.algorithm.index import Index
+from accelopt.algorithm.index import Axis, Index
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.value_nodes import Value
 from accelopt.kernels.nki.lift.elementwise import applied
+from accelopt.kernels.nki.lift.gathers import bound, index_by
 from accelopt.kernels.nki.lift.instruction_element import WriteSite, reshaped
 from accelopt.sim.affine import Affine
 from accelopt.sim.mask import Mask
@@ -54,3 +55,13 @@ def select_reduce(site: WriteSite) -> Value:
     if site.instruction.attributes.get("reverse"):
         pair.reverse()
     return applied(site, "select", [site.operand("predicate"), *pair])
+
+
+def gather(site: WriteSite) -> Value:
+    """The element of the same partition of `data` whose number the index is."""
+    data, numbers = site.instruction.inputs["data"], dict[Axis, Value]()
+    size, beside = math.prod(data.shape[1:]), (*site.coordinates, *site.place.trips)
+    values = site.reaching.values
+    index = index_by(values, site.operand("indices"), size, beside, numbers)
+    own = [site.coordinates[0], *reshaped([index], [size], data.shape[1:])]
+    return bound(values, site.read(data, own), numbers, site.instruction.source)

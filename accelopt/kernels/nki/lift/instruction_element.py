@@ -16,6 +16,8 @@ from accelopt.algorithm.value_nodes import (
     Carried,
     Choice,
     Element,
+    Lookup,
+    Product,
     Sum,
     Value,
 )
@@ -134,6 +136,8 @@ class WriteSite(NamedTuple):
 def _is_exact(value: Value, dtype: np.dtype) -> bool:
     """True where a value is a number of a format for certain."""
     name = dtypes.name_of(dtype)
+    if isinstance(value, Lookup):
+        return _is_exact(value.element, dtype)
     if isinstance(value, Element):
         return dtypes.promote(dtypes.parse(value.dtype), dtype) == dtype and (
             dtypes.is_float(dtype) or value.dtype == name
@@ -145,6 +149,13 @@ def _is_exact(value: Value, dtype: np.dtype) -> bool:
         return (
             whole and dtypes.is_integer(dtype) and all(_is_exact(t, dtype) for t, _ in value.terms)
         )
+    if isinstance(value, Product):
+        whole = value.coefficient == int(value.coefficient) and dtypes.is_integer(dtype)
+        return whole and all(
+            p > 0 and p == int(p) and _is_exact(f, dtype) for f, p in value.factors
+        )
+    if isinstance(value, Choice):
+        return _is_exact(value.on_true, dtype) and _is_exact(value.on_false, dtype)
     if isinstance(value, Application):
         return value.function == name or value.function in COMPARISONS
     if isinstance(value, Carried):

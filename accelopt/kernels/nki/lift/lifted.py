@@ -6,13 +6,15 @@ import ast
 import contextlib
 import copy
 import json
-import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm
+from accelopt.algorithm.equality import nearly_equal
+from accelopt.algorithm.notation import definition_text
 from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.devices.tracing import arguments_to_json
@@ -26,7 +28,7 @@ from accelopt.kernels.nki.lift.authorship.authored import Author
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.kernels.nki.lift.lifting import lift, lift_with_lines
 from accelopt.kernels.nki.lift.lowering import Interface, Lowered, lower
 from accelopt.kernels.nki.lift.scalar_arguments import (
     AGAIN,
@@ -38,16 +40,14 @@ from accelopt.kernels.nki.lift.scalar_arguments import (
 )
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.search import schedules
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
+from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.sandbox import ForkServer, scratch_folder
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
+from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Program
-
-ROUNDED = 2.0**-20
-"""Numbers of two lifts of one kernel are this near: some were in fp32 on the way."""
 
 
 class Lifted(NamedTuple):
@@ -60,6 +60,7 @@ class Lifted(NamedTuple):
     dialect: Dialect = "neuronxcc"
     arguments: tuple[KernelArgument, ...] = ()  # without data, with what stands for plain ones
     author: Author | None = None
+    lines: Mapping[str, SourceLine] = {}
 
     def lowered(self, schedule: Schedule | Nest, target: str = "trn1") -> Lowered:
         """The kernel by a schedule, in the dialect of the kernel that was lifted. Raises NotLowered,
@@ -82,6 +83,18 @@ class Lifted(NamedTuple):
         if source is None:
             raise NotLowered(f"the kernel by this schedule has no counterpart in {self.dialect}")
         return kernel._replace(source=source)
+
+    def located(self, reason: str) -> str:
+        """A reason that begins with the name of a definition, with the source line of that before it and
+        what it is behind it, where they are known."""
+        name = re.match(r"\w*", reason)[0]  # type: ignore[index]
+        definitions = {d.out: d for d in self.algorithm.definitions}
+        own = name if name in definitions else re.sub(r"_(parts|\d+)$", "", name)
+        if own not in definitions:
+            return reason
+        said = f"{reason.rstrip('.')} ({definition_text(definitions[own])})"
+        line = self.lines.get(own)
+        return said if line is None else f"{line}: {said}"
 
     def authored(self, source: str) -> str:
         """A lowered kernel of this in its author's module, with the author's names and comments."""
@@ -158,7 +171,8 @@ class _Called:
                 signature(function), names, program.returns_sequence, function.name
             )
             dialect = dialect_of_source(self.source)
-            self._lifted[key] = Lifted(lift(program), interface, (), dialect, arguments)
+            algorithm, lines = lift_with_lines(program)
+            self._lifted[key] = Lifted(algorithm, interface, (), dialect, arguments, lines=lines)
         return self._lifted[key]
 
     def _function(self, program: Program) -> KernelFunction:
@@ -221,7 +235,7 @@ class _Called:
                 found = lift(self.device.compile(str(path), other.arguments).program)
             except (KernelFailure, NotLifted):
                 return False
-        return _alike(json.loads(found.to_json()), json.loads(other.algorithm.to_json()))
+        return nearly_equal(json.loads(found.to_json()), json.loads(other.algorithm.to_json()))
 
     # What a lowered kernel asks of its arguments.
 
@@ -285,17 +299,6 @@ class _Called:
         except (KernelFailure, NotLifted):
             return True
         return self._same(lifted, other)
-
-
-def _alike(one: object, other: object) -> bool:
-    """Whether two records are equal, but for the rounding of their numbers to fp32."""
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=ROUNDED)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_alike, one, other))
-    return one == other
 
 
 _SIGNS = {True: ("> 0", "be positive"), False: ("< 0", "be negative")}

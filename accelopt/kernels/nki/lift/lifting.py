@@ -4,41 +4,69 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Array
+from accelopt.algorithm.algorithm import Algorithm, Array, expressions_of, walk
+from accelopt.algorithm.axis_joining import joined, row_major
+from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
+from accelopt.algorithm.index import Axis
 from accelopt.algorithm.value_nodes import Undefined, Value
-from accelopt.kernels.nki.lift.axis_joining import joined, output_axes, row_major
-from accelopt.kernels.nki.lift.definitions import DefinedOutput, algorithm_of
+from accelopt.algorithm.whole_forms import whole
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.loop_results import settled, whole
-from accelopt.kernels.nki.lift.reaching_values import Reaching
+from accelopt.kernels.nki.lift.loop_results import settled
+from accelopt.kernels.nki.lift.reaching_values import KeptArray, Reaching
 from accelopt.sim.dtypes import name_of
-from accelopt.sim.program import Program, Tensor
+from accelopt.sim.errors import SourceLine
+from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 from accelopt.time_limits import LIFT_SECONDS
 
 DEEPEST = 20_000
 """Python frames that composing may take: a few for each instruction between input and output."""
+LEAST_KEPT = 100
+"""Expressions from which on a kernel is lifted by way of its arrays in HBM, too."""
+LEAST_SHORTER = 1.5
+"""Times as many expressions as by way of arrays are too many: they compute elements again."""
 
 
-"""That lifting one kernel may take; NKIBench's take less than one."""
+class LiftedProgram(NamedTuple):
+    """What a kernel computes, and the source lines of its definitions as far as they are known."""
+
+    algorithm: Algorithm
+    lines: Mapping[str, SourceLine]
 
 
-def lift(program: Program, seconds: float = LIFT_SECONDS) -> Algorithm:
+def lift(program: Program, seconds: float = LIFT_SECONDS, *, strict: bool = False) -> Algorithm:
+    """What a kernel computes: the `algorithm` of `lift_with_lines`."""
+    return lift_with_lines(program, seconds, strict=strict).algorithm
+
+
+def lift_with_lines(
+    program: Program, seconds: float = LIFT_SECONDS, *, strict: bool = False
+) -> LiftedProgram:
     """What a kernel computes, exactly, as a function of real numbers.
 
     Copies, layouts, tiles, loops and memories are composed away; reductions over pieces become
     whole ones; what kernels write out gets its name. Two kernels of one problem give the same
     Algorithm, or nearly. Raises NotLifted, with the source line and the reason, for a kernel that
     has none: run-time indices, random numbers, sorting, bits; and for one that would take more
-    than so many `seconds`.
+    than so many `seconds`; with `strict` also for one whose outputs may have elements that nothing has
+    written.
     """
     with _deep():
         try:
-            return _lifted(program, seconds)
+            found = _lifted(program, seconds, strict)
+            size = _parts(found.algorithm)
+            kept = _handed_on(program) if size > LEAST_KEPT else frozenset()
+            if not kept:
+                return found
+            by_arrays = _lifted(program, seconds, strict, kept)
+            return by_arrays if _parts(by_arrays.algorithm) * LEAST_SHORTER < size else found
         except RecursionError:
             raise NotLifted("too many instructions build on each other", program.source) from None
+        except UndefinedOutput as refusal:
+            raise NotLifted(str(refusal), program.source) from None
         except (LookupError, ArithmeticError, AssertionError) as error:
             # A fault of ours on a kernel that nobody has seen must not end the search for it.
             said = (
@@ -47,26 +75,109 @@ def lift(program: Program, seconds: float = LIFT_SECONDS) -> Algorithm:
             raise NotLifted(said, program.source) from error
 
 
-def _lifted(program: Program, seconds: float) -> Algorithm:
-    reaching = Reaching(program, seconds)
+def _lifted(
+    program: Program, seconds: float, strict: bool, kept: frozenset[Tensor] = frozenset()
+) -> LiftedProgram:
+    reaching = Reaching(program, seconds, strict, kept)
     outputs: list[DefinedOutput] = []
+    lines: dict[str, Hashable] = {}
     names = {array.name for array in _inputs(program)}
     for number, tensor in enumerate(program.results):
         shape = program.shape_of_result(number)
-        if tensor is None or shape is None:
-            continue
-        axes = output_axes(program, tensor, shape)
-        value = reaching.at_end(tensor, row_major(axes))
-        value = whole(reaching.values, settled(reaching, value))
-        _refuse_leftovers(reaching, value, tensor)
-        axes, value = joined(reaching.values, axes, value)
-        value = whole(reaching.values, value)
-        axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
-        name = _free_name(tensor, names)
-        outputs.append(DefinedOutput(name, axes, value, name_of(tensor.dtype), shape))
+        if tensor is not None and shape is not None:
+            name = _free_name(tensor, names)
+            for line in _writers(program.body, tensor):
+                lines[name] = line
+            outputs.append(_defined(reaching, program, tensor, shape, name))
     if not outputs:
         raise NotLifted("the kernel returns nothing", program.source)
-    return algorithm_of(reaching.values, program.name, _inputs(program), outputs)
+    arrays: dict[KeptArray, DefinedOutput] = {}
+    while asked := [array for array in reaching.arrays if array not in arrays]:
+        for array in asked:
+            arrays[array] = _defined(reaching, program, array.tensor, array.tensor.shape, array)
+    stages = [arrays[array] for array in sorted(arrays, key=lambda array: array.writer)]
+    found = algorithm_of(
+        reaching.values, program.name, _inputs(program), outputs, stages, reaching.origins, lines
+    )
+    return LiftedProgram(
+        found, {name: line for name, line in lines.items() if isinstance(line, SourceLine)}
+    )
+
+
+def _defined(
+    reaching: Reaching, program: Program, tensor: Tensor, shape: tuple[int, ...],
+    which: str | KeptArray,
+) -> DefinedOutput:  # fmt: skip
+    """What a tensor holds at the end, by a name, or where it is kept."""
+    axes = _output_axes(program, tensor, shape)
+    if isinstance(which, KeptArray):
+        name, value = reaching.arrays[which], reaching.left_by(which, row_major(axes))
+    else:
+        name, value = which, reaching.at_end(tensor, row_major(axes))
+    roll = not reaching.kept  # neighbours in an array of several dimensions are no row of it
+    value = whole(reaching.values, settled(reaching, value), roll)
+    _refuse_leftovers(reaching, value, tensor)
+    axes, value = joined(reaching.values, axes, value)
+    value = reaching.values.under(whole(reaching.values, value, roll), ())
+    axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
+    return DefinedOutput(name, axes, value, name_of(tensor.dtype), shape)
+
+
+def _handed_on(program: Program) -> frozenset[Tensor]:
+    """Tensors in HBM that the kernel writes and reads again."""
+    read = {access.tensor for _, i in program.walk() for access in i.inputs.values()}
+    own = {*program.arguments, *program.results}
+    return frozenset(t for t in read - own if not t.buffer.on_chip and t.data is None)
+
+
+def _parts(algorithm: Algorithm) -> int:
+    """How many expressions an Algorithm is made of."""
+    return sum(
+        sum(1 for _ in walk(expression))
+        for definition in algorithm.definitions
+        for expression in expressions_of(definition)
+    )
+
+
+def _output_axes(program: Program, tensor: Tensor, shape: Sequence[int]) -> tuple[Axis, ...]:
+    """The digits of an output's row-major numbers: its dimensions, cut as the kernel's writes cut
+    them where those are digits, too."""
+    size = 1
+    strides: list[int] = []
+    for extent in reversed(shape):
+        strides.append(size)
+        size *= extent
+    chain = sorted({s for s in strides if s < size} | {1})
+    for stride in sorted(_written_strides(program.body, tensor)):
+        longer = sorted({*chain, stride})
+        steps = zip(longer, [*longer[1:], size], strict=True)
+        if 0 < stride < size and all(high % low == 0 for low, high in steps):
+            chain = longer
+    ends = [*chain[1:], size]
+    extents = [high // low for low, high in zip(chain, ends, strict=True)][::-1]
+    return tuple(Axis(f"o{n}", extent) for n, extent in enumerate(extents))
+
+
+def _written_strides(nodes: Iterable[ProgramNode], tensor: Tensor) -> set[int]:
+    found: set[int] = set()
+    for node in nodes:
+        if isinstance(node, Loop):
+            found |= _written_strides(node.body, tensor)
+            continue
+        for access in node.outputs.values():
+            if access.tensor is tensor:
+                steps = [c * getattr(t, "step", 1) for t, c in access.offset.terms]
+                found |= {abs(s) for s in (*steps, *access.strides) if s}
+    return found
+
+
+def _writers(nodes: Iterable[ProgramNode], tensor: Tensor) -> Iterator[SourceLine]:
+    """The lines that write a tensor."""
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield from _writers(node.body, tensor)
+        elif any(access.tensor is tensor for access in node.outputs.values()):
+            yield node.source
 
 
 def _refuse_leftovers(reaching: Reaching, value: Value, tensor: Tensor) -> None:

@@ -1,54 +1,28 @@
-"""What is left to do when all outputs are known: values that loops hand on, and whole forms of what
-a kernel computes in pieces."""
+"""What is left to do when all outputs are known: values that loops hand on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.reductions import fold
-from accelopt.algorithm.rerolling import rolled
 from accelopt.algorithm.value_nodes import (
     Carried,
-    Fold,
-    Product,
     ScanElement,
     Sum,
     Value,
-    children,
 )
-from accelopt.algorithm.values import Values, fresh_axis
+from accelopt.algorithm.values import fresh_axis
+from accelopt.algorithm.whole_forms import rewritten
 from accelopt.kernels.nki.lift.recurrences import joined_scan
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.lift.reaching_values import Reaching
 
-Rule = Callable[[Value], Value]
-
 
 def settled(reaching: Reaching, value: Value) -> Value:
     """The value without anything carried, where that has a form."""
     return rewritten(reaching.values, value, lambda part: _settled(reaching, part))
-
-
-def whole(values: Values, value: Value) -> Value:
-    """The value with what was computed in pieces, or in one pass, as it is commonly written."""
-    return rewritten(values, value, lambda part: _two_passes(values, rolled(values, part)))
-
-
-def rewritten(values: Values, value: Value, rule: Rule) -> Value:
-    """The value with a rule applied to every part, from below."""
-    done: dict[Value, Value] = {}
-
-    def visit(part: Value) -> Value:
-        if part not in done:
-            parts = [visit(child) for child in children(part)]
-            same = all(a is b for a, b in zip(parts, children(part), strict=True))
-            done[part] = rule(part if same else values.with_parts(part, parts))
-        return done[part]
-
-    return visit(value)
 
 
 def _settled(reaching: Reaching, value: Value) -> Value:
@@ -110,29 +84,3 @@ def _continued(reaching: Reaching, tile: ScanElement, carried: Carried) -> Value
         return tile
     at = carried.iteration * tile.along.extent + tile.at
     return joined_scan(values, left, trip, carried.initial, at)
-
-
-def _two_passes(values: Values, value: Value) -> Value:
-    """`mean(x**2) - mean(x)**2` as `mean((x - mean(x))**2)`."""
-    if not isinstance(value, Sum):
-        return value
-    for square, weight in value.terms:
-        if not isinstance(square, Fold) or square.combiner != "add":
-            continue
-        for term, other in value.terms:
-            if not isinstance(term, Product) or len(term.factors) != 1:
-                continue
-            total, power = term.factors[0]
-            if power != 2 or not isinstance(total, Fold) or total.axes != square.axes:
-                continue
-            count = 1
-            for axis in total.axes:
-                count *= axis.extent
-            body = values.product([(total.body, 2.0)])
-            exact = abs(weight * count - 1) < 1e-6 and abs(other * count * count + 1) < 1e-6
-            if body == square.body and exact:
-                centred = values.sum([(total.body, 1.0), (total, -1 / count)])
-                spread = fold(values, "add", total.axes, values.product([(centred, 2.0)]))
-                rest = [(t, c) for t, c in value.terms if t not in (square, term)]
-                return values.sum([*rest, (spread, 1 / count)], value.constant)
-    return value

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-
-from pydantic import BaseModel
 
 from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.hardware import TARGETS, Hardware
@@ -15,19 +12,13 @@ from accelopt.kernels.nki.lift.emission.flattening import flattened
 from accelopt.kernels.nki.lift.emission.graph import Graph
 from accelopt.kernels.nki.lift.emission.nest import NestNode, Price, price, rendered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
-from accelopt.kernels.nki.lift.emission.text import LONGEST, wrapped
+from accelopt.kernels.nki.lift.emission.text import wrapped
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 
 HEADER = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 """
-
-
-MARK = "# Schedule: "
-"""Begins the comment of a lowered kernel that says by which schedule it was written."""
-_MORE = "#   "
-"""Begins its further lines."""
 
 
 class Interface(NamedTuple):
@@ -50,34 +41,8 @@ class Lowered(NamedTuple):
 
     @property
     def body(self) -> str:
-        """The source without its schedule: two schedules may have the same kernel."""
-        return _SCHEDULE.sub("", self.source)
-
-
-_SCHEDULE = re.compile(rf"^{re.escape(MARK)}.*\n(?:{re.escape(_MORE)}.*\n)*", re.MULTILINE)
-
-
-def schedule_of(source: str) -> Schedule | None:
-    """The schedule that wrote a kernel, as the kernel says; None for any other text."""
-    found = _SCHEDULE.search(source)
-    if found is None:
-        return None
-    first, *more = found[0].splitlines()
-    text = first.removeprefix(MARK) + "".join(line.removeprefix(_MORE) for line in more)
-    try:
-        return Schedule.model_validate_json(text)
-    except ValueError:
-        return None
-
-
-def marked(schedule: BaseModel) -> list[str]:
-    """The comment that says the schedule, in lines of up to 100 characters."""
-    lines = [MARK]
-    for piece in re.split(r"(?<=,)(?=\")", schedule.model_dump_json(exclude_defaults=True)):
-        if len(lines[-1] + piece) > LONGEST:
-            lines.append(_MORE)
-        lines[-1] += piece
-    return lines
+        """What two schedules with the same kernel share: all of it."""
+        return self.source
 
 
 def lower(
@@ -96,8 +61,6 @@ def lower(
     nodes = _emitted(graph, schedule, TARGETS[target], interface.numbers)
     lines = [
         HEADER.rstrip(),
-        "",
-        *marked(schedule),
         "",
         "",
         "@nki.jit",

@@ -9,12 +9,15 @@ stands what earlier ones left.
 from __future__ import annotations
 
 import math
+import re
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.value_nodes import UNDEFINED, Carried, Element, Value
 from accelopt.algorithm.values import Values
 from accelopt.kernels.nki.lift import meanings, recurrences
@@ -22,6 +25,7 @@ from accelopt.kernels.nki.lift.addresses import AxisSolution, address_of, narrow
 from accelopt.kernels.nki.lift.constants import constant_element
 from accelopt.kernels.nki.lift.execution_points import Moment, NodePath
 from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.gathers import gathered
 from accelopt.kernels.nki.lift.instruction_element import written_where
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
@@ -33,6 +37,13 @@ MOST_NESTED = 60
 
 Found = tuple[list[Index], Value]
 """A value and the conditions under which it is there."""
+
+
+class KeptArray(NamedTuple):
+    """A tensor as the node of that number in the Program's body leaves it."""
+
+    tensor: Tensor
+    writer: int
 
 
 @dataclass(slots=True)
@@ -53,8 +64,16 @@ class _Write:
 class Reaching:
     """Answers what tensors hold, for one Program."""
 
-    def __init__(self, program: Program, seconds: float = math.inf) -> None:
-        self.values = Values()
+    def __init__(
+        self, program: Program, seconds: float = math.inf, strict: bool = False,
+        kept: frozenset[Tensor] = frozenset(),
+    ) -> None:  # fmt: skip
+        """What is read of the `kept` tensors is an element of an array that they are once a node of the
+        Program's body has written them; `arrays` has the names of those that were asked for."""
+        self.values = Values(strict)
+        self.origins = Origins()
+        self.arrays: dict[KeptArray, str] = {}
+        self.kept = kept
         self._program = program
         self._seconds = seconds
         self._end = time.monotonic() + seconds
@@ -95,14 +114,20 @@ class Reaching:
         """What an element holds when the kernel ends."""
         return self._scan(tensor, address, (), (), len(self._program.body))
 
+    def left_by(self, array: KeptArray, address: Index) -> Value:
+        """What an element of a kept tensor is."""
+        writers = self._blocks[()].writers[array.tensor]
+        before = writers[: writers.index(array.writer) + 1]
+        return self._searched(array.tensor, address, (), (), before)
+
     def read(self, access: Access, coordinates: Sequence[Index], place: Moment) -> Value:
         """An element of a tile, as the instruction at a place finds it. Raises NotLifted."""
         source = self.instruction_at(place).source
-        if access.indirect:
-            raise NotLifted("it reads at indices that are only known at run time", source)
         if access.dtype != access.tensor.dtype:
             raise NotLifted("it reads a tensor's bits as another format", source)
         address = address_of(access, self.variables(place), coordinates)
+        if access.indirect:
+            return gathered(self, access, address, coordinates, place)
         return self.content(access.tensor, address, place)
 
     def content(self, tensor: Tensor, address: Index, place: Moment) -> Value:
@@ -142,6 +167,8 @@ class Reaching:
         """What an element holds in a block before its node of a number."""
         writers = self._blocks[block].writers.get(tensor, [])
         last = bisect_left(writers, before)
+        if last and not block and tensor in self.kept:
+            return self._element_of(KeptArray(tensor, writers[last - 1]), address)
         key = (tensor.id, address, block, trips, writers[last - 1] if last else -1)
         if key not in self._memory:
             self._memory[key] = self._searched(tensor, address, block, trips, writers[:last])
@@ -237,7 +264,9 @@ class Reaching:
     ) -> Value:
         key = (place.path, name, coordinates, place.trips)
         if key not in self._written:
-            self._written[key] = meanings.meaning(self, node, name, coordinates, place)
+            found = meanings.meaning(self, node, name, coordinates, place)
+            self.origins.note(found, node.source)
+            self._written[key] = found
         return self._written[key]
 
     def _after_loop(self, tensor: Tensor, address: Index, place: Moment) -> Found | None:
@@ -252,16 +281,16 @@ class Reaching:
         if loop.variable.trips == 1:
             single = {Index()}
         if None in single:
-            return [], recurrences.closed(self, tensor, address, place)
+            closed = recurrences.closed(self, tensor, address, place)
+            writes = self._inside[place.path, tensor]
+            self.origins.note(closed, writes[-1].instruction.source)
+            return [], closed
         found: list[Found] = []
         for trip in single:
             assert trip is not None
-            ranges = [c for s in solutions if s.axes.get(_trip(loop)) == trip for c in s.ranges]
+            ranges = _common(solutions, _trip(loop), trip, len(single) > 1)
             value = self.after_iteration(tensor, address, place.path, (*place.trips, trip))
-            if len(single) > 1:
-                ranges += [c for s in solutions if s.axes.get(_trip(loop)) == trip
-                           for c in s.conditions]  # fmt: skip
-            found.append((list(dict.fromkeys(ranges)), value))
+            found.append((ranges, value))
         if len(found) == 1:
             return found[0]
         return self._either(found, tensor, address, place)
@@ -334,10 +363,7 @@ class Reaching:
             gap = trip - written - 1
             if gap.bounds[1] < 0:
                 continue
-            ranges = [c for s in solutions if s.axes.get(_trip(loop)) == written for c in s.ranges]
-            if len(single) > 1:
-                ranges += [c for s in solutions if s.axes.get(_trip(loop)) == written
-                           for c in s.conditions]  # fmt: skip
+            ranges = _common(solutions, _trip(loop), written, len(single) > 1)
             earlier = self._earlier(tensor, address, place, written)
             value = self.values.where([gap, *ranges], earlier, value)
         return value
@@ -357,6 +383,17 @@ class Reaching:
         finally:
             self._entered[key] -= 1
 
+    def _element_of(self, array: KeptArray, address: Index) -> Value:
+        if array not in self.arrays:
+            named = array.tensor.name.isidentifier() and not re.fullmatch(
+                r"t\d+", array.tensor.name
+            )
+            given = array.tensor.name if named else "between"
+            self.arrays[array] = f"{given}_{len(self.arrays) + 1}"
+        number = len(self._numbers) + list(self.arrays).index(array)
+        dtype = name_of(array.tensor.dtype)
+        return self.values.same(Element(self.arrays[array], number, dtype, address))
+
     # Where nothing was written.
 
     def _initial(self, tensor: Tensor, address: Index) -> Value:
@@ -371,6 +408,14 @@ class Reaching:
         if tensor.fill is None and tensor in self._accumulated:
             return self.values.number(0)  # the first product of a group overwrites
         return UNDEFINED if tensor.fill is None else self.values.number(tensor.fill)
+
+
+def _common(solutions: list[AxisSolution], axis: Axis, trip: Index, all_: bool) -> list[Index]:
+    """The conditions that all instructions have which write an element in one iteration: an element
+    that none of them writes holds what it held before, and the iteration is known to say so."""
+    own = [s for s in solutions if s.axes.get(axis) == trip]
+    sets = [[*s.ranges, *(s.conditions if all_ else ())] for s in own]
+    return [c for c in dict.fromkeys(sets[0]) if all(c in other for other in sets)]
 
 
 def _trip(loop: Loop) -> Axis:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from accelopt.kernels.nki.counters import busy_shares
 from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered
 from accelopt.kernels.nki.lift.emission.nest import Price
 from accelopt.kernels.nki.lift.lowering import Interface, lower
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.search import Times, commonest, neighbours, schedules
-from accelopt.kernels.nki.moves.propose import busy_shares
 
 MOST_COMPARED = 250
 MOST_TIMED = 6

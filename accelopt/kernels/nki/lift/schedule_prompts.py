@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from accelopt.algorithm.index import Axis
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernel_source import fenced_blocks
+from accelopt.kernels.nki.counters import busy_shares
 from accelopt.kernels.nki.lift.emission.flattening import ROWS, flat_elements, flat_offsets
 from accelopt.kernels.nki.lift.emission.graph import Graph, GraphValue, NotLowered
 from accelopt.kernels.nki.lift.emission.nest import Price
@@ -19,7 +20,6 @@ from accelopt.kernels.nki.lift.emission.phases import Phases, roles_of, row_axes
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.emission.row_packing import beside_counts
 from accelopt.kernels.nki.lift.lifted import Lifted
-from accelopt.kernels.nki.lift.lowering import MARK, schedule_of
 from accelopt.kernels.nki.lift.schedule import (
     Operand,
     ReductionForm,
@@ -31,7 +31,6 @@ from accelopt.kernels.nki.lift.schedule import (
 from accelopt.kernels.nki.lift.schedule_of_kernel import own_schedule
 from accelopt.kernels.nki.lift.schedule_text import describe
 from accelopt.kernels.nki.lift.scheduled_kernels import ScheduledKernel
-from accelopt.kernels.nki.moves.propose import busy_shares
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.nests.search import described
 
@@ -48,13 +47,13 @@ class AnswerRefused(Exception):
 
 def brief(
     lifted: Lifted,
-    source: str,
+    written: Schedule | None,
     offers: Sequence[ScheduledKernel] = (),
     metrics: Mapping[str, float] | None = None,
     target: str = "trn1",
 ) -> str:
     """What a planner should know to answer with a schedule: the algorithm, what bounds the kernel
-    `source` now (`metrics` are its counters with its `latency`), the fields of a schedule with
+    now (`metrics` are its counters with its `latency`), the schedule that it was `written` by, the fields of a schedule with
     their legal values, and the fastest schedules that a search found. Empty for an algorithm that
     has no kernel by schedule."""
     try:
@@ -63,8 +62,9 @@ def brief(
     except NotLowered:
         return ""
     parts = [computed(lifted)]
-    parts += _present(source, metrics or {})
-    parts += _own(source, metrics or {}, graph, lifted, target)
+    parts += _present(written, metrics or {})
+    if written is None:
+        parts += _own(metrics or {}, graph, lifted, target)
     parts += ["A schedule says how. Its fields:", *fields]
     if offers:
         parts.append("The fastest schedules that a search found, with predicted times:")
@@ -84,7 +84,7 @@ def _json(schedule: Schedule | Nest) -> str:
     return schedule.model_dump_json(exclude_defaults=True)
 
 
-def _present(source: str, metrics: Mapping[str, float]) -> Iterator[str]:
+def _present(written: Schedule | None, metrics: Mapping[str, float]) -> Iterator[str]:
     """How the kernel is now: its time, what is busy, and the schedule that it was written by."""
     if now := metrics.get("latency"):
         shares = sorted(busy_shares(metrics).items(), key=lambda item: -item[1])
@@ -92,16 +92,14 @@ def _present(source: str, metrics: Mapping[str, float]) -> Iterator[str]:
         moved = sum(metrics.get(name, 0.0) for name in ("hbm_read_bytes", "hbm_write_bytes"))
         bytes_moved = f"; {moved / 1e6:.4g} MB from and to HBM" if moved else ""
         yield f"The kernel takes {now:.4g} ms now. At work for: {busy}{bytes_moved}."
-    if written := schedule_of(source):
+    if written is not None:
         yield f"It was written by the schedule {_json(written)}"
 
 
-def _own(
-    source: str, metrics: Mapping[str, float], graph: Graph, lifted: Lifted, target: str
-) -> Iterator[str]:
+def _own(metrics: Mapping[str, float], graph: Graph, lifted: Lifted, target: str) -> Iterator[str]:
     """The schedule that a kernel has which was not written by one, as far as its counters tell."""
     told = {"latency", "hbm_read_bytes", "hbm_write_bytes"} <= {*metrics}
-    if told and MARK not in source:
+    if told:
         own = own_schedule(metrics, graph, lifted.interface, target)
         yield f"Of all schedules this is most like it: {_json(own)}"
 

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 from accelopt.caches import VerdictCache, package_key
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
+from accelopt.kernels.nki.lift.any_rows import for_any_rows
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
-from accelopt.kernels.nki.lift.lowering import MARK
-from accelopt.kernels.nki.lift.schedule import Schedule
+from accelopt.kernels.nki.lift.piecewise import rewritten_in_pieces
+from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.schedule_text import describe, saving
 from accelopt.kernels.nki.lift.search import (
     AbstractArgument,
@@ -25,10 +26,10 @@ from accelopt.kernels.nki.lift.search import (
     own_processes,
     search,
 )
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts as Given
-from accelopt.kernels.nki.nests.nest import Nest, NotNested
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.nests.search import described, search_nests
-from accelopt.nodes import Action, Reschedule, made
+from accelopt.kernels.nki.parameters import ParameterFacts as Given
+from accelopt.nodes import Action, Change, Reschedule, made
 from accelopt.store import content_key
 
 MOST_OFFERED = 3
@@ -93,6 +94,16 @@ class ScheduledKernels(NamedTuple):
         return {"none_because": self.refusal, **found} if self.refusal else found
 
 
+def schedule_in(change: Change | None) -> Schedule | None:
+    """The schedule that a change of a kernel is; None for any other, a nest included."""
+    if not isinstance(change, Reschedule):
+        return None
+    try:
+        return Schedule.model_validate(change.schedule)
+    except ValueError:
+        return None
+
+
 def actions_of(offers: Iterable[ScheduledKernel], metrics: Mapping[str, float]) -> list[Action]:
     """ScheduledKernels as actions, in order. `metrics` are the counters of the kernel as it is, with its
     `latency`: they say what is promised, and what is saved."""
@@ -127,10 +138,6 @@ def offered(
     `author` is the module that the kernels are written into, where that is not `source`."""
     if not given:
         return ScheduledKernels(refusal="the shapes of the kernel's arguments are not known")
-    if MARK in source:
-        return ScheduledKernels(
-            refusal="the kernel is written by a schedule already: its neighbours were seen"
-        )
     try:
         lifted = lifted_kernel(source, path, given, target, author)
         # Kernels that compute the same, in whatever way, are searched once.
@@ -146,19 +153,35 @@ def offered(
             else AbstractArgument(value=a)
             for a in lifted.arguments
         ]
-    except (NotLifted, KernelFailure) as refusal:
+    except NotLifted as refusal:
+        return _in_pieces(source, path, given, target, shelf, times, str(refusal))
+    except KernelFailure as refusal:
         return ScheduledKernels(refusal=str(refusal))
     if times is None:
         with own_processes(values, target) as times:
-            result = _searched(lifted, values, target, times)
+            result = searched(lifted, values, target, times)
     else:
-        result = _searched(lifted, values, target, times)
+        result = searched(lifted, values, target, times)
     if shelf:
         shelf.put("searches", key, result.as_json())
     return _authored(lifted, result)
 
 
-def _searched(
+def _in_pieces(
+    source: str, path: Path, given: Mapping[str, Given], target: str, shelf: VerdictCache | None,
+    times: Times | None, refusal: str,
+) -> ScheduledKernels:  # fmt: skip
+    """The fastest schedules of the pieces of a kernel that does not lift, for the reason `refusal`."""
+    try:
+        found = rewritten_in_pieces(source, path, given, target, times, shelf)
+    except (NotLifted, NotNested, KernelFailure):
+        return ScheduledKernels(refusal=refusal)
+    offers = tuple(ScheduledKernel(*kernel) for kernel in found.kernels[:MOST_OFFERED])
+    counts = {"timed": len(found.kernels)}
+    return ScheduledKernels(offers, "" if offers else refusal, counts)
+
+
+def searched(
     lifted: Lifted, values: Sequence[AbstractArgument], target: str, times: Times
 ) -> ScheduledKernels:
     """The fastest schedules and nests together, and why there are none where that is so."""
@@ -187,19 +210,26 @@ def _nested(lifted: Lifted, target: str, times: Times, known: float) -> Schedule
         try:
             kernel = lifted.lowered(timed.nest, target)
         except (NotLowered, NotNested) as error:
-            refusal = str(error)
+            refusal = lifted.located(str(error))
             continue
         if timed.latency_ms != float("inf"):
             offers.append(
                 ScheduledKernel(
-                    timed.nest, described(timed.nest), kernel.source, timed.latency_ms,
+                    timed.nest, described(timed.nest),
+                    for_any_rows(lifted, timed.nest, kernel.source, target), timed.latency_ms,
                     kernel.price.moved,
                 )
             )  # fmt: skip
     counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
     if not offers:
-        refusals = [timed.refusal for timed in found.timed]
-        refusal = _refusal(refusals, refusal) if refusals else commonest(found.refused)
+        # The plainest nest says what is in the way; of others, why they are no nests of this kernel.
+        try:
+            lifted.lowered(default_nest(lifted.algorithm, target), target)
+        except (NotLowered, NotNested, ResourceShort) as error:
+            refusal = lifted.located(str(error))
+        else:
+            refusals = [timed.refusal for timed in found.timed]
+            refusal = _refusal(refusals, refusal) if refusals else commonest(found.refused)
     return ScheduledKernels(tuple(offers), "" if offers else refusal, counts)
 
 
@@ -224,8 +254,9 @@ def _offered(lifted: Lifted, found: Found, target: str) -> ScheduledKernels:
         if timed.latency_ms != float("inf"):
             sentence = describe(graph, timed.schedule)
             moved = kernel.price.moved
+            source = for_any_rows(lifted, timed.schedule, kernel.source, target)
             offers.append(
-                ScheduledKernel(timed.schedule, sentence, kernel.source, timed.latency_ms, moved)
+                ScheduledKernel(timed.schedule, sentence, source, timed.latency_ms, moved)
             )
     counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
     return ScheduledKernels(

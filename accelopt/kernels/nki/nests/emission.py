@@ -12,7 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Definition, Reduce, Scan
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Array,
+    Definition,
+    Reduce,
+    Scan,
+    expressions_of,
+    walk,
+)  # fmt: skip
+from accelopt.algorithm.algorithm import Where as Condition
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.lift.emission.blocks import number_text
@@ -22,17 +31,23 @@ from accelopt.kernels.nki.lift.emission.prices import matmul_ns
 from accelopt.kernels.nki.lift.emission.selection import NoEngine, Selection, select
 from accelopt.kernels.nki.lift.emission.tile_names import word_of
 from accelopt.kernels.nki.lift.emission.value_locations import At, FreeNames, Span, variable
+from accelopt.kernels.nki.nests.gathering import gather
+from accelopt.kernels.nki.nests.margins import Margins, margins_of
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, Way
-from accelopt.kernels.nki.nests.preparing import own_axes
-from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
+from accelopt.kernels.nki.nests.preparing import MOST_PIECES, own_axes
+from accelopt.kernels.nki.nests.reading import NARROW, Product, Reading, inputs_of
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.dtypes import parse
 
 KEPT_BYTES = 32 * 1024
 """Of a partition: what is brought for all rounds of a loop instead of again in each."""
-OPERAND_BYTES = 72 * 1024
+OPERAND_BYTES = 84 * 1024
 """Of a partition: an operand of a product that is kept whole."""
+SQUARE = 32
+"""Rows and columns that the Vector engine transposes at once."""
+BESIDE_BANKS = 4
+"""Of PSUM, that the sums of a product may take side by side."""
 CARRIED_BANKS = 6
 """Of PSUM, that sums over all of a stage may take."""
 EFFICIENT_RUN = 512
@@ -118,6 +133,7 @@ class Block:
     values: dict[object, View] = field(default_factory=dict)
     locals: dict[str, list[Local]] = field(default_factory=dict)
     boxes: dict[object, list[Box]] = field(default_factory=dict)
+    spans: Mapping[Axis, Span] = field(default_factory=dict)
 
 
 class Round(NamedTuple):
@@ -147,13 +163,18 @@ class Emitter:
         for array in algorithm.outputs:
             if array.given != (array.shape or (1,)):
                 self.outside[array.name] = self.names.new(f"{array.name}_view")
+        self.results = {array.name for array in algorithm.outputs}
+        self.margins = margins_of(algorithm, self.reading)
         self.blocks = [Block(None, [])]
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
         self.held_sums: dict[str, View] = {}
+        self.last: dict[str, Definition] = {}
+        self.sums: dict[GraphValue, tuple[View, Where]] = {}
         self.sequential = False
         self.engine = ""
         self.readers = {name: self.readers_of(name) for name in self.definitions}
+        self.deciding = deciding(algorithm)
 
     def emit(self) -> list[NestNode]:
         """The statements of the kernel's body, but for its parameters' shapes and results."""
@@ -185,7 +206,10 @@ class Emitter:
 
     @contextmanager
     def loop(self, name: str, rounds: int, sequential: bool = False) -> Iterator[At]:
-        """A loop; yields its variable."""
+        """A loop, where there is more than one round; yields its variable."""
+        if rounds == 1:
+            yield At()
+            return
         unique = self.names.new(name)
         self.text.reach[unique] = rounds
         block = Block(unique, [])
@@ -204,6 +228,11 @@ class Emitter:
         (axis, size), rest = parts[0], parts[1:]
         start, width = where.span(axis).start, where.span(axis).width
         size = min(size, width)
+        if axis in self.deciding and width > 1:
+            for n in range(width):
+                own = where.within({axis: Span(collected(start + n), 1)})
+                self.each(own, rest, body, (number or At()) * width + n)
+            return
         whole, left = divmod(width, size)
         before = (number or At()) * (whole + bool(left))
         if whole == 1:
@@ -211,6 +240,7 @@ class Emitter:
         elif whole:
             with self.loop(f"i_{axis.name}", whole) as at:
                 spot = where.within({axis: Span(collected(start + at * size), size)})
+                self.blocks[-1].spans = spot.spans
                 self.each(spot, rest, body, before + at)
         if left:
             spot = where.within({axis: Span(collected(start + whole * size), left)})
@@ -223,7 +253,7 @@ class Emitter:
         room = most
         for axis in reversed(axes):
             width = where.span(axis).width
-            size = max(1, min(width, room))
+            size = max(1, min(width, room)) if axis not in self.deciding else 1
             even = max(d for d in range(1, size + 1) if width % d == 0)
             size = even if even * 2 > size else size
             if size < width:
@@ -244,17 +274,89 @@ class Emitter:
         self.blocks[0].locals.clear()
         self.blocks[0].boxes.clear()
         self.put_comment(members)
-        parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)]
         lying = tuple(axes[part.axis] for part in stage.partition)
-        self.carried, self.held_sums = {}, {}
+        looped = {axes[part.axis] for part in stage.loops} - set(lying)
+        summing = [
+            d for d in members
+            if isinstance(d, Reduce) and looped & set(d.reduced)
+            and not self.reading.meanings[d.out].product
+        ]  # fmt: skip
+        inner = looped & {axis for d in summing for axis in d.reduced}
+        parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)]
+        self.carried, self.held_sums, self.sums = {}, {}, {}
         carried = [d for d in members if isinstance(d, Reduce) and set(lying) & set(d.reduced)]
         self.sequential = bool(carried)
         for definition in carried:
             self.begin_carried(definition, lying)
-        self.each(Where(lying, {}, ()), parts, lambda r: self.emit_members(members, r.where))
+        rounds = [part for part in parts if part[0] in inner]
+
+        def body(round_: Round) -> None:
+            if rounds:
+                self.accumulate(members, summing, round_.where, rounds)
+            else:
+                self.emit_members(members, round_.where)
+
+        self.each(Where(lying, {}, ()), [part for part in parts if part[0] not in inner], body)
         self.sequential, self.engine = False, ""
         for finish in self.carried.values():
             finish()
+
+    def accumulate(
+        self, members: Sequence[Definition], summing: Sequence[Definition], where: Where,
+        rounds: Sequence[tuple[Axis, int]],
+    ) -> None:  # fmt: skip
+        """Members up to the last that combines elements of a loop's rounds, round by round; then, with
+        what all rounds came to, those and the rest."""
+        found: list[tuple[GraphValue, View, Where]] = []
+        for definition in summing:
+            value = self.reading.meanings[definition.out].value
+            assert value is not None
+            place = Where(where.part, {a: s for a, s in where.spans.items()
+                          if a in definition.axes}, own_axes(definition))  # fmt: skip
+            for part in reductions_of(value):
+                total = self.new_tile(word_of(part, {}), place, place.free(part.axes))
+                dst = self.text.inside(total.tile, place.rows, At(), [total.tile.width], [1])
+                neutral = str(NEUTRAL[part.function])
+                fill = self.text.filled(dst, (place.rows, total.tile.width), neutral, "float32")
+                self.put("", Form(fill, "vector", self.vector_ns(total.tile.width)))
+                found.append((part, total, place))
+        first = members[: 1 + max(members.index(definition) for definition in summing)]
+        saved, self.sequential = self.sequential, True
+
+        def one(round_: Round) -> None:
+            self.emit_members([d for d in first if d not in summing], round_.where)
+            for part, total, place in found:
+                own = {a: s for a, s in round_.where.spans.items()
+                       if a in part.axes or a in part.reduced}  # fmt: skip
+                self.accumulated(part, Where(place.part, own, place.order), total, place)
+
+        self.each(where, rounds, one)
+        self.sequential = saved
+        self.sums = {part: (total, place) for part, total, place in found}
+        self.emit_members([d for d in members if d in summing or d not in first], where)
+
+    def accumulated(self, part: GraphValue, where: Where, total: View, place: Where) -> None:
+        """Combines one round's elements with what the rounds before came to."""
+        (data,) = part.arguments
+        left = tuple(axis for axis in part.reduced if where.span(axis).width > 1)
+        if left:
+            data = self.reading.builder.value(
+                "reduce", data.axes - set(left), arguments=(data,), function=part.function,
+                reduced=left,
+            )  # fmt: skip
+        axes = where.free(part.axes)
+        name = {"maximum": "nl.maximum", "minimum": "nl.minimum"}.get(
+            part.function, f"nl.{part.function}"
+        )
+
+        def add(round_: Round) -> None:
+            spot = round_.where
+            view = self.reduce(data, spot) if left else self.view(data, spot)
+            into = total.moved(spot, place)
+            self.issue(spot, spot.free(part.axes), [into, into, view], lambda dst, given, width: (
+                self.two_tiles(dst, given, name, width, self.said(into, view))))  # fmt: skip
+
+        self.each(where, self.cut(where, axes, self.stage.columns), add)
 
     def put_comment(self, members: Sequence[Definition]) -> None:
         """Says what a stage computes."""
@@ -262,6 +364,7 @@ class Emitter:
 
     def emit_members(self, members: Sequence[Definition], where: Where) -> None:
         """The tiles of all members in one round of a stage's loops."""
+        members, self.last = self.with_last(members)
         for definition in members:
             own = set(own_axes(definition))
             spans = {axis: span for axis, span in where.spans.items() if axis in own}
@@ -287,8 +390,39 @@ class Emitter:
                     named = str(refusal).startswith(f"{definition.out} ")
                     raise refusal if named else NotNested(f"{definition.out}: {refusal}") from None
 
+    def with_last(
+        self, members: Sequence[Definition]
+    ) -> tuple[list[Definition], dict[str, Definition]]:
+        """Members in an order in which each product stands right before the Map that alone takes it,
+        element by element, and those Maps by product: they are computed of what stands in PSUM."""
+        order, last = list(members), dict[str, Definition]()
+        names = {d.out for d in members}
+        for product in members:
+            readers = self.readers[product.out]
+            if not self.reading.meanings[product.out].product or len(readers) != 1:
+                continue
+            (name,) = readers
+            reader, value = self.definitions[name], self.reading.meanings[name].value
+            if name not in names or value is None or self.is_stored(product):
+                continue
+            plain = tuple(map(index_of, product.axes))
+            reads = [v for v in inputs_of(value) if v.array == product.out]
+            if (
+                reductions_of(value)
+                or set(reader.axes) != set(product.axes)
+                or any(v.indices != plain for v in reads)
+                or any(found.out in last and last[found.out] is reader for found in order)
+            ):
+                continue
+            order.remove(product)
+            order.insert(order.index(reader), product)
+            last[product.out] = reader
+        return [d for d in order if d not in last.values()], last
+
     def emit_member(self, definition: Definition, where: Where) -> None:
         """One definition's tile, in the block that depends on what it does."""
+        product = self.reading.meanings[definition.out].product
+        source, definition = definition, self.last.get(definition.out, definition)
         key = (definition.out, _spans(where, where.order))
         if any(key in block.values for block in self.blocks):
             return
@@ -312,14 +446,13 @@ class Emitter:
             if stored:
                 self.store(definition, spot, view)
 
-        if meaning.product:
-            self.product(definition, meaning.product, where, target, finish)
+        if product:
+            self.product(source, product, where, target, finish)
         elif meaning.scan:
             self.scan(definition, meaning.scan, where, target, finish)
         else:
             assert meaning.value is not None
-            value = meaning.value
-            self.map(definition, value, where, target, finish)
+            self.map(definition, meaning.value, where, target, finish)
         if held:
             last = self.blocks[-1]
             last.locals.setdefault(definition.out, []).append(Local(held, where, definition.axes))
@@ -371,18 +504,19 @@ class Emitter:
     def store(self, definition: Definition, where: Where, view: View) -> None:
         """Brings a definition's tile to HBM."""
         name = definition.out
+        margins = None if name in self.results else self.margins.get(name)
         if name not in self.arrays:
             shape = tuple(axis.extent for axis in definition.axes) or (1,)
-            self.arrays[name] = Array(name, shape, "float32", shape)
-            self.outside[name] = unique = self.names.new(name)
-            made = f"{unique} = nl.ndarray({shape}, dtype=nl.float32, buffer=nl.private_hbm)"
-            self.text.first.append(line(made))
+            self.declare_outside(
+                name, name, margins.shape if margins else shape, "float32", margins
+            )
         array = self.arrays[name]
         if parse(view.tile.dtype) != parse(array.dtype):
             rounded = self.new_tile(name, where, where.free(set(definition.axes)), array.dtype)
             self.copy(where, where.free(set(definition.axes)), rounded, view)
             view = rounded
         indices = tuple(index_of(axis) for axis in definition.axes)
+        indices = margins.place(indices) if margins else indices
         offset, steps = self.address(array, indices, where)
         axes = where.free(set(definition.axes))
         rows = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
@@ -393,11 +527,15 @@ class Emitter:
 
     def into(self, value: GraphValue, where: Where, view: View) -> None:
         """Computes a value into a place of its own."""
+        value = self.decided(value, where)
         if value.kind in ("apply", "where"):
             self.compute(value, where, view)
             return
-        if value.kind == "reduce":
+        if value.kind == "reduce" and value not in self.sums:
             self.reduce(value, where, view)
+            return
+        if value.kind == "gather" and value.dtype == view.tile.dtype:
+            gather(self, value, where, view)
             return
         self.copy(where, tuple(view.strides), view, self.view(value, where))
 
@@ -458,6 +596,8 @@ class Emitter:
             for v, s in zip(views, strides, strict=True)
         ]
         forms = write(texts[0], texts[1:], math.prod(sizes))
+        if any(view.tile.psum for view in views):  # out of reach of the GpSimd engine
+            forms = tuple(form for form in forms if form.engine != "gpsimd") or forms
         self.put("", *forms)
 
     def column(self, view: View, rows: int) -> str:
@@ -466,6 +606,10 @@ class Emitter:
 
     def view(self, value: GraphValue, where: Where) -> View:
         """Where a value lies, computed now unless it was before."""
+        if value in self.sums:
+            total, place = self.sums[value]
+            return total.moved(where, place)
+        value = self.decided(value, where)
         key = (value, where.part, _spans(where, (*where.part, *value.axes)))
         for block in self.blocks:
             if key in block.values:
@@ -474,6 +618,8 @@ class Emitter:
         with self.at(depth):
             if value.kind == "input":
                 found = self.read(value, where)
+            elif value.kind == "gather":
+                found = gather(self, value, where)
             elif value.kind == "constant":
                 found = self.constant(value.constant, where)
             elif value.kind == "position":
@@ -545,6 +691,8 @@ class Emitter:
 
     def known(self, value: GraphValue, where: Where) -> bool:
         """Whether a value is there already."""
+        if value in self.sums:
+            return True
         key = (value, where.part, _spans(where, (*where.part, *value.axes)))
         return any(key in block.values for block in self.blocks)
 
@@ -678,6 +826,18 @@ class Emitter:
 
     # Positions and conditions.
 
+    def decided(self, value: GraphValue, where: Where) -> GraphValue:
+        """A value without the conditions that hold, or fail, all over a part of its domain."""
+        if not self.reading.conditional(value):
+            return value
+        arguments = tuple(self.decided(argument, where) for argument in value.arguments)
+        if value.kind == "where":
+            base, steps = self.affine(value.indices[0], where)
+            low, high = self.bounds(base, {a: (where.span(a).width, s) for a, s in steps.items()})
+            if low >= 0 or high < 0:
+                return arguments[0 if low >= 0 else 1]
+        return self.reading.rebuilt(value, arguments)
+
     def affine(self, index: Index, where: Where) -> tuple[At, dict[Axis, int]]:
         """An index as a place that loops give, and steps along the axes of a tile."""
         base = At(index.constant)
@@ -757,6 +917,8 @@ class Emitter:
     def select(self, step: Selection, where: Where, axes: tuple[Axis, ...], target: View,
                data: View) -> None:  # fmt: skip
         """A tile where a condition holds, else a number."""
+        if data.tile.psum:
+            data = self.converted(data, where, axes, "float32")
         (condition,) = step.value.indices
         base, steps = self.affine(condition, where)
         row = self.row_step(where, steps)
@@ -819,8 +981,8 @@ class Emitter:
         if any(axis in where.part for axis in value.reduced):
             raise NotNested(f"a {value.function} runs over what lies on partitions")
         target = into or self.new_tile(word_of(value, {}), where, axes)
-        inner = tuple(a for a in value.reduced if a.extent > 1)
-        width = math.prod(axis.extent for axis in inner)
+        inner = tuple(a for a in value.reduced if where.span(a).width > 1)
+        width = math.prod(where.span(axis).width for axis in inner)
         (data,) = value.arguments
         place = Where(where.part, where.spans, (*axes, *inner))
         parts = self.cut(place, axes, max(1, self.stage.columns // width))
@@ -832,7 +994,7 @@ class Emitter:
                 self.combine(value, data, spot, inner, aim)
                 return
             pieces = self.cut(spot, inner, self.stage.columns)
-            count = math.prod(-(-axis.extent // size) for axis, size in pieces)
+            count = math.prod(-(-spot.span(axis).width // size) for axis, size in pieces)
             name = self.names.new(f"{word_of(value, {})}_parts")
             tile = Tile(name, spot.rows, count)
             self.declare(tile)
@@ -853,6 +1015,7 @@ class Emitter:
         """One instruction that combines a tile over axes; the sum of what the Scalar engine makes
         comes with it."""
         axes = where.free(value.axes)
+        data = self.decided(data, where)
         inner = tuple(axis for axis in inner if where.span(axis).width > 1)
         if data.kind == "apply" and not axes and value.function == "add":
             key = (data, where.part, _spans(where, (*where.part, *data.axes)))
@@ -1021,17 +1184,13 @@ class Emitter:
     def load(self, value: GraphValue, where: Where) -> View:
         """Brings what is read of an array: the box around it where that is not much more, else its
         elements. What other rounds of a loop need too is brought at once, where it fits."""
-        array = self.arrays[value.array]
-        wide = self.widened(array, value, where)
+        wide = self.widened(self.arrays.get(value.array), value, where)
         if wide is not None:
             return self.view(value, wide).moved(where, wide)
+        value = self.stored(value)
+        array = self.arrays[value.array]
         dims = [self.affine(index, where) for index in value.indices] or [(At(), {})]
         shape = array.shape or (1,)
-        for n, ((base, steps), extent) in enumerate(zip(dims, shape, strict=True)):
-            spans = {a: (where.span(a).width, s) for a, s in steps.items()}
-            low, high = self.bounds(base, spans)
-            if low < 0 or high >= extent:
-                return self.padded(value, where, n)
         axes = where.free(value.axes)
         rows = [(where.span(a).width, sum(s.get(a, 0) * _step(shape, n)
                  for n, (_, s) in enumerate(dims))) for a in where.part]  # fmt: skip
@@ -1085,9 +1244,11 @@ class Emitter:
         place = Where(where.part, spans, ())
         for member in self.stage.members:
             for root in self.reading.meanings[member].roots:
-                for other in inputs_of(root):
-                    if other.array != value.array or not other.indices:
+                for found in inputs_of(root):
+                    named = self.stored_name(found.array)
+                    if found.kind != "input" or named != value.array or not found.indices:
                         continue
+                    other = self.stored(found)
                     dims = [self.affine(index, place) for index in other.indices]
                     own = [
                         (place.span(a).width, sum(s.get(a, 0) * _step(shape, n)
@@ -1152,11 +1313,8 @@ class Emitter:
 
     def load_into(self, value: GraphValue, where: Where, view: View) -> bool:
         """Brings what is read straight into its place, where its elements are there once."""
+        value = self.stored(value)
         array = self.arrays[value.array]
-        for index, extent in zip(value.indices, array.shape, strict=True):
-            low, high = index.bounds
-            if low < 0 or high >= extent:
-                return False
         base, steps = self.address(array, value.indices, where)
         if any(axis not in steps for axis in view.strides):
             return False
@@ -1181,11 +1339,11 @@ class Emitter:
         self.transfer(value.array, view, base, rows, parts)
         return view
 
-    def widened(self, array: Array, value: GraphValue, where: Where) -> Where | None:
+    def widened(self, array: Array | None, value: GraphValue, where: Where) -> Where | None:
         """Where to read for all rounds of loops that only its free axes run in; None where that saves
         nothing or does not fit."""
         axes = [a for a in value.axes if a not in where.part and where.span(a).start.terms]
-        if not axes:
+        if not axes or array is None:
             return None
         fixed = value.axes - set(axes)
         now, then = self.home(where.variables(value.axes)), self.home(where.variables(fixed))
@@ -1206,79 +1364,88 @@ class Emitter:
             if any(value.array == array for root in meaning.roots for value in inputs_of(root))
         }
 
-    def padded(self, value: GraphValue, where: Where, dim: int) -> View:
-        """Reads an array beyond its ends, of a copy in HBM with zeros around it."""
-        array = self.arrays[value.array]
-        lows, highs = [], []
-        for index, extent in zip(value.indices, array.shape, strict=True):
-            low, high = index.bounds
-            lows.append(max(0, -low))
-            highs.append(max(0, high - extent + 1))
-        shape = tuple(a + e + b for a, e, b in zip(lows, array.shape, highs, strict=True))
-        name = f"{value.array}_padded_{'_'.join(map(str, (*lows, *highs)))}"
+    def stored(self, value: GraphValue) -> GraphValue:
+        """An input as it lies in HBM: of an array that is read beyond its ends, with room there."""
+        margins = self.margins.get(value.array)
+        if margins is None:
+            return value
+        name = self.stored_name(value.array)
         if name not in self.arrays:
-            self.pad(name, array, shape, lows)
-        indices = tuple(i + low for i, low in zip(value.indices, lows, strict=True))
-        made = self.reading.builder.input(name, indices, array.dtype)
-        return self.load(made, where)
+            self.copy_with_margins(self.arrays[value.array], name, margins)
+        return self.reading.builder.input(name, margins.place(value.indices), value.dtype)
 
-    def pad(self, name: str, array: Array, shape: tuple[int, ...], lows: list[int]) -> None:
-        """A copy of an array in HBM with zeros around it, made before anything else of the stage."""
-        self.arrays[name] = Array(name, shape, array.dtype, shape)
-        self.outside[name] = unique = self.names.new(f"{array.name}_padded")
-        made = f"{unique} = nl.ndarray({shape}, dtype=nl.{array.dtype}, buffer=nl.private_hbm)"
-        self.text.first.append(line(made))
+    def stored_name(self, array: str) -> str:
+        """What is read in the place of an array: of what has its own shape in HBM, a copy."""
+        own = array in self.definitions and array not in self.results
+        return array if own or array not in self.margins else f"{array}_with_margins"
+
+    def copy_with_margins(self, array: Array, name: str, margins: Margins) -> None:
+        """A copy in HBM with room at the ends, made before anything else of the stage."""
         with self.at(0):
-            total = math.prod(shape)
-            width = next(w for w in (2048, 512, 64, 1) if total // w)
-            zeros = Tile(self.names.new("zeros"), 128, width, array.dtype)
-            self.declare(zeros)
-            dst = self.text.inside(zeros, 128, At(), [width], [1])
-            fill = self.text.filled(dst, (128, width), "0", array.dtype)
-            self.put("", Form(fill, "vector", self.vector_ns(width)))
-            view = View(zeros, At(), {})
-            rounds, left = divmod(total, 128 * width)
-            if rounds:
-                with self.loop("i_zero", rounds) as at:
-                    self.transfer(
-                        name, view, at * (128 * width), [(128, width)], [(width, 1, 1)], True
+            self.declare_outside(name, f"{array.name}_padded", margins.shape, array.dtype, margins)
+            size = math.prod(margins.shape) // margins.outer - margins.low - margins.high
+            rows = max(d for d in range(1, self.spec.partitions + 1) if size % d == 0)
+            counts, strides = [rows, size // rows], [size // rows, 1]
+            with self.loop("i_copy", margins.outer) as at:
+                dst, src = (
+                    self.text.outside(self.outside[which], shape, start, counts, strides)
+                    for which, shape, start in (
+                        (name, margins.shape, at * margins.step + margins.low),
+                        (array.name, array.shape, at * size),
                     )
-            rows, rest = divmod(left, width)
-            begin = At(rounds * 128 * width)
-            if rows:
-                self.transfer(name, view, begin, [(rows, width)], [(width, 1, 1)], True)
-            if rest:
-                self.transfer(name, view, begin + rows * width, [(1, 0)], [(rest, 1, 1)], True)
-            self.copy_rows(array, name, lows, shape)
+                )
+                moved = 2 * size * parse(array.dtype).itemsize
+                ns = self.dma_ns(moved, [counts[1]], [[1], [1]], array.dtype)
+                self.put("", Form(f"nisa.dma_copy(dst={dst}, src={src})", "dma", ns), moved=moved)
 
-    def copy_rows(self, array: Array, name: str, lows: list[int], shape: tuple[int, ...]) -> None:
-        """Copies an array into a larger one, through tiles of rows of its last axis."""
-        axes = tuple(Axis(f"p{n}", extent) for n, extent in enumerate(array.shape))
-        rows, last = axes[:-1], axes[-1]
-        size = min(4096, last.extent)
-        lying = rows[-1:]
-        parts = (
-            [(a, 1) for a in rows[:-1]] + [(a, min(128, a.extent)) for a in lying] + [(last, size)]
-        )
+    def declare_outside(
+        self, name: str, wanted: str, shape: tuple[int, ...], dtype: str,
+        margins: Margins | None = None,
+    ) -> None:  # fmt: skip
+        """Makes an array in HBM, with zeros in its margins."""
+        self.arrays[name] = Array(name, shape, dtype, shape)
+        self.outside[name] = unique = self.names.new(wanted)
+        made = f"{unique} = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.private_hbm)"
+        self.text.first.append(line(made))
+        if margins is not None:
+            with self.at(0):
+                self.put_zeros(name, margins, dtype)
 
-        def part(round_: Round) -> None:
-            where = round_.where
-            indices = tuple(map(index_of, axes))
-            made = self.reading.builder.input(array.name, indices, array.dtype)
-            base, steps = self.address(self.arrays[array.name], indices, where)
-            free = where.free(set(axes))
-            view = self.new_tile(f"{array.name}_rows", where, free, array.dtype)
-            own = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
-            dims = [(where.span(a).width, steps[a], view.strides[a]) for a in free]
-            self.transfer(array.name, view, base, own, dims)
-            moved = tuple(i + low for i, low in zip(indices, lows, strict=True))
-            base, steps = self.address(self.arrays[name], moved, where)
-            own = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
-            dims = [(where.span(a).width, steps[a], view.strides[a]) for a in free]
-            self.transfer(name, view, base, own, dims, store=True)
-            del made
+    def put_zeros(self, name: str, margins: Margins, dtype: str) -> None:
+        """Zeros in the margins of an array, many rows of a tile at once."""
+        most = max(margins.low, margins.high)
+        width = min(2048, most)
+        rows = min(self.spec.partitions, most // width)
+        if margins.outer > 1:
+            rows = self.spec.partitions
+            rows = max(d for d in range(1, rows + 1) if margins.outer % d == 0)
+        zeros = View(Tile(self.names.new("zeros"), rows, width, dtype), At(), {})
+        self.declare(zeros.tile)
+        dst = self.text.inside(zeros.tile, rows, At(), [width], [1])
+        fill = self.text.filled(dst, (rows, width), "0", dtype)
+        self.put("", Form(fill, "vector", self.vector_ns(width)))
 
-        self.each(Where(lying, {}, axes), parts, part)
+        def put(start: At, count: int, size: int, step: int) -> None:
+            self.transfer(name, zeros, start, [(count, step)], [(size, 1, 1)], True)
+
+        ends = ((0, margins.low), (margins.step - margins.high, margins.high))
+        for begin, length in (end for end in ends if end[1]):
+            several = margins.outer > 1
+            block = width if several else rows * width
+            with self.loop("i_zero", margins.outer // rows if several else 1) as at:
+                start = at * (rows * margins.step) + begin
+                if length // block:
+                    with self.loop("i_block", length // block) as part:
+                        put(start + part * block, rows, width, margins.step if several else width)
+                left = length % block
+                start = start + (length - left)
+                if several and left:
+                    put(start, rows, left, margins.step)
+                elif left:
+                    if left // width:
+                        put(start, left // width, width, width)
+                    if left % width:
+                        put(start + (left - left % width), 1, left % width, 0)
 
     def transfer(
         self, array: str, view: View, offset: At, rows: Sequence[tuple[int, int]],
@@ -1324,11 +1491,16 @@ class Emitter:
         dst, src = (outside, on_chip) if store else (on_chip, outside)
         moved_bytes = partitions * math.prod(counts) * parse(own.dtype).itemsize
         text = f"nisa.dma_copy(dst={dst}, src={src})"
-        runs = [c for c, *s in zip(counts, *strides, strict=True) if s == [1, 1]] or [1]
-        run = runs[-1] * parse(own.dtype).itemsize
-        slow = max(1.0, EFFICIENT_RUN / run)
-        ns = moved_bytes * slow / self.spec.dma_peak_bytes_per_ns
+        ns = self.dma_ns(moved_bytes, counts, strides, own.dtype)
         self.put("", Form(text, "dma", ns), moved=moved_bytes)
+
+    def dma_ns(
+        self, size: int, counts: Sequence[int], strides: Sequence[Sequence[int]], dtype: str
+    ) -> float:
+        """Nanoseconds of a DMA of some bytes; runs of elements side by side on both sides go faster."""
+        runs = [c for c, *s in zip(counts, *strides, strict=True) if s == [1, 1]] or [1]
+        slow = max(1.0, EFFICIENT_RUN / (runs[-1] * parse(dtype).itemsize))
+        return float(size * slow / self.spec.dma_peak_bytes_per_ns)
 
     # Products.
 
@@ -1347,63 +1519,91 @@ class Emitter:
         single = [(axis, 1) for axis in (*found.batch, *rows) if axis not in where.part
                   and where.span(axis).width > 1]  # fmt: skip
         moving = [a for a in columns if where.span(a).width > 1]
-        pieces = self.cut(where, moving, self.spec.psum_bank_bytes // 4)
+        bank = self.spec.psum_bank_bytes // 4
+        pieces = self.cut(where, moving, max(bank, self.stage.columns))
+        # Rows that share what moves are summed side by side, as far as PSUM has banks for them.
+        outer, beside, banks = list(single), list[tuple[Axis, int]](), BESIDE_BANKS
+        while outer and outer[-1][0] in rows and where.span(outer[-1][0]).width <= banks:
+            banks //= where.span(outer[-1][0]).width
+            beside.insert(0, outer.pop())
         summed = max(found.contracted, key=lambda axis: axis.extent)
         others = [(axis, 1) for axis in found.contracted if axis != summed]
         size = min(self.spec.partitions, summed.extent)
         operand = _Operands(self, definition, found, where, summed, size, others)
+        lying = (*(axis for axis, _ in beside), *columns)
 
         def batch(round_: Round) -> None:
             place = round_.where
             stationary = operand.make(left, rows, place, sides[0], moving=False)
 
-            def part(inner: Round) -> None:
-                spot = inner.where
+            def wide(round_: Round) -> None:
+                whole = round_.where
+                aim = target(whole)
+                parts = self.cut(whole, moving, bank)
+                self.each(whole, parts, lambda r: part(r.where, aim.moved(r.where, whole)))
+                finish(whole, aim)
+
+            def part(spot: Where, aim: View) -> None:
                 moved = operand.make(right, tuple(columns), spot, sides[1], moving=True)
-                width = math.prod(spot.span(a).width for a in columns)
-                sums = Tile(self.names.new(f"{definition.out}_sums"), spot.rows, width, psum=True)
-                self.declare(sums, sums=True)
+                sizes = [spot.span(axis).width for axis in lying]
+                sums = View(
+                    Tile(self.names.new(f"{definition.out}_sums"), spot.rows, math.prod(sizes),
+                         psum=True),
+                    At(), dict(zip(lying, row_major(sizes), strict=True)),
+                )  # fmt: skip
+                self.declare(sums.tile, sums=True)
+                width = math.prod(spot.span(axis).width for axis in columns)
 
                 def add(k: Round) -> None:
-                    one = stationary(
-                        k, Where((summed,), {**spot.spans, **k.where.spans}, spot.order)
-                    )
-                    two = moved(k, Where((summed,), {**spot.spans, **k.where.spans}, spot.order))
-                    texts = []
-                    for view, axes in ((one, where.part), (two, columns)):
-                        counts = [spot.span(a).width for a in axes]
-                        sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])
-                        texts.append(self.text.inside(
-                            view.tile, k.where.span(summed).width, view.offset, sizes, s[0]))  # fmt: skip
-                    dst = self.text.inside(sums, spot.rows, At(), [width], [1])
-                    ns = matmul_ns(self.spec, width, spot.rows, found.dtype)
-                    self.put("", Form(self.text.product(dst, *texts), "tensor", ns))
+                    def row(own: Round) -> None:
+                        spans = {**own.where.spans,
+                                 **{a: k.where.span(a) for a in found.contracted}}  # fmt: skip
+                        at = Where((summed,), spans, spot.order)
+                        texts = []
+                        for view, axes in (
+                            (stationary(k, at), where.part),
+                            (moved(k, at), columns),
+                        ):
+                            counts = [spot.span(a).width for a in axes]
+                            sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])
+                            texts.append(self.text.inside(
+                                view.tile, k.where.span(summed).width, view.offset, sizes, s[0]))  # fmt: skip
+                        into = sums.moved(own.where, spot)
+                        dst = self.text.inside(sums.tile, spot.rows, into.offset, [width], [1])
+                        ns = matmul_ns(self.spec, width, spot.rows, found.dtype)
+                        self.put("", Form(self.text.product(dst, *texts), "tensor", ns))
+
+                    self.each(spot, beside, row)
+
+                def out(own: Round) -> None:
+                    self.evacuate(
+                        definition.out, found.scale, own.where, own.where.free(set(definition.axes)),
+                        sums.moved(own.where, spot), aim.moved(own.where, spot),
+                    )  # fmt: skip
 
                 self.each(Where((summed,), spot.spans, ()), [*others, (summed, size)], add)
-                aim = target(spot)
-                axes = spot.free(set(definition.axes))
-                strides, step = {}, 1
-                for axis in reversed(columns):
-                    strides[axis] = step
-                    step *= spot.span(axis).width
-                self.evacuate(found.scale, spot, axes, View(sums, At(), strides), aim)
-                finish(spot, aim)
+                self.each(spot, beside, out)
 
-            self.each(place, pieces, part)
+            self.each(place, pieces, wide)
 
-        self.each(where, single, batch)
+        self.each(where, outer, batch)
 
     def evacuate(
-        self, scale: GraphValue, where: Where, axes: tuple[Axis, ...], sums: View, aim: View
-    ) -> None:
-        """Brings a product out of PSUM, times its factor."""
+        self, product: str, scale: GraphValue, where: Where, axes: tuple[Axis, ...], sums: View,
+        aim: View,
+    ) -> None:  # fmt: skip
+        """Brings a product out of PSUM, times its factor, and through what alone takes it."""
         builder = self.reading.builder
         name = f"psum:{sums.tile.name}"
-        inside = frozenset((*axes, *where.part, *where.order))
+        inside = frozenset((*axes, *where.part, *self.definitions[product].axes))
         psum = builder.value("input", inside, array=name, indices=())
         self.blocks[-1].locals[name] = [Local(sums, where, axes)]
-        self.reading.uses = {**self.reading.uses, psum: 1}
         value = builder.apply("multiply", psum, scale)
+        if reader := self.last.get(product):
+            wanted = self.reading.meanings[reader.out].value
+            assert wanted is not None
+            value = self.reading.exchanged(wanted, product, value)
+        self.reading.uses.setdefault(psum, 1)
         self.into(value, where, aim)
 
     # Sums over what lies on partitions.
@@ -1497,7 +1697,7 @@ class Emitter:
                 moved = total
             out = self.arrays.get(definition.out)
             aim = self.new_tile(definition.out, spot, axes, out.dtype if out else "float32")
-            self.evacuate(found.scale, spot, axes, moved, aim)
+            self.evacuate(definition.out, found.scale, spot, axes, moved, aim)
             self.store(definition, spot, aim)
 
         self.each(place, pieces, part)
@@ -1513,6 +1713,10 @@ class Emitter:
         along = definition.along
         if along in where.part:
             raise NotNested(f"{definition.out} runs along {along.name}, which lies on partitions")
+        if where.span(along).width < along.extent:
+            raise NotNested(
+                f"{definition.out} runs along {along.name}, which its stage takes in parts"
+            )
         others = [(a, 1) for a in definition.axes if a != along and a not in where.part
                   and where.span(a).width > 1]  # fmt: skip
         factor, term, initial = parts
@@ -1589,6 +1793,8 @@ class _Operands:
         nest = emitter.nest
         axes = tuple(a for a in own if where.span(a).width > 1 or a in where.part)
         way = nest.way(self.definition.out, side) or self._way(value, axes, where)
+        if not axes:
+            way = "direct"
         dtype = self.found.dtype
         size = parse(dtype).itemsize * self.rounds
         if value.kind == "constant":
@@ -1598,17 +1804,16 @@ class _Operands:
             if dtype != "float32":
                 ones = emitter.converted(ones, Where((Axis("k", self.size),), {}, ()), (), dtype)
             return lambda k, place: ones
-        whole = where.within({a: Span(At(), a.extent) for a in axes}) if moving else where
-        width = math.prod(whole.span(a).width for a in axes)
-        streamed = (self.definition.out, side) in nest.streamed
-        if not streamed and size * width <= OPERAND_BYTES:
-            depth = emitter.home(whole.variables(value.axes - set(self._summed)))
-            with emitter.at(depth):
-                kept, base = self._kept(value, axes, whole, way, side), whole
-        elif size * math.prod(where.span(a).width for a in axes) <= OPERAND_BYTES and not moving:
-            kept, base = self._kept(value, axes, where, way, side), where
-        else:
+        base = None
+        if (self.definition.out, side) not in nest.streamed:
+            base = self._place(value, axes, where, size)
+        elif not moving and size * math.prod(where.span(a).width for a in axes) <= OPERAND_BYTES:
+            base = where
+        if base is None:
             return lambda k, place: self._once(value, axes, place, way, k)
+        depth = emitter.home(base.variables(value.axes - set(self._summed)))
+        with emitter.at(depth):
+            kept = self._kept(value, axes, base, way, side)
 
         def given(k: Round, place: Where) -> View:
             view = kept.moved(place, base)
@@ -1616,6 +1821,22 @@ class _Operands:
             return View(view.tile, collected(view.offset + k.number * step), view.strides)
 
         return given
+
+    def _place(
+        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, size: int
+    ) -> Where | None:
+        """Where an operand is, for the outermost of the open loops for which all of it that is needed
+        in the loop fits: `size` bytes for each element of its own axes. None where it does not even
+        fit for the innermost."""
+        emitter = self.emitter
+        fixed = where.variables(value.axes - set(axes) - set(self._summed))
+        for block in emitter.blocks[emitter.home(fixed) :]:
+            spans = {a: block.spans.get(a) or Span(At(), a.extent) for a in axes}
+            spans |= {a: where.span(a) for a in axes if a in where.part and a not in block.spans}
+            if size * math.prod(span.width for span in spans.values()) <= OPERAND_BYTES:
+                return where.within(spans)
+        here = size * math.prod(where.span(a).width for a in axes)
+        return where if here <= OPERAND_BYTES else None
 
     @property
     def _summed(self) -> tuple[Axis, ...]:
@@ -1655,13 +1876,26 @@ class _Operands:
             strides[axis] = step
             step *= where.span(axis).width
 
-        def fill(k: Round) -> None:
-            into = View(tile, k.number * width, strides)
-            place = Where((self.summed,), {**where.spans, **k.where.spans}, where.order)
-            self._fill(value, axes, place, way, into)
-
+        group, outer = 1, list[tuple[Axis, int]]()
+        if way != "direct" and axes:
+            # What is read lies with its own axes on partitions, all of the summed axis beside it.
+            lying, rest = self._lying(axes, where)
+            outer = [(axis, 1) for axis in rest]
+            if set(lying) <= set(self.where.part):
+                rows = math.prod(where.span(a).width for a in lying)
+                group = self._grouped(self.summed.extent, self.size, rows)
         start = Where((self.summed,), where.spans, ())
-        emitter.each(start, [*self.others, (self.summed, self.size)], fill)
+
+        def part(row: Round) -> None:
+            def fill(k: Round) -> None:
+                into = View(tile, k.number * (group * width), strides).moved(row.where, start)
+                place = Where((self.summed,), {**row.where.spans, **{
+                    a: k.where.span(a) for a in self._summed}}, where.order)  # fmt: skip
+                self._fill(value, axes, place, way, into, width)
+
+            emitter.each(row.where, [*self.others, (self.summed, self.size * group)], fill)
+
+        emitter.each(start, outer, part)
         view = View(tile, At(), strides)
         emitter.blocks[-1].values[key] = view
         return view
@@ -1691,14 +1925,15 @@ class _Operands:
                 tile = Tile(name, spot.rows, width, self.found.dtype)
                 emitter.declare(tile)
                 view = View(tile, At(), strides)
-                self._fill(value, axes, spot, way, view)
+                self._fill(value, axes, spot, way, view, width)
             emitter.blocks[-1].values[key] = view
         return view
 
     def _fill(
-        self, value: GraphValue, axes: tuple[Axis, ...], place: Where, way: Way, into: View
-    ) -> None:
-        """One round of an operand into its place."""
+        self, value: GraphValue, axes: tuple[Axis, ...], place: Where, way: Way, into: View,
+        step: int,
+    ) -> None:  # fmt: skip
+        """Rounds of an operand, which are `step` elements apart, into their place."""
         emitter = self.emitter
         if way == "direct":
             own = place.free(set(axes))
@@ -1713,54 +1948,137 @@ class _Operands:
                 lambda r: emitter.into(value, r.where, view.moved(r.where, spot)),
             )
             return
-        lying = tuple(a for a in axes if a in self.where.part) or axes[-1:]
-        rest = [a for a in axes if a not in lying and place.span(a).width > 1]
+        lying, rest = self._lying(axes, place)
         k = place.span(self.summed)
 
-        def turn(round_: Round) -> None:
-            spot = round_.where
+        def source_at(spot: Where) -> tuple[View, At, int]:
             # The value is computed for all of the summed axis at once, where that is not too long.
             long = self.summed.extent <= emitter.stage.columns
-            wide = Span(At(), self.summed.extent) if long else k
+            own = spot.span(self.summed)
+            wide = Span(At(), self.summed.extent) if long else own
             source = Where(lying, {**spot.spans, self.summed: wide}, (*rest, self.summed))
             view = emitter.view(value, source)
-            start = collected(k.start + wide.start * -1)
+            start = collected(own.start + wide.start * -1)
             if view.strides.get(self.summed) is None:
                 raise NotNested(f"an operand of {self.definition.out} lacks {self.summed.name}")
             if view.tile.psum or view.tile.dtype not in ("float32", "bfloat16", "float16"):
                 view = emitter.converted(view, source, source.free(value.axes), self.found.dtype)
-            rows = source.rows
             offset = collected(view.offset + start * view.strides[self.summed])
+            return view, offset, source.rows
+
+        def turn(spot: Where, psum: View) -> None:
+            view, offset, rows = source_at(spot)
+            width = spot.span(self.summed).width
             data = emitter.text.inside(
-                view.tile, rows, offset, [k.width], [view.strides[self.summed]]
+                view.tile, rows, offset, [width], [view.strides[self.summed]]
             )
-            psum = Tile(emitter.names.new("turned"), k.width, rows, view.tile.dtype, psum=True)
-            emitter.declare(psum)
-            dst = emitter.text.inside(psum, k.width, At(), [rows], [1])
-            ns = matmul_ns(emitter.spec, rows, k.width, view.tile.dtype)
+            dst = emitter.text.inside(psum.tile, width, psum.offset, [rows], [1])
+            ns = matmul_ns(emitter.spec, rows, width, view.tile.dtype)
             emitter.put("", Form(emitter.text.transposed(dst, data), "tensor", ns))
-            strides, step = {}, 1
-            for axis in reversed(lying):
-                strides[axis] = step
-                step *= spot.span(axis).width
+
+        def squares(round_: Round) -> None:
+            """Transposes of squares by the Vector engine, straight into the operand."""
+            spot = round_.where
+            view, offset, rows = source_at(spot)
+            width, along = spot.span(self.summed).width, view.strides[self.summed]
+            if view.tile.dtype != into.tile.dtype or rows % SQUARE or width % SQUARE or along != 1:
+                raise NotNested(
+                    f"an operand of {self.definition.out} is not made of squares of {SQUARE}"
+                )
+            target = into.offset + round_.number * step
+            for axis in (*lying, *rest):
+                moved = spot.span(axis).start + place.span(axis).start * -1
+                target = collected(target + moved * into.strides.get(axis, 0))
+            with (
+                emitter.loop("i_row", rows // SQUARE) as i,
+                emitter.loop("i_square", width // SQUARE) as j,
+            ):
+                dst = emitter.text.inside(
+                    into.tile, SQUARE, target + i * SQUARE, [SQUARE], [1], j * SQUARE
+                )
+                data = emitter.text.inside(
+                    view.tile, SQUARE, offset + j * SQUARE, [SQUARE], [1], i * SQUARE
+                )
+                call = emitter.text.call(
+                    dst, "nc_transpose", f"data={data}, engine=nisa.vector_engine"
+                )
+                emitter.put("", Form(call, "vector", emitter.vector_ns(SQUARE)))
+
+        def turned(round_: Round) -> None:
+            """Transposes beside each other in PSUM, and one copy of all of them."""
+            spot = round_.where
+            rows = math.prod(min(spot.span(a).width, 128) for a in lying)
+            parts = [(self.summed, self.size)]
+            wide = lying[0] not in self.where.part
+            parts += [(lying[0], 128)] if wide else []
+            count = math.prod(-(-spot.span(a).width // n) for a, n in parts)
+            dtype = value.dtype if value.dtype in NARROW else "float32"
+            psum = Tile(emitter.names.new("turned"), self.size, count * rows, dtype, psum=True)
+            emitter.declare(psum)
+            emitter.each(spot, parts, lambda r: turn(
+                r.where, View(psum, collected(r.number * rows), {})))  # fmt: skip
             target = into
             for axis in (*lying, *rest):
-                step_in = into.strides.get(axis, 0)
                 moved = spot.span(axis).start + place.span(axis).start * -1
-                target = View(
-                    target.tile, collected(target.offset + moved * step_in), target.strides
-                )
-            aim = Where((self.summed,), spot.spans, lying)
+                offset = collected(target.offset + moved * into.strides.get(axis, 0))
+                target = View(target.tile, offset, target.strides)
+            # Rounds of the sum follow one another, in PSUM as in the operand.
+            rounds = Axis("round", count) if not wide else None
+            strides = dict(zip(lying, row_major([spot.span(a).width for a in lying]), strict=True))
             own = {a: into.strides[a] for a in lying}
+            spans = {a: spot.span(a) for a in lying}
+            aim = (*lying,)
+            if rounds:
+                aim, strides[rounds] = (rounds, *lying), rows
+                own[rounds] = step
+            where = Where((Axis("k", min(self.size, k.width)),), spans, aim)
             emitter.copy(
-                aim, lying, View(target.tile, target.offset, own), View(psum, At(), strides)
+                where, aim, View(target.tile, target.offset, own), View(psum, At(), strides)
             )
 
         parts = [(a, 1) for a in rest]
+        if way == "squares":
+            if any(into.strides[a] != n for a, n in zip(
+                lying, row_major([place.span(a).width for a in lying]), strict=True
+            )) or not set(lying) <= set(self.where.part):  # fmt: skip
+                raise NotNested(f"an operand of {self.definition.out} is not one run of rows")
+            emitter.each(place, [*parts, (self.summed, self.size)], squares)
+            return
         if lying and lying[0] not in self.where.part:
-            emitter.each(place, [*parts, (lying[0], min(128, place.span(lying[0]).width))], turn)
+            width = place.span(lying[0]).width
+            emitter.each(place, [*parts, (lying[0], self._grouped(width, 128, 128) * 128)], turned)
         else:
-            emitter.each(place, parts, turn)
+            emitter.each(place, parts, turned)
+
+    def _lying(self, axes: tuple[Axis, ...], place: Where) -> tuple[tuple[Axis, ...], list[Axis]]:
+        """Of an operand that is turned: what lies on partitions before, and its other axes."""
+        lying = tuple(a for a in axes if a in self.where.part) or axes[-1:]
+        return lying, [a for a in axes if a not in lying and place.span(a).width > 1]
+
+    def _grouped(self, width: int, size: int, rows: int) -> int:
+        """How many transposes, each of `size` along an axis of `width`, a bank of PSUM holds."""
+        if width <= size or width % size:
+            return 1
+        most = self.emitter.spec.psum_bank_bytes // 4 // rows
+        return max(n for n in range(1, max(most, 1) + 1) if (width // size) % n == 0)
+
+
+def deciding(algorithm: Algorithm) -> set[Axis]:
+    """Short axes along which conditions change, each part of which is written on its own."""
+    found: set[Axis] = set()
+    for definition in algorithm.definitions:
+        for expression in expressions_of(definition):
+            for part in walk(expression):
+                for condition in part.conditions if isinstance(part, Condition) else ():
+                    found |= condition.axes if len(condition.axes) == 1 else frozenset()
+    return {axis for axis in found if axis.extent <= MOST_PIECES}
+
+
+def reductions_of(value: GraphValue) -> list[GraphValue]:
+    """What a value combines, the outermost."""
+    if value.kind == "reduce":
+        return [value]
+    return [found for argument in value.arguments for found in reductions_of(argument)]
 
 
 def row_major(sizes: Sequence[int]) -> list[int]:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.hardware import TARGETS
-from accelopt.kernels.nki.lift.emission.nest import price, rendered
+from accelopt.kernels.nki.lift.emission.nest import Price, price, rendered
 from accelopt.kernels.nki.lift.emission.text import wrapped
-from accelopt.kernels.nki.lift.lowering import Interface, Lowered, marked, shape_text, title
+from accelopt.kernels.nki.lift.lowering import Interface, Lowered, shape_text, title
 from accelopt.kernels.nki.nests.emission import Emitter
 from accelopt.kernels.nki.nests.nest import Nest
-from accelopt.kernels.nki.nests.preparing import inlined, prepared
+from accelopt.kernels.nki.nests.nest import ready as readied
 from accelopt.sim.dialects.dialect import Dialect
 
 HEADERS: Mapping[Dialect, str] = {
@@ -31,7 +31,7 @@ def lower_nest(
 ) -> Lowered:
     """The kernel that computes `algorithm` as a nest of it says. Raises NotNested for a nest that has
     no such kernel, with the definition that is in the way and why."""
-    ready = inlined(prepared(algorithm), nest.inlined)
+    ready = readied(algorithm, nest)
     names = [array.name for array in (*ready.inputs, *ready.outputs)]
     signature = interface.signature or ", ".join(array.name for array in ready.inputs)
     taken = {*names, *re.findall(r"[A-Za-z_]\w*", signature)}
@@ -39,8 +39,6 @@ def lower_nest(
     nodes = emitter.emit()
     lines = [
         HEADERS[dialect],
-        "",
-        *marked(nest),
         "",
         "",
         "@nki.jit",
@@ -64,6 +62,26 @@ def lower_nest(
     comma = "," if interface.sequence and len(results) == 1 else ""
     lines.append(f"    return {', '.join(results)}{comma}")
     return Lowered("\n".join(lines) + "\n", price(nodes, TARGETS[target]))
+
+
+def lower_part(
+    algorithm: Algorithm, nest: Nest, taken: set[str], target: str, dialect: Dialect
+) -> tuple[list[str], Price]:
+    """The statements that compute `algorithm` as a nest of it says, from arrays in HBM by its inputs'
+    names into those by its outputs' names, and what they cost in closed form. They bind none of the
+    names `taken`. Raises NotNested."""
+    ready = readied(algorithm, nest)
+    taken = taken | {array.name for array in (*ready.inputs, *ready.outputs)}
+    emitter = Emitter(ready, nest, TARGETS[target], dialect, {}, taken)
+    views: list[str] = []
+    for array in (*ready.inputs, *ready.outputs):
+        if array.given != (array.shape or (1,)):
+            view = emitter.outside[array.name] = emitter.names.new(f"{array.name}_view")
+            shape = shape_text(array.shape or (1,))
+            views.append(f"{view} = {array.name}.reshape({shape})")
+    nodes = emitter.emit()
+    lines = [text for line in rendered(nodes) for text in wrapped(line)]
+    return [*views, *(line[4:] for line in lines)], price(nodes, TARGETS[target])
 
 
 def _result(array: Array, emitter: Emitter) -> list[str]:

@@ -23,11 +23,11 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import ONE, Contraction, contraction
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
-from accelopt.kernels.nki.nests.preparing import own_axes, prepared
+from accelopt.kernels.nki.nests.preparing import cut, inlined, own_axes, prepared
 
-Way = Literal["direct", "turned"]
+Way = Literal["direct", "turned", "squares"]
 """How an operand of a product comes to have the summed axis on partitions: computed that way round, or
-computed with its other axis there and transposed by the Tensor engine."""
+computed with its other axis there and transposed, by the Tensor engine or, in squares, by Vector."""
 
 
 class Part(BaseModel):
@@ -55,7 +55,8 @@ class Stage(BaseModel):
 class Nest(BaseModel):
     """Stages, and what differs from the usual: for products `ways` by the name of the product and `left`
     or `right`, and `streamed` operands, which are brought again in every round instead of being kept for
-    all of them; `engines` by definition; definitions that are `inlined` where they are read."""
+    all of them; `engines` by definition; definitions that are `inlined` where they are read; axes that are cut
+    in two by `splits`, by name and size, before anything else."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -64,11 +65,17 @@ class Nest(BaseModel):
     streamed: tuple[tuple[str, str], ...] = ()
     engines: tuple[tuple[str, str], ...] = ()
     inlined: tuple[str, ...] = ()
+    splits: tuple[tuple[str, int], ...] = ()
 
     def way(self, product: str, side: str) -> Way | None:
         """How an operand is brought; None where that is left open."""
         found: dict[tuple[str, str], Way] = {(p, s): way for p, s, way in self.ways}
         return found.get((product, side))
+
+
+def ready(algorithm: Algorithm, nest: Nest) -> Algorithm:
+    """The definitions that the stages of a nest name, of the Algorithm that it is a nest of."""
+    return inlined(cut(prepared(algorithm), nest.splits), nest.inlined)
 
 
 class NotNested(Exception):

@@ -18,18 +18,21 @@ from accelopt.algorithm.algorithm import (
     Definition,
     Expression,
     Map,
-    Position,
     Read,
     Reduce,
     Scan,
     Where,
+    axes_of,
     expressions_of,
     indices_of,
     parts_of,
+    substituted,
     walk,
+    with_expressions,
+    with_parts,
 )
 from accelopt.algorithm.axis_names import AxisNames
-from accelopt.algorithm.contraction import factors_of, product_of
+from accelopt.algorithm.contraction import contraction, factors_of, product_of
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 
@@ -45,6 +48,10 @@ LEAST_IN_TWO = 2048
 """Elements that are combined into one, from which on that is done in two steps."""
 PARTITIONS = 128
 ROUNDS = 8
+MOST_IN_ROW = 8192
+"""Elements of a result with one axis that lie on one partition."""
+MOST_PIECES = 8
+"""Parts of an axis for which a condition is decided one by one."""
 """Of cutting axes: each cut may show the next."""
 
 
@@ -54,7 +61,65 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
     definitions = tuple(part for d in definitions for part in _in_two(d))
     found = _split(replace(algorithm, definitions=definitions))
-    return _once(AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name))
+    found = _split(_cut(found, _useful(found)))
+    named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
+    return _ordered(_joint(_once(named)))
+
+
+def _joint(algorithm: Algorithm) -> Algorithm:
+    """With a definition for what several others make of a matrix product first, element by element:
+    it is computed where the product is."""
+    for product in algorithm.definitions:
+        readers = [d for d in algorithm.definitions if product.out in arrays_read(d)]
+        if not isinstance(product, Reduce) or contraction(product) is None or len(readers) < 2:
+            continue
+        parts = {p for d in readers for e in expressions_of(d) for p in walk(e)}
+        reads = {p for p in parts if isinstance(p, Read) and p.array == product.out}
+        first = next(iter(reads))
+        if len(reads) > 1 or first.indices != tuple(map(index_of, product.axes)):
+            continue
+        found: Expression = first
+        while True:
+            above = {p for p in parts if found in parts_of(p)}
+            whole = {e for d in readers for e in expressions_of(d)}
+            if len(above) != 1 or found in whole or not axes_of(*above) <= set(product.axes):
+                break
+            (found,) = above
+        if found == first:
+            continue
+        made = Map(f"{product.out}_and_more", product.axes, found)
+        read = Read(made.out, first.indices)
+
+        def taken(expression: Expression, old: Expression = found, new: Read = read) -> Expression:
+            if expression == old:
+                return new
+            return with_parts(expression, (taken(p, old, new) for p in parts_of(expression)))
+
+        rest = [_rewritten(d, taken) if d in readers else d for d in algorithm.definitions]
+        at = algorithm.definitions.index(product) + 1
+        needed = arrays_read(made)
+        at = max([at, *(n + 1 for n, d in enumerate(algorithm.definitions) if d.out in needed)])
+        algorithm = replace(algorithm, definitions=(*rest[:at], made, *rest[at:]))
+    return algorithm
+
+
+def _ordered(algorithm: Algorithm) -> Algorithm:
+    """With plain sums and maxima before all that need not come before them: what a sum is of lies on
+    the chip then for whoever takes it too."""
+    waiting, order = list(algorithm.definitions), list[Definition]()
+    while waiting:
+        missing = {d.out for d in waiting}
+        free = [d for d in waiting if not missing & arrays_read(d)]
+        plain = [d for d in free if isinstance(d, Reduce) and contraction(d) is None]
+        order.append((plain or free)[0])
+        waiting.remove(order[-1])
+    return replace(algorithm, definitions=tuple(order))
+
+
+def arrays_read(definition: Definition) -> set[str]:
+    """The arrays that a definition reads, but for itself."""
+    parts = (part for e in expressions_of(definition) for part in walk(e))
+    return {part.array for part in parts if isinstance(part, Read)} - {definition.out}
 
 
 def _once(algorithm: Algorithm) -> Algorithm:
@@ -67,7 +132,7 @@ def _once(algorithm: Algorithm) -> Algorithm:
     def renamed(expression: Expression) -> Expression:
         if isinstance(expression, Read) and expression.array in same:
             return replace(expression, array=same[expression.array])
-        return replaced(expression, map(renamed, parts_of(expression)))
+        return with_parts(expression, map(renamed, parts_of(expression)))
 
     for definition in algorithm.definitions:
         made = _rewritten(definition, renamed)
@@ -77,6 +142,20 @@ def _once(algorithm: Algorithm) -> Algorithm:
         else:
             kept.append(made)
     return replace(algorithm, definitions=tuple(kept))
+
+
+def cut(algorithm: Algorithm, splits: Iterable[tuple[str, int]]) -> Algorithm:
+    """A prepared Algorithm with axes, by name, cut in two: `NAME_1` counts parts of so many elements
+    that lie beside each other, `NAME_0` the elements of one."""
+    for name, size in splits:
+        cuts: Cuts = {
+            (definition.out, axis): (size,)
+            for definition in algorithm.definitions
+            for axis in own_axes(definition)
+            if axis.name == name and axis.extent % size == 0 and 1 < size < axis.extent
+        }
+        algorithm = _split(_cut(algorithm, cuts))
+    return algorithm
 
 
 def inlined(algorithm: Algorithm, names: tuple[str, ...]) -> Algorithm:
@@ -91,7 +170,7 @@ def inlined(algorithm: Algorithm, names: tuple[str, ...]) -> Algorithm:
             if isinstance(expression, Read) and expression.array == body.out:
                 values = dict(zip(body.axes, expression.indices, strict=True))
                 return moved(body.expression, values)
-            return replaced(expression, map(changed, parts_of(expression)))
+            return with_parts(expression, map(changed, parts_of(expression)))
 
         made = tuple(_rewritten(d, changed) for d in rest)
         algorithm = replace(algorithm, definitions=made)
@@ -100,33 +179,23 @@ def inlined(algorithm: Algorithm, names: tuple[str, ...]) -> Algorithm:
 
 def moved(expression: Expression, values: Mapping[Axis, Index]) -> Expression:
     """An expression at other places of its axes."""
-    if isinstance(expression, Read):
-        return replace(expression, indices=tuple(i.substitute(values) for i in expression.indices))
-    if isinstance(expression, Position):
-        return Position(expression.index.substitute(values))
-    made = replaced(expression, (moved(part, values) for part in parts_of(expression)))
+    return _coarse(substituted(expression, values, {}))
+
+
+def _coarse(expression: Expression) -> Expression:
+    made = with_parts(expression, map(_coarse, parts_of(expression)))
     if isinstance(made, Where):
-        return replace(made, conditions=tuple(c.substitute(values) for c in made.conditions))
+        return replace(made, conditions=tuple(map(coarsest, made.conditions)))
     return made
 
 
-def replaced(expression: Expression, parts: Iterable[Expression]) -> Expression:
-    """The expression with others in the places of `parts_of` it."""
-    parts = tuple(parts)
-    if isinstance(expression, Apply):
-        return Apply(expression.function, parts)
-    if isinstance(expression, Where):
-        return Where(expression.conditions, *parts)
-    return expression
-
-
-def with_expressions(definition: Definition, made: Iterable[Expression]) -> Definition:
-    """The definition with others in the places of `expressions_of` it."""
-    if isinstance(definition, Scan):
-        factor, term, initial = made
-        return replace(definition, factor=factor, term=term, initial=initial)
-    (expression,) = made
-    return replace(definition, expression=expression)
+def coarsest(condition: Index) -> Index:
+    """An index that is at least 0 where another is, without the digits that decide nothing."""
+    for step in sorted({abs(factor) for _, factor in condition.terms}, reverse=True):
+        whole = condition // step
+        if step > 1 and whole.is_affine:
+            return whole
+    return condition
 
 
 def _rewritten(definition: Definition, change: Callable[[Expression], Expression]) -> Definition:
@@ -145,7 +214,8 @@ def _in_two(definition: Definition) -> tuple[Definition, ...]:
     if not rest:
         size = max(d for d in range(1, PARTITIONS + 1) if first.extent % d == 0)
         outer, inner = Axis(f"{first.name}_1", size), Axis(f"{first.name}_0", first.extent // size)
-        body = moved(body, {first: index_of(outer) * inner.extent + index_of(inner)})
+        whole = index_of(outer) * inner.extent + index_of(inner)
+        body = moved(body, {first: whole})
         first, rest = outer, [inner]
     name = f"{definition.out}_parts"
     axes = (*definition.axes, first)
@@ -173,7 +243,7 @@ def _unrounded(definition: Definition) -> Definition:
 def _exact(expression: Expression) -> Expression:
     if isinstance(expression, Apply) and expression.function in ROUNDINGS:
         return _exact(expression.arguments[0])
-    return replaced(expression, map(_exact, parts_of(expression)))
+    return with_parts(expression, map(_exact, parts_of(expression)))
 
 
 # Functions.
@@ -189,7 +259,7 @@ def _recognised(expression: Expression) -> Expression:
         if exponent == Constant(3.0):
             base = _recognised(base)
             return Apply("multiply", (Apply("square", (base,)), base))
-    return replaced(expression, map(_recognised, parts_of(expression)))
+    return with_parts(expression, map(_recognised, parts_of(expression)))
 
 
 def _function_of_one(expression: Expression) -> Expression | None:
@@ -295,6 +365,50 @@ def _cuts(algorithm: Algorithm) -> Cuts:
     return chains
 
 
+def _useful(algorithm: Algorithm) -> Cuts:
+    """Cuts that indices do not need: for conditions, and for results with elements along one axis."""
+    found: Cuts = {}
+    combined = {d.out for d in algorithm.definitions if not isinstance(d, Map)}
+    combined |= {
+        name for d in algorithm.definitions if d.out in combined for name in arrays_read(d)
+    }
+    for definition in algorithm.definitions:
+        # The rows of a sum are an axis of what is summed, too.
+        alone = not combined & {definition.out, *arrays_read(definition)}
+        for axis, size in (*_pieces(definition), *(_flat(definition) if alone else ())):
+            found.setdefault((definition.out, axis), (size,))
+    return found
+
+
+def _flat(definition: Definition) -> Iterable[tuple[Axis, int]]:
+    """Where a result has elements along one axis alone, how many lie on one partition."""
+    long = [axis for axis in definition.axes if axis.extent > 1]
+    if not isinstance(definition, Map) or len(long) != 1 or long[0].extent <= PARTITIONS:
+        return
+    (axis,) = long
+    sizes = [d for d in range(2, min(axis.extent, MOST_IN_ROW) + 1) if axis.extent % d == 0]
+    full = [d for d in sizes if axis.extent // d % PARTITIONS == 0]
+    many = [d for d in sizes if axis.extent // d >= PARTITIONS]
+    if found := full or many or sizes[:1]:
+        yield axis, found[-1]
+
+
+def _pieces(definition: Definition) -> Iterable[tuple[Axis, int]]:
+    """Where a condition holds from one place along an axis on, parts of the axis of which each lies
+    on one side."""
+    for expression in expressions_of(definition):
+        for part in walk(expression):
+            for condition in part.conditions if isinstance(part, Where) else ():
+                if len(condition.terms) != 1 or abs(condition.terms[0][1]) != 1:
+                    continue
+                axis, step = condition.terms[0]
+                place = -condition.constant if step == 1 else condition.constant + 1
+                if isinstance(axis, Axis) and 0 < place < axis.extent:
+                    size = math.gcd(place, axis.extent)
+                    if size > 1 and axis.extent // size <= MOST_PIECES:
+                        yield axis, size
+
+
 def _floors(index: Index) -> Iterable[tuple[Axis, int]]:
     for term, _ in index.terms:
         if isinstance(term, Floor):
@@ -336,7 +450,7 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
                 for digit, step in digits.get((expression.array, axis), ((axis, 1),))
             ]
             return Read(expression.array, tuple(indices))
-        return replaced(expression, map(changed, parts_of(expression)))
+        return with_parts(expression, map(changed, parts_of(expression)))
 
     def cut(definition: Definition) -> Definition:
         out = definition.out

@@ -28,11 +28,12 @@ from accelopt.kernels.nki.nests.nest import (
     filled,
     partition_of,
     product_in,
+    ready,
 )
-from accelopt.kernels.nki.nests.preparing import own_axes, prepared
+from accelopt.kernels.nki.nests.preparing import own_axes
 
 COLUMNS = (512, 1024, 2048, 4096, 8192)
-LOOPS = (1, 512, 1024, 2048)
+LOOPS = (1, 2, 4, 512, 1024, 2048)
 
 
 class _Primitive(BaseModel):
@@ -52,6 +53,16 @@ class Tile(_Primitive):
     over what lies on partitions; 0 takes the axis whole again."""
 
     kind: Literal["tile"] = "tile"
+    definition: str
+    axis: str
+    size: int
+
+
+class Split(_Primitive):
+    """`split(definition, axis, size)`: cuts an axis in two for all definitions that have it. `AXIS_0` are
+    `size` elements beside each other, `AXIS_1` counts those."""
+
+    kind: Literal["split"] = "split"
     definition: str
     axis: str
     size: int
@@ -116,7 +127,7 @@ class Inline(_Primitive):
 
 
 Primitive = Annotated[
-    Partition | Tile | Columns | At | Apart | Orient | Keep | Engine | Inline,
+    Partition | Tile | Split | Columns | At | Apart | Orient | Keep | Engine | Inline,
     Field(discriminator="kind"),
 ]
 PRIMITIVES: TypeAdapter[Primitive] = TypeAdapter(Primitive)
@@ -126,21 +137,24 @@ PRIMITIVES: TypeAdapter[Primitive] = TypeAdapter(Primitive)
 def applied(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Nest:
     """The nest after a primitive. Raises NotNested, with the definition and the reason, where that is
     no nest of the Algorithm."""
-    made = changed(primitive, prepared(algorithm), nest, target)
+    made = changed(primitive, algorithm, nest, target)
     lower_nest(algorithm, made, target=target)
     return made
 
 
 def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str) -> Nest:
-    """The nest after a primitive, of a prepared Algorithm; whether it has a kernel, lowering says."""
+    """The nest after a primitive; whether it has a kernel, lowering says."""
+    algorithm = ready(algorithm, nest)
     definitions = {d.out: d for d in algorithm.definitions}
+    if primitive.definition in nest.inlined:
+        raise NotNested(f"{primitive.definition} is computed in place and has no loops")
     if primitive.definition not in definitions:
         raise NotNested(f"there is no definition {primitive.definition}")
     definition = definitions[primitive.definition]
     if isinstance(primitive, Inline):
         return _inlined(definition, algorithm, nest)
-    if primitive.definition in nest.inlined:
-        raise NotNested(f"{primitive.definition} is computed in place and has no loops")
+    if isinstance(primitive, Split):
+        return split(nest, definition, primitive.axis, primitive.size)
     if isinstance(primitive, Partition):
         names = {axis.name for axis in own_axes(definition)}
         for part in primitive.axes:
@@ -177,6 +191,32 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
     if primitive.memory == "HBM":
         streamed = (*streamed, pair)
     return nest.model_copy(update={"streamed": streamed})
+
+
+def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
+    """A nest with an axis of a definition cut in two everywhere; the stages run over the same."""
+    extents = {axis.name: axis.extent for axis in own_axes(definition)}
+    if name not in extents:
+        raise NotNested(f"{definition.out} has no axis {name}")
+    if extents[name] % size or not 1 < size < extents[name]:
+        raise NotNested(f"the {extents[name]} of {name} are not cut into parts of {size}")
+
+    def parts(found: tuple[Part, ...]) -> tuple[Part, ...]:
+        made: list[Part] = []
+        for part in found:
+            if part.axis != name:
+                made.append(part)
+                continue
+            if part.size > size:
+                made.append(Part(axis=f"{name}_1", size=-(-part.size // size)))
+            made.append(Part(axis=f"{name}_0", size=min(part.size, size)))
+        return tuple(made)
+
+    stages = tuple(
+        stage.model_copy(update={"partition": parts(stage.partition), "loops": parts(stage.loops)})
+        for stage in nest.stages
+    )
+    return nest.model_copy(update={"stages": stages, "splits": (*nest.splits, (name, size))})
 
 
 def _in_stage(nest: Nest, name: str, change: Callable[[Stage], Stage]) -> Nest:
@@ -257,9 +297,9 @@ def read_by(definition: Definition) -> Iterator[str]:
 
 def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterator[Primitive]:
     """Single changes of a nest that could be worth trying, legal or not."""
-    ready = prepared(algorithm)
-    definitions = {d.out: d for d in ready.definitions}
+    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     most = TARGETS[target].partitions
+    cut = {axis for axis, _ in nest.splits}
     for at, stage in enumerate(nest.stages):
         name = stage.members[-1]
         members = [definitions[member] for member in stage.members]
@@ -277,6 +317,8 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
         for axis in common:
             if axis.name in held:
                 continue
+            if axis.extent > most and axis.extent % most == 0 and axis.name not in cut:
+                yield Split(definition=name, axis=axis.name, size=most)
             for size in (0, *LOOPS):
                 if size != loops.get(axis.name, 0) and size < axis.extent:
                     yield Tile(definition=name, axis=axis.name, size=size)
@@ -289,7 +331,7 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
             if found is None or not found.rows:
                 continue
             sides: tuple[Literal["left", "right"], ...] = ("left", "right")
-            ways: tuple[Way, ...] = ("direct", "turned")
+            ways: tuple[Way, ...] = ("direct", "turned", "squares")
             for side in sides:
                 for way in ways:
                     if nest.way(product.out, side) != way:

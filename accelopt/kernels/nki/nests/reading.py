@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import (
@@ -11,6 +12,7 @@ from accelopt.algorithm.algorithm import (
     Constant,
     Definition,
     Expression,
+    Indirect,
     Position,
     Read,
     Reduce,
@@ -22,6 +24,7 @@ from accelopt.algorithm.index import Axis, Floor, Index
 from accelopt.kernels.nki.lift.emission.builder import Builder
 from accelopt.kernels.nki.lift.emission.graph import GraphValue
 from accelopt.kernels.nki.nests.nest import product_in
+from accelopt.kernels.nki.nests.preparing import MOST_PIECES
 
 NARROW = ("bfloat16", "float16")
 EXACT_IN_BFLOAT16 = ("int8", "uint8", "float8_e4m3", "float8_e5m2")
@@ -67,9 +70,10 @@ class Reading:
         self._formats: dict[GraphValue, str] = {}
         self._memory: dict[Expression, GraphValue] = {}
         self.meanings = {d.out: self._meaning(d) for d in algorithm.definitions}
+        self._conditional: dict[GraphValue, bool] = {}
         self.uses = self._uses()
 
-    def _uses(self) -> Mapping[GraphValue, int]:
+    def _uses(self) -> dict[GraphValue, int]:
         """How many other values, and definitions, take each value."""
         found: dict[GraphValue, int] = {}
         seen: set[GraphValue] = set()
@@ -133,11 +137,28 @@ class Reading:
             return self.index(expression.index)
         if isinstance(expression, Where):
             return self._chosen(expression)
+        if isinstance(expression, Indirect):
+            return self._gathered(expression)
         if expression.function in ROUNDINGS:
             exact = self.value(expression.arguments[0])
             self._formats[exact] = expression.function
             return exact
         return self._applied(expression.function, *map(self.value, expression.arguments))
+
+    def _gathered(self, expression: Indirect) -> GraphValue:
+        """An element of an array at numbers, which may be several."""
+        element: Expression = expression
+        numbers: dict[Axis, GraphValue] = {}
+        while isinstance(element, Indirect):
+            numbers[element.axis] = self.value(element.at)
+            element = element.element
+        assert isinstance(element, Read)
+        free = {a for i in element.indices for a in i.axes} - numbers.keys()
+        return self.builder.value(
+            "gather", free.union(*(number.axes for number in numbers.values())),
+            array=element.array, indices=element.indices, reduced=tuple(numbers),
+            arguments=tuple(numbers.values()), dtype=self._dtypes.get(element.array, "float32"),
+        )  # fmt: skip
 
     def _applied(self, name: str, *given: GraphValue) -> GraphValue:
         """A function by those that the engines have."""
@@ -178,13 +199,64 @@ class Reading:
         if not conditions:
             return self.value(where.on_true)
         yes, no = self.value(where.on_true), self.value(where.on_false)
-        if all(c.is_affine for c in conditions):
+        fine = all(
+            a.extent > MOST_PIECES for c in conditions for a in c.axes
+        )  # not decided by parts
+        several = fine and len(conditions) > 1 and no.kind != "constant"
+        if all(c.is_affine for c in conditions) and not several:
             return self.builder.where(conditions, yes, no)
+        if several:
+            return self._choice(self._all_hold(conditions), yes, no)
         zero = self.builder.constant(0.0)
         for condition in conditions:
             holds = self.builder.apply("greater_equal", self.index(condition), zero)
             yes = self._choice(holds, yes, no)
         return yes
+
+    def _all_hold(self, conditions: tuple[Index, ...]) -> GraphValue:
+        """Whether the least of some conditions is at least 0, those of the same axes first: it is the same
+        in loops over others."""
+        groups: dict[frozenset[Axis], list[GraphValue]] = {}
+        for condition in conditions:
+            groups.setdefault(condition.axes, []).append(self.index(condition))
+        minimum = functools.partial(self.builder.apply, "minimum")
+        least = functools.reduce(minimum, (functools.reduce(minimum, g) for g in groups.values()))
+        return self.builder.apply("greater_equal", least, self.builder.constant(0.0))
+
+    def conditional(self, value: GraphValue) -> bool:
+        """Whether there are conditions in a value."""
+        if value not in self._conditional:
+            below = any(map(self.conditional, value.arguments))
+            self._conditional[value] = value.kind == "where" or below
+        return self._conditional[value]
+
+    def rebuilt(self, value: GraphValue, arguments: tuple[GraphValue, ...]) -> GraphValue:
+        """A value of other arguments."""
+        if arguments == value.arguments:
+            return value
+        if value.kind == "where":
+            made = self.builder.where(value.indices, *arguments)
+        elif value.kind == "apply":
+            made = self.builder.apply(value.function, *arguments)
+        elif value.kind == "reduce":
+            made = self.builder.reduce(value.function, arguments[0], value.reduced)
+        elif value.kind == "gather":
+            made = self.builder.value(
+                "gather", value.axes, array=value.array, indices=value.indices,
+                reduced=value.reduced, arguments=arguments, dtype=value.dtype,
+            )  # fmt: skip
+        else:
+            made = self._choice(*arguments)
+        self.uses.setdefault(made, self.uses.get(value, 1))
+        return made
+
+    def exchanged(self, value: GraphValue, array: str, other: GraphValue) -> GraphValue:
+        """A value with another one in the place of the elements of an array."""
+        if value.kind == "input" and value.array == array:
+            return other
+        return self.rebuilt(
+            value, tuple(self.exchanged(part, array, other) for part in value.arguments)
+        )
 
     def index(self, index: Index) -> GraphValue:
         """An index as a number; floors are computed."""
@@ -220,5 +292,5 @@ def inputs_of(value: GraphValue) -> Iterator[GraphValue]:
         if found not in seen:
             seen.add(found)
             waiting += found.arguments
-            if found.kind == "input":
+            if found.kind in ("input", "gather"):
                 yield found

@@ -12,7 +12,6 @@ from accelopt.kernels.nki.lift.schedule import ResourceShort
 from accelopt.kernels.nki.lift.search import Refused, Times
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
-from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.primitives import changed, neighbours
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim.dialects.dialect import Dialect
@@ -23,6 +22,8 @@ EACH = 8
 """Neighbours that are timed in a round."""
 ROUNDS = 4
 LEAST_GAIN = 0.02
+FAR = 4.0
+"""Times the least closed form of those to begin with: what is not timed, since that takes long."""
 HOPELESS = 1.5
 """Times the least time that is known: single primitives bring no slower nest there."""
 
@@ -113,9 +114,10 @@ class _Search:
         starts = list(starting_nests(self.algorithm, self.target))
         wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
         first = [p for p in self.priced([*starts, *wide]) if p[1].price.ms < self.known]
-        self.time(first[:FIRST])
+        near = [p for p in first[:FIRST] if p[1].price.ms < FAR * first[0][1].price.ms]
+        self.time(near)
         if self.best == math.inf:
-            self.time(first[FIRST:])
+            self.time(first[len(near) :])
         tried: set[Nest] = set()
         for _ in range(ROUNDS):
             before = self.best
@@ -132,10 +134,9 @@ class _Search:
 
     def around(self, nest: Nest) -> Iterable[Nest]:
         """The nests that single primitives make of one."""
-        ready = prepared(self.algorithm)
         for primitive in neighbours(self.algorithm, nest, self.target):
             try:
-                yield changed(primitive, ready, nest, self.target)
+                yield changed(primitive, self.algorithm, nest, self.target)
             except NotNested as refusal:
                 self.refuse(str(refusal))
 

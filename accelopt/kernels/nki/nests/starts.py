@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from accelopt.algorithm.algorithm import Algorithm, Definition, Reduce
@@ -15,15 +16,20 @@ from accelopt.kernels.nki.nests.nest import (
     default_nest,
     filled,
     product_in,
+    ready,
 )
-from accelopt.kernels.nki.nests.preparing import prepared
+from accelopt.kernels.nki.nests.preparing import own_axes, prepared
+from accelopt.kernels.nki.nests.primitives import split
+
+MOST_ROUNDS = 64
+"""Elements that are combined one by one."""
 
 
 def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]:
     """Different nests from which all others are reached by single primitives."""
     from accelopt.kernels.nki.nests.lowering import lower_nest
 
-    ready = prepared(algorithm)
+    plain = prepared(algorithm)
     seen: set[Nest] = set()
 
     def has_kernel(nest: Nest) -> bool:
@@ -36,24 +42,108 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
     first = default_nest(algorithm, target)
     seen.add(first)
     yield first
-    for lying in _lying(ready):
+    for lying in _lying(plain):
         stages: list[Stage] = []
-        for definition, alone in zip(ready.definitions, first.stages, strict=True):
-            if stages:
-                joined = _stage(ready, (*stages[-1].members, definition.out), lying, target)
-                if joined:
-                    rest = first.stages[len([m for s in stages for m in s.members]) + 1 :]
-                    if has_kernel(Nest(stages=(*stages[:-1], joined, *rest))):
-                        stages[-1] = joined
-                        continue
-            stages.append(_stage(ready, (definition.out,), lying, target) or alone)
-            rest = first.stages[len([m for s in stages for m in s.members]) :]
-            if not has_kernel(Nest(stages=(*stages, *rest))):
-                stages[-1] = alone
+        for definition, alone in zip(plain.definitions, first.stages, strict=True):
+            rest = first.stages[len([m for s in stages for m in s.members]) + 1 :]
+            for joined in _joined(plain, stages, definition, lying, target):
+                if has_kernel(Nest(stages=(*stages[:-1], joined, *rest))):
+                    stages[-1] = joined
+                    break
+            else:
+                stages.append(_stage(plain, (definition.out,), lying, target) or alone)
+                if not has_kernel(Nest(stages=(*stages, *rest))):
+                    stages[-1] = alone
         nest = Nest(stages=tuple(stages))
-        if nest not in seen:
-            seen.add(nest)
-            yield nest
+        for made in (
+            nest,
+            *_filled_up(algorithm, nest, target),
+            *_blocked(algorithm, nest, target),
+        ):
+            if made not in seen and (made == nest or has_kernel(made)):
+                seen.add(made)
+                yield made
+
+
+def _joined(
+    algorithm: Algorithm, stages: Sequence[Stage], definition: Definition, lying: Sequence[str],
+    target: str,
+) -> Iterator[Stage]:  # fmt: skip
+    """The last stage with one more member: as it is; with what the member combines of it in rounds."""
+    if not stages:
+        return
+    members = (*stages[-1].members, definition.out)
+    plain = _stage(algorithm, members, lying, target)
+    if plain is None:
+        return
+    yield plain
+    if isinstance(definition, Reduce) and product_in(definition) is None:
+        held = {part.axis for part in (*plain.partition, *plain.loops)}
+        rounds = tuple(
+            Part(axis=axis.name, size=1)
+            for axis in definition.reduced
+            if axis.name not in held and axis.extent <= MOST_ROUNDS
+        )
+        if rounds:
+            yield plain.model_copy(update={"loops": (*plain.loops, *rounds)})
+
+
+def _filled_up(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+    """Where half of the partitions or more are empty, a part of another axis beside what lies there."""
+    made, most = nest, TARGETS[target].partitions
+    for at, stage in enumerate(nest.stages):
+        rows = math.prod(part.size for part in stage.partition)
+        definitions = [ready(algorithm, made).definition(name) for name in stage.members]
+        names = {part.axis for part in (*stage.partition, *stage.loops)}
+        free = [axis for axis in shared_axes(definitions) if axis.name not in names]
+        sizes = [
+            (axis, size)
+            for axis in free
+            for size in range(2, most // rows + 1)
+            if axis.extent % size == 0 and axis.extent > size
+        ]
+        if rows * 2 > most or not sizes:
+            continue
+        axis, size = max(sizes, key=lambda pair: (pair[1], pair[0].extent))
+        made = split(made, definitions[0], axis.name, axis.extent // size)
+        part = Part(axis=f"{axis.name}_1", size=size)
+        stage = made.stages[at]
+        filled_ = stage.model_copy(update={"partition": (*stage.partition, part)})
+        made = made.model_copy(
+            update={"stages": (*made.stages[:at], filled_, *made.stages[at + 1 :])}
+        )
+    if made != nest:
+        yield made
+
+
+def _blocked(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+    """With several tiles of rows in each round, which share what a product brings for them."""
+    most = TARGETS[target].partitions
+    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
+    products = {name for name, d in definitions.items() if product_in(d)}
+    for stage in nest.stages:
+        if not products & set(stage.members) or not stage.partition:
+            continue
+        first = definitions[stage.members[0]]
+        part = stage.partition[-1]
+        extent = next((a.extent for a in own_axes(first) if a.name == part.axis), 0)
+        if part.size != most or extent % (2 * most) or extent < 2 * most:
+            continue
+        made = split(nest, first, part.axis, most)
+        for tiles in (2, 4):
+            if extent // most % tiles == 0 and extent // most > tiles:
+                block = Part(axis=f"{part.axis}_1", size=tiles)
+                yield made.model_copy(
+                    update={
+                        "stages": tuple(
+                            s.model_copy(update={"loops": (*s.loops, block)})
+                            if any(p.axis == f"{part.axis}_0" for p in s.partition)
+                            else s
+                            for s in made.stages
+                        )
+                    }
+                )
+        return
 
 
 def _lying(algorithm: Algorithm) -> list[tuple[str, ...]]:

@@ -73,6 +73,7 @@ class Writer:
         self.reach: dict[str, int] = {}
         self._grids: dict[tuple[int, ...], tuple[str, ...]] = {}
         self._flat: dict[str, str] = {}
+        self._lanes: dict[tuple[int, int], str] = {}
 
     @property
     def nki(self) -> bool:
@@ -139,6 +140,31 @@ class Writer:
             self.first.append(line(f"{self._flat[name]} = {name}.reshape(({math.prod(shape)},))"))
         grid = self.grid(tuple(counts))
         return f"{self._flat[name]}[{_sum(offset, zip(grid, strides, strict=True), keep=True)}]"
+
+    def rows(
+        self, name: str, shape: tuple[int, ...], size: int, numbers: Tile, at: At, partitions: int,
+        offset: At, counts: Sequence[int], strides: Sequence[int],
+    ) -> str:  # fmt: skip
+        """A part of a row of `size` elements of a tensor in HBM for each partition, whose number stands
+        at `at` in a tile."""
+        offset, at = collected(offset), collected(at)
+        count = math.prod(shape) // size
+        if (count, size) != shape:
+            name = f"{name}.reshape(({count}, {size}))"
+        if self.nki:
+            pattern = [[size, partitions], *([s, n] for n, s in zip(counts, strides, strict=True))]
+            column = self.inside(numbers, partitions, at, [1], [1]).replace("...", ":, :")
+            return f"{name}.ap({pattern}, offset={offset}, vector_offset={column}, indirect_dim=0)"
+        grid = self.grid((partitions, *counts))
+        place = _sum(offset, zip(grid[1:], strides, strict=True), keep=True)
+        return f"{name}[{numbers.name}[{self.lanes(partitions, len(grid))}, {at}], {place}]"
+
+    def lanes(self, count: int, rank: int) -> str:
+        """The name of the numbers of partitions, which stand for the first of some axes (neuronxcc)."""
+        if (count, rank) not in self._lanes:
+            self._lanes[count, rank] = name = self.names.new("i_row")
+            self.first.append(line(f"{name} = nl.arange({count})[:{', None' * (rank - 1)}]"))
+        return self._lanes[count, rank]
 
     def _slices(
         self, shape: tuple[int, ...], offset: At, counts: Sequence[int], strides: Sequence[int]

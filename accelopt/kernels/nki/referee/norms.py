@@ -35,6 +35,8 @@ def row_norms(values: np.ndarray, other: np.ndarray | None = None) -> np.ndarray
     Squares are added in float32 along a row, where a relative error of 1e-6 does not matter, and in
     float64 where they would leave its range.
     """
+    if values.dtype == bool:
+        values, other = values.astype(np.int8), None if other is None else other.astype(np.int8)
     width = row_width(values.shape)
     rows = values.reshape(-1, width)
     others = None if other is None else other.reshape(-1, width)

@@ -121,8 +121,13 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 
 def contract(inputs: Sequence[Any], *more: Iterable[str]) -> Precision:
     """The contract for a kernel with these inputs, and the formats that are allowed besides."""
-    found = {dtypes.name_of(value.dtype) for value in inputs if isinstance(value, np.ndarray)}
-    own = found & (NARROW.keys() | PACKED)
+    found = [dtypes.name_of(value.dtype) for value in inputs if isinstance(value, np.ndarray)]
+    return contract_for(found, *more)
+
+
+def contract_for(dtype_names: Iterable[str], *more: Iterable[str]) -> Precision:
+    """The same for inputs of these formats."""
+    own = {*dtype_names} & (NARROW.keys() | PACKED)
     formats = own.union(*more)
     return Precision(tuple(sorted(formats)), formats != own)
 

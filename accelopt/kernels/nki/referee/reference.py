@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import SourceFileLoader
@@ -22,7 +23,7 @@ from accelopt.kernels.nki.referee.rounding import (
     Interval,
     Namespace,
     apart,
-    intervals,
+    error_of,
     values,
 )
 from accelopt.kernels.nki.referee.uses import AskedNumpy, Uses, Watched, WideIntegers
@@ -56,7 +57,8 @@ def load_module(path: str | Path) -> ModuleType:
 
 
 class Reference:
-    """What a kernel must compute: `get_inputs`, `forward`, and the two shape transforms."""
+    """What a kernel must compute: `get_inputs`, `forward`, and two shape transforms where a kernel's shapes
+    are not the reference's."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -70,7 +72,7 @@ class Reference:
         except BaseException as error:
             said = printable(f"{type(error).__name__}: {error}")
             raise ConfigError(f"the reference {path} cannot be loaded: {said}") from error
-        for name in ("get_inputs", "forward", "transform_to_nki_inputs"):
+        for name in ("get_inputs", "forward"):
             if not callable(getattr(module, name, None)):
                 raise ConfigError(f"the reference {path} has no function {name}")
         self._module = module
@@ -78,6 +80,14 @@ class Reference:
         """Formats below float32 that the problem allows."""
         self.agreement = self._agreement()
         """How its outputs agree with a kernel's."""
+
+    @property
+    def summary(self) -> str:
+        """The first sentence that the module, or `forward`, says of itself; else empty."""
+        for found in (self._module, self._module.forward):
+            if said := (inspect.getdoc(found) or "").strip():
+                return said.partition("\n")[0]
+        return ""
 
     def _agreement(self) -> Agreement:
         try:
@@ -115,17 +125,11 @@ class Reference:
             np.random.set_state(state)
 
     def rounded(
-        self, inputs: Sequence[Any], formats: Formats
+        self, given: Sequence[Any], formats: Formats
     ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-        """The exact outputs of float64 `inputs` in the form that is compared, and what honest rounding
-        in `formats` may move each element by. Raises ConfigError for a reference that does not take
-        intervals, or loses them."""
-        given = [
-            intervals(value, formats)
-            if isinstance(value, np.ndarray) and value.dtype.kind == "f"
-            else value
-            for value in inputs
-        ]
+        """The exact outputs of inputs `given_as` intervals, in the form that is compared, and what honest
+        rounding in `formats` may move each element by. Raises ConfigError for a reference that does
+        not take intervals, or loses them."""
         with self._with_numpy(Namespace(formats)), self._blamed("forward"):
             returned = self._module.forward(*given)
             outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
@@ -133,10 +137,15 @@ class Reference:
                 isinstance(one, Interval) or np.asarray(one).dtype.kind in "iub" for one in outputs
             ):
                 raise TypeError("its outputs lost their intervals")
+        if not self.agreement.rules:
+            true = tuple(np.asarray(values(one)) for one in outputs)
+            return true, tuple(map(error_of, outputs))
         with self._blamed("compare"), np.errstate(all="ignore"):
             true, *ends = (
-                self.agreement.compared(inputs, [np.asarray(values(one, end)) for one in outputs])
-                for end in (None, 0, 1)
+                self.agreement.compared(
+                    values([*given]), [np.asarray(values(one, end)) for one in outputs]
+                )
+                for end in (None, lambda one: one.ends()[0], lambda one: one.ends()[1])
             )
         radii = (np.maximum(apart(a, t), apart(b, t)) for t, a, b in zip(true, *ends, strict=True))
         return true, tuple(radii)
@@ -220,7 +229,7 @@ class Reference:
     def kernel_inputs(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs in the shapes the kernel takes. `inputs` stay as they are: most transforms only
         reshape, so they are given frozen, and copied for one that writes into them."""
-        transform = self._module.transform_to_nki_inputs
+        transform = getattr(self._module, "transform_to_nki_inputs", list)
         with self._blamed("transform_to_nki_inputs"):
             try:
                 return self._listed(transform([frozen(value) for value in inputs]))

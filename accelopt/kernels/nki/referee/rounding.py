@@ -3,14 +3,17 @@
 A reference that is given such arrays is worked out once, exactly, and beside each value stand two ends:
 what a kernel that computes in its own formats may have there. A function of single elements is taken at
 both ends, so one that is flat on one side (GELU, a maximum, exp, a comparison) allows what the other side
-shows. Independent errors add as the root of their squares. No operand is known better than to its own
+shows. Independent errors add as the root of their squares. What is worked out once for many elements
+(a row's mean) has one error for all of them, which sums add up: a fourth array is worked out with such
+errors in it, each of its full size and of a sign drawn for it. No operand is known better than to its own
 rounding, and a sum is rounded after every term, whatever the reference sums in. What is not known here
 raises an error or loses the ends; values never change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -22,6 +25,7 @@ RANGE = 1e38  # of float32 and bfloat16
 UNIT = 2.0**-24  # unit roundoff of float32
 ALIKE = 0.25  # of the slack that counts for errors that are known
 CONTRACTED = 128  # rows that the Tensor engine sums before it rounds
+_ARITHMETIC = (np.add, np.subtract, np.multiply, np.divide)
 _BILINEAR = (np.matmul, np.dot, np.einsum, np.tensordot, np.inner, np.vdot)
 # Of one array, whose elements they only put elsewhere; and what reads the bits of a format.
 _ARRANGE = {
@@ -51,14 +55,23 @@ class Formats(NamedTuple):
 
 
 class Interval(NDArrayOperatorsMixin):
-    """`value`, `low` and `high`, arrays of one shape and format. Booleans and integers have ends too."""
+    """`value`, `low` and `high`, arrays of one shape and format, and `shared`, the values with errors
+    in them that many elements have in common; None where there are none. Booleans and integers have ends
+    too."""
 
     __array_priority__ = 100.0
 
     def __init__(
-        self, value: np.ndarray, low: np.ndarray, high: np.ndarray, formats: Formats
+        self,
+        value: np.ndarray,
+        low: np.ndarray,
+        high: np.ndarray,
+        formats: Formats,
+        shared: np.ndarray | None = None,
     ) -> None:
         self.value, self.low, self.high, self.formats = value, low, high, formats
+        self.shared = shared
+        self._view_of: tuple[Interval, Callable[[np.ndarray], Any]] | None = None
 
     # What an array has -------------------------------------------------------------------------
 
@@ -87,9 +100,15 @@ class Interval(NDArrayOperatorsMixin):
     def __setitem__(self, key: Any, new: Any) -> None:
         if isinstance(key, Interval) and key.value.dtype == bool and not np.ndim(values(new)):
             key, new = ..., np.where(key, new, self)  # type: ignore[call-overload]
-        parts = (new.value, new.low, new.high) if isinstance(new, Interval) else (new,) * 3
-        for own, part in zip((self.value, self.low, self.high), parts, strict=True):
-            own[values(key)] = part
+        self._take_ends()
+        if self.shared is None and isinstance(new, Interval) and new.shared is not None:
+            self.shared = self.value.copy()
+        parts = (new,) * 4
+        if isinstance(new, Interval):
+            parts = (new.value, new.low, new.high, with_shared(new))
+        for own, part in zip((self.value, self.low, self.high, self.shared), parts, strict=True):
+            if own is not None:
+                own[values(key)] = part
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in _BITS:
@@ -137,24 +156,40 @@ class Interval(NDArrayOperatorsMixin):
             return _sum(inputs[0], *inputs[1:], **kwargs)
         if ufunc is np.add and method == "accumulate":
             return _cumulative(inputs[0], *inputs[1:], **kwargs)
+        if method == "__call__" and len(inputs) > 1:
+            inputs = _shared_by_many(inputs)
         conditions = any(isinstance(x, Interval) and x.value.dtype == bool for x in inputs)
         if method != "__call__" or ufunc.nin == 1 or kwargs or conditions:
             return self._apply(getattr(ufunc, method), inputs, kwargs)
         if ufunc is np.divide and self.formats.few_bits:
             inputs = inputs[0], _divisor(inputs[1], self)
-        parts = []
-        for number, one in enumerate(inputs):
-            if isinstance(one, Interval):
-                rest = [*map(values, inputs[:number]), one, *map(values, inputs[number + 1 :])]
-                parts.append(self._apply(ufunc, rest, {}))
-        if len(parts) == 1 or not isinstance(parts[0], Interval):
-            return parts[0]
-        value = parts[0].value
-        if value.dtype.kind != "f":
-            lows, highs = ([getattr(part, end) for part in parts] for end in ("low", "high"))
-            return self._like(value, np.minimum(*lows), np.maximum(*highs))
-        below, above = ([part.reach()[end] for part in parts] for end in (0, 1))
-        return self._like(value, value - np.hypot(*below), value + np.hypot(*above))
+        two = len(inputs) == 2 and all(isinstance(x, Interval) for x in inputs)
+        if two and ufunc in _ARITHMETIC:
+            with np.errstate(all="ignore"):
+                return self._arithmetic(ufunc, *inputs)
+        return self._apply(ufunc, inputs, {}, corners=two)
+
+    def _arithmetic(self, ufunc: np.ufunc, first: Interval, second: Interval) -> Interval:
+        """A sum, difference, product or quotient of two, by how far each is from its value."""
+        value, shared = ufunc(first.value, second.value), self._with_shared(ufunc, (first, second))
+        a, (below, above) = first.value, first.errors()
+        if ufunc is np.divide:  # a product with what the divisor's ends make of its reciprocal
+            ends = [np.reciprocal(end) for end in second.ends()]
+            second = self._around(np.reciprocal(second.value), ends)
+            b, less, more = (
+                second.value,
+                *(apart(e, second.value) for e in (second.low, second.high)),
+            )
+        else:
+            b, (less, more) = second.value, second.errors()
+        if ufunc in (np.add, np.subtract):
+            less, more = (less, more) if ufunc is np.add else (more, less)
+            errors = [(below, above), (less, more)]
+        else:
+            joint = np.maximum(below * more, above * less), np.maximum(below * less, above * more)
+            errors = [_scaled(below, above, b), _scaled(less, more, a), joint]
+        below, above = (_known(_root(*part)) for part in zip(*errors, strict=True))
+        return self._like(value, value - below, value + above, shared)
 
     def __array_function__(
         self, func: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]
@@ -173,24 +208,80 @@ class Interval(NDArrayOperatorsMixin):
 
     # How the ends come about ----------------------------------------------------------------------
 
-    def _like(self, value: Any, low: Any, high: Any) -> Interval:
-        return Interval(np.asarray(value), np.asarray(low), np.asarray(high), self.formats)
+    def _like(self, value: Any, low: Any, high: Any, shared: Any = None) -> Interval:
+        shared = None if shared is None else np.asarray(shared)
+        return Interval(np.asarray(value), np.asarray(low), np.asarray(high), self.formats, shared)
 
     def _arranged(self, function: Callable[[np.ndarray], Any]) -> Interval:
         """The same elements elsewhere."""
-        return self._like(*map(function, (self.value, self.low, self.high)))
+        value = function(self.value)
+        if self.is_exact:
+            found = self._like(value, value, value)
+            found._view_of = self, function
+            return found
+        own = self.shared_by_many() if np.size(value) > self.value.size else self
+        shared = None if own.shared is None else function(own.shared)
+        return self._like(value, function(self.low), function(self.high), shared)
 
-    def reach(self) -> tuple[np.ndarray, np.ndarray]:
-        """How far the ends are below and above the value."""
-        return apart(self.low, self.value), apart(self.high, self.value)
+    def shared_by_many(self) -> Interval:
+        """Where each element is used for many: its error is one that these have in common."""
+        exact = self.is_exact or np.array_equal(self.low, self.high)
+        if exact or self.value.dtype.kind != "f":
+            return self
+        signs = np.random.default_rng(self.value.size).random(self.value.shape) < 0.5
+        shared = np.where(signs, *self.ends())
+        shared = np.where(np.isfinite(shared), shared, self.value)
+        return self._like(self.value, self.low, self.high, shared)
+
+    def _with_shared(self, function: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
+        """`function` at the values with shared errors; None where there are none. Where these are
+        undefined nothing is judged, and elsewhere they say nothing."""
+        if not any(one.shared is not None for one in _intervals_in((args, kwargs))):
+            return None
+        with np.errstate(all="ignore"):
+            return function(*values(args, with_shared), **values(kwargs or {}, with_shared))
+
+    @property
+    def is_exact(self) -> bool:
+        """True for what is given, or made of it by putting elements elsewhere."""
+        return self.low is self.value and self.high is self.value
+
+    def _take_ends(self) -> None:
+        """Ends of its own for what was exact and is written into: those of what it is a view of."""
+        if not self.is_exact:
+            return
+        if self._view_of is None:
+            self.low, self.high = self.value.copy(), self.value.copy()
+        else:
+            parent, view = self._view_of
+            parent._take_ends()
+            self.low, self.high = np.asarray(view(parent.low)), np.asarray(view(parent.high))
+
+    def errors(self) -> tuple[np.ndarray, np.ndarray]:
+        """How far the ends are below and above the value, its rounding at least."""
+        if self.value.dtype.kind == "f" and self.formats.largest >= RANGE:
+            below = above = self._rounding()
+            if not self.is_exact:
+                with np.errstate(invalid="ignore"):
+                    below = np.asarray(np.maximum(self.value - self.low, below))
+                    above = np.asarray(np.maximum(self.high - self.value, above))
+            if np.isfinite(np.max(below, initial=0)) and np.isfinite(np.max(above, initial=0)):
+                return below, above
+        least, most = self.ends()
+        return apart(least, self.value), apart(most, self.value)
+
+    def _rounding(self) -> np.ndarray:
+        rounded = np.asarray(np.abs(self.value) * self.formats.kept)
+        if self.formats.few_bits:
+            with np.errstate(over="ignore"):
+                rounded[self.value.astype(ml_dtypes.bfloat16) == self.value] = 0
+        return rounded
 
     def ends(self) -> tuple[np.ndarray, np.ndarray]:
         """The ends of what stands in a register or a tile: its rounding at least."""
         if self.value.dtype.kind != "f":
             return self.low, self.high
-        rounded = np.abs(self.value) * self.formats.kept
-        if self.formats.few_bits:
-            rounded = np.where(self.value.astype(ml_dtypes.bfloat16) == self.value, 0, rounded)
+        rounded = self._rounding()
         with np.errstate(invalid="ignore"):
             low, high = self.value - rounded, self.value + rounded
         low, high = np.fmin(low, self.low), np.fmax(high, self.high)
@@ -199,25 +290,36 @@ class Interval(NDArrayOperatorsMixin):
             high = np.where(high > self.formats.largest, np.inf, high)
         return low, high
 
-    def _apply(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """`function` at the values and at both ends."""
+    def _apply(
+        self, function: Callable[..., Any], args: Any, kwargs: Any, *, corners: bool = False
+    ) -> Any:
+        """`function` at the values and at both ends; with `corners`, at each end of each of two."""
+        known = {id(one): one.ends() for one in _intervals_in((args, kwargs))}
+        at = [lambda one: known[id(one)][0], lambda one: known[id(one)][1]]
         with np.errstate(all="ignore"):
             true = function(*values(args), **values(kwargs))
-            ends = [function(*values(args, e), **values(kwargs, e)) for e in (0, 1)]
-        return self._around(true, *ends)
+            ends = [function(*values(args, end), **values(kwargs, end)) for end in at]
+            if corners:
+                ends += [
+                    function(values(args[0], a), values(args[1], b)) for a, b in (at, at[::-1])
+                ]
+        return self._around(true, ends, self._with_shared(function, args, kwargs))
 
-    def _around(self, true: Any, one: Any, other: Any) -> Any:
+    def _around(self, true: Any, ends: Sequence[Any], shared: Any = None) -> Any:
         if isinstance(true, (tuple, list)):
-            found = [self._around(*three) for three in zip(true, one, other, strict=True)]
+            shared = [None] * len(true) if shared is None else shared
+            each = zip(true, zip(*ends, strict=True), shared, strict=True)
+            found = [self._around(*one) for one in each]
             return type(true)(found) if type(true) in (tuple, list) else tuple(found)
         array = np.asarray(true)
         if array.dtype.kind not in "bfiuV":
             return true
-        low, high = np.minimum(one, other), np.maximum(one, other)
-        if array.dtype.kind == "f":  # a function that is undefined at an end may be anything
-            unknown = (np.isnan(one) | np.isnan(other)) & ~np.isnan(array)
-            low, high = np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high)
-        return self._like(array, np.minimum(low, array), np.maximum(high, array))
+        least, most = reduce(np.minimum, ends), reduce(np.maximum, ends)
+        if array.dtype.kind == "f" and np.isnan(np.min(least, initial=0)):
+            # A function that is undefined at an end may be anything.
+            unknown = np.isnan(least) & ~np.isnan(array)
+            least, most = np.where(unknown, -np.inf, least), np.where(unknown, np.inf, most)
+        return self._like(array, np.minimum(least, array), np.maximum(most, array), shared)
 
     def _bilinear(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A product that sums: the errors of its terms, and what is rounded between them."""
@@ -234,20 +336,27 @@ class Interval(NDArrayOperatorsMixin):
             changed[places[0]], changed[places[1]] = one, other
             return function(*changed, **kwargs)
 
-        (a, ra), (b, rb) = (_squares(one) for one in (first, second))
-        relative = _relative(rb, b)
         with np.errstate(all="ignore"):
-            if relative is None:
-                total = product(ra + steps / 2 * a, b) + product(a, rb)
-            else:
-                total = product(ra + (relative + steps / 2) * a, b)
-            total = np.nan_to_num(total, nan=np.inf, posinf=np.inf) + steps / 3 * np.square(value)
-        return self._like(value, value - (far := np.sqrt(total)), value + far)
+            total = _squared_errors(function, product, first, second, steps / 2)
+            total = _known(np.asarray(total)) + steps / 3 * np.square(value)
+            shared = self._with_shared(function, [*map(_finite, args)], kwargs)
+            if shared is not None:
+                total += np.square(shared - value)
+        return self._like(value, value - (far := np.sqrt(total)), value + far, shared)
+
+
+def given_as(value: Any, formats: Formats) -> Any:
+    """An input as a reference is given it that is worked out with intervals; integers stay."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.kind == "f":
+        return intervals(value.astype(np.float64), formats)
+    return value.copy()
 
 
 def intervals(given: np.ndarray, formats: Formats) -> Interval:
     """`given` as they are given: exact but for one rounding."""
-    return Interval(given, given.copy(), given.copy(), formats)
+    return Interval(given, given, given, formats)
 
 
 def _divisor(given: Any, like: Interval) -> Any:
@@ -257,16 +366,48 @@ def _divisor(given: Any, like: Interval) -> Any:
     )
     mantissa, _ = np.frexp(divisor.value)
     rounded = np.where(np.abs(mantissa) == 0.5, 0, np.abs(divisor.value) * like.formats.kept)
-    low, high = divisor.value - rounded, divisor.value + rounded
-    return divisor._like(
-        divisor.value, np.minimum(low, divisor.low), np.maximum(high, divisor.high)
-    )
+    least, most = divisor.value - rounded, divisor.value + rounded
+    least, most = np.minimum(least, divisor.low), np.maximum(most, divisor.high)
+    return divisor._like(divisor.value, least, most, divisor.shared)
 
 
-def values(given: Any, end: int | None = None) -> Any:
-    """Plain arrays in place of intervals: the values, or one of their ends."""
+def _shared_by_many(operands: Sequence[Any]) -> Sequence[Any]:
+    """`operands` of a function of single elements, of which some may be smaller than its result."""
+    count = int(np.prod(np.broadcast_shapes(*map(np.shape, map(values, operands)))))
+    return [
+        one.shared_by_many() if isinstance(one, Interval) and one.value.size < count else one
+        for one in operands
+    ]
+
+
+def _finite(operand: Any) -> Any:
+    """`operand` without shared errors that are undefined or infinite: there nothing is judged, and of
+    other elements they say nothing."""
+    if not isinstance(operand, Interval) or operand.shared is None:
+        return operand
+    shared = np.where(np.isfinite(operand.shared), operand.shared, operand.value)
+    return operand._like(operand.value, operand.low, operand.high, shared)
+
+
+def _intervals_in(given: Any) -> Iterator[Interval]:
     if isinstance(given, Interval):
-        return given.value if end is None else given.ends()[end]
+        yield given
+    elif type(given) in (tuple, list):
+        for one in given:
+            yield from _intervals_in(one)
+    elif type(given) is dict:
+        yield from _intervals_in([*given.values()])
+
+
+def with_shared(given: Interval) -> np.ndarray:
+    """The values with shared errors."""
+    return given.value if given.shared is None else given.shared
+
+
+def values(given: Any, end: Callable[[Interval], np.ndarray] | None = None) -> Any:
+    """Plain arrays in place of intervals: the values, or what `end` makes of each."""
+    if isinstance(given, Interval):
+        return given.value if end is None else end(given)
     if type(given) in (tuple, list):
         return type(given)(values(one, end) for one in given)
     if type(given) is dict:
@@ -277,17 +418,24 @@ def values(given: Any, end: int | None = None) -> Any:
 def apart(end: Any, true: np.ndarray) -> np.ndarray:
     """How far an end is from the value."""
     with np.errstate(all="ignore"):
-        far = np.abs(np.subtract(end, true, dtype=np.float64))
+        far = np.asarray(np.abs(np.subtract(end, true, dtype=np.float64)))
+        if np.isfinite(np.max(far, initial=0)):
+            return far
         same = np.asarray(end) == true
     return np.where(same, 0, np.nan_to_num(far, nan=np.inf, posinf=np.inf))
 
 
+def error_of(given: Any) -> np.ndarray:
+    """How far each element may be from its value, its own rounding at least; zero for what is known."""
+    if not isinstance(given, Interval):
+        return np.zeros(np.shape(given))
+    below, above = given.errors()
+    return below if below is above else np.asarray(np.maximum(below, above))
+
+
 def _squares(operand: Any) -> tuple[np.ndarray, np.ndarray]:
     """The squares of values and radii."""
-    if not isinstance(operand, Interval):
-        return np.square(operand, dtype=np.float64), np.zeros(np.shape(operand))
-    own = np.maximum(*(apart(end, operand.value) for end in operand.ends()))
-    return np.square(operand.value, dtype=np.float64), np.square(own)
+    return np.square(values(operand), dtype=np.float64), np.square(error_of(operand))
 
 
 def _relative(squared: np.ndarray, of: np.ndarray) -> float | None:
@@ -299,6 +447,55 @@ def _relative(squared: np.ndarray, of: np.ndarray) -> float | None:
         if largest <= 4 * float(found.min(initial=largest)):
             return largest
     return None
+
+
+def _squared_errors(
+    function: Callable[..., Any],
+    product: Callable[[np.ndarray, np.ndarray], Any],
+    first: Any,
+    second: Any,
+    steps: float,
+) -> Any:
+    """What errors of the factors' elements, each alone and together, and `steps` of each term make of a
+    product's elements, squared."""
+    (a, ra), (b, rb) = (_squares(one) for one in (first, second))
+    relative = _relative(rb, b)
+    if relative is None:
+        return product(ra + steps * a, b) + product(a + ra, rb)
+    a = (relative + steps) * a + (1 + relative) * ra
+    if function is np.matmul and min(a.ndim, b.ndim) > 1:
+        rows, columns = a.max(axis=-1, keepdims=True), b.max(axis=-2, keepdims=True)
+        if np.isfinite(rows.sum()) and np.isfinite(columns.sum()):
+            # In float32: the terms that vanish there are nothing beside the largest of their sum.
+            rows[rows == 0], columns[columns == 0] = 1, 1
+            scaled = (a / rows).astype(np.float32), (b / columns).astype(np.float32)
+            return np.matmul(*scaled) * rows * columns
+    return product(a, b)
+
+
+def _scaled(
+    below: np.ndarray, above: np.ndarray, factor: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """How far below and above a product is when one factor is, and the other is `factor`."""
+    if below is above:
+        return (both := below * np.abs(factor)), both
+    less, more = below * factor, above * factor
+    return np.maximum(less, -more), np.maximum(more, -less)
+
+
+def _root(*errors: np.ndarray) -> np.ndarray:
+    """What independent errors are together."""
+    total = np.asarray(np.square(errors[0]))
+    for far in errors[1:]:
+        total = total + np.square(far)
+    return np.asarray(np.sqrt(total))
+
+
+def _known(far: np.ndarray) -> np.ndarray:
+    """An error of which nothing is known may be any."""
+    if not np.isnan(np.max(far, initial=0)):
+        return far
+    return np.asarray(np.nan_to_num(far, nan=np.inf, posinf=np.inf))
 
 
 def _terms(a: np.ndarray, b: np.ndarray, product: np.ndarray) -> float:
@@ -338,9 +535,24 @@ def _sum(
             np.square(far).sum(axis=tuple(summed), keepdims=keepdims)
             + rounded * x.formats.summed**2
         )
-        for far in (apart(end, x.value) for end in x.ends())
+        for far in x.errors()
     )
-    return x._like(total, total - below, total + above)
+    return _summed(x, total, below, above, lambda a: a.sum(tuple(summed), keepdims=keepdims))
+
+
+def _summed(
+    x: Interval,
+    total: np.ndarray,
+    below: np.ndarray,
+    above: np.ndarray,
+    function: Callable[[np.ndarray], Any],
+) -> Interval:
+    """Sums with their errors; those that terms have in common add up."""
+    if x.shared is None:
+        return x._like(total, total - below, total + above)
+    shared = function(with_shared(_finite(x)))
+    below, above = (np.hypot(far, shared - total) for far in (below, above))
+    return x._like(total, total - below, total + above, shared)
 
 
 def _inexact(terms: np.ndarray, partial: np.ndarray) -> np.ndarray:
@@ -353,10 +565,8 @@ def _cumulative(x: Interval, axis: Any = None, dtype: Any = None, out: Any = Non
         x, axis = x.reshape(-1), 0
     partial = np.cumsum(x.value, axis=axis)
     rounded = np.cumsum(np.square(_inexact(x.value, partial)), axis=axis) * x.formats.summed**2
-    below, above = (
-        np.sqrt(np.cumsum(np.square(apart(end, x.value)), axis=axis) + rounded) for end in x.ends()
-    )
-    return x._like(partial, partial - below, partial + above)
+    below, above = (np.sqrt(np.cumsum(np.square(far), axis=axis) + rounded) for far in x.errors())
+    return _summed(x, partial, below, above, lambda a: np.cumsum(a, axis=axis))
 
 
 def _mean(x: Interval, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any:

@@ -11,20 +11,25 @@ tanh does, to half a unit of x in the last place.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.referee.norms import blocks
+from accelopt.kernels.nki.referee.norms import blocks, l2
 from accelopt.kernels.nki.referee.precision import SINGLE, Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.referee.rounding import Formats
+from accelopt.kernels.nki.referee.rounding import Formats, apart, given_as
 
-BLOCK_OF_ROWS = 1 << 17  # elements
+BLOCK_OF_ROWS = 1 << 15  # elements
+EVERY_BLOCK = 8  # of many, where one number is asked of all
+ROWS_THAT_SHARE = 512  # in a block that shares much with the others
+Rows = tuple[slice, ...]
 SAME = 1e-5  # of the largest: what rounding makes of it
 NEIGHBOURS = 32
 # How much worse than the samples an honest algorithm with another order of operations may be.
@@ -43,6 +48,9 @@ MOST_RELATIVE = np.float32(1e20)
 LARGEST_JUDGED = np.float32(1e30)
 # Arrays of the outputs' size that a plain NumPy reference holds at once.
 TEMPORARIES = 5
+
+
+FORMATS = (np.float32, np.float32, np.bool_)
 
 
 class Exact(NamedTuple):
@@ -68,28 +76,54 @@ def exact_outputs(
     few_bits: bool = False,
 ) -> tuple[Exact, ...]:
     """The exact outputs with their tolerances; `expected` are the reference's own in fp32."""
-    exact, radii = expected, None
-    # Of a reference that insists on fp32, or is too large, the spread of its own results must do.
     if _fits_in_float64(expected):
         with contextlib.suppress(ConfigError, MemoryError):
-            exact, radii = rounded(reference, inputs, precision, SLACK, expected, few_bits=few_bits)
-        if radii is None:
-            with contextlib.suppress(ConfigError, MemoryError):
-                exact = reference.forward([_wide(value) for value in inputs], to_lose=True)
-    noises = [_sample(expected, exact)]
-    if radii is None:
-        moved = (reference.forward(_moved(inputs, sign * precision.unit)) for sign in (-1, 1))
-        noises += [_sample(outputs, exact) for outputs in moved]
-    else:
+            blocks = rounded(reference, inputs, precision, SLACK, expected, few_bits=few_bits)
+            known = ((rows, true, [r / SLACK for r in radii]) for rows, true, radii in blocks)
+            return _tolerated(inputs, expected, known, precision, sampled=False)
+    # Of a reference that insists on fp32, or is too large, the spread of its own results must do.
+    exact = expected
+    if _fits_in_float64(expected):
+        with contextlib.suppress(ConfigError, MemoryError):
+            exact = reference.forward([_wide(value) for value in inputs], to_lose=True)
+    moved = [reference.forward(_moved(inputs, sign * precision.unit)) for sign in (-1, 1)]
+    with np.errstate(all="ignore"):
+        noises = [
+            reduce(np.maximum, (apart(one, true) for one in some))
+            for true, *some in zip(exact, *moved, strict=True)
+        ]
+    return _tolerated(inputs, expected, [((), exact, noises)], precision, sampled=True)
+
+
+def _tolerated(
+    inputs: Sequence[Any],
+    expected: tuple[np.ndarray, ...],
+    parts: Iterable[tuple[Rows, Sequence[np.ndarray], Sequence[np.ndarray]]],
+    precision: Precision,
+    *,
+    sampled: bool,
+) -> tuple[Exact, ...]:
+    """Exact outputs with tolerances, of `parts`: places, exact values, and what noise they show."""
+    found = [Exact(*(np.empty(one.shape, form) for form in FORMATS)) for one in expected]
+    largest = [0.0] * len(expected)
+    for rows, exact, noises in parts:
+        for number, (true, noise) in enumerate(zip(exact, noises, strict=True)):
+            given, *scales = (
+                np.atleast_1d(one[rows or ...])
+                for one in (expected[number], *_argument_scale(expected[number], inputs))
+            )
+            own = Exact(*(np.atleast_1d(one[rows or ...]) for one in found[number]))
+            with np.errstate(all="ignore"):
+                noise = np.maximum(apart(given, true), noise).astype(np.float32)
+            _tolerate(own, true, noise, scales, precision, sampled=sampled)
+            largest[number] = max(largest[number], _largest(np.ravel(true)))
+    for output, size in zip(found, largest, strict=True):
         with np.errstate(over="ignore"):
-            noises.append([(radius / SLACK).astype(np.float32) for radius in radii])
-    sampled = radii is None
-    return tuple(
-        _with_tolerance(
-            output, samples, _argument_scale(output, inputs), precision, sampled=sampled
-        )
-        for output, *samples in zip(exact, *noises, strict=True)
-    )
+            output.allowed[output.values == 0] += np.float32(SLACK * UNIT_OF_EXACT * size)
+        if sampled:
+            values, allowed, _ = (one.reshape(-1) for one in output)
+            _allow_alone(values, allowed, max(UNDERFLOW, precision.least), precision.unit)
+    return tuple(found)
 
 
 def rounded(
@@ -100,62 +134,139 @@ def rounded(
     expected: Sequence[np.ndarray],
     *,
     few_bits: bool = False,
-) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """The exact outputs, and how far honest rounding may move them, times `slack`; `expected` are the
-    reference's own. Raises ConfigError for a reference of which that is not known."""
+    every: int = 1,
+) -> Iterator[tuple[Rows, tuple[np.ndarray, ...], tuple[np.ndarray, ...]]]:
+    """In blocks, each with its place in the outputs: the exact outputs, and how far honest rounding may
+    move them, times `slack`; `expected` are the reference's own. Raises ConfigError for a reference of
+    which that is not known. With `every`, only one block of so many."""
     formats = Formats(slack * precision.unit, slack * SINGLE.unit, precision.largest, few_bits)
     singles = [in_single(value) for value in inputs]
-    parts = [
-        reference.rounded([_wide(value) for value in part], formats)
-        for part in _row_blocks(reference, singles, expected)
-    ]
-    if len(parts) == 1:
-        return parts[0]
-    exact, radii = (
-        tuple(np.concatenate(column) for column in zip(*side, strict=True))
-        for side in zip(*parts, strict=True)
-    )
-    return exact, radii
+    shared: dict[int, Any] = {}
+
+    def given(number: int, value: Any) -> Any:
+        """What all blocks share is made once, unless a reference writes into its inputs."""
+        if value is not singles[number]:
+            return given_as(value, formats)
+        if number not in shared or not getattr(shared[number], "is_exact", True):
+            shared[number] = given_as(value, formats)
+        return shared[number]
+
+    for rows, part in itertools.islice(_row_blocks(reference, singles, expected), 0, None, every):
+        yield rows, *reference.rounded([*map(given, range(len(part)), part)], formats)
+
+
+def radii_norms(
+    reference: Reference,
+    inputs: Sequence[Any],
+    expected: Sequence[np.ndarray],
+    exact: Sequence[Exact] = (),
+) -> list[float]:
+    """The norms of what rounding in float32 may move each output by, where it is judged; of many rows
+    by some of their blocks. Raises ConfigError."""
+    squares, seen = [0.0] * len(expected), [0] * len(expected)
+    parts = rounded(reference, inputs, Precision(), 1.0, expected, every=EVERY_BLOCK)
+    for rows, _, radii in parts:
+        for number, radius in enumerate(radii):
+            judged = np.isfinite(radius)
+            if exact:
+                judged &= np.isfinite(exact[number].allowed[rows or ...])
+            squares[number] += l2(np.where(judged, radius, 0)) ** 2
+            seen[number] += radius.size
+    counts = (max(1, one.size) / max(1, n) for one, n in zip(expected, seen, strict=True))
+    return [(square * times) ** 0.5 for square, times in zip(squares, counts, strict=True)]
 
 
 def _row_blocks(
-    reference: Reference, inputs: list[Any], expected: Sequence[np.ndarray]
-) -> Iterator[list[Any]]:
+    reference: Reference,
+    inputs: list[Any],
+    expected: Sequence[np.ndarray],
+    axes: Sequence[int] | None = None,
+) -> Iterator[tuple[Rows, list[Any]]]:
     """`inputs` in blocks of rows that the reference works out one by one: what it makes of some of them
-    is what it makes of all, there. Each stays in the processor's cache. Else all of them at once."""
-    count = len(expected[0]) if expected[0].ndim else 1
-    alike = [isinstance(v, np.ndarray) and v.ndim > 0 and len(v) == count for v in inputs]
-    sizes = [v.size if isinstance(v, np.ndarray) else 0 for v in inputs]
-    largest = max(
-        1, *(s for s, one in zip(sizes, alike, strict=True) if one), *(v.size for v in expected)
-    )
+    is what it makes of all, there. Each stays in the processor's cache. Else all of them at once. Rows
+    lie along one of the outputs' `axes`; a row that is large is cut along the next."""
+    if axes is None:
+        axes = range(min((one.ndim for one in expected), default=0))
+        axes = sorted(axes, key=lambda axis: (axis > 0, -expected[0].shape[axis]))
+    for number, axis in enumerate(() if reference.agreement.rules else axes):
+        count = expected[0].shape[axis]
+        if any(one.shape[axis] != count for one in expected):
+            continue
+        for cuts in _cuts(inputs, axis, count):
+            rows = _rows_of_block(inputs, expected, count, cuts)
+            if count < 4 * rows or not _is_separate(reference, inputs, expected, rows, cuts, axis):
+                continue
+            for start in range(0, count, rows):
+                place, part = _block(inputs, start, rows, cuts, axis)
+                if rows > 1:
+                    yield place, part
+                    continue
+                own = [one[place] for one in expected]
+                for inner, smaller in _row_blocks(reference, part, own, axes[number + 1 :]):
+                    size = max(len(place), len(inner))
+                    both = [*inner, *[slice(None)] * (size - len(inner))]
+                    both[axis] = place[axis]
+                    yield tuple(both), smaller
+            return
+    yield (), inputs
 
-    def rows_of(cut: Sequence[bool]) -> int:
-        """Rows of a block: what it shares with the others must not be most of the work."""
-        shared = sum(size for size, one in zip(sizes, cut, strict=True) if not one)
-        return max(1, count * max(BLOCK_OF_ROWS, 4 * shared) // largest)
 
-    def block(start: int, rows: int, cut: Sequence[bool]) -> list[Any]:
-        return [v[start : start + rows] if c else v for v, c in zip(inputs, cut, strict=True)]
+Cuts = tuple["int | None", ...]  # of each input the axis that is cut, None for one that all share
 
-    def separate(rows: int, cut: Sequence[bool]) -> bool:
-        for start in (0, count // 2, count - rows):
-            try:
-                found = reference.forward(block(start, rows, cut))
-            except ConfigError:
-                return False
-            if not all(map(_same, found, (one[start : start + rows] for one in expected))):
-                return False
-        return True
 
-    first = [number == alike.index(True) for number in range(len(alike))] if any(alike) else []
-    if not reference.agreement.rules:
-        for cut in (alike, first) if any(alike) else ():
-            rows = rows_of(cut)
-            if count >= 4 * rows and separate(rows, cut):
-                yield from (block(start, rows, cut) for start in range(0, count, rows))
-                return
-    yield inputs
+def _cuts(inputs: Sequence[Any], axis: int, count: int) -> Iterator[Cuts]:
+    """Which inputs may have their part in the `count` rows along an output's axis: all that have so
+    many at the same axis, the first of them, the first that has so many at any."""
+    shapes = [np.shape(value) for value in inputs]
+    same = [axis if shape[axis : axis + 1] == (count,) else None for shape in shapes]
+    any_axis = [shape.index(count) if count in shape else None for shape in shapes]
+    found = [tuple(same)]
+    for places in (same, any_axis):
+        first = next((number for number, place in enumerate(places) if place is not None), -1)
+        found.append(tuple(p if n == first else None for n, p in enumerate(places)))
+    yield from (cuts for cuts in dict.fromkeys(found) if any(cut is not None for cut in cuts))
+
+
+def _rows_of_block(
+    inputs: Sequence[Any], expected: Sequence[np.ndarray], count: int, cuts: Cuts
+) -> int:
+    """As many as fit into the cache, but enough for what all blocks share to be little of the work."""
+    sizes = [np.size(value) for value in inputs]
+    shared = max((s for s, cut in zip(sizes, cuts, strict=True) if cut is None), default=0)
+    own = (size for size, cut in zip(sizes, cuts, strict=True) if cut is not None)
+    rows = count * BLOCK_OF_ROWS // max(1, *own, *(one.size for one in expected))
+    return max(1, rows, ROWS_THAT_SHARE if shared > BLOCK_OF_ROWS else 1)
+
+
+def _block(
+    inputs: Sequence[Any], start: int, rows: int, cuts: Cuts, axis: int
+) -> tuple[Rows, list[Any]]:
+    some = slice(start, start + rows)
+    part = [
+        value if cut is None else value[(slice(None),) * cut + (some,)]
+        for value, cut in zip(inputs, cuts, strict=True)
+    ]
+    return (slice(None),) * axis + (some,), part
+
+
+def _is_separate(
+    reference: Reference,
+    inputs: Sequence[Any],
+    expected: Sequence[np.ndarray],
+    rows: int,
+    cuts: Cuts,
+    axis: int,
+) -> bool:
+    count = expected[0].shape[axis]
+    for start in (0, count // 2, count - rows):
+        place, part = _block(inputs, start, rows, cuts, axis)
+        try:
+            found = reference.forward(part)
+        except ConfigError:
+            return False
+        if not all(map(_same, found, (one[place] for one in expected))):
+            return False
+    return True
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
@@ -180,22 +291,15 @@ def _fits_in_float64(expected: tuple[np.ndarray, ...]) -> bool:
     return True
 
 
-def _sample(outputs: tuple[np.ndarray, ...], exact: tuple[np.ndarray, ...]) -> list[np.ndarray]:
-    """What each output is off by; float32, to keep it small."""
-    with np.errstate(all="ignore"):
-        return [
-            np.subtract(near, true, out=np.empty(true.shape, np.float32), casting="unsafe")
-            for near, true in zip(outputs, exact, strict=True)
-        ]
-
-
 def _argument_scale(output: np.ndarray, inputs: Sequence[Any]) -> list[np.ndarray]:
-    """The inputs that an element-wise function would have as arguments."""
-    return [
-        value.reshape(-1)
+    """The input that an element-wise function would have as its argument. Of several, each could hide
+    what the others make small (exp(rate) * x)."""
+    found = [
+        value
         for value in inputs
         if isinstance(value, np.ndarray) and value.shape == output.shape and is_float(value.dtype)
     ]
+    return found if len(found) == 1 else []
 
 
 def _wide(value: Any) -> Any:
@@ -216,39 +320,29 @@ def _moved(inputs: Sequence[Any], step: float) -> list[Any]:
     ]
 
 
-def _with_tolerance(
+def _tolerate(
+    found: Exact,
     exact: np.ndarray,
-    noises: Sequence[np.ndarray],
+    noise: np.ndarray,
     arguments: Sequence[np.ndarray],
     precision: Precision,
     *,
     sampled: bool,
-) -> Exact:
+) -> None:
+    """Writes into `found` what honest rounding may make of a part of an output that shows such noise."""
     least = max(UNDERFLOW, precision.least)
     sharp = max(RESOLVED, 2 * precision.unit)
-    shape, count = exact.shape, exact.size
-    exact = exact.reshape(-1)
-    zero = SLACK * UNIT_OF_EXACT * _largest(exact)
-    values = np.empty(count, np.float32)
-    allowed = np.empty(count, np.float32)
-    resolved = np.empty(count, np.bool_)
     with np.errstate(all="ignore"):
-        for part in blocks(count):
-            values[part] = exact[part]  # in float32 beyond its range infinite, and not judged
-            noise = np.maximum.reduce([np.abs(sample.reshape(-1)[part]) for sample in noises])
-            magnitude = np.abs(values[part])
-            allowed[part] = _allowed(magnitude, noise, precision.unit, sampled=sampled)
-            allowed[part] += np.float32(least)
-            allowed[part][magnitude > LARGEST_JUDGED] = np.inf
-            for argument in arguments:
-                scale = np.float32(ARGUMENT_SLACK * precision.unit)
-                own = scale * np.abs(in_single(argument[part]))
-                np.maximum(allowed[part], own, out=allowed[part], casting="same_kind")
-            allowed[part][exact[part] == 0] += np.float32(zero)
-            resolved[part] = (magnitude > least) & (noise < np.float32(sharp) * magnitude)
-        if sampled:
-            _allow_alone(values, allowed, least, precision.unit)
-    return Exact(values.reshape(shape), allowed.reshape(shape), resolved.reshape(shape))
+        found.values[...] = exact  # in float32 beyond its range infinite, and not judged
+        magnitude = np.abs(found.values)
+        allowed = _allowed(magnitude, noise, precision.unit, sampled=sampled)
+        allowed += np.float32(least)
+        allowed[magnitude > LARGEST_JUDGED] = np.inf
+        for argument in arguments:
+            scale = np.float32(ARGUMENT_SLACK * precision.unit)
+            np.maximum(allowed, scale * np.abs(in_single(argument)), out=allowed)
+        found.allowed[...] = allowed
+        found.resolved[...] = (magnitude > least) & (noise < np.float32(sharp) * magnitude)
 
 
 def _allow_alone(values: np.ndarray, allowed: np.ndarray, least: float, unit: float) -> None:
@@ -299,11 +393,11 @@ def _allowed(magnitude: np.ndarray, noise: np.ndarray, unit: float, *, sampled: 
 def _usual(noise: np.ndarray) -> np.ndarray:
     """The upper quartile of each group of neighbours, for every element of the group: of eight of
     them the second largest."""
-    padding = -len(noise) % NEIGHBOURS
-    groups = np.pad(noise, (0, padding)) if padding else noise
+    padding = -noise.size % NEIGHBOURS
+    groups = np.pad(noise.reshape(-1), (0, padding)) if padding else noise
     sampled = np.ascontiguousarray(groups.reshape(-1, NEIGHBOURS)[:, :: NEIGHBOURS // 8].T)
     largest, second = sampled[0], np.zeros_like(sampled[0])
     for row in sampled[1:]:
         second = np.maximum(second, np.minimum(largest, row))
         largest = np.maximum(largest, row)
-    return np.repeat(second, NEIGHBOURS)[: len(noise)]
+    return np.repeat(second, NEIGHBOURS)[: noise.size].reshape(noise.shape)

@@ -25,7 +25,7 @@ from accelopt.kernels.nki.referee import stress, terms
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference, frozen
-from accelopt.kernels.nki.referee.tolerance import SLACK, Exact, exact_outputs, rounded
+from accelopt.kernels.nki.referee.tolerance import SLACK, Exact, exact_outputs, radii_norms
 from accelopt.kernels.nki.referee.uses import Uses
 from accelopt.kernels.nki.referee.variation import (
     other_flags,
@@ -39,7 +39,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 17
+VERSION = 18
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -404,19 +404,15 @@ def _summed(
     precision: Precision,
 ) -> tuple[float, ...]:
     """The relative error that each output has where all is done in float32; 0 where it is not known."""
+    sizes = [l2(np.where(np.isfinite(one.allowed), one.values, 0)) for one in exact]
     if not precision.narrow:
-        radii = tuple(output.allowed / SLACK for output in exact)
+        radii = [l2(np.where(np.isfinite(one.allowed), one.allowed, 0)) / SLACK for one in exact]
     else:
         try:
-            radii = rounded(reference, inputs, Precision(), 1.0, expected)[1]
+            radii = radii_norms(reference, inputs, expected, exact)
         except ConfigError:
             return (0.0,) * len(exact)
-    found = []
-    for radius, output in zip(radii, exact, strict=True):
-        judged = np.isfinite(output.allowed) & np.isfinite(radius)
-        size = l2(np.where(judged, output.values, 0))
-        found.append(l2(np.where(judged, radius, 0)) / size if size else 0.0)
-    return tuple(found)
+    return tuple(r / size if size else 0.0 for r, size in zip(radii, sizes, strict=True))
 
 
 def _updates(
@@ -427,7 +423,7 @@ def _updates(
         return (None,) * len(outputs)
     honest = [0.0] * len(outputs)
     with contextlib.suppress(ConfigError):
-        honest = [l2(radius) for radius in rounded(reference, inputs, Precision(), 1.0, outputs)[1]]
+        honest = radii_norms(reference, inputs, outputs)
     return tuple(
         None if number is None else Update(number, norm)
         for number, norm in zip(updated, honest, strict=True)

@@ -18,6 +18,7 @@ import numpy as np
 
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
+from accelopt.sim.errors import SourceLine
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, LoopKind
 from accelopt.sim.timing.bounds import CompilerBounds
@@ -189,6 +190,47 @@ class _Numbering:
         return not here.loops or bool(
             np.array_equal(here.iterations[stream.row[at]], there.iterations[stream.row[done]])
         )
+
+
+def merge_loads(stream: Stream, bounds: CompilerBounds, decisions: list[Decision]) -> None:
+    """Drops loads of what a tile already holds, in place, by a compiler that merges nothing else: both
+    fill a whole tile that nobody else writes, of a tensor that the kernel does not write, and the loads
+    since the first brought no more than is kept. Blocks that several loads fill are loaded again."""
+    signatures = _signatures(stream)
+    loads = by_form(
+        stream.instances,
+        lambda form: form.is_dma and all(map(_in_hbm, form.reads)) and not form.is_store,
+    )
+    places = [
+        _places(item, ()) if load and signature is not None else None
+        for item, load, signature in zip(stream.instances, loads, signatures, strict=True)
+    ]
+    whole = [len(cells) for cells in stream.cells_of_units()]
+    writes = Counter(chain.from_iterable(stream.writes))
+    seen: dict[tuple[object, ...], tuple[int, float]] = {}  # by what is loaded: by whom, bytes then
+    loaded = 0.0
+    alias: dict[int, int] = {}
+    removed: dict[int, SourceLine] = {}
+    for at, (kind, row) in enumerate(zip(stream.kind, stream.row, strict=True)):
+        if not loads[kind]:
+            continue
+        operation, place, cells = stream.instances[kind].operation, places[kind], stream.writes[at]
+        target = operation.writes[0]
+        alone = {writes[cell] for cell in cells} == {1} and not stream.reads[at]
+        if place and alone and len(cells) == whole[stream.cell_unit[cells[0]]]:
+            does = (signatures[kind], place.others[row])
+            done, then = seen.get(does, (at, -inf))
+            if loaded - then <= bounds.kept_load_bytes:
+                alias.update(zip(cells, stream.writes[done], strict=True))
+                removed[at] = operation.source
+                continue
+            seen[does] = at, loaded
+        loaded += target.free_elements * target.dtype.itemsize * target.partitions / 128
+    decisions += [
+        Decision("merge_loads", "what a tile already holds is not loaded again", source, count)
+        for source, count in Counter(removed.values()).items()
+    ]
+    drop(stream, set(removed), alias)
 
 
 def _written_once(stream: Stream) -> list[bool]:

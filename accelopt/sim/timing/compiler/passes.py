@@ -23,6 +23,7 @@ from accelopt.sim.timing.compiler import (
     merging,
     overlaps,
     placement,
+    prefetch,
     recomputation,
     renaming,
     residency,
@@ -109,6 +110,11 @@ def _merge_repeated(at: Compilation) -> None:
     merging.merge_repeated(at.flow, at.bounds, at.decisions)
 
 
+def _merge_loads(at: Compilation) -> None:
+    if not at.bounds.rewrites:
+        merging.merge_loads(at.flow, at.bounds, at.decisions)
+
+
 def _balance_copies(at: Compilation) -> None:
     balancing.balance_copies(at.flow, at.spec, at.decisions)
 
@@ -149,7 +155,7 @@ def _depend(rotate: bool) -> PassFunction:
         at.graph = depend(
             at.flow,
             at.spec,
-            at.bounds if rotate else None,
+            at.bounds if rotate and at.bounds.rewrites else None,
             spilled=at.spilled,
             behind=at.behind,
             signals=at.signals,
@@ -157,6 +163,11 @@ def _depend(rotate: bool) -> PassFunction:
         )
 
     return step
+
+
+def _load_in_time(at: Compilation) -> None:
+    if not at.bounds.rewrites:
+        prefetch.load_in_time(at.flow, at.graph, at.costs, at.spec, at.decisions)
 
 
 LOOP_PASSES = (
@@ -210,6 +221,7 @@ INSTANCE_PASSES = (
         lambda at: renaming.rename_refilled(at.flow, at.bounds, at.decisions),
         question="refilled tiles keep their storage",
     ),
+    Pass("merge_loads", _merge_loads),
     Pass(
         "merge_evictions",
         lambda at: eviction.merge_evictions(at.flow, at.spec, at.decisions),
@@ -238,6 +250,7 @@ LAUNCH_PASSES = (
         _depend(rotate=False),
         question="as many buffers as SBUF holds",
     ),
+    Pass("load_in_time", _load_in_time),
 )
 
 PASSES = (*LOOP_PASSES, *INSTANCE_PASSES, *LAUNCH_PASSES)

@@ -1,14 +1,15 @@
 """Who must wait for whom: values, overwrites, and buffers that are used again.
 
 Units that one declaration makes rotate through a few buffers. A new unit takes the place of one that
-is dead in program order, and its first writer waits for everybody who touched that one. How many
-buffers there are decides how far loads run ahead of the work on what they bring.
+is dead in program order, and whoever writes a part of it waits for everybody who touched that part of
+the old one: semaphores guard addresses. How many buffers there are decides how far loads run ahead of
+the work on what they bring.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,12 +24,14 @@ from accelopt.sim.timing.stream.stream import Stream
 @dataclass
 class DependenceGraph:
     """Dependences between instances. `successors[i]` wait until i's result is there, `followers[i]`
-    only until i has started, `behind[i]` until it has been issued; few have any of the last two."""
+    only until i has started, `behind[i]` until it has been issued; few have any of the last two.
+    `wanted` are the positions by which transfers are ordered, where not by their own."""
 
     successors: list[list[int]]
     followers: dict[int, list[int]]
     behind: dict[int, list[int]]
     waits: list[int]  # how many instances each one waits for
+    wanted: list[int] = field(default_factory=list)
 
 
 def depend(
@@ -58,7 +61,7 @@ def depend(
     successors, followers, waits = graph.successors, graph.followers, graph.waits
     for at in range(n):
         before = rooms.enter(at)
-        first: int | None = None
+        started = rooms.began(at) - before
         for cell in stream.reads[at]:
             found = writers[cell]
             if found:
@@ -74,9 +77,13 @@ def depend(
             known = readers[cell]
             if add and found and not known:
                 if found[-1] != at:
-                    first = found[0]
+                    started.add(found[0])
                     found.append(at)
                 continue
+            old = cell
+            while not found and not known and old in rooms.place_of:
+                old = rooms.place_of[old]
+                found, known = writers[old], readers[old]
             if known:
                 before.update(known)
                 readers[cell] = None
@@ -89,7 +96,7 @@ def depend(
         for other in before:
             successors[other].append(at)
         waits[at] = len(before)
-        if first is not None and first not in before:
+        for first in started - before:
             followers.setdefault(first, []).append(at)
             waits[at] += 1
     for others in graph.behind.values():
@@ -131,7 +138,11 @@ class _Rooms:
         self.bytes = [unit.bytes for unit in units]
         self.site = [unit.site for unit in units]
         self.count: Counter[int] = Counter()
-        self.users: list[list[int] | None] = [None] * len(units)  # None: not entered, or gone
+        self.users: list[list[int] | None] = [None] * len(units)  # None: not entered
+        self.gone = bytearray(len(units))  # 1 where another has its place
+        self.cells = stream.cells_of_units()
+        self.place_of: dict[int, int] = {}  # cell -> the one of another tile whose place it takes
+        self.first: dict[int, int] = {}  # by unit in places of others: who touched it first
         self.dying = iter(np.argsort(np.asarray(self.last), kind="stable").tolist())
         self.next_dying = next(self.dying, -1)
         while self.next_dying >= 0 and self.last[self.next_dying] < 0:
@@ -152,30 +163,51 @@ class _Rooms:
             if made[site] > limit
         ]
 
+    def began(self, at: int) -> set[int]:
+        """The first instances of the units that an instance touches, where tiles of another kind had
+        their place: who touches another part of such a unit has to wait for as long as the first."""
+        return {self.first[unit] for unit in self.here[at] if unit in self.first} - {at}
+
     def enter(self, at: int) -> set[int]:
         """Registers an instance with the units it touches; returns whom it waits for."""
         before: set[int] = set()
         for unit in self.here[at]:
             users = self.users[unit]
-            if users is None:
-                self._allocate(unit, at, before)
-                self.users[unit] = [at]
-            else:
+            if users is not None:
                 users.append(at)
+                continue
+            replaced = self._allocate(unit, at)
+            self.users[unit] = [at]
+            if len(replaced) == 1 and self._alike(unit, replaced[0]):
+                self.place_of.update(zip(self.cells[unit], self.cells[replaced[0]], strict=True))
+                continue
+            for other in replaced:
+                before.update(self.users[other] or ())
+            if replaced:
+                self.first[unit] = at
         return before
 
-    def _allocate(self, unit: int, at: int, before: set[int]) -> None:
+    def _alike(self, unit: int, other: int) -> bool:
+        """True for tiles of one declaration that are cut alike: each part waits for the same part."""
+        return self.site[unit] == self.site[other] and len(self.cells[unit]) == len(
+            self.cells[other]
+        )
+
+    def _allocate(self, unit: int, at: int) -> list[int]:
+        """The units whose place one takes."""
         self._bury(at)
         site, size = self.site[unit], self.bytes[unit]
         memory = self.memory[unit]
+        replaced: list[int] = []
         waiting = self.dead_of.get(site)
         while waiting and self.count[site] >= self.limit.get(site, 1 << 60):
-            self._reclaim(waiting.popleft(), before)
+            self._reclaim(waiting.popleft(), replaced)
         everywhere = self.dead[memory]
         while everywhere and self.used[memory] + size > self.capacity[memory]:
-            self._reclaim(everywhere.popleft(), before)
+            self._reclaim(everywhere.popleft(), replaced)
         self.used[memory] += size
         self.count[site] += 1
+        return replaced
 
     def _bury(self, at: int) -> None:
         """Whoever was touched for the last time before an instance can give its place away."""
@@ -186,12 +218,11 @@ class _Rooms:
             unit = next(self.dying, -1)
         self.next_dying = unit
 
-    def _reclaim(self, unit: int, before: set[int]) -> None:
-        users = self.users[unit]
-        if users is None:
+    def _reclaim(self, unit: int, replaced: list[int]) -> None:
+        if self.gone[unit]:
             return
-        before.update(users)
-        self.users[unit] = None
+        self.gone[unit] = 1
+        replaced.append(unit)
         self.used[self.memory[unit]] -= self.bytes[unit]
         self.count[self.site[unit]] -= 1
 

@@ -65,7 +65,7 @@ class _DmaEngines:
 
     Transfers of one source line share a queue, in order; an engine serves its queues round-robin
     (nki-dma-overview), so a long row of prefetches does not hold up another tile that is wanted
-    sooner.
+    sooner. Where the compiler orders the transfers, each ring has one queue, in that order.
     """
 
     def __init__(self, spec: Hardware, hbm: _Hbm) -> None:
@@ -73,30 +73,31 @@ class _DmaEngines:
         self.hbm = hbm
         self.last = [-1] * spec.dma_engines
         self.latency = spec.dma_latency_ns
-        self.queues: dict[int, deque[int]] = {}
+        self.queues: dict[int, list[tuple[int, int, int]]] = {}  # heaps: place, instance, ring
         self.turns: deque[int] = deque()
         self.ring_free = [0.0] * len(RINGS)  # when each can take the next transfer's descriptors
 
-    def add(self, kind: int, instance: int) -> None:
-        """A transfer whose dependences are met."""
-        waiting = self.queues.get(kind)
-        if waiting is None:
-            waiting = self.queues[kind] = deque()
+    def add(self, queue: int, place: int, instance: int, ring: int) -> None:
+        """A transfer whose dependences are met; `place` orders those of its queue."""
+        waiting = self.queues.setdefault(queue, [])
         if not waiting:
-            self.turns.append(kind)
-        waiting.append(instance)
+            self.turns.append(queue)
+        heappush(waiting, (place, instance, ring))
 
-    def next(self) -> int:
-        """The transfer whose turn it is."""
-        return self.queues[self.turns[0]][0]
+    def next(self, now: float) -> int:
+        """The queue whose turn it is: the first, or the one whose ring is free before that one's."""
+        first, free = self.turns[0], self.ring_free
+        if free[self.queues[first][0][2]] <= now:
+            return first
+        return min(self.turns, key=lambda queue: max(free[self.queues[queue][0][2]], now))
 
-    def take(self) -> None:
-        """Removes it; its queue goes to the end of the line."""
-        kind = self.turns.popleft()
-        waiting = self.queues[kind]
-        waiting.popleft()
+    def take(self, queue: int) -> None:
+        """Removes the first transfer of a queue, which goes to the end of the line."""
+        self.turns.remove(queue)
+        waiting = self.queues[queue]
+        heappop(waiting)
         if waiting:
-            self.turns.append(kind)
+            self.turns.append(queue)
 
     def backlog_ends(self, cost: Transfer) -> float:
         """When the first of the engines that a transfer needs gets free, and the HBM channel."""
@@ -158,15 +159,18 @@ class _Lines(NamedTuple):
 
     queue: list[int]  # of each instance
     ordinal: list[int]  # of each instance in its queue
-    members: list[list[int]]  # instances of each queue, in program order
+    members: list[list[int]]  # instances of each queue, in its order
     issue_ns: list[float]  # of each kind
     latency_ns: list[float]
     ports: list[tuple[int, ...]]
     array_use: list[float]  # of each kind, part of the Tensor engine's rows
 
 
-def _lines(stream: Stream, spec: Hardware, factors: Sequence[float] | None) -> _Lines:
-    """The queues in program order, and what each kind of operation costs."""
+def _lines(
+    stream: Stream, spec: Hardware, factors: Sequence[float] | None, wanted: list[int]
+) -> _Lines:
+    """The queues in program order, transfers as they are wanted, and what each kind of operation
+    costs."""
     queue_of = [
         int(item.form.queue) + QUEUES * stream.core_of(kind)
         for kind, item in enumerate(stream.instances)
@@ -177,8 +181,12 @@ def _lines(stream: Stream, spec: Hardware, factors: Sequence[float] | None) -> _
     ordinal = [0] * len(queue)
     members: list[list[int]] = [[] for _ in range(QUEUES * stream.cores)]
     for at, q in enumerate(queue):
-        ordinal[at] = len(members[q])
         members[q].append(at)
+    for q, line in enumerate(members):
+        if wanted and q % QUEUES == DMA:
+            line.sort(key=wanted.__getitem__)
+        for place, at in enumerate(line):
+            ordinal[at] = place
     return _Lines(
         queue,
         ordinal,
@@ -214,7 +222,8 @@ class _Machine:
         queues = QUEUES * cores
         self.lookahead = lookahead * cores
         self.hop, self.fetch = spec.semaphore_ns, spec.dma_latency_ns
-        self.lines = _lines(stream, spec, factors)
+        self.lines = _lines(stream, spec, factors, graph.wanted)
+        self.came = 0  # transfers whose dependences have been met
         hbm = _Hbm(spec, cores)
         self.dma = [_DmaEngines(spec, hbm) for _ in range(cores)]
         ramps = spec.tensor_ramp_fraction < 1
@@ -276,27 +285,36 @@ class _Machine:
         """Starts the transfer whose turn it is; -1 when there is none, or no engine for it yet."""
         dma, line, waiting = self.dma[queue // QUEUES], self.lines.members[queue], self.ready[queue]
         limit = self.head[queue] + self.lookahead[queue]
+        ordered = bool(self.graph.wanted)
         while waiting and waiting[0] < limit:
-            at = line[heappop(waiting)]
-            dma.add(self.kind[at], at)
+            place = heappop(waiting)
+            at = line[place]
+            ring = self._cost_of(at).ring
+            self.came += 1
+            dma.add(ring if ordered else self.kind[at], place if ordered else self.came, at, ring)
         if not dma.turns:
             return -1
-        at = dma.next()
-        cost = self.costs[at]
-        assert cost is not None
+        turn = dma.next(now)
+        at = dma.queues[turn][0][1]
+        cost = self._cost_of(at)
         allowed = dma.backlog_ends(cost) - self.fetch - cost.issue_ns
         if cost.issue_ns:
             allowed = max(allowed, dma.ring_free[cost.ring])
         if allowed > now:
             self._look_again(queue, now, allowed)
             return -1
-        dma.take()
+        dma.take(turn)
         complete, held_by = dma.run(at, cost, now)
         if held_by >= 0:
             self.cause[at] = held_by
         self.start[at] = self.free[at] = now
         self.done[at] = complete
         return at
+
+    def _cost_of(self, transfer: int) -> Transfer:
+        cost = self.costs[transfer]
+        assert cost is not None
+        return cost
 
     def _instruction(self, queue: int, now: float) -> int:
         """Starts the first instruction in an engine's window that can; -1 when none can."""

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from accelopt.evaluation import Status
+from accelopt.evaluation import NO_VERDICTS, Status
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
 
@@ -86,6 +86,14 @@ def test_a_crash_costs_seconds_and_not_the_time_limit(starter, interpreter):
     verdict = evaluate(task_of(starter, "rmsnorm_h4096", interpreter, source, timeout_seconds=300))
     assert verdict.evaluation.status in (Status.CRASH, Status.RUN_ERROR)
     assert time.monotonic() - begin < 120
+
+
+def test_a_device_without_memory_is_no_verdict(starter, interpreter):
+    """PyTorch's words for cudaErrorMemoryAllocation, raised here by the solution: it is judged again with
+    the device to itself, and where that does not help, the row says so."""
+    source = "import torch\n\n\ndef run(x, w):\n    raise RuntimeError('CUDA out of memory')\n"
+    found = evaluate(task_of(starter, "rmsnorm_h4096", interpreter, source)).evaluation
+    assert found.status in NO_VERDICTS and found.message.startswith("not judged: out of memory")
 
 
 def test_import_errors_are_compile_errors(starter, interpreter):

@@ -42,6 +42,26 @@ def test_generated_indices_are_valid(starter, name, lengths, seed):
             assert last.max() <= sizes["page_size"]
 
 
+@pytest.mark.parametrize("name", [*INDEXED, "rmsnorm_h4096", "rope_h32_kv8_d128"])
+def test_a_workload_of_other_sizes_is_as_valid(starter, tmp_path, name):
+    """Totals are scaled, what belongs to a sequence follows their number, and indices still fit."""
+    definition = starter.definitions[name]
+    for row in starter.workloads[name]:
+        index_tensors.materialise(tmp_path, definition, row.workload)
+        other = index_tensors.resized(tmp_path, definition, row)
+        axes = other.workload.axes
+        assert axes != row.workload.axes
+        if name in INDEXED:
+            arrays = index_tensors.generate(definition, other.workload, 1)
+            check_indptr(arrays["kv_indptr"], axes.get("num_kv_indices", axes.get("total_kv")))
+            assert len(arrays["kv_indptr"]) == axes["len_indptr"]
+            assert axes.get("batch_size", axes["len_indptr"] - 1) == axes["len_indptr"] - 1
+            assert axes.get("total_q", 0) <= axes.get("total_kv", 0)
+    fixed = definition.model_copy(update={"axes": {}})
+    nothing = row.model_copy(update={"workload": row.workload.model_copy(update={"axes": {}})})
+    assert index_tensors.resized(tmp_path, fixed, nothing) is None
+
+
 @given(sequences=st.integers(1, 9), queries=st.integers(0, 60), spare=st.integers(0, 60),
        seed=st.integers(0, 99))  # fmt: skip
 def test_keys_reach_as_far_as_queries(starter, sequences, queries, spare, seed):

@@ -3,6 +3,7 @@
 import pytest
 
 from accelopt.kernels.gpu.bench.files.input_draws import NORMAL, VALUES, Draw, fresh
+from accelopt.kernels.gpu.bench.files.tracefiles import InputSource
 
 
 @pytest.fixture
@@ -18,6 +19,9 @@ def test_draws_cannot_be_foreseen_and_say_what_they_are():
     assert len({fresh().seed for _ in range(50)}) == 50
     assert not fresh().stressed and fresh("small").stressed
     assert fresh(lengths="gaps").fresh_indices
+    assert all(
+        draw.unusual for draw in (fresh("small"), fresh(lengths="gaps"), fresh(scalars=True))
+    )
 
 
 @pytest.mark.parametrize("values", [NORMAL, *VALUES])
@@ -30,13 +34,36 @@ def test_one_draw_is_one_set_of_values(torch, factory, values):
 
 def test_values_are_spread_as_their_names_say(torch, factory):
     drawn = {values: factory.make(Draw(7, values))[0] for values in (NORMAL, *VALUES)}
-    assert drawn["small"].abs().max() < 0.01 < 20 < drawn["large"].std()
+    assert drawn["small"].abs().max() < 0.01
     assert drawn["shifted"].mean() > 10 * drawn["shifted"].std()
     assert drawn["skewed"].min() >= 0 and drawn["skewed"].max() > 10 * drawn["skewed"].mean()
-    spikes = (drawn["spiked"] == 100.0).sum(dim=1)
-    assert spikes.tolist() == [1] * len(spikes)
+    spikes = [row[row > 19.0].tolist() for row in drawn["spiked"]]
+    assert [len(row) for row in spikes] == [1] * len(spikes)
+    assert len({size for (size,) in spikes}) == len(spikes) and max(spikes)[0] <= 1e4
+    least = factory.make(Draw(7, "huge", largest=1e2))[0].std()
+    assert 9 < least < 110 and 9 < drawn["large"].std() < 110 and 900 < drawn["huge"].std() < 1.1e4
     scales = drawn["uneven"].std(dim=1)
     assert scales.max() > 1.5 * scales.min()
+
+
+def test_numbers_are_drawn_near_what_the_workload_says(torch, starter):
+    from accelopt.kernels.gpu.bench.process.inputs import InputFactory
+
+    name = "gqa_paged_decode_h32_kv8_d128_ps16"
+    workload = starter.workloads[name][-1].workload
+    said = workload.inputs["sm_scale"].value
+    factory = InputFactory(starter.root, starter.definitions[name], workload, "cpu")
+    made = factory.make(Draw(7))
+    assert made[-1] == said
+    drawn = {factory.make(Draw(seed, scalars=True))[-1] for seed in range(20)}
+    assert len(drawn) == 20 and all(said / 2 <= value <= 2 * said for value in drawn)
+    factory.fill(made, Draw(3, scalars=True))
+    assert made[-1] == factory.make(Draw(3, scalars=True))[-1] != said
+    counts = workload.model_copy(
+        update={"inputs": {**workload.inputs, "sm_scale": InputSource(type="scalar", value=8)}}
+    )
+    factory = InputFactory(starter.root, starter.definitions[name], counts, "cpu")
+    assert {factory.make(Draw(seed, scalars=True))[-1] for seed in range(40)} == set(range(4, 9))
 
 
 def test_tensors_never_lie_where_they_lay(torch):

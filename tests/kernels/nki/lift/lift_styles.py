@@ -242,15 +242,15 @@ def gated(x, y):
     return out
 
 
-# Without an algorithm.
-
-
 def gathered(x):
     out = out_like(x)
     tile = nl.load(x)
-    order = nisa.iota(nl.arange(64)[None, :] + 0 * nl.arange(128)[:, None], dtype=nl.uint32)
+    order = nisa.iota(63 - nl.arange(64)[None, :] + 0 * nl.arange(128)[:, None], dtype=nl.uint32)
     nl.store(out, nl.gather_flattened(data=tile, indices=order))
     return out
+
+
+# Without an algorithm.
 
 
 def random_numbers(x):
@@ -300,4 +300,5 @@ STYLES = {
     where_masked: ([(128, 128)] * 2, "out[m, n] = x[m, n] if m >= n else y[m, n]"),
     gated: ([(128, 128)] * 2, "out[m] = gelu(x[m]) * sigmoid(y[m]) + x[m]"),
     rounded: ([(128, 64)], "out[m] = bfloat16(x[m]) * 2"),
+    gathered: ([(128, 64)], "out[m, n] = x[m, -n + 63]"),
 }

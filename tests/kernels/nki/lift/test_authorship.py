@@ -15,9 +15,8 @@ from accelopt.kernels.nki.lift.authorship.authored import Author
 from accelopt.kernels.nki.lift.authorship.redundant_reshapes import without_detours
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifted import lifted_kernel
-from accelopt.kernels.nki.lift.lowering import schedule_of
 from accelopt.kernels.nki.lift.search import schedules
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
+from accelopt.kernels.nki.parameters import ParameterFacts
 
 NORM = '''# Copyright of a company.
 """Normalization of rows, as our models have it."""
@@ -79,7 +78,7 @@ def lowered(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     lifted = lifted_kernel(NORM, path, given)
     schedule = next(schedules(graph_of(lifted.algorithm)))
     made = lifted.lowered(schedule).source
-    assert schedule_of(made) == schedule_of(lifted.authored(made)) == schedule
+    assert "# Schedule" not in made + lifted.authored(made)
     return made, lifted.authored(made)
 
 
@@ -107,7 +106,8 @@ def test_numbers_are_the_author_s_expressions(lowered: tuple[str, str]) -> None:
 def test_names_and_comments_stand_by_the_same_steps(lowered: tuple[str, str]) -> None:
     _, text = lowered
     lines = text.splitlines()
-    assert "y = nl.ndarray(" in text and text.rstrip().count("return y\n") == 1
+    assert "    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n" in text
+    assert text.rstrip().count("return y\n") == 1
     (at,) = [n for n, line in enumerate(lines) if "# the mean of squares" in line]
     assert "square" in "".join(lines[at + 1 : at + 6])
     assert "power = " in text and "root = " in text

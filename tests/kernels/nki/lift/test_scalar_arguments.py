@@ -14,7 +14,7 @@ from accelopt.kernels.nki.lift.emission.phases import row_axes
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.lift.schedule import Schedule
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue
+from accelopt.kernels.nki.parameters import ParameterFacts, PlainValue
 
 HEAD = """
 import neuronxcc.nki as nki

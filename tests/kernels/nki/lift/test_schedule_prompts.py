@@ -7,7 +7,7 @@ import json
 import pytest
 
 from accelopt.kernels.nki.lift.lifted import Lifted
-from accelopt.kernels.nki.lift.lowering import MARK, Interface
+from accelopt.kernels.nki.lift.lowering import Interface
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.schedule_prompts import AnswerRefused, answered, brief, has_schedule
 from tests.kernels.nki.lift import algorithms
@@ -36,9 +36,8 @@ REFUSED = {
 
 def test_the_brief_has_algorithm_bounds_and_legal_values() -> None:
     offer = answered('{"rows": "m", "row_tiles": 4}', PRODUCT)
-    source = f'{MARK}{{"rows":"m"}}\n'
     metrics = {"latency": 3.0, "tensor_engine_active_time_percent": 0.5, "hbm_read_bytes": 5e6}
-    text = brief(PRODUCT, source, [offer], metrics)
+    text = brief(PRODUCT, Schedule(rows="m"), [offer], metrics)
     assert "out[m, n] = sum_k lhs[m, k] * rhs[k, n]" in text
     assert "takes 3 ms now" in text
     assert "5 MB from and to HBM" in text
@@ -46,12 +45,12 @@ def test_the_brief_has_algorithm_bounds_and_legal_values() -> None:
     assert '"m" (2048)' in text
     assert "(lhs) by (rhs)" in text
     assert '{"rows":"m","row_tiles":4}' in text
-    own = brief(PRODUCT, "", [], {**metrics, "hbm_write_bytes": 4e6})
+    own = brief(PRODUCT, None, [], {**metrics, "hbm_write_bytes": 4e6})
     assert 'most like it: {"rows":"' in own
 
 
 def test_elementwise_kernels_are_told_where_they_may_be_cut() -> None:
-    assert f"a divisor of {256 * 768}" in brief(ELEMENTWISE, "")
+    assert f"a divisor of {256 * 768}" in brief(ELEMENTWISE, None)
     assert answered('{"rows": "row", "flat": 1024}', ELEMENTWISE).schedule.flat == 1024
     with pytest.raises(AnswerRefused, match="divides 196608"):
         answered('{"rows": "row", "flat": 1000}', ELEMENTWISE)

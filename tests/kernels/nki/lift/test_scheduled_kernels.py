@@ -15,7 +15,6 @@ from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import lifted_kernel, signature
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.lift.lowering import MARK
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.scheduled_kernels import (
     ScheduledKernel,
@@ -24,8 +23,8 @@ from accelopt.kernels.nki.lift.scheduled_kernels import (
     offered,
 )
 from accelopt.kernels.nki.lift.search import NOT_KNOWN, Refused, commonest
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.nests.nest import Nest
+from accelopt.kernels.nki.parameters import ParameterFacts
 
 NAIVE = '''
 import neuronxcc.nki as nki
@@ -122,14 +121,6 @@ def test_what_is_divided_by_an_argument_is_for_every_number(tmp_path: Path) -> N
         (got,) = core().compile(str(fast), arguments).run([x, number])
         powers = np.exp(np.float64(x) / number)
         assert np.allclose(got, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5, atol=0)
-
-
-def test_a_kernel_by_schedule_is_not_searched_again(tmp_path: Path) -> None:
-    found = offered(
-        f"{MARK}{{}}\n{NAIVE}", tmp_path / "unread.py", {"x": ParameterFacts((512, 1024))}
-    )
-    assert not found.offers
-    assert "by a schedule already" in found.refusal
 
 
 def test_what_cannot_be_lifted_is_refused_with_the_reason(tmp_path: Path) -> None:

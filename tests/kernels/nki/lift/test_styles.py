@@ -47,7 +47,6 @@ def test_a_style_is_told_from_a_problem(kernel):
 
 
 REFUSALS = {
-    styles.gathered: "it gathers by indices that are only known at run time",
     styles.random_numbers: "it draws random numbers",
     styles.largest_eight: "it sorts: the eight largest elements are no reduction",
     styles.turned_around: "what this loop carries from one iteration to the next",

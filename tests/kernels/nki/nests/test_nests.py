@@ -6,19 +6,22 @@ computes in fp32 as its own tests prove.
 
 from __future__ import annotations
 
+import math
 import random
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from warm import core
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Map, Reduce, from_json
+from accelopt.algorithm.algorithm import Algorithm, Array, Constant, Map, Reduce, from_json
+from accelopt.algorithm.algorithm import Where as Condition
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.lowering import lower_nest
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, default_nest
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, Stage, default_nest
 from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.primitives import (
     PRIMITIVES,
@@ -27,6 +30,8 @@ from accelopt.kernels.nki.nests.primitives import (
     Keep,
     Orient,
     Partition,
+    Split,
+    Tile,
     applied,
     neighbours,
 )
@@ -141,6 +146,76 @@ def test_a_spelling_of_a_function_is_the_function() -> None:
     (out,) = prepared(made).definitions
     assert isinstance(out, Map)
     assert out.expression == algorithms.apply("gelu_apprx_tanh", algorithms.read("x", m))
+
+
+def test_conditions_are_decided_part_by_part(tmp_path: Path) -> None:
+    """Halves that are combined differently, as a rotation of positions has them: each is written on its
+    own, without a mask, and all partitions work although half of the rows would fill half of them."""
+    m, n = Axis("m", 128), Axis("n", 512)
+    low, high = algorithms.index_of(m) * -1 + 63, algorithms.index_of(m) - 64
+    x, row = (lambda index: algorithms.read("x", index, n)), algorithms.index_of(m)
+    first = algorithms.apply("subtract", x(row), x(row + 64))
+    second = algorithms.apply("add", x(row), x(row - 64))
+    made = Algorithm(
+        "halves",
+        (Array("x", (128, 512), "float32", (128, 512)),),
+        (Map("out", (m, n), Condition((low,), first, Condition((high,), second, Constant(0.0)))),),
+        (Array("out", (128, 512), "float32", (128, 512)),),
+    )
+    found = list(starting_nests(made))
+    full = [nest for nest in found if sum(p.size > 1 for p in nest.stages[0].partition) > 1]
+    assert any(math.prod(p.size for p in nest.stages[0].partition) == 128 for nest in full)
+    for nest in found:
+        text = lower_nest(made, nest).source
+        assert "affine_select" not in text and "predicated" not in text
+        check(made, nest, "neuronxcc", tmp_path)
+
+
+def test_what_alone_takes_a_product_is_computed_from_psum(tmp_path: Path) -> None:
+    """A bias and a function are applied on the way out of PSUM; rows that share what moves are summed
+    side by side in it, so that what moves is brought once for all of them."""
+    m, n, k = Axis("m", 512), Axis("n", 1024), Axis("k", 128)
+    product = algorithms.times(algorithms.read("x", m, k), algorithms.read("w", k, n))
+    biased = algorithms.apply("add", algorithms.read("s", m, n), algorithms.read("b", m))
+    made = Algorithm(
+        "linear",
+        (
+            Array("x", (512, 128), "float32", (512, 128)),
+            Array("w", (128, 1024), "float32", (128, 1024)),
+            Array("b", (512,), "float32", (512,)),
+        ),
+        (
+            Reduce("s", (m, n), (k,), "add", product),
+            Map("out", (m, n), algorithms.apply("relu", biased)),
+        ),
+        (Array("out", (512, 1024), "float32", (512, 1024)),),
+    )
+    whole = Nest(stages=(Stage(members=("s", "out"), partition=(Part(axis="m", size=128),)),))
+    blocks = applied(Split(definition="s", axis="m", size=128), made, whole)
+    blocks = applied(Tile(definition="s", axis="m_1", size=2), made, blocks)
+    streamed = applied(Keep(definition="s", side="right", memory="HBM"), made, blocks)
+    for nest in (whole, blocks, streamed):
+        text = lower_nest(made, nest).source
+        taken = re.findall(
+            r"(?:op|op0)=nl.(\w+),\s*data=s_sums|data=s_sums\S*\s+op0=nl.(\w+)", text
+        )
+        assert [one or other for one, other in taken] == ["relu"], text
+        check(made, nest, "neuronxcc", tmp_path)
+    sums = [re.findall(r"s_sums = nl.zeros\(\(nl.par_dim\(128\), (\d+)\)", lower_nest(made, n).source)
+            for n in (whole, blocks)]  # fmt: skip
+    assert sums == [["512"], ["1024"]]
+
+
+def test_rounds_of_a_loop_are_combined(tmp_path: Path) -> None:
+    """A sum over states runs round by round of the loop that computes each state, without an array of
+    all of them."""
+    space = algorithms.state_space(128, 96, 4)
+    state, out = (d.out for d in prepared(space).definitions)
+    joined = [n for n in starting_nests(space) if n.stages[-1].members == (state, out)]
+    assert joined
+    for nest in joined:
+        assert "private_hbm" not in lower_nest(space, nest).source
+        check(space, nest, "neuronxcc", tmp_path)
 
 
 def test_refusals_name_the_definition_and_the_reason() -> None:

@@ -12,10 +12,11 @@ import pytest
 from accelopt.evaluation import Exactness, Status
 from accelopt.kernels.nki.referee import pattern
 from accelopt.kernels.nki.referee.comparison import Gate
-from accelopt.kernels.nki.referee.precision import contract
+from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rounding import Formats, intervals
-from accelopt.kernels.nki.referee.trials import HIDDEN, ONE_SIDED, STRESS, TrialStore
+from accelopt.kernels.nki.referee.tolerance import rounded as exactly
+from accelopt.kernels.nki.referee.trials import HIDDEN, ONE_SIDED, PUBLIC, STRESS, TrialStore
 
 BF16 = ml_dtypes.bfloat16
 FUNCTIONS = {
@@ -97,6 +98,91 @@ def test_both_ends_of_an_interval_are_seen():
     ratio = 1 / (1 + np.exp(-np.asarray(x.value)))
     found = 1 / (1 + np.exp(-x))
     assert np.allclose(found.value, ratio) and found.high[0] > 0.99 and found.low[1] < 0.01
+
+
+def test_what_is_written_through_a_view_is_known_to_all_of_it():
+    x = intervals(np.ones((2, 3)), Formats(0.0, 0.0, 1e38))
+    row = x[1].reshape(3, 1)[:, 0]
+    row += intervals(np.ones(3), Formats(0.5, 0.0, 1e38))
+    assert x.value[1].tolist() == [2, 2, 2] and x.high[1].tolist() == [2.5] * 3
+    assert x.high[0].tolist() == [1, 1, 1]
+
+
+def test_exact_outputs_are_worked_out_along_the_axis_that_separates(tmp_path):
+    """Queries lie along the first axis of an input and the second of the output; keys do not separate."""
+    path = tmp_path / "reference.py"
+    path.write_text("""
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=s).astype(np.float32) for s in ((2048, 1, 64), (2048, 64))]
+def forward(q, k):
+    scores = np.matmul(q.transpose(1, 0, 2), k.T) / 8
+    scores -= scores.max(axis=2, keepdims=True)
+    weights = np.exp(scores)
+    return np.matmul(weights / weights.sum(axis=2, keepdims=True), k)
+def transform_to_nki_inputs(inputs):
+    return inputs
+""")
+    reference = Reference(path)
+    inputs = reference.inputs(0)
+    expected = reference.forward(inputs)
+    exact = reference.forward([value.astype(np.float64) for value in inputs])[0]
+    found, radii = np.zeros_like(exact), np.zeros_like(exact)
+    parts = list(exactly(reference, inputs, Precision(), 16.0, expected))
+    for rows, (values,), (errors,) in parts:
+        found[rows], radii[rows] = values, errors
+    assert len(parts) == 4 and np.allclose(found, exact, rtol=1e-12, atol=1e-14)
+    assert (np.abs(expected[0] - exact) < radii).all() and (radii < 1e-3).all()
+
+
+def test_a_reference_may_return_conditions(tmp_path):
+    path = tmp_path / "reference.py"
+    path.write_text("""
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(128, 64)).astype(np.float32)]
+def forward(x):
+    return x > 0
+def transform_to_nki_inputs(inputs):
+    return inputs
+""")
+    reference, store = Reference(path), TrialStore(tmp_path / "trials")
+    for name in (PUBLIC[0], HIDDEN, STRESS):
+        trial = store.get(reference, name)
+        right, wrong = trial.inputs[0] > 0, trial.inputs[0] > -1e-9
+        assert Gate().judge(trial, (right,), [right]).status is Status.CORRECT
+        found = Gate().judge(trial, (wrong,), [wrong]).status
+        assert found is (Status.WRONG_NUMBERS if name == STRESS else Status.CORRECT)
+
+
+def test_errors_of_both_factors_count_together():
+    """Of z * (1 + tanh(z)) far below zero each factor hides the other's error."""
+    z = intervals(np.array([-7.3]), Formats(0.0, 0.0, 1e38))
+    z.low, z.high = z.value - 460, z.value + 460
+    assert (0.5 * z * (1 + np.tanh(z))).high[0] >= 452
+    product = intervals(np.array([[2.0]]), z.formats), intervals(np.array([[3.0]]), z.formats)
+    for one in product:
+        one.low, one.high = one.value - 10, one.value + 10
+    assert (product[0] @ product[1]).high[0, 0] >= 6 + 100
+
+
+@pytest.mark.parametrize("function", ["z", FUNCTIONS["gelu"]])
+def test_the_error_of_a_mean_is_one_for_its_row(function, tmp_path):
+    """A product with weights of one sign adds up the error of a far row's mean, summed in a line."""
+    path = tmp_path / "reference.py"
+    source = LINEAR.format(function=function).replace("ml_dtypes.bfloat16", "np.float32")
+    path.write_text(source.replace("(128, 128), (128, 256)", "(128, 1024), (1024, 256)"))
+    reference = Reference(path)
+    trial = TrialStore(tmp_path / "trials").get(reference, ONE_SIDED)
+    x, w, c = trial.inputs
+    mean = np.add.accumulate(x, axis=1)[:, -1:] / np.float32(1024)
+    square = np.add.accumulate(np.square(x - mean), axis=1)[:, -1:] / np.float32(1024)
+    y = (x - mean) / np.sqrt(square + np.float32(1e-5))
+    output = np.asarray(reference._module.last(y @ w + c)).astype(np.float32)
+    verdict = Gate().judge(trial, (output,), [output])
+    assert verdict.status is Status.CORRECT, verdict.message
+    output = np.asarray(reference._module.last((y + np.float32(0.01)) @ w + c)).astype(np.float32)
+    assert Gate().judge(trial, (output,), [output]).status is Status.WRONG_NUMBERS
 
 
 def test_a_result_that_is_rounded_after_each_block_is_told_from_the_baselines(tmp_path):

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelopt.kernels.gpu.bench.files.input_draws import EVEN
-from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
+from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Trace, Workload
 from accelopt.store import write_atomically
 
 GENERATOR = "accelopt"
@@ -171,6 +171,40 @@ def _spread(total: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
     edges = np.floor(np.cumsum(shares) / shares.sum() * total + 1e-9).astype(np.int64)
     edges[-1] = total
     return np.diff(np.concatenate(([0], edges)))
+
+
+def resized(root: Path, definition: Definition, row: Trace) -> Trace | None:
+    """A workload of the same definition with other sizes of its variable axes, not larger but for the
+    smallest; None where nothing can vary, as the axes of what comes from files that we did not write.
+
+    Offsets of `n` sequences stay `n + 1`, what had one row a sequence still has, and totals keep at
+    least one a sequence.
+    """
+    workload, random = row.workload, np.random.default_rng()
+    share = random.uniform(0.5, 0.95)
+    fixed: set[str] = {"num_pages"}
+    for name, source in workload.inputs.items():
+        spec = definition.inputs[name]
+        ours = source.path is None or is_generated(root / source.path)
+        if source.path is not None and not (ours and spec.dtype.startswith("int")):
+            fixed |= set(spec.shape or ())
+    before = workload.axes
+    sequences = before.get("len_indptr", 1) - 1
+    fewer = _fewer(sequences, share)
+    axes = {
+        axis: size if axis in fixed
+        else fewer + 1 if axis == "len_indptr"
+        else fewer if size == sequences
+        else max(fewer, _fewer(size, share))
+        for axis, size in before.items()
+    }  # fmt: skip
+    if axes == before:
+        return None
+    return row.model_copy(update={"workload": workload.model_copy(update={"axes": axes})})
+
+
+def _fewer(size: int, share: float) -> int:
+    return int(size * share) if size > 2 else size + (size > 0)
 
 
 def write_safetensors(path: Path, arrays: Arrays) -> None:

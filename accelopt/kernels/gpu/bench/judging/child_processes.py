@@ -16,7 +16,12 @@ from typing import TypeVar
 from accelopt.evaluation import Status
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
-from accelopt.kernels.gpu.bench.judging.reply_rules import Ended, refuse
+from accelopt.kernels.gpu.bench.judging.reply_rules import (
+    NOT_JUDGED,
+    Ended,
+    OutOfMemory,
+    refuse,
+)
 from accelopt.kernels.gpu.bench.judging.verdict import status_of_error
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
@@ -155,15 +160,15 @@ class CandidateProcess(Process):
             text = f"the process died during `{name}`: {_why(error)}"
             raise Ended(Status.CRASH, text, _whole(error)) from None
         except ChildRaised as error:
+            refuse_to_judge(error)
             status = status_of_error(error.kind, error.message)
             if isinstance(request, say.Load) and status is Status.RUN_ERROR:
                 status = Status.COMPILE_ERROR
             raise Ended(status, str(error), error.traceback) from None
         finally:
             self.left -= time.monotonic() - begin
-        replaced = getattr(answer, "replaced", ())
-        if replaced:
-            raise refuse(f"replaces library functions: {', '.join(replaced)}")
+        if faults := getattr(answer, "faults", ()):
+            raise refuse("; ".join(faults))
         return answer
 
     def forget(self, name: str) -> None:
@@ -196,8 +201,16 @@ class RefereeProcess(Process):
             text = f"the reference's process did not finish `{name}`: {_why(error)}"
             raise Ended(Status.BASELINE_FAILED, text, _whole(error)) from None
         except ChildRaised as error:
+            refuse_to_judge(error)
             text = f"the reference failed: {error}"
             raise Ended(Status.BASELINE_FAILED, text, error.traceback) from None
+
+
+def refuse_to_judge(error: ChildRaised) -> None:
+    """Raises OutOfMemory where a child lacked memory of the device: PyTorch says so by an exception's
+    name, Triton and CUDA by cudaErrorMemoryAllocation's text."""
+    if error.kind.endswith("OutOfMemoryError") or "out of memory" in error.message:
+        raise OutOfMemory(Status.FAULT, f"{NOT_JUDGED}: {error}", error.traceback)
 
 
 def _why(error: ChildEnded | ChildRaised) -> str:

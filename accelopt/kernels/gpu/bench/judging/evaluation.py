@@ -6,9 +6,9 @@ import time
 
 from accelopt.evaluation import Evaluation, Status
 from accelopt.kernels.gpu.bench.files import index_tensors
-from accelopt.kernels.gpu.bench.gpu_lock import scratch
+from accelopt.kernels.gpu.bench.gpu_lock import gpu_lock, scratch
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
-from accelopt.kernels.gpu.bench.judging.reply_rules import Ended
+from accelopt.kernels.gpu.bench.judging.reply_rules import NOT_JUDGED, Ended
 from accelopt.kernels.gpu.bench.judging.trial import SolutionTrial
 from accelopt.kernels.gpu.bench.judging.verdict import Verdict
 from accelopt.kernels.gpu.bench.source.source_rules import violations
@@ -23,12 +23,23 @@ def evaluate(task: Task) -> Verdict:
         message = "forbidden in the source: " + "; ".join(str(item) for item in found[:5])
         return Verdict(evaluation=Evaluation(status=Status.REFUSED, message=message))
     index_tensors.materialise(task.root, task.definition, task.workload.workload)
+    verdict = _judged(task)
+    if verdict.evaluation.message.startswith(NOT_JUDGED):
+        with gpu_lock(task.device, alone=True):
+            verdict = _judged(task, alone=True)
+    seconds = time.monotonic() - begin
+    evaluation = verdict.evaluation.model_copy(update={"seconds": seconds})
+    return verdict.model_copy(update={"evaluation": evaluation})
+
+
+def _judged(task: Task, *, alone: bool = False) -> Verdict:
+    """All trials of a solution; `alone` where the caller holds the device for all of them."""
     with scratch_folder(scratch()) as folder:
-        trial = SolutionTrial(task, folder)
+        trial = SolutionTrial(task, folder, alone=alone)
         try:
-            verdict = trial.run()
+            return trial.run()
         except Ended as ended:
-            verdict = trial.verdict(
+            return trial.verdict(
                 Evaluation(
                     status=ended.status,
                     message=str(ended),
@@ -39,6 +50,3 @@ def evaluate(task: Task) -> Verdict:
             )
         finally:
             trial.close()
-    seconds = time.monotonic() - begin
-    evaluation = verdict.evaluation.model_copy(update={"seconds": seconds})
-    return verdict.model_copy(update={"evaluation": evaluation})

@@ -17,10 +17,9 @@ COMPOSITE = ("moe", "mamba", "gdn", "dsa")
 class TimingPlan(NamedTuple):
     """How thoroughly a solution is timed.
 
-    One of the `least_rounds` is watched for its operators and does not count; nor does the last
-    round, which the profiler watches, alone on the device with `kernel_clock`. Beside small and
-    large values, `stress` of the other kinds are drawn (see `input_draws`). Timed calls are judged for
-    `judging_seconds`; those of the last rounds in any case.
+    The last round, which the profiler watches, does not count. Beside values of other scales, `stress` of
+    the other kinds are drawn (see `input_draws`), and with `shapes` another workload. Timed calls are
+    judged for `judging_seconds`; those of the last rounds in any case.
     """
 
     sets: int = 8
@@ -32,8 +31,8 @@ class TimingPlan(NamedTuple):
     warmup_runs: int = 10
     iterations: int = 50
     steady: float = 0.005
-    kernel_clock: bool = True
     stress: int = 4
+    shapes: bool = True
     judging_seconds: float = 60.0
 
 

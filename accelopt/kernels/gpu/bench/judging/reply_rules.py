@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from accelopt.evaluation import Status
-from accelopt.kernels.gpu.bench.files.tracefiles import Solution
+from accelopt.hardware.gpus import gpu_called
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
-from accelopt.kernels.gpu.bench.process.messages import Output, Seen, Timed
+from accelopt.kernels.gpu.bench.process.messages import Output, Seen, Timed, Watched
+from accelopt.kernels.gpu.bench.roofline import floor_ms
 
 # Two runs of one honest kernel on equal inputs may differ by the order of atomic additions.
 REPEAT_LIMIT = 1e-2
@@ -32,14 +32,10 @@ LONG_OUTSIDE_MS = 0.3
 MOST_KEPT_SHARE = 0.5
 # The package's timer finds a cold cache as well, but adds launches and what the host does in a call.
 MOST_BY_THE_PACKAGE, PACKAGE_SLACK_MS = 2.0, 0.5
-# A kernel as a CUDA source defines it, and as the profiler names it: `void space::name<8>(int)`.
-OWN_KERNEL = re.compile(
-    r"__global__\s+(?:\w+\s*\([^;{]*?\)\s*)?(?:static\s+)?void\s+(?:\w+\s*\([^;{]*?\)\s*)?(\w+)\s*\("
-)
-KERNEL_NAME = re.compile(r"(?:void\s+)?(?:[\w() ]+::)*(\w+)")
-# Kernels that headers define, in the namespace of their folder; `cutlass` comes with `cute`.
-HEADERS_KERNEL = re.compile(r"(?:void\s+)?(cub|cutlass|cute)::")
-INCLUDED = re.compile(r"#\s*include\s*[<\"](cub|cutlass|cute)/")
+NOT_JUDGED = "not judged: out of memory"
+# A verdict below the least time that physics allows is impossible: at the data sheet's peaks, which
+# a device that boosts its clocks passes by some percent.
+LEAST_OF_FLOOR = 0.85
 NO_TENSORS = ("int", "float", "bool", "NoneType", "dict", "str")
 
 
@@ -50,6 +46,10 @@ class Ended(Exception):
         super().__init__(message)
         self.status = status
         self.traceback = traceback
+
+
+class OutOfMemory(Ended):
+    """No verdict: the device had no memory left, which others may have had."""
 
 
 def refuse(message: str) -> Ended:
@@ -90,18 +90,28 @@ def accept_outputs(task: Task, outputs: tuple[Output, ...], expected: tuple[Outp
         if output.dtype != wanted.dtype:
             text = f"output `{name}` is {output.dtype}, not {wanted.dtype}"
             raise Ended(Status.WRONG_DTYPE, text)
+        dense = _dense(wanted.shape)
+        if output.strides not in (dense, wanted.strides) and 0 not in wanted.shape:
+            text = f"output `{name}` has strides {list(output.strides)}, not {list(dense)}"
+            raise Ended(Status.WRONG_SHAPE, text)
 
 
-def accept_operators(
-    task: Task, launches: int, heavy: dict[str, int], expected: tuple[Output, ...]
-) -> None:
-    """A Triton solution starts kernels, and no operator of the library does a solution's work."""
+def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a contiguous tensor; 0 for extents of one."""
+    sizes = range(len(shape))
+    return tuple(math.prod(shape[at + 1 :]) if shape[at] > 1 else 0 for at in sizes)
+
+
+def accept_operators(task: Task, seen: Watched, expected: tuple[Output, ...]) -> None:
+    """A Triton solution starts kernels, and in no call do operators of the library its work."""
     if not task.must_work:
         return
-    if launches == 0 and task.must_be_triton:
+    if seen.launches == 0 and task.must_be_triton:
         raise refuse("starts no Triton kernel")
     counted = {
-        name: elements for name, elements in heavy.items() if name not in task.allowed_operators
+        name: elements
+        for name, elements in seen.heavy.items()
+        if name not in task.allowed_operators
     }
     outputs = sum(math.prod(output.shape) for output in expected)
     if counted and not task.is_composite and sum(counted.values()) >= LIBRARY_SHARE * outputs:
@@ -124,8 +134,6 @@ def accept_round(task: Task, reply: Timed, calls: int, output_bytes: int) -> Non
     if reply.grown_bytes > MOST_KEPT_SHARE * calls * output_bytes:
         each = reply.grown_bytes / calls / 1e6
         raise refuse(f"keeps {each:.0f} MB of the device's memory with every call")
-    if reply.launches == 0 and task.must_be_triton:
-        raise refuse("starts no Triton kernel while it is timed")
 
 
 def accept_kernels(task: Task, seen: Seen) -> list[str]:
@@ -136,18 +144,15 @@ def accept_kernels(task: Task, seen: Seen) -> list[str]:
         raise refuse(f"starts {seen.other_streams} kernels on another stream")
     if not task.must_work:
         return []
-    if seen.triton_share is None:
+    if seen.own_share is None:
         return ["the profiler saw nothing: whose kernels did the work is not known"]
-    share, foreign, who = seen.triton_share, dict(seen.foreign), "Triton has"
-    if task.is_compiled:
-        foreign = foreign_to(task.solution, seen.foreign)
-        share, who = 1.0 - seen.plain - sum(foreign.values()), "its own kernels have"
+    share, who = seen.own_share, "its own kernels have" if task.is_compiled else "Triton has"
     if not task.is_composite and not task.allowed_operators:
         other_ms = (seen.kernel_ms or 0.0) * (1.0 - share)
         long = share < LEAST_OWN_SHARE_OF_LONG and other_ms > LONG_MS
         if share < LEAST_OWN_SHARE or long:
             raise refuse(f"a library does the work: {who} {100 * share:.0f}% of the GPU time")
-        refuse_foreign(foreign)
+        refuse_foreign(seen.foreign)
     return [f"{who} a share of the GPU time of {share:.3f}"]
 
 
@@ -162,20 +167,9 @@ def refuse_foreign(foreign: Mapping[str, float]) -> None:
         )
 
 
-def foreign_to(solution: Solution, kernels: Mapping[str, float]) -> dict[str, float]:
-    """Those kernels that the sources of a compiled solution do not define, nor the headers that they
-    include. The name of a library's kernel is not the solution's to choose."""
-    text = "\n".join(source.content for source in solution.sources)
-    own, included = set(OWN_KERNEL.findall(text)), set(INCLUDED.findall(text))
-    included |= {"cute"} if "cutlass" in included else set()
-
-    def is_foreign(name: str) -> bool:
-        if (header := HEADERS_KERNEL.match(name)) is not None:
-            return header[1] not in included
-        named = KERNEL_NAME.match(name)
-        return named is not None and named[1] not in own
-
-    return {name: share for name, share in kernels.items() if is_foreign(name)}
+def fits_kernels(median_ms: float, kernel_ms: float | None) -> bool:
+    """Whether the events may say so where the profiler's sum of kernels is `kernel_ms`."""
+    return kernel_ms is None or median_ms >= LEAST_OF_KERNELS * kernel_ms - 0.01
 
 
 def accept_clocks(median_ms: float, clocks: Clocks) -> list[str]:
@@ -187,7 +181,7 @@ def accept_clocks(median_ms: float, clocks: Clocks) -> list[str]:
     disagree = f"the clocks disagree: {median_ms:.4f} ms by events"
     notes = []
     kernel_ms, outside_ms = clocks.kernel_ms, clocks.outside_ms
-    if kernel_ms is not None and median_ms < LEAST_OF_KERNELS * kernel_ms - 0.01:
+    if not fits_kernels(median_ms, kernel_ms):
         raise refuse(f"{disagree}, {kernel_ms:.4f} in its kernels")
     if kernel_ms is not None and median_ms > 1.25 * kernel_ms + 0.01:
         notes.append(
@@ -203,11 +197,21 @@ def accept_clocks(median_ms: float, clocks: Clocks) -> list[str]:
     return notes
 
 
+def accept_floor(task: Task, median_ms: float, hardware: str) -> None:
+    """No verdict is faster than physics; for a device that is not listed nothing is known."""
+    target = gpu_called(hardware)
+    least = floor_ms(task.definition, task.workload.workload, target) if target else 0.0
+    if median_ms < LEAST_OF_FLOOR * least:
+        raise refuse(f"is impossible: {median_ms:.4f} ms, where {hardware} needs {least:.4f}")
+
+
 def _beside_the_package(median_ms: float, package_ms: float | None, host_ms: float) -> list[str]:
     """The package's timer adds launch time, 13 to 23 microseconds on an H200."""
     if package_ms is None or 0.85 * median_ms <= package_ms <= 1.25 * median_ms + 0.06:
         return []
     said = f"{package_ms:.4f} ms by the package, {median_ms:.4f} ms launch-free"
-    if package_ms > MOST_BY_THE_PACKAGE * (median_ms + host_ms) + PACKAGE_SLACK_MS:
+    too_long = package_ms > MOST_BY_THE_PACKAGE * (median_ms + host_ms) + PACKAGE_SLACK_MS
+    # What a call waits for the host differs: the package's calls are not watched.
+    if too_long or package_ms < LEAST_OF_OUTSIDE * median_ms - host_ms - OUTSIDE_SLACK_MS:
         raise refuse(f"the clocks disagree: {said}")
     return [f"the timers disagree: {said}"]

@@ -9,18 +9,31 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from accelopt.evaluation import Check, Evaluation, Profile, Status
-from accelopt.kernels.gpu.bench.files.input_draws import LENGTHS, VALUES, Draw, fresh
-from accelopt.kernels.gpu.bench.files.tracefiles import Solution
+from accelopt.kernels.gpu.bench.files import index_tensors
+from accelopt.kernels.gpu.bench.files.input_draws import (
+    LARGEST,
+    LENGTHS,
+    SCALES,
+    VALUES,
+    Draw,
+    fresh,
+)
+from accelopt.kernels.gpu.bench.files.tracefiles import InputSource, Solution
 from accelopt.kernels.gpu.bench.gpu_lock import gpu_lock
 from accelopt.kernels.gpu.bench.judging import reply_rules
 from accelopt.kernels.gpu.bench.judging.child_processes import CandidateProcess, RefereeProcess
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
-from accelopt.kernels.gpu.bench.judging.reply_rules import Ended
-from accelopt.kernels.gpu.bench.judging.timing_rounds import KeptCall, Measurement
+from accelopt.kernels.gpu.bench.judging.reply_rules import Ended, OutOfMemory
+from accelopt.kernels.gpu.bench.judging.timing_rounds import (
+    REINDEXED,
+    SCALARS,
+    KeptCall,
+    Measurement,
+)
 from accelopt.kernels.gpu.bench.judging.verdict import Verdict
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.comparison import Figures
@@ -32,12 +45,14 @@ _KEY_BITS = 62
 class SolutionTrial:
     """One solution's way through all checks; ends at the first that fails."""
 
-    def __init__(self, task: Task, folder: Path) -> None:
+    def __init__(self, task: Task, folder: Path, *, alone: bool = False) -> None:
         self.task = task
         self.folder = folder
+        self.alone = alone  # somebody holds the device for all of it
         self.checks: list[Check] = []
         self.notes: list[str] = []
         self.figures: list[Figures] = []
+        self.workload = task.workload
         self.place = say.DeviceEnvironment(hardware="", libs={})
         self.expected: tuple[say.Output, ...] = ()
         self.measured: Measurement | None = None
@@ -61,45 +76,41 @@ class SolutionTrial:
         first = fresh()
         with self._shared():
             self.expected = self.referee.ask(say.Expect(draw=first), say.Expected).outputs
-        self._trial("first", first, observe=True)
-        self._stress()
-        measured = Measurement(self.task, self.candidate, self.expected, self._has_indices)
+        self._trial("first", first)
+        unusual = self._stress()
+        measured = Measurement(self.task, self.candidate, self.expected, unusual)
         self.measured = measured
-        with gpu_lock(self.task.device, alone=True):
+        with self._locked(alone=True):
             measured.run()
-            if self.task.plan.kernel_clock:
-                measured.watch_kernels()
-        with self._shared():
-            if not self.task.plan.kernel_clock:
-                measured.watch_kernels(alone=False)
+            measured.watch_kernels()
             self.candidate.ask(say.Rest(), say.Done)
-        self.notes += measured.accept()
+        self.notes += measured.accept(self.place.hardware)
         self._judge_timed(measured.kept)
-        self._trial("after", fresh(), observe=True)
+        self._trial("after", fresh())
+        if self.task.plan.shapes:
+            self._other_shape()
         return self.verdict(self._correct(measured.statistics), measured.statistics)
 
     def _shared(self) -> AbstractContextManager[None]:
         """The device beside others, for one trial at a time: a slow reference keeps nobody who wants
         to have it alone waiting for longer than that."""
-        return gpu_lock(self.task.device, alone=False)
+        return self._locked(alone=False)
 
-    def _trial(self, name: str, draw: Draw, *, observe: bool = False) -> None:
-        """One call on inputs of `draw`, and the judgement on its outputs."""
+    def _locked(self, *, alone: bool) -> AbstractContextManager[None]:
+        return nullcontext() if self.alone else gpu_lock(self.task.device, alone=alone)
+
+    def _trial(self, name: str, draw: Draw) -> bool | None:
+        """One call on inputs of `draw`, and the judgement on its outputs: whether they are right, None
+        where the reference does not say. Raises Ended where they may not be wrong."""
         with self._shared():
-            self._tried(name, draw, observe=observe)
+            key = secrets.randbits(_KEY_BITS)
+            asked = say.CheckCall(draw=draw, name=name, key=key)
+            reply = self.candidate.ask(asked, say.Checked)
+            reply_rules.accept_outputs(self.task, reply.outputs, self.expected)
+            reply_rules.accept_operators(self.task, reply, self.expected)
+            return self._judge(KeptCall(name, draw, key, reply.seals), f"{name} inputs")
 
-    def _tried(self, name: str, draw: Draw, *, observe: bool) -> None:
-        key = secrets.randbits(_KEY_BITS)
-        asked = say.CheckCall(draw=draw, name=name, key=key, observe=observe)
-        reply = self.candidate.ask(asked, say.Checked)
-        reply_rules.accept_outputs(self.task, reply.outputs, self.expected)
-        if reply.mutated:
-            raise reply_rules.refuse(f"changes its inputs: {', '.join(reply.mutated)}")
-        if observe:
-            reply_rules.accept_operators(self.task, reply.launches, reply.heavy, self.expected)
-        self._judge(KeptCall(name, draw, key, reply.seals), f"{name} inputs")
-
-    def _judge(self, kept: KeptCall, label: str) -> None:
+    def _judge(self, kept: KeptCall, label: str) -> bool | None:
         asked = say.Judge(draw=kept.draw, name=kept.name, key=kept.key, seals=kept.seals)
         reply = self.referee.ask(asked, say.Judged)
         self.candidate.forget(kept.name)
@@ -109,7 +120,7 @@ class SolutionTrial:
             )
         if reply.skipped:
             self.notes.append(f"{label}: {reply.skipped}")
-            return
+            return None
         figures = list(reply.figures)
         if not kept.draw.stressed:
             self.figures += figures
@@ -126,30 +137,83 @@ class SolutionTrial:
         wrong = [item for item in figures if item.failure]
         if wrong:
             sentences = "; ".join(item.sentence() for item in wrong)
-            if kept.draw.stressed or kept.draw.lengths != Draw(0).lengths:
+            if kept.draw.unusual or self.workload is not self.task.workload:
                 if self._excused(kept.draw):
                     self.notes.append(f"unstable on {label}: {sentences}")
-                    return
+                    return False
                 self.figures += figures
             raise Ended(Status.WRONG_NUMBERS, f"on {label}: {sentences}")
+        return True
 
-    def _stress(self) -> None:
-        """Values spread otherwise, and other index tensors where ours stand in for any."""
+    def _stress(self) -> list[str]:
+        """Values spread otherwise, other scalars, and other index tensors where ours stand in for any.
+        Returns which of the latter are right: they come up in timed calls, too."""
         task = self.task
         if not task.is_composite and not task.definition.op_type.startswith("sampling"):
-            always, others = VALUES[:2], list(VALUES[2:])
+            others = [values for values in VALUES if values not in SCALES]
             random.SystemRandom().shuffle(others)
-            for values in (*always, *others[: task.plan.stress]):
-                self._trial(values, fresh(values))
+            for values in (*SCALES, *others[: task.plan.stress]):
+                self._try_values(values)
+        draws = {}
         if self._has_indices:
-            self._trial("reindexed", fresh(indices=True))
-            for lengths in LENGTHS:
-                self._trial(lengths, fresh(lengths=lengths))
+            draws = {one: fresh(lengths=one) for one in LENGTHS}
+            draws[REINDEXED] = fresh(indices=True)
+        passed = [name for name, draw in draws.items() if self._trial(name, draw)]
+        numbers = any(source.type == "scalar" for source in self._sources)
+        if numbers and self._if_taken(SCALARS, fresh(scalars=True)):
+            passed.append(SCALARS)
+        return passed
+
+    def _try_values(self, values: str) -> None:
+        """As large as the reference is defined on."""
+        for largest in LARGEST if values in ("huge", "spiked") else LARGEST[-1:]:
+            if self._trial(values, fresh(values, largest=largest)) is not None:
+                return
+            if largest != LARGEST[-1]:
+                self.notes.pop()
+
+    def _if_taken(self, name: str, draw: Draw) -> bool | None:
+        """A trial on what the reference takes and a solution may say that it does not."""
+        try:
+            with self._shared():
+                expected = self.referee.ask(say.Expect(draw=draw), say.Expected).outputs
+        except OutOfMemory:
+            raise
+        except Ended:
+            return None
+        if self.workload is self.task.workload and expected != self.expected:
+            return None  # a number that is a size
+        self.expected = expected
+        try:
+            return self._trial(name, draw)
+        except Ended as ended:
+            if ended.status is not Status.RUN_ERROR or "CUDA error" in str(ended):
+                raise
+            self.notes.append(f"takes no {name}: {ended}")
+            return False
+
+    def _other_shape(self) -> None:
+        """The last trial: on another workload of the definition, where one can be made."""
+        other = index_tensors.resized(self.task.root, self.task.definition, self.task.workload)
+        if other is None:
+            return
+        self.workload = other
+        asked = say.Resize(workload=other.model_dump(mode="json", exclude_unset=True))
+        with self._shared():
+            self.referee.ask(asked, say.Done)
+            self.candidate.ask(asked, say.Done)
+        changed = {k: v for k, v in other.workload.axes.items()
+                   if v != self.task.workload.workload.axes[k]}  # fmt: skip
+        sizes = ", ".join(f"{axis} {size}" for axis, size in changed.items())
+        self._if_taken(f"other shape ({sizes})", fresh(indices=self._has_indices))
 
     @property
     def _has_indices(self) -> bool:
-        sources = self.task.workload.workload.inputs.values()
-        return any(source.type == "safetensors" for source in sources)
+        return any(source.type == "safetensors" for source in self._sources)
+
+    @property
+    def _sources(self) -> list[InputSource]:
+        return list(self.task.workload.workload.inputs.values())
 
     def _excused(self, draw: Draw) -> bool:
         """Whether to let a failure on unusual inputs pass: the start shares it, or nobody asked.
@@ -165,11 +229,14 @@ class SolutionTrial:
         return self._fails_as_well(start, draw)
 
     def _fails_as_well(self, start: Solution, draw: Draw) -> bool:
-        with CandidateProcess(self.task, start, self.folder / "start") as child:
+        task = self.task._replace(workload=self.workload)
+        with CandidateProcess(task, start, self.folder / "start") as child:
             try:
                 child.start()
                 asked = say.CheckCall(draw=draw, name="start", key=0)
                 child.ask(asked, say.Checked)
+            except OutOfMemory:
+                raise
             except Ended:
                 return True
             for path in child.folder.glob("start_*.bin"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import bisect
 import secrets
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from accelopt.kernels.gpu.bench.process.messages import Seen
@@ -26,11 +26,15 @@ HEAVY = {
 }  # fmt: skip
 
 
+OUTSIDE, UNKNOWN = -1, -2  # where a kernel was started: in no range, or nobody knows
+
+
 class LaunchCounter:
     """Counts kernels started through Triton, compiled or interpreted. Install before loading.
 
-    Under the profiler each launch stands in a range whose name nobody can foresee: whatever is started
-    within it is the kernel that Triton has at hand there, whatever it is called.
+    Around the one call by which Triton's launcher hands a kernel of a module that it has loaded to the
+    driver stands a range whose name nobody can foresee, in every call of a solution: no code of the
+    solution runs within it, for what it passes are tensors and plain values.
     """
 
     def __init__(self) -> None:
@@ -38,61 +42,61 @@ class LaunchCounter:
 
         self.count = 0
         self.token = f"launch-{secrets.token_hex(16)}"
-        self._watching = False
-        self._enter = torch.ops.profiler._record_function_enter_new.default
-        self._leave = torch.ops.profiler._record_function_exit._RecordFunction
-        self._open: list[Any] = []
+        self.strange: set[str] = set()  # types that were passed as pointers and are no tensors
+        self._range = torch._C._profiler._RecordFunctionFast(self.token)
+        self._tensors = (torch.Tensor, torch.nn.Parameter)
+        self._wrapper: type | None = None
         try:
-            import triton
+            from triton.backends.nvidia.driver import CudaLauncher
+            from triton.runtime import interpreter, jit
         except ImportError:
             return
-        runtime = getattr(getattr(triton, "knobs", None), "runtime", None)
-        for name, action in (
-            ("launch_enter_hook", self._launched),
-            ("launch_exit_hook", self._left),
-        ):
-            hook: Any = getattr(runtime, name, None)
-            if hasattr(hook, "add"):
-                hook.add(action)
-            elif hasattr(getattr(triton, "compiler", None), "CompiledKernel"):
-                setattr(triton.compiler.CompiledKernel, name, action)
-        self._watch_interpreter()
+        self._wrapper = jit.TensorWrapper
+        made, run, counter = CudaLauncher.__init__, interpreter.GridExecutor.__call__, self
 
-    # Not even the name of the kernel is asked for: that could be code of the candidate's.
-    def _launched(self, _: Any) -> None:
-        self.count += 1
-        if self._watching:
-            self._open.append(self._enter(self.token, None))
-
-    def _left(self, _: Any) -> None:
-        if self._open:
-            self._leave(self._open.pop())
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Ranges for the profiler around every launch inside."""
-        self._watching = True
-        try:
-            yield
-        finally:
-            self._watching = False
-
-    def _watch_interpreter(self) -> None:
-        from triton.runtime import interpreter
-
-        original = interpreter.GridExecutor.__call__
-        counter = self
+        def watched(launcher: Any, *args: Any, **kwargs: Any) -> None:
+            made(launcher, *args, **kwargs)
+            launcher.launch = counter._watched(launcher.launch)
 
         def counted(executor: Any, *args: Any, **kwargs: Any) -> Any:
-            counter.count += 1
-            return original(executor, *args, **kwargs)
+            counter._count((*args, *kwargs.values()))
+            return run(executor, *args, **kwargs)
 
-        interpreter.GridExecutor.__call__ = counted
+        CudaLauncher.__init__, interpreter.GridExecutor.__call__ = watched, counted
+
+    def _watched(self, launch: Callable[..., None]) -> Callable[..., None]:
+        """Triton's call of the driver, counted, with nothing but itself in the range."""
+
+        def launched(*args: Any) -> None:
+            self._count(args)
+            with self._range:
+                launch(*args)
+
+        return launched
+
+    def _count(self, arguments: tuple[Any, ...]) -> None:
+        self.count += 1
+        for argument in arguments:
+            self._look_at(argument)
+
+    def _look_at(self, argument: Any) -> None:
+        """Whoever is asked for `data_ptr` at a launch could do a library's work then."""
+        kind = type(argument)
+        if kind in self._tensors:
+            if vars(argument):
+                self.strange.add("tensor with attributes")
+        elif isinstance(argument, tuple):
+            for part in tuple.__iter__(argument):
+                self._look_at(part)
+        elif kind is self._wrapper or kind.__name__ == "TensorDescriptor":
+            self._look_at(argument.base)
+        elif hasattr(argument, "data_ptr"):
+            self.strange.add(kind.__name__)
 
 
-@contextmanager
-def recording_operators(found: dict[str, int]) -> Iterator[None]:
-    """Add the output elements of every heavy operator that is called inside to `found`."""
+def operator_recorder(found: dict[str, int]) -> Any:
+    """A mode that adds the output elements of every heavy operator to `found`. Entered in every call:
+    what is watched now and then can be told by how long an operator takes."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -108,16 +112,15 @@ def recording_operators(found: dict[str, int]) -> Iterator[None]:
                 found[name] = found.get(name, 0) + elements
             return result
 
-    with Recorder():
-        yield
+    return Recorder()
 
 
 def watching_kernels(
-    timed: Callable[[Callable[[], object]], list[float]], counter: LaunchCounter, device: Any
+    timed: Callable[[Callable[[], object]], list[float]], token: str, device: Any
 ) -> tuple[list[float], Seen]:
     """A round under the profiler: its latencies, and what kernels its calls were made of.
 
-    `timed(mark)` runs the round with `mark()` close around each call.
+    `timed(mark)` runs the round with `mark()` close around each call. For `token` see `kernels_of`.
     """
     import torch
 
@@ -125,11 +128,11 @@ def watching_kernels(
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     latencies: list[float] = []
     try:
-        with counter.watching(), torch.profiler.profile(activities=activities) as profile:
+        with torch.profiler.profile(activities=activities) as profile:
             latencies = timed(lambda: marker.fill_(1.0))
             torch.cuda.synchronize()
         events = list(profile.profiler.kineto_results.events())
-        kernels = kernels_of(events, counter.token)
+        kernels = kernels_of(events, token)
     except Exception:
         if latencies:  # the round went well; a profiler that fails is no fault of the candidate
             return latencies, Seen()
@@ -144,12 +147,12 @@ class ProfiledKernel(NamedTuple):
     name: str
     duration: float
     stream: int
-    by_triton: bool = False
+    own: bool = False
 
     @property
     def is_mark(self) -> bool:
         """Whether it is one of those that part the calls."""
-        return "complex<double>" in self.name and not self.by_triton
+        return "complex<double>" in self.name and not self.own
 
     @property
     def computes(self) -> bool:
@@ -161,7 +164,7 @@ class ProfiledKernel(NamedTuple):
             "Memcpy",
             "Memset",
         )
-        return not self.by_triton and not any(part in self.name for part in plain)
+        return not self.own and not any(part in self.name for part in plain)
 
 
 def facts(kernels: list[ProfiledKernel], calls: int) -> Seen:
@@ -172,17 +175,17 @@ def facts(kernels: list[ProfiledKernel], calls: int) -> Seen:
     spans = [kernels[first + 1 : last] for first, last in zip(marks[::2], marks[1::2], strict=True)]
     inside = [kernel for span in spans for kernel in span]
     total = sum(kernel.duration for kernel in inside)
-    triton = sum(kernel.duration for kernel in inside if kernel.by_triton)
+    own = sum(kernel.duration for kernel in inside if kernel.own)
     foreign: dict[str, float] = {}
     plain = 0.0
     for kernel in inside:
-        if not kernel.computes and not kernel.by_triton:
+        if not kernel.computes and not kernel.own:
             plain += kernel.duration / total
         elif kernel.computes:
             foreign[kernel.name] = foreign.get(kernel.name, 0.0) + kernel.duration / total
     stream = kernels[marks[0]].stream
     return Seen(
-        triton_share=triton / total if total else 0.0,
+        own_share=own / total if total else 0.0,
         kernel_ms=statistics.median(sum(k.duration for k in span) for span in spans) / 1e6,
         other_streams=sum(kernel.stream != stream for kernel in kernels),
         foreign=foreign,
@@ -193,34 +196,50 @@ def facts(kernels: list[ProfiledKernel], calls: int) -> Seen:
 def kernels_of(events: Sequence[Any], token: str) -> list[ProfiledKernel]:
     """Every kernel, copy and fill on the device, in the order they started.
 
-    A kernel is Triton's when the call of the driver that started it, which bears the same
-    correlation number, lies within a range of that name.
+    Whose a kernel is says the place of the driver's call that started it, which bears the same
+    correlation number, and never a name. With `token` a kernel is the solution's where it is the only
+    one that was started in a range of that name; with "", for a compiled solution, where it was
+    started outside of every operator of a library.
     """
-    ranges, started, found = [], {}, []
+    spans, started, found = [], {}, []
     for event in events:
-        on_device = "cuda" in str(event.device_type()).lower()
-        if event.name() == token:
-            if not on_device:
-                ranges.append((event.start_ns(), event.end_ns()))
-        elif on_device:
-            found.append(event)
-        elif event.name().startswith("cu"):
+        name = event.name()
+        if "cuda" in str(event.device_type()).lower():
+            if name != token:
+                found.append(event)
+        elif name == token or (not token and "::" in name):
+            spans.append((event.start_ns(), event.end_ns()))
+        elif name.startswith("cu"):
             started[event.correlation_id()] = event.start_ns()
-    ranges.sort()
+    ranges = _joined(spans)
     begins = [begin for begin, _ in ranges]
 
-    def by_triton(event: Any) -> bool:
+    def place(event: Any) -> int:
         at = started.get(event.correlation_id())
-        place = bisect.bisect_right(begins, at) - 1 if at is not None else -1
-        return place >= 0 and at <= ranges[place][1]
+        if at is None:
+            return UNKNOWN
+        last = bisect.bisect_right(begins, at) - 1
+        return last if last >= 0 and at <= ranges[last][1] else OUTSIDE
 
+    places = [place(event) for event in found]
+    alone = {inside for inside, count in Counter(places).items() if count == 1 and inside >= 0}
     return sorted(
         ProfiledKernel(
             event.start_ns(),
             event.name(),
             float(event.duration_ns()),
             int(event.device_resource_id()),
-            by_triton(event),
+            inside in alone if token else inside == OUTSIDE,
         )
-        for event in found
+        for event, inside in zip(found, places, strict=True)
     )
+
+
+def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans of time in their order, those that overlap as one."""
+    joined: list[tuple[int, int]] = []
+    for begin, end in sorted(spans):
+        if joined and begin < joined[-1][1]:
+            begin, end = joined[-1][0], max(end, joined.pop()[1])
+        joined.append((begin, end))
+    return joined

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from accelopt.kernels.gpu.bench.process import bench_package
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.call_observation import (
     LaunchCounter,
-    recording_operators,
+    operator_recorder,
     watching_kernels,
 )
+from accelopt.kernels.gpu.bench.process.entry_points import PYTHON
 from accelopt.kernels.gpu.bench.process.environment import describe
 from accelopt.kernels.gpu.bench.process.inputs import InputFactory, placed, torch_dtype
 from accelopt.kernels.gpu.bench.process.output_seals import Sealer
@@ -37,6 +38,7 @@ from accelopt.kernels.gpu.bench.process.timing import BUSY_SECONDS, Clock
 from accelopt.sandbox.serving import Handlers
 
 SET_BUDGET_BYTES = 24 << 30
+FREE_SHARE = 0.6  # of the device's free memory that sets may take: checks and others want some
 MOST_CALLS = 240  # of a batch
 ROUND_SECONDS = 0.3  # a slow kernel is timed on fewer sets a round
 PACKAGE_SECONDS = 4.0  # beyond this the package's timer gets fewer iterations
@@ -64,11 +66,16 @@ class Candidate:
         self.clock = Clock(self.device)
         self.sealer = Sealer(self.device)
         self.counter = LaunchCounter()
+        self.found: dict[str, int] = {}
+        self.heavy: dict[str, int] = {}  # of the call that had most
+        self.recorder = operator_recorder(self.found)
         self.guarded = guarded_functions(torch)
         self.attributes: set[str] = set()  # set by the candidate on what it is given or returns
         self.sets: list[list[Any]] = []
         self.results: list[list[Any]] = []
+        self.draws: list[Draw] = []  # of a batch's sets
         self.set_count = 2
+        self.budget_bytes = SET_BUDGET_BYTES
         self.held_bytes: int | None = None
         self.backlog_ms = 0.0
         self.call_seconds = 1.0
@@ -83,14 +90,25 @@ class Candidate:
         self.function = load_entry(self.solution, self.folder / "source", self.definition)
         return say.Done()
 
+    def resize(self, asked: say.Resize) -> say.Done:
+        """Take another workload."""
+        self.rest(say.Rest())
+        self.inputs = self.inputs.of(asked.workload)
+        self.workload = self.inputs.workload
+        return say.Done()
+
     def call(self, inputs: list[Any]) -> list[Any]:
-        """One call; the outputs as a list, exactly as they came."""
-        if self.destination_passing:
-            outputs = self._allocate()
-            self.function(*inputs, *outputs)
-        else:
-            result = self.function(*inputs)
-            outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+        """One call, watched as every other is; the outputs as a list, exactly as they came."""
+        self.found.clear()
+        with self.recorder:
+            if self.destination_passing:
+                outputs = self._allocate()
+                self.function(*inputs, *outputs)
+            else:
+                result = self.function(*inputs)
+                outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+        if sum(self.found.values()) > sum(self.heavy.values()):
+            self.heavy = dict(self.found)
         self.attributes |= attributes_of_tensors(self.torch.Tensor, (*inputs, *outputs))
         return outputs
 
@@ -115,23 +133,18 @@ class Candidate:
         """One call on new inputs; whether they stayed as they were, and what the call returned."""
         inputs = self.inputs.make(asked.draw)
         self._poison()
-        heavy: dict[str, int] = {}
+        self.heavy = {}
         before = self.counter.count
         with self.torch.no_grad():
-            if asked.observe:
-                with recording_operators(heavy):
-                    outputs = self.call(inputs)
-            else:
-                outputs = self.call(inputs)
+            outputs = self.call(inputs)
             self.clock.synchronize()
             seals = self.sealer.seal(outputs, asked.key).tolist()
         reply = say.Checked(
             outputs=self._written(outputs, asked.name),
             seals=tuple(seals),
-            mutated=tuple(self._mutated(inputs, asked.draw)),
             launches=self.counter.count - before,
-            heavy=heavy,
-            replaced=self._replaced(),
+            heavy=self.heavy,
+            faults=self._faults([inputs], [asked.draw]),
         )
         del inputs, outputs
         self.clock.release()
@@ -147,10 +160,7 @@ class Candidate:
                 continue
             data = output.detach().contiguous().cpu().reshape(-1).view(self.torch.uint8)
             data.numpy().tofile(self.folder / f"{name}_{index}.bin")
-            dtype = str(output.dtype).removeprefix("torch.")
-            described.append(
-                say.Output(type="Tensor", plain=True, shape=tuple(output.shape), dtype=dtype)
-            )
+            described.append(say.described(output))
         return tuple(described)
 
     def _mutated(self, inputs: list[Any], draw: Draw) -> list[str]:
@@ -166,13 +176,21 @@ class Candidate:
                     changed.append(name)
         return changed
 
-    def _replaced(self) -> tuple[str, ...]:
-        """Functions of the library that are no longer the ones this process started with."""
-        functions = tuple(
+    def _faults(self, sets: Sequence[list[Any]], draws: Sequence[Draw]) -> tuple[str, ...]:
+        """Functions of the library that are no longer the ones this process started with, inputs that are
+        no longer what was drawn, and what was passed to kernels."""
+        replaced = [
             name for name, (owner, key, value) in self.guarded.items()
             if getattr(owner, key, None) is not value
-        )  # fmt: skip
-        return functions + tuple(f"{name} of a tensor" for name in sorted(self.attributes))
+        ]  # fmt: skip
+        replaced += [f"{name} of a tensor" for name in sorted(self.attributes)]
+        changed = {name for pair in zip(sets, draws, strict=True) for name in self._mutated(*pair)}
+        said = {
+            "replaces library functions": replaced,
+            "changes its inputs": sorted(changed),
+            "passes to a kernel what is no tensor and no number": sorted(self.counter.strange),
+        }
+        return tuple(f"{fault}: {', '.join(names)}" for fault, names in said.items() if names)
 
     def prepare(self, asked: say.Prepare) -> say.Prepared:
         """Learn how many sets of inputs a round can have and how long the host takes to queue it."""
@@ -181,7 +199,11 @@ class Candidate:
         outputs = sum(t.numel() * t.element_size() for t in self._allocate())
         one = max(1, sum(sizes) + 2 * outputs)
         self.call_seconds = self._seconds(first)
-        count = min(SET_BUDGET_BYTES // one, asked.sets, int(ROUND_SECONDS / self.call_seconds))
+        self.clock.release()
+        if self.clock.on_gpu:  # others share the device
+            free, _ = self.torch.cuda.mem_get_info(self.device)
+            self.budget_bytes = min(SET_BUDGET_BYTES, int(FREE_SHARE * free))
+        count = min(self.budget_bytes // one, asked.sets, int(ROUND_SECONDS / self.call_seconds))
         self.set_count = max(2, int(count))
         sets = [self.inputs.make(fresh()) for _ in range(self.set_count + 1)]
         draws = [fresh() for _ in range(self.set_count)]
@@ -193,7 +215,7 @@ class Candidate:
             queue_ms = self.clock.queueing_ms(self.call, first)
         return say.Prepared(
             sets=self.set_count,
-            most_calls=int(max(6, min(MOST_CALLS, SET_BUDGET_BYTES // one))),
+            most_calls=int(max(6, min(MOST_CALLS, self.budget_bytes // one))),
             queue_ms=queue_ms,
             lag_ms=lag,
         )
@@ -230,7 +252,7 @@ class Candidate:
         grown = self._grown()
         sets = [self.inputs.make(fresh()) for _ in range(len(asked.draws) + 1)]
         fill = self._filler(sets, list(asked.draws))
-        heavy: dict[str, int] = {}
+        self.heavy = {}
         seen: say.Seen | None = None
         before = self.counter.count
         seals: list[Any] = []
@@ -247,14 +269,13 @@ class Candidate:
         with self.torch.no_grad():
             self._poison()
             self.clock.warm_up(lambda: self.call(secrets.choice(sets)), BUSY_SECONDS)
-            if asked.observe == "operators":
-                with recording_operators(heavy):
-                    latencies = timed()
-            elif asked.observe == "kernels":
-                latencies, seen = watching_kernels(timed, self.counter, self.device)
+            if asked.profiled:
+                compiled = self.solution.spec.language not in PYTHON
+                token = "" if compiled else self.counter.token
+                latencies, seen = watching_kernels(timed, token, self.device)
             else:
                 latencies = timed()
-            launches = self.counter.count - before
+            launches, heavy = self.counter.count - before, self.heavy
             sealed = [tuple(seal.tolist()) for seal in seals]
             worst = self._worst_difference(sets[:-1])
         return say.Timed(
@@ -265,7 +286,7 @@ class Candidate:
             difference=worst,
             launches=launches,
             heavy=heavy,
-            replaced=self._replaced(),
+            faults=self._faults(sets[:-1], asked.draws),
             seen=seen,
             grown_bytes=grown,
         )
@@ -303,13 +324,14 @@ class Candidate:
         return say.Done()
 
     def fill(self, asked: say.Fill) -> say.Done:
-        """Make the inputs of a batch, and be as warm as in a round."""
+        """See what became of the last batch's inputs, make those of a batch, be as warm as in a round."""
+        faults = self._faults(self.sets, self.draws[: len(self.sets)])
         self.sets, self.results = [], []
-        self.sets = [self.inputs.make(draw) for draw in asked.draws]
+        self.sets, self.draws = [self.inputs.make(draw) for draw in asked.draws], list(asked.draws)
         with self.torch.no_grad():
             warm = self.inputs.make(fresh())
             self.clock.warm_up(lambda: self.call(warm), BUSY_SECONDS)
-        return say.Done()
+        return say.Done(faults=faults)
 
     def batch(self, asked: say.Batch) -> say.Batched:
         """So many calls, each on inputs of its own, and a synchronisation: for the parent's clock."""
@@ -323,7 +345,7 @@ class Candidate:
             if waited is not None:
                 dry = self.clock.over(waited)
             self.clock.synchronize()
-        return say.Batched(dry=dry, replaced=self._replaced())
+        return say.Batched(dry=dry, faults=self._faults((), ()))  # the parent's clock runs
 
     def package(self, asked: say.Package) -> say.Latency:
         """The package's own timer on its own protocol: mean over trials, milliseconds."""
@@ -332,7 +354,8 @@ class Candidate:
         def function(*arguments: Any) -> Any:
             return self.function(*arguments)
 
-        sets = [self.inputs.make(fresh()) for _ in range(asked.trials)]
+        draws = [fresh() for _ in range(asked.trials)]
+        sets = [self.inputs.make(draw) for draw in draws]
         calls = PACKAGE_SECONDS / asked.trials / self._seconds(sets[0])
         iterations = max(3, min(asked.iterations, int(calls * 0.8)))
         warmup = max(1, min(asked.warmup_runs, int(calls * 0.2)))
@@ -343,7 +366,8 @@ class Candidate:
                 latencies.append(
                     time_runnable(function, arguments, warmup, iterations, str(self.device))
                 )
-        return say.Latency(milliseconds=sum(latencies) / len(latencies))
+        mean, faults = sum(latencies) / len(latencies), self._faults(sets, draws)
+        return say.Latency(milliseconds=mean, faults=faults)
 
 
 def _missing(*_: Any) -> Any:
@@ -356,6 +380,7 @@ def handlers(payload: Mapping[str, Any]) -> Handlers:
     return {
         say.Introduce: candidate.introduce,
         say.Load: candidate.load,
+        say.Resize: candidate.resize,
         say.CheckCall: candidate.check,
         say.Prepare: candidate.prepare,
         say.Round: candidate.round,

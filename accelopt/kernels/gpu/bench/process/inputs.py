@@ -8,7 +8,9 @@ only when it must answer is secret. Every tensor that is made lies where none la
 
 from __future__ import annotations
 
+import math
 import secrets
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ from accelopt.contract.spec import Argument, Init, IOContract, TensorSpec
 from accelopt.contract.tensors import IOContractManager
 from accelopt.kernels.gpu.bench.files import index_tensors
 from accelopt.kernels.gpu.bench.files.input_draws import Draw
-from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
+from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Trace, Workload
 
 if TYPE_CHECKING:
     import torch
@@ -96,6 +98,11 @@ class InputFactory:
             generated = generated and index_tensors.is_generated(path)
         return generated and bool(self._files)
 
+    def of(self, row: dict[str, Any]) -> InputFactory:
+        """The same of another workload, a row of the trace format."""
+        workload = Trace.model_validate(row).workload
+        return InputFactory(self.root, self.definition, workload, str(self.device))
+
     def make(self, draw: Draw) -> list[Any]:
         """New inputs in the definition's order: tensors, and Python scalars."""
         made = self.place(draw)
@@ -108,18 +115,31 @@ class InputFactory:
         for name, spec in self.definition.inputs.items():
             source = self.workload.inputs.get(name)
             shape = self.definition.shape(spec, self.workload)
-            if source is not None and source.type == "scalar":
-                made.append(source.value)
-            elif shape is None:
-                made.append(float(np.random.default_rng(draw.seed).standard_normal()))
+            if shape is None or (source is not None and source.type == "scalar"):
+                made.append(None)
             else:
                 made.append(placed(shape, torch_dtype(spec.dtype), self.device))
         return made
 
+    def _number(self, name: str, draw: Draw) -> float | int | bool | None:
+        """A scalar: what the workload says or, drawn anew, a number near that of the same kind."""
+        source = self.workload.inputs.get(name)
+        random = np.random.default_rng([draw.seed, zlib.crc32(name.encode())])
+        if source is None or source.type != "scalar":
+            return float(random.standard_normal())
+        value = source.value
+        if not draw.scalars or value is None:
+            return value
+        if isinstance(value, bool):
+            return bool(random.integers(2))
+        if isinstance(value, int):  # sizes and counts: no more than there is
+            return int(random.integers(-(-value // 2), value + 1)) if value > 1 else value
+        return value * float(2.0 ** random.uniform(-1.0, 1.0))
+
     def fill(
         self, tensors: list[Any], draw: Draw, files: dict[str, torch.Tensor] | None = None
     ) -> None:
-        """Give every tensor of a set the values of `draw`, in place: the memory stays, no value does.
+        """Give every tensor and number of a set the values of `draw`: the memory stays, no value does.
 
         With `files`, the draw's own from `files_of`, nothing waits for the device.
         """
@@ -127,16 +147,18 @@ class InputFactory:
 
         generator = torch.Generator(device=self.device).manual_seed(draw.seed)
         files = self.files_of(draw) if files is None else files
-        for tensor, (name, spec) in zip(tensors, self.definition.inputs.items(), strict=True):
+        for index, (name, spec) in enumerate(self.definition.inputs.items()):
+            tensor = tensors[index]
             if not isinstance(tensor, torch.Tensor):
+                tensors[index] = self._number(name, draw)
                 continue
             stated = self._stated.get(name)
             if name in files:
                 tensor.copy_(files[name])
             elif stated is not None and stated.init is not None and stated.init.drawn:
-                _fill_as_stated(tensor, stated.init, generator, draw.values)
+                _fill_as_stated(tensor, stated.init, generator, draw)
             else:
-                _fill_random(tensor, spec.dtype, generator, draw.values)
+                _fill_random(tensor, spec.dtype, generator, draw)
 
     def files_of(self, draw: Draw) -> dict[str, torch.Tensor]:
         """The tensors of a draw that come from files or stand for them, on the device."""
@@ -151,12 +173,12 @@ class InputFactory:
         return {**self._files, **fresh}
 
 
-def _fill_random(tensor: torch.Tensor, dtype: str, generator: torch.Generator, values: str) -> None:
+def _fill_random(tensor: torch.Tensor, dtype: str, generator: torch.Generator, draw: Draw) -> None:
     import torch
 
     if dtype in ("float32", "float16", "bfloat16"):
         tensor.normal_(generator=generator)
-        _spread(tensor, values, generator)
+        _spread(tensor, draw, generator)
     elif dtype.startswith("float8"):
         wide = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
         tensor.copy_(wide.normal_(generator=generator).clamp_(-2.0, 2.0))
@@ -171,7 +193,7 @@ def _fill_random(tensor: torch.Tensor, dtype: str, generator: torch.Generator, v
 
 
 def _fill_as_stated(
-    tensor: torch.Tensor, init: Init, generator: torch.Generator, values: str
+    tensor: torch.Tensor, init: Init, generator: torch.Generator, draw: Draw
 ) -> None:
     """Drawn as a contract says. What is standard normal there may be spread otherwise, too; what was
     given other bounds keeps them."""
@@ -183,18 +205,19 @@ def _fill_as_stated(
     else:
         wide.normal_(init.mean, init.std, generator=generator)
         if (init.mean, init.std) == (0.0, 1.0):
-            _spread(wide, values, generator)
+            _spread(wide, draw, generator)
     tensor.copy_(wide)
 
 
-def _spread(tensor: torch.Tensor, values: str, generator: torch.Generator) -> None:
-    """Turn standard normal values into what `values` says, in place."""
+def _spread(tensor: torch.Tensor, draw: Draw, generator: torch.Generator) -> None:
+    """Turn standard normal values into what `draw` says, in place."""
     import torch
 
+    values, tenth = draw.values, float(10.0 ** -np.random.default_rng(draw.seed).uniform(0.0, 1.0))
     if values == "small":
-        tensor.mul_(1e-3)
-    elif values == "large":
-        tensor.mul_(30.0)
+        tensor.mul_(1e-3 * tenth**0.3)
+    elif values in ("large", "huge"):
+        tensor.mul_((100.0 if values == "large" else draw.largest) * tenth)
     elif values == "shifted":
         tensor.mul_(0.1).add_(4.0)
     elif values == "skewed":
@@ -203,9 +226,11 @@ def _spread(tensor: torch.Tensor, values: str, generator: torch.Generator) -> No
         scales = torch.empty((tensor.shape[0],) + (1,) * (tensor.dim() - 1), device=tensor.device)
         tensor.mul_(scales.uniform_(-4.0, 2.0, generator=generator).exp2_().to(tensor.dtype))
     elif values == "spiked":
-        # One value a row, anywhere in it, far above the others: whoever looks at a part misses it, and
-        # whoever does not subtract it from the others' exponents leaves the range of float32.
+        # One value a row, anywhere in it and of any size, far above the others: whoever looks at a part
+        # misses it, whoever does not subtract it from the others' exponents leaves float32's range.
         rows = tensor.view(-1, tensor.shape[-1]) if tensor.dim() else tensor.view(1, 1)
         where = torch.empty(rows.shape[0], dtype=torch.int64, device=tensor.device)
         where.random_(0, rows.shape[1], generator=generator)
-        rows.scatter_(1, where[:, None], 100.0)
+        sizes = torch.empty((rows.shape[0], 1), dtype=torch.float32, device=tensor.device)
+        sizes.uniform_(math.log(20.0), math.log(draw.largest), generator=generator).exp_()
+        rows.scatter_(1, where[:, None], sizes.to(tensor.dtype))

@@ -12,7 +12,16 @@ from accelopt.kernels.gpu.bench.process.timing import Statistics
 from accelopt.sandbox.serving import Message
 
 
-class Done(Message):
+class Watched(Message):
+    """What was seen of calls: launches, output elements of heavy operators by name, of the call that had
+    most, and faults, sentences that refuse a solution."""
+
+    launches: int = 0
+    heavy: dict[str, int] = Field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+
+class Done(Watched):
     """It was done."""
 
 
@@ -38,6 +47,17 @@ class Output(Message):
     plain: bool = False
     shape: tuple[int, ...] = ()
     dtype: str = ""
+    strides: tuple[int, ...] = ()
+
+
+def described(tensor: Any) -> Output:
+    """A plain tensor as an output; strides of extents of one say nothing, and are 0."""
+    strides = (
+        step if size > 1 else 0 for step, size in zip(tensor.stride(), tensor.shape, strict=True)
+    )
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    shape = tuple(tensor.shape)
+    return Output(type="Tensor", plain=True, shape=shape, dtype=dtype, strides=tuple(strides))
 
 
 class CheckCall(Message):
@@ -46,18 +66,19 @@ class CheckCall(Message):
     draw: Draw
     name: str
     key: int
-    observe: bool = False
 
 
-class Checked(Message):
+class Checked(Watched):
     """What a call returned. `seals` are the outputs' when the call ended (see `output_seals`)."""
 
     outputs: tuple[Output, ...]
     seals: tuple[int, ...]
-    mutated: tuple[str, ...] = ()
-    launches: int = 0
-    heavy: dict[str, int] = Field(default_factory=dict)
-    replaced: tuple[str, ...] = ()
+
+
+class Resize(Message):
+    """From now on inputs are those of another workload of the same definition."""
+
+    workload: dict[str, Any]
 
 
 class Prepare(Message):
@@ -81,13 +102,13 @@ class Round(Message):
 
     draws: tuple[Draw, ...]
     keys: tuple[int, ...]
-    observe: str = ""  # operators, kernels
+    profiled: bool = False
 
 
 class Seen(Message):
     """What the profiler saw of a round's calls; None where it saw nothing."""
 
-    triton_share: float | None = None
+    own_share: float | None = None
     kernel_ms: float | None = None
     other_streams: int = 0
     marks_disturbed: bool = False
@@ -97,7 +118,7 @@ class Seen(Message):
     plain: float = 0.0  # share of torch's simple operators, of copies and fills
 
 
-class Timed(Message):
+class Timed(Watched):
     """One round: milliseconds and seals a call. `changed`: calls whose outputs changed after them."""
 
     latencies: tuple[float, ...]
@@ -105,9 +126,6 @@ class Timed(Message):
     changed: int
     shared: bool
     difference: float
-    launches: int
-    heavy: dict[str, int] = Field(default_factory=dict)
-    replaced: tuple[str, ...] = ()
     seen: Seen | None = None
     grown_bytes: int = 0  # what the candidate has kept of the device's memory since the last round
 
@@ -139,11 +157,10 @@ class Batch(Message):
     wait_ms: float
 
 
-class Batched(Message):
+class Batched(Watched):
     """`dry`: the device had done its waiting before all calls were queued."""
 
     dry: bool
-    replaced: tuple[str, ...] = ()
 
 
 class Rest(Message):
@@ -158,7 +175,7 @@ class Package(Message):
     iterations: int
 
 
-class Latency(Message):
+class Latency(Watched):
     """Milliseconds a call."""
 
     milliseconds: float

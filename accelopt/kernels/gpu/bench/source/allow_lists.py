@@ -37,6 +37,11 @@ uint32 uint64 uint8 unique where zeros zeros_like bool_ float_ int_
 
 OPERATORS = "add and_ eq floordiv ge gt le lt mod mul ne neg or_ pow sub truediv xor".split()
 
+# What a call of a solution must not reach: it could tell by them whether it is watched.
+TELLING = {
+    "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.perf_counter_ns", "time.time",
+    "traceback.format_exc", "traceback.print_exc",
+}  # fmt: skip
 # What may be called, decorators included.
 CALLS = {
     "abc.abstractmethod", "bisect.*", "cmath.*", "collections.Counter", "collections.OrderedDict",
@@ -55,8 +60,7 @@ CALLS = {
     "platform.python_version", "platform.system", "random.*", "re.compile", "re.escape",
     "re.findall", "re.finditer", "re.fullmatch", "re.match", "re.search", "re.split", "re.sub",
     "statistics.mean", "statistics.median", "struct.calcsize", "struct.pack", "struct.unpack",
-    "textwrap.dedent", "time.monotonic", "time.monotonic_ns", "time.perf_counter",
-    "time.perf_counter_ns", "time.time", "traceback.format_exc", "traceback.print_exc",
+    "textwrap.dedent", *TELLING,
     "types.MappingProxyType", "types.SimpleNamespace",
     *(f"{module}.{name}" for module in ("typing", "typing_extensions") for name in (
         "NamedTuple", "NewType", "ParamSpec", "TypeVar", "TypedDict", "assert_never", "cast", "final",
@@ -91,6 +95,15 @@ CALLS = {
     *(f"torch.nn.functional.{name}" for name in FUNCTIONALS),
     *(f"numpy.{name}" for name in NUMPY),
 }  # fmt: skip
+
+# Those of them that a call of the solution must not reach: what is watched takes longer.
+CLOCKS = {
+    "time.monotonic",
+    "time.monotonic_ns",
+    "time.perf_counter",
+    "time.perf_counter_ns",
+    "time.time",
+}
 
 # Plain values: numbers, names of formats, versions. Nothing of them can be changed or reached into.
 DTYPES = r"(u?int\d+|float\d*(_\w+)?|bfloat16|half|double|long|short|int|bool|byte|complex\d+|cfloat|chalf)"

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections import defaultdict
+from collections.abc import Iterator
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.source import allow_lists, attributes
 from accelopt.kernels.gpu.bench.source.assembly import assembly_faults
 from accelopt.kernels.gpu.bench.source.name_resolution import (
     Names,
+    bound_in,
     is_class,
     is_device_name,
     is_dunder,
@@ -70,7 +73,27 @@ def violations(solution: Solution) -> list[Violation]:
             continue
     for path in modules:
         found += SourceScan(path, modules).run()
+    found += _telling(modules, solution.spec.entry_point.rpartition("::")[2])
     return found
+
+
+def _telling(modules: dict[str, tuple[ast.Module, Names]], entry: str) -> Iterator[Violation]:
+    """Clocks and tracebacks that a call of the entry point may reach, by the names of what stands in the
+    modules."""
+    binding: dict[str, list[tuple[str, ast.stmt]]] = defaultdict(list)
+    for path, (module, _) in modules.items():
+        for statement in module.body:
+            for name in bound_in([statement]):
+                binding[name].append((path, statement))
+    waiting = [entry]
+    while waiting:
+        for path, statement in binding.pop(waiting.pop(), ()):
+            for node in ast.walk(statement):
+                for told in modules[path][1].resolve(node) & allow_lists.TELLING:
+                    line = getattr(node, "lineno", 1)
+                    yield Violation(path, line, told, "tells a call whether it is watched")
+                waiting += [node.id] if isinstance(node, ast.Name) else []
+                waiting += [node.attr] if isinstance(node, ast.Attribute) else []
 
 
 class SourceScan(ast.NodeVisitor):

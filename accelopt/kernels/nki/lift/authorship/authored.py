@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function
 from accelopt.kernels.nki.lift.authorship.comments import with_comments
+from accelopt.kernels.nki.lift.authorship.layout import laid_out
 from accelopt.kernels.nki.lift.authorship.meaning import Meanings
 from accelopt.kernels.nki.lift.authorship.module import bound, parts, with_kernel
 from accelopt.kernels.nki.lift.authorship.numbers import with_expressions
 from accelopt.kernels.nki.lift.authorship.redundant_reshapes import without_detours
 from accelopt.kernels.nki.lift.authorship.steps import Steps
 from accelopt.kernels.nki.lift.authorship.variable_names import with_names
-from accelopt.kernels.nki.moves.surgery.layout import laid_out
 from accelopt.parsing import parse_expression, parse_python
 
 

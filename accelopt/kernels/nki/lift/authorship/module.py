@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function
-from accelopt.kernels.nki.lift.authorship.text import identifiers
-from accelopt.kernels.nki.moves.surgery.text import replaced
+from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
 from accelopt.parsing import parse_python
 
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)
@@ -67,7 +66,7 @@ def with_kernel(source: str, kernel: str, made: str) -> str:
             missing = [m for m in missing if m not in before + behind]
             kept.append(part.above + "".join([*before, *text, *behind]))
         elif getattr(part.node, "name", "") == kernel:
-            kept.append("".join(missing) + part.above + _marks(new) + new.text)
+            kept.append("".join(missing) + part.above + new.text)
             missing = []
         else:
             kept.append(part.above + part.text)
@@ -77,11 +76,6 @@ def with_kernel(source: str, kernel: str, made: str) -> str:
 def _blank_lines(text: str) -> int:
     """Blank lines at the beginning of what stands above a statement."""
     return len(text) - len(text.lstrip("\n"))
-
-
-def _marks(part: Part) -> str:
-    """The comments right above a lowered kernel."""
-    return "".join(line for line in part.above.splitlines(keepends=True) if line.startswith("#"))
 
 
 def _is_import(node: ast.stmt) -> bool:

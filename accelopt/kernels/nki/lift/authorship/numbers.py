@@ -9,12 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.kernels.nki.lift.authorship.steps import Key, Steps, name_of, names_bound
-from accelopt.kernels.nki.lift.authorship.text import identifiers
-from accelopt.kernels.nki.moves.surgery.text import replaced
+from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
 from accelopt.parsing import parse_python
 
 NOBODYS = frozenset((0.0, 1.0, 2.0, 0.5))
 """Numbers, with either sign, that stand for themselves."""
+
+LONG = 9
+"""Characters of a decimal number that nobody wrote."""
+LARGEST_WHOLE = 1e7
+"""Of a fraction: larger ones are as good as any number."""
 
 
 LAST = -1
@@ -46,23 +50,31 @@ def with_expressions(text: str, made: Steps, author: Steps) -> str:
             if said:
                 changes.append((node, said))
     changes += _places(made, author, viewed)
-    text = replaced(text, changes)
+    changes += _declared(made, author, taken)
+    text = fractions(replaced(text, changes))
     return _carried(text, made, author, [said for _, said in changes])
 
 
 def _said(author: Steps) -> Iterator[Spelled]:
     """The expressions of numbers in the author's kernel, those with a name in them; names alone
-    first."""
+    first. Numbers alone are as many digits as the author gave them."""
     found: list[Spelled] = []
     for step in author.found:
         for node in ast.walk(step.statement):
+            if isinstance(node, ast.Constant) and type(node.value) is float:
+                found.append(Spelled(ast.unparse(node), node.value, frozenset(step.keys)))
             if not isinstance(node, (ast.Name, ast.BinOp, ast.UnaryOp, ast.Call)):
                 continue
             names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
             value = author.value(node) if names and not names & author.loops else None
             if value is not None and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
                 found.append(Spelled(ast.unparse(node), value, frozenset(step.keys)))
-    names_first = sorted(found, key=lambda said: (not said.text.isidentifier(), len(said.text)))
+
+    def plainness(said: Spelled) -> tuple[bool, bool, int]:
+        named = any(character.isalpha() for character in said.text.replace("e", ""))
+        return not said.text.isidentifier(), not named, len(said.text)
+
+    names_first = sorted(found, key=plainness)
     yield from dict.fromkeys(names_first)
 
 
@@ -101,6 +113,56 @@ def _floats(statement: ast.stmt) -> Iterator[ast.expr]:
 def views(made: Steps) -> set[str]:
     """The arguments that a kernel gives other shapes than its callers do."""
     return {name for step in made.found for name in step.targets if name in made.shapes}
+
+
+def fractions(text: str) -> str:
+    """`text` with its long decimal numbers as the fractions and roots of whole numbers that they are in
+    fp32: 1 / 1536 in the place of 0.0006510417."""
+    changes: list[tuple[ast.expr, str]] = []
+    for node in ast.walk(parse_python(text)):
+        if isinstance(node, ast.Constant) and type(node.value) is float:
+            said = _fraction(node.value)
+            if said and len(repr(node.value)) >= LONG:
+                changes.append((node, said))
+    return replaced(text, changes)
+
+
+def _fraction(value: float) -> str | None:
+    """1 / n, n ** -0.5 or n ** 0.5 where a number is one of them in fp32."""
+    if not 1e-30 < value < 1e30:
+        return None
+    for text, guess, power in (("1 / {}", 1 / value, -1.0), ("{} ** -0.5", value**-2, -0.5),
+                               ("{} ** 0.5", value**2, 0.5)):  # fmt: skip
+        whole = round(guess) if guess < LARGEST_WHOLE else 0
+        if whole > 2 and np.float32(whole**power) == np.float32(value):
+            return text.format(whole)
+    return None
+
+
+def _declared(made: Steps, author: Steps, taken: Collection[str]) -> Iterator[tuple[ast.expr, str]]:
+    """The author's declarations of arrays in HBM that both kernels have by one name and in one shape,
+    with the author's names for sizes."""
+    theirs = dict(_arrays(author))
+    modules = {"nl", "nki", "nisa"}
+    for name, call in _arrays(made):
+        own = theirs.get(name)
+        if own is None or not identifiers(own.args[0]) or identifiers(own) & set(taken) - modules:
+            continue
+        shape = made.extents(call.args[0])
+        if shape is not None and shape == author.extents(own.args[0]):
+            yield call, ast.unparse(own)
+
+
+def _arrays(steps: Steps) -> Iterator[tuple[str, ast.Call]]:
+    """The arrays in HBM that a kernel declares."""
+    for step in steps.found:
+        match step.statement:
+            case ast.Assign(
+                targets=[ast.Name(id=name)], value=ast.Call(args=[_], keywords=options) as call
+            ) if name_of(call.func) == "ndarray":
+                places = [name_of(o.value) for o in options if o.arg == "buffer"]
+                if places in (["shared_hbm"], ["hbm"]):
+                    yield name, call
 
 
 # Sizes of tiles.

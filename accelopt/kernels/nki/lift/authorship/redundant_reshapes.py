@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from accelopt.kernels.nki.moves.surgery.text import replaced
+from accelopt.kernels.nki.lift.authorship.text import replaced
 from accelopt.parsing import parse_python
 
 Shape = tuple[int, ...]

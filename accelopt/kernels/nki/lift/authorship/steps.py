@@ -88,6 +88,14 @@ class Steps:
             return None
         return found if isinstance(found, (int, float)) and math.isfinite(found) else None
 
+    def extents(self, node: ast.expr) -> tuple[float, ...] | None:
+        """A shape whose numbers are known before the kernel runs."""
+        if isinstance(node, ast.Tuple):
+            found = [self.value(part) for part in node.elts]
+            return None if None in found else tuple(n for n in found if n is not None)
+        number = self._static(node)
+        return number if isinstance(number, tuple) else None
+
     def _number(self, node: ast.expr) -> float | tuple[int, ...] | None:
         match node:
             case ast.Constant(value=int() | float() as number):

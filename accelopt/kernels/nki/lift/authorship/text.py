@@ -1,4 +1,4 @@
-"""Comments and names of Python text."""
+"""Comments, names and expressions of Python text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 DIRECTIVE = re.compile(r"#\s*(noqa|type:|fmt:|pylint|mypy|ruff|pragma)")
@@ -46,3 +46,16 @@ def identifiers(node: ast.AST) -> set[str]:
     found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     found |= {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
     return found | {n.name for n in ast.walk(node) if isinstance(n, ast.FunctionDef)}
+
+
+def replaced(text: str, changes: Iterable[tuple[ast.expr, str]]) -> str:
+    """`text` with others in the places of some of its expressions, each on one line and none inside
+    another."""
+    lines = [line.encode() for line in text.splitlines(keepends=True)]
+    for node, made in sorted(changes, key=lambda c: (c[0].lineno, c[0].col_offset), reverse=True):
+        if node.end_lineno != node.lineno:
+            continue
+        line = lines[node.lineno - 1]
+        new = line[: node.col_offset] + made.encode() + line[node.end_col_offset or 0 :]
+        lines[node.lineno - 1] = new
+    return b"".join(lines).decode()

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 from accelopt.kernels.nki.lift.authorship.numbers import views
 from accelopt.kernels.nki.lift.authorship.steps import Steps
-from accelopt.kernels.nki.lift.authorship.text import identifiers
-from accelopt.kernels.nki.moves.surgery.text import replaced
+from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
 from accelopt.parsing import parse_python
 
 LAYOUT = re.compile(

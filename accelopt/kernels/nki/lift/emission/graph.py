@@ -24,7 +24,8 @@ class GraphValue:
     `array`), `constant`, `apply` (`function` of the arguments), `reduce` (`function` over `reduced`),
     `product` (the sum of matrix products, two arguments and one axis of `reduced` each) or `scan`
     (factor, term and initial value along the axis `reduced`). `dtype` is the format of its tiles.
-    An input with a `padding` may lie outside of its array, where it is that number."""
+    An input with a `padding` may lie outside of its array, where it is that number. A `gather` is an
+    element of `array` in whose `indices` the axes `reduced` are the arguments."""
 
     number: int
     kind: str

@@ -14,6 +14,7 @@ from accelopt.algorithm.algorithm import (
     Constant,
     Definition,
     Expression,
+    Indirect,
     Map,
     Read,
     Reduce,
@@ -195,6 +196,8 @@ class _Reader:
                 return self.value(expression.on_true)
             on_true, on_false = self.value(expression.on_true), self.value(expression.on_false)
             return self._chosen(open_ones, on_true, on_false)
+        if isinstance(expression, Indirect):
+            raise NotLowered("elements are chosen by numbers that are read at run time")
         raise NotLowered("an index is used as a number")
 
     def _chosen(

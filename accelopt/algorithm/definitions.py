@@ -1,0 +1,407 @@
+"""From the values of a kernel's outputs to the definitions of an Algorithm.
+
+Every reduction and every scan becomes an array of its own, the same one for all that are alike;
+what is elementwise stays in the definitions that need it. Axes are named so that one letter means
+one axis of the problem throughout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Apply,
+    Array,
+    Constant,
+    Definition,
+    Expression,
+    Indirect,
+    Map,
+    Position,
+    Read,
+    Reduce,
+    Scan,
+    Where,
+    expressions_of,
+    parts_of,
+    with_expressions,
+    with_parts,
+)
+from accelopt.algorithm.axis_joining import join_free
+from accelopt.algorithm.axis_names import AxisNames
+from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.normal_forms import common_factor
+from accelopt.algorithm.origins import Origins
+from accelopt.algorithm.subscripts import GuardedAddress, subscripts, view_of
+from accelopt.algorithm.value_nodes import (
+    Application,
+    Choice,
+    Element,
+    Fold,
+    Lookup,
+    Product,
+    ScanElement,
+    Sum,
+    Undefined,
+    Value,
+    bound_axes,
+    children,
+    own_indices,
+)
+from accelopt.algorithm.values import Values
+
+_KINDS = {"add": "total", "multiply": "power", "maximum": "largest", "minimum": "smallest"}
+
+
+class UndefinedOutput(Exception):
+    """An output has elements that nothing has written."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefinedOutput:
+    """A result: its value over its axes, and the array that the kernel returns."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    value: Value
+    dtype: str
+    given: tuple[int, ...]
+
+
+def algorithm_of(
+    values: Values,
+    name: str,
+    inputs: Sequence[Array],
+    outputs: Sequence[DefinedOutput],
+    stages: Sequence[DefinedOutput] = (),
+    origins: Origins | None = None,
+    places: dict[str, Hashable] | None = None,
+) -> Algorithm:
+    """The Algorithm that computes some outputs from inputs, which are in the kernel's shapes. `stages`
+    are arrays on the way, in order, whose elements the outputs read. `places` comes to have the place
+    that `origins` knows for each definition."""
+    made = _Definitions(values, inputs, outputs, stages)
+    algorithm = made.algorithm(name)
+    if origins is not None and places is not None:
+        for defined, value in made.made.items():
+            if (place := origins.place(value)) is not None:
+                places[defined] = place
+    return algorithm
+
+
+class _Definitions:
+    def __init__(
+        self, values: Values, inputs: Sequence[Array], outputs: Sequence[DefinedOutput],
+        stages: Sequence[DefinedOutput],
+    ) -> None:  # fmt: skip
+        self._stages = stages
+        self.made: dict[str, Value] = {}
+        self._values = values
+        self._outputs = outputs
+        self._inputs = inputs
+        self._found: dict[Value, tuple[str, tuple[Axis, ...]]] = {}
+        self._definitions: list[Definition] = []
+        self._expressions: dict[Value, Expression] = {}
+        self._taken = {array.name for array in inputs} | {o.name for o in (*outputs, *stages)}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._subscripts: dict[tuple[str, Index], tuple[Index, ...]] = {}
+        self._rank: dict[Axis, int] = {}
+
+    def algorithm(self, name: str) -> Algorithm:
+        """The whole."""
+        for output in (*self._stages, *self._outputs):
+            self._rank = {axis: n for n, axis in enumerate(output.axes)}
+            if self._direct(output) is None:
+                expression = self._expression(output.value)
+                self._definitions.append(Map(output.name, output.axes, expression))
+        self._view_inputs()
+        inputs = tuple(
+            Array(a.name, self._shapes.get(a.name, a.shape), a.dtype, a.given) for a in self._inputs
+        )
+        definitions = [self._viewed(definition) for definition in self._definitions]
+        outputs = tuple(
+            Array(o.name, tuple(axis.extent for axis in o.axes), o.dtype, o.given)
+            for o in self._outputs
+        )
+        return AxisNames(inputs, definitions, outputs).algorithm(name)
+
+    def _direct(self, output: DefinedOutput) -> Definition | None:
+        """An output that is a reduction or a scan as it stands."""
+        value = output.value
+        free = self._values.axes(value)
+        if not isinstance(value, (Fold, ScanElement)) or set(output.axes) - free:
+            return None
+        if any(axis.extent > 1 and axis not in free for axis in output.axes):
+            return None
+        if isinstance(value, ScanElement) and value.at != index_of(value.along):
+            axis = next((a for a in output.axes if value.at == index_of(a)), None)
+            if axis is None or axis in self._values.axes(value.factor) | self._values.axes(
+                value.term
+            ):
+                return None
+        return self._define(value, output.axes, output.name)
+
+    def _define(self, value: Fold | ScanElement, axes: tuple[Axis, ...], name: str) -> Definition:
+        """Adds the definition of a reduction or scan over its free axes, in an order; an empty name
+        is one to be found."""
+        if isinstance(value, Fold):
+            body = self._expression(value.body)
+            name = name or self._fresh_name(value)
+            made: Definition = Reduce(name, axes, value.axes, value.combiner, body)
+        else:
+            along = next(a for a in axes if value.at == index_of(a))
+            own = {value.along: index_of(along)}
+            parts = [
+                self._expression(self._values.substitute(v, own))
+                for v in (value.factor, value.term)
+            ]
+            initial = self._expression(value.initial)
+            name = name or self._fresh_name(value)
+            made = Scan(name, axes, along, value.scale, parts[0], value.combine, parts[1], initial)
+        self._definitions.append(made)
+        self.made[name] = value
+        return made
+
+    # Expressions.
+
+    def _expression(self, value: Value) -> Expression:
+        if value not in self._expressions:
+            self._expressions[value] = self._made(value)
+        return self._expressions[value]
+
+    def _made(self, value: Value) -> Expression:
+        if isinstance(value, (Constant, Position)):
+            return value
+        if isinstance(value, Element):
+            return Read(value.array, (value.address,))
+        if isinstance(value, Application):
+            return Apply(value.function, tuple(map(self._expression, value.arguments)))
+        if isinstance(value, Choice):
+            branches = self._expression(value.on_true), self._expression(value.on_false)
+            return Where(value.conditions, *branches)
+        if isinstance(value, Sum):
+            return self._sum(value)
+        if isinstance(value, Product):
+            return self._product(value)
+        if isinstance(value, (Fold, ScanElement)):
+            return self._array(value)
+        if isinstance(value, Lookup):
+            found = self._expression(value.element)
+            for axis, number in zip(value.axes, value.indices, strict=True):
+                found = Indirect(axis, self._expression(number), found)
+            return found
+        assert isinstance(value, Undefined), "what loops carry is settled or refused before"
+        raise UndefinedOutput("a part of an output is made of memory that nothing has written")
+
+    def _sum(self, value: Sum) -> Expression:
+        lead = abs(common_factor(value))
+        if lead != 1 and len(value.terms) > 2:  # of two, an activation takes both factors
+            signs = tuple((term, math.copysign(1.0, c)) for term, c in value.terms)
+            bare = Sum(math.copysign(1.0, value.constant) if value.constant else 0.0, signs)
+            return Apply("multiply", (self._sum(bare), Constant(lead)))
+        result: Expression | None = None
+        for term, coefficient in sorted(value.terms, key=_late):
+            part = self._expression(term)
+            size = abs(coefficient)
+            if size != 1:
+                part = Apply("multiply", (part, Constant(size)))
+            if result is None:
+                result = part if coefficient > 0 else Apply("negative", (part,))
+            else:
+                result = Apply("add" if coefficient > 0 else "subtract", (result, part))
+        assert result is not None
+        if value.constant:
+            name = "add" if value.constant > 0 else "subtract"
+            result = Apply(name, (result, Constant(abs(value.constant))))
+        return result
+
+    def _product(self, value: Product) -> Expression:
+        above = [self._powered(f, p) for f, p in value.factors if p > 0 or p == -0.5]
+        below = [self._powered(f, -p) for f, p in value.factors if p < 0 and p != -0.5]
+        size = abs(value.coefficient)
+        if size != 1 or not above:
+            above.append(Constant(size))
+        result = above[0]
+        for factor in above[1:]:
+            result = Apply("multiply", (result, factor))
+        for factor in below:
+            result = Apply("divide", (result, factor))
+        return result if value.coefficient > 0 else Apply("negative", (result,))
+
+    def _powered(self, value: Value, power: float) -> Expression:
+        part = self._expression(value)
+        names = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt"}
+        if power == 1:
+            return part
+        if power in names:
+            return Apply(names[power], (part,))
+        return Apply("power", (part, Constant(power)))
+
+    # Arrays of their own.
+
+    def _array(self, value: Fold | ScanElement) -> Expression:
+        """A read of the array that a reduction or scan defines, made where it is new."""
+        at: Index | None = None
+        if isinstance(value, ScanElement):
+            at = value.at
+            value = self._whole_scan(value)
+        joined, meaning = join_free(self._values, value)
+        assert isinstance(joined, (Fold, ScanElement))
+        order = _order_of_axes(joined)
+        canonical = {axis: Axis(f"f{n}", axis.extent) for n, axis in enumerate(order)}
+        renamed = self._values.substitute(joined, {a: index_of(b) for a, b in canonical.items()})
+        renamed = _canonical(self._values, renamed)
+        if renamed not in self._found:
+            axes = tuple(canonical[axis] for axis in self._as_asked(order, meaning))
+            assert isinstance(renamed, (Fold, ScanElement))
+            self._found[renamed] = (self._define(renamed, axes, "").out, axes)
+        name, defined = self._found[renamed]
+        old = {canonical[axis]: axis for axis in order}
+        indices = [meaning.get(old[axis], index_of(old[axis])) for axis in defined]
+        if at is not None:
+            assert isinstance(value, ScanElement)
+            indices = [at if i == value.at else i for i in indices]
+        return Read(name, tuple(indices))
+
+    def _as_asked(self, order: list[Axis], meaning: dict[Axis, Index]) -> list[Axis]:
+        """Axes in the order that they have in the output which they are first needed for."""
+
+        def rank(axis: Axis) -> int:
+            parts = meaning[axis].axes if axis in meaning else {axis}
+            return min(self._rank.get(part, len(self._rank)) for part in parts)
+
+        return sorted(order, key=rank)
+
+    def _whole_scan(self, value: ScanElement) -> ScanElement:
+        """All elements of a scan: its position is an axis of its own."""
+        taken = {a.name for a in self._values.axes(value)} | {value.along.name}
+        number = 0
+        while f"t{number}" in taken:
+            number += 1
+        along = Axis(f"t{number}", value.along.extent)
+        found = self._values.same(
+            ScanElement(value.scale, value.factor, value.combine, value.term, value.initial,
+                  value.along, index_of(along))
+        )  # fmt: skip
+        assert isinstance(found, ScanElement)
+        return found
+
+    def _fresh_name(self, value: Fold | ScanElement) -> str:
+        kind = _KINDS[value.combiner] if isinstance(value, Fold) else "state"
+        if isinstance(value, Fold) and value.combiner == "add" and isinstance(value.body, Product):
+            kind = "product" if len(value.body.factors) > 1 else "total"
+        name, number = kind, 1
+        while name in self._taken:
+            number += 1
+            name = f"{kind}{number}"
+        self._taken.add(name)
+        return name
+
+    # Views.
+
+    def _view_inputs(self) -> None:
+        reads: dict[str, dict[GuardedAddress, None]] = {}
+        for definition in self._definitions:
+            for expression in expressions_of(definition):
+                _note_reads(expression, reads)
+        stages = {
+            stage.name: Array(
+                stage.name, tuple(a.extent for a in stage.axes), stage.dtype, stage.given
+            )
+            for stage in self._stages
+        }
+        for array in (*self._inputs, *stages.values()):
+            accesses = list(reads.get(array.name, ()))
+            if not accesses:
+                continue
+            fixed = array.name in stages
+            shape = array.shape if fixed else view_of(accesses, array.shape)
+            self._shapes[array.name] = shape
+            for access in accesses:
+                found = subscripts(access, shape)
+                before = self._subscripts.setdefault((array.name, access.address), found)
+                if before != found:  # what one of them takes from its guards
+                    bare = subscripts(GuardedAddress(access.address), shape)
+                    self._subscripts[array.name, access.address] = bare
+
+    def _viewed(self, definition: Definition) -> Definition:
+        """A definition with subscripts in the place of addresses."""
+        done: dict[Expression, Expression] = {}
+
+        def viewed(expression: Expression) -> Expression:
+            if expression not in done:
+                done[expression] = change(expression)
+            return done[expression]
+
+        def change(expression: Expression) -> Expression:
+            if isinstance(expression, Read) and expression.array in self._shapes:
+                where = self._subscripts[expression.array, expression.indices[0]]
+                return Read(expression.array, where)
+            return with_parts(expression, map(viewed, parts_of(expression)))
+
+        return with_expressions(definition, map(viewed, expressions_of(definition)))
+
+
+def _note_reads(expression: Expression, reads: dict[str, dict[GuardedAddress, None]]) -> None:
+    """Adds every read below an expression, with the conditions under which it counts."""
+    seen: set[tuple[Expression, tuple[Index, ...]]] = set()
+    waiting: list[tuple[Expression, tuple[Index, ...]]] = [(expression, ())]
+    while waiting:
+        part, guards = waiting.pop()
+        if (part, guards) in seen:
+            continue
+        seen.add((part, guards))
+        if isinstance(part, Read):
+            for address in part.indices[:1]:  # what is one number has none
+                reads.setdefault(part.array, {})[GuardedAddress(address, guards)] = None
+        elif isinstance(part, Where):
+            waiting.append((part.on_true, (*guards, *part.conditions)))
+            otherwise = (
+                tuple(c * -1 - 1 for c in part.conditions) if len(part.conditions) == 1 else ()
+            )
+            waiting.append((part.on_false, (*guards, *otherwise)))
+        else:
+            waiting.extend((child, guards) for child in parts_of(part))
+
+
+def _late(pair: tuple[Value, float]) -> tuple[bool, bool]:
+    """Elements are added last, and what is subtracted after them."""
+    return pair[1] < 0, isinstance(pair[0], Element)
+
+
+def _order_of_axes(value: Value) -> list[Axis]:
+    """The free axes of a value in the order in which one meets them, largest strides first."""
+    done: dict[Value, list[Axis]] = {}
+
+    def met(part: Value) -> list[Axis]:
+        if part not in done:
+            found = dict.fromkeys(a for index in own_indices(part) for a in _by_stride(index))
+            for child in children(part):
+                found.update(dict.fromkeys(met(child)))
+            bound = bound_axes(part)
+            done[part] = [axis for axis in found if axis not in bound]
+        return done[part]
+
+    return met(value)
+
+
+def _by_stride(index: Index) -> list[Axis]:
+    result: list[Axis] = []
+    for term, _ in sorted(index.terms, key=lambda pair: -abs(pair[1])):
+        result += _by_stride(term.inner) if isinstance(term, Floor) else [term]
+    return result
+
+
+def _canonical(values: Values, value: Value) -> Value:
+    """The value with the axes that it binds named by the order in which one meets them."""
+    if isinstance(value, Fold):
+        body = value.body
+        met = _order_of_axes(body)
+        order = sorted(value.axes, key=met.index)
+        names = {axis: Axis(f"b{n}", axis.extent) for n, axis in enumerate(order)}
+        body = values.substitute(body, {a: index_of(b) for a, b in names.items()})
+        return values.same(Fold(value.combiner, tuple(names[a] for a in order), body))
+    return value

@@ -1,0 +1,174 @@
+"""Whether two Algorithms are one function of real numbers, as far as one normal form of both tells.
+
+Both are taken back to values over the row-major numbers of their outputs, roundings are left out, and
+they are written as Algorithms again, by the same rules. Every rule keeps the function, so what comes out
+equal is equal; what differs may still be.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Sequence
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Array,
+    Constant,
+    Definition,
+    Expression,
+    Indirect,
+    Map,
+    Position,
+    Read,
+    Reduce,
+    Where,
+)
+from accelopt.algorithm.axis_joining import joined
+from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
+from accelopt.algorithm.functions import ROUNDINGS
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.normal_forms import apply
+from accelopt.algorithm.reductions import fold
+from accelopt.algorithm.value_nodes import INFINITE, Element, ScanElement, Value
+from accelopt.algorithm.values import Values, fresh_axis
+from accelopt.algorithm.whole_forms import whole
+
+ROUNDED = 2.0**-20
+"""Numbers of two lifts of one kernel are this near: some were in fp32 on the way."""
+
+SYMMETRIC = ("equal", "not_equal", "logical_and", "logical_or", "logical_xor", "abs_max", "abs_min")
+"""Functions whose arguments may change places, which values do not see."""
+TURNED = {"less": "greater", "less_equal": "greater_equal"}
+"""Functions that are others of the same arguments in reverse."""
+
+
+def same_function(one: Algorithm, other: Algorithm) -> bool:
+    """Whether both have one normal form, for the same arrays in the same order. Numbers that differ by
+    less than fp32 resolves are the same; so are a function and its rounding to a narrower format."""
+    if [math.prod(a.given) for a in one.inputs] != [math.prod(a.given) for a in other.inputs]:
+        return False
+    if [math.prod(a.given) for a in one.outputs] != [math.prod(a.given) for a in other.outputs]:
+        return False
+    try:
+        forms = [json.loads(normal_form(algorithm).to_json()) for algorithm in (one, other)]
+    except (UndefinedOutput, RecursionError):
+        return False
+    return nearly_equal(*forms)
+
+
+def nearly_equal(one: object, other: object) -> bool:
+    """Whether two records are equal, but for the rounding of their numbers to fp32."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=ROUNDED)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(nearly_equal(one[k], other[k]) for k in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(nearly_equal, one, other))
+    return one == other
+
+
+def normal_form(algorithm: Algorithm) -> Algorithm:
+    """The Algorithm of the same real numbers in a form that its spellings share: inputs and outputs
+    by number, formats left out, axes as long as they can be."""
+    values = Values()
+    composed = _Composed(values, algorithm)
+    inputs = [Array(f"in{n}", (math.prod(a.given),), "", (math.prod(a.given),))
+              for n, a in enumerate(algorithm.inputs)]  # fmt: skip
+    outputs: list[DefinedOutput] = []
+    for number, array in enumerate(algorithm.outputs):
+        flat = Axis("o0", math.prod(array.given))
+        place = index_of(flat) if flat.extent > 1 else Index()
+        value = composed.element(array.name, _digits(place, array.shape))
+        axes, value = joined(values, (flat,), whole(values, value))
+        value = whole(values, value)
+        axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
+        outputs.append(DefinedOutput(f"out{number}", axes, value, "", (flat.extent,)))
+    return algorithm_of(values, "", inputs, outputs)
+
+
+class _Composed:
+    """Elements of an Algorithm's arrays as values of its inputs alone."""
+
+    def __init__(self, values: Values, algorithm: Algorithm) -> None:
+        self.values = values
+        self.inputs = {a.name: (n, a) for n, a in enumerate(algorithm.inputs)}
+        self.definitions = {d.out: d for d in algorithm.definitions}
+        self._known: dict[str, Value] = {}
+
+    def element(self, name: str, indices: Sequence[Index]) -> Value:
+        """An element of an array."""
+        if name in self.inputs:
+            number, array = self.inputs[name]
+            address = functools.reduce(
+                lambda total, pair: total * pair[0] + pair[1],
+                zip(array.shape, indices, strict=True),
+                Index(),
+            )
+            return self.values.same(Element(f"in{number}", number, "", address))
+        definition = self.definitions[name]
+        if name not in self._known:
+            self._known[name] = self._defined(definition)
+        axes = dict(zip(definition.axes, indices, strict=True))
+        return self.values.substitute(self._known[name], axes)
+
+    def _defined(self, definition: Definition) -> Value:
+        """What a definition gives, over its axes."""
+        if isinstance(definition, Map):
+            return self.value(definition.expression)
+        if isinstance(definition, Reduce):
+            body = self.value(definition.expression)
+            bound: list[Axis] = []
+            for axis in definition.reduced:
+                fresh = fresh_axis(axis.extent, {*self.values.axes(body), *bound})
+                body = self.values.substitute(body, {axis: index_of(fresh)})
+                bound.append(fresh)
+            return fold(self.values, definition.combiner, bound, body)
+        parts = [self.value(e) for e in (definition.factor, definition.term)]
+        initial = self.value(definition.initial)
+        along = definition.along
+        taken = {*self.values.axes(parts[0]), *self.values.axes(parts[1])}
+        fresh = fresh_axis(along.extent, taken)
+        factor, term = (self.values.substitute(p, {along: index_of(fresh)}) for p in parts)
+        return self.values.same(
+            ScanElement(
+                definition.scale, factor, definition.combine, term, initial, fresh, index_of(along)
+            )
+        )
+
+    def value(self, expression: Expression) -> Value:
+        """The value of an expression, without roundings."""
+        if isinstance(expression, Constant):
+            large = abs(expression.value) >= INFINITE  # stands for infinity, as in kernels
+            number = math.copysign(math.inf, expression.value) if large else expression.value
+            return self.values.number(number)
+        if isinstance(expression, Position):
+            return self.values.position(expression.index)
+        if isinstance(expression, Read):
+            return self.element(expression.array, expression.indices)
+        if isinstance(expression, Where):
+            branches = self.value(expression.on_true), self.value(expression.on_false)
+            return self.values.where(expression.conditions, *branches)
+        if isinstance(expression, Indirect):
+            at = {expression.axis: self.value(expression.at)}
+            return self.values.lookup(self.value(expression.element), at)
+        arguments = [self.value(argument) for argument in expression.arguments]
+        if expression.function in ROUNDINGS:
+            return arguments[0]
+        function = TURNED.get(expression.function, expression.function)
+        if function != expression.function:
+            arguments.reverse()
+        if function in SYMMETRIC:
+            arguments.sort(key=self.values.key)
+        return apply(self.values, function, arguments)
+
+
+def _digits(number: Index, shape: Sequence[int]) -> list[Index]:
+    """The indices of the element with a row-major number."""
+    found: list[Index] = []
+    step = 1
+    for place, extent in reversed(list(enumerate(shape))):
+        found.append(number // step % extent if place else number // step)
+        step *= extent
+    return found[::-1]

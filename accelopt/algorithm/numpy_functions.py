@@ -1,0 +1,944 @@
+"""What NumPy's functions are of traced arrays: each one that has a definition, the others refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, cast
+
+import numpy as np
+
+from accelopt.algorithm.algorithm import Constant
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.normal_forms import apply
+from accelopt.algorithm.reductions import fold
+from accelopt.algorithm.traced_array import (
+    HANDLERS,
+    METHODS,
+    Trace,
+    TracedArray,
+    axes_of_shape,
+    identity,
+    index_value,
+    is_float,
+)
+from accelopt.algorithm.value_nodes import UNDEFINED, Application, Choice, ScanElement, Value
+from accelopt.algorithm.values import fresh_axis
+
+# Elementwise.
+
+PLAIN = {
+    "add": "add", "subtract": "subtract", "multiply": "multiply", "true_divide": "divide",
+    "divide": "divide", "maximum": "maximum", "minimum": "minimum", "fmax": "maximum",
+    "fmin": "minimum", "power": "power", "float_power": "power", "exp": "exp", "log": "log",
+    "sqrt": "sqrt", "square": "square", "absolute": "abs", "fabs": "abs", "negative": "negative",
+    "sign": "sign", "tanh": "tanh", "sin": "sin", "cos": "cos", "tan": "tan", "arctan": "arctan",
+    "floor": "floor", "ceil": "ceil", "trunc": "trunc", "reciprocal": "reciprocal",
+    "remainder": "mod", "fmod": "fmod", "erf": "erf", "expit": "sigmoid", "conjugate": "copy",
+    "positive": "copy", "logical_xor": "not_equal",
+}  # fmt: skip
+"""Ufuncs of NumPy and SciPy that are one scalar function."""
+COMPARED = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
+TRUTHS = {"logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "invert"}
+BITS = {"bitwise_and", "bitwise_or", "invert", "bitwise_xor"}
+MATHEMATICAL = {
+    "erf": "erf", "exp": "exp", "log": "log", "sqrt": "sqrt", "tanh": "tanh", "sin": "sin",
+    "cos": "cos", "fabs": "abs", "floor": "floor", "ceil": "ceil",
+}  # fmt: skip
+"""Functions of `math`, for np.vectorize."""
+
+
+def _composed(trace: Trace, name: str, given: Sequence[Value]) -> Value | None:
+    """A ufunc that is several scalar functions; None for one that is not known."""
+    values = trace.values
+    x = given[0]
+
+    def f(function: str, *arguments: Value | float) -> Value:
+        made = [values.number(a) if isinstance(a, float) else a for a in arguments]
+        return apply(values, function, made)
+
+    if name in ("expm1", "exp2"):
+        return f("subtract", f("exp", x), 1.0) if name == "expm1" else (
+            f("exp", f("multiply", x, math.log(2))))  # fmt: skip
+    if name == "log1p":
+        return f("log", f("add", x, 1.0))
+    if name in ("log2", "log10"):
+        return f("multiply", f("log", x), 1 / math.log(2 if name == "log2" else 10))
+    if name in ("cosh", "sinh"):
+        both = f("add" if name == "cosh" else "subtract", f("exp", x), f("exp", f("negative", x)))
+        return f("multiply", both, 0.5)
+    if name == "logaddexp":
+        if given[1] == Constant(0.0):
+            return f("softplus", x)
+        return f("add", given[1], f("softplus", f("subtract", x, given[1])))
+    if name == "hypot":
+        return f("sqrt", f("add", f("square", x), f("square", given[1])))
+    if name == "heaviside" and isinstance(given[1], Constant):
+        return f(
+            "select", f("greater", x, 0.0), 1.0, f("select", f("equal", x, 0.0), given[1], 0.0)
+        )
+    if name in ("deg2rad", "radians"):
+        return f("multiply", x, math.pi / 180)
+    if name == "ndtr":
+        return f("multiply", f("add", f("erf", f("multiply", x, 1 / math.sqrt(2))), 1.0), 0.5)
+    if name == "clip":
+        return f("minimum", f("maximum", x, given[1]), given[2])
+    return None
+
+
+def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Value:
+    """A ufunc of values; `whole` where all operands are whole numbers."""
+    values = trace.values
+    if name in COMPARED:
+        return _compared(trace, name, *given)
+    if name in TRUTHS:
+        return _truth(trace, name, given)
+    index = index_value(given[0])
+    if name in ("floor_divide", "remainder") and index is not None and whole:
+        divisor = given[1]
+        if isinstance(divisor, Constant) and divisor.value == int(divisor.value) > 0:
+            by = int(divisor.value)
+            return values.position(index // by if name == "floor_divide" else index % by)
+    if name == "floor_divide":
+        return apply(values, "floor", [apply(values, "divide", given)])
+    if name in ("power", "float_power") and isinstance(given[0], Constant) and given[0].value > 0:
+        exponent = apply(values, "multiply", [given[1], values.number(math.log(given[0].value))])
+        return scalar(trace, "exp", [exponent], False)
+    if all(isinstance(part, Constant) for part in given) and name in PLAIN:
+        with np.errstate(all="ignore"):
+            numbers = [cast(Constant, part).value for part in given]
+            if name not in ("erf", "expit"):
+                return values.number(float(getattr(np, name)(*numbers)))
+    if name in PLAIN:
+        return apply(values, PLAIN[name], given)
+    found = _composed(trace, name, given)
+    return trace.refuse(f"np.{name} has no definition as an Algorithm") if found is None else found
+
+
+def _compared(trace: Trace, name: str, left: Value, right: Value) -> Value:
+    """1 where a comparison holds, else 0; of positions as a condition on axes."""
+    values = trace.values
+    one, zero = values.number(1), values.number(0)
+    index = index_value(values.sum([(left, 1.0), (right, -1.0)]))
+    if index is None:
+        if isinstance(left, Constant):
+            turned = {"less": "greater", "less_equal": "greater_equal"}
+            turned |= {other: own for own, other in turned.items()}
+            name, left, right = turned.get(name, name), right, left
+        return values.same(Application(name, (left, right)))
+    conditions = {
+        "greater_equal": [index], "greater": [index - 1], "less_equal": [index * -1],
+        "less": [index * -1 - 1],
+    }.get(name, [index, index * -1])  # fmt: skip
+    pair = (zero, one) if name == "not_equal" else (one, zero)
+    return values.where(conditions, *pair)
+
+
+def _truth(trace: Trace, name: str, given: Sequence[Value]) -> Value:
+    """Truth values together."""
+    values = trace.values
+    one, zero = values.number(1), values.number(0)
+    if name in ("logical_not", "invert"):
+        return select(trace, given[0], zero, one)
+    left, right = given
+    if "and" in name:
+        return select(trace, left, select(trace, right, one, zero), zero)
+    return select(trace, left, one, select(trace, right, one, zero))
+
+
+def select(trace: Trace, chosen: Value, on_true: Value, on_false: Value) -> Value:
+    """np.where of values."""
+    values = trace.values
+    if isinstance(chosen, Choice):
+        branches = (
+            select(trace, part, on_true, on_false) for part in (chosen.on_true, chosen.on_false)
+        )
+        return values.where(chosen.conditions, *branches)
+    if isinstance(chosen, Constant):
+        return on_true if chosen.value else on_false
+    plain = (on_true, on_false) == (Constant(1.0), Constant(0.0))
+    if plain and isinstance(chosen, Application) and chosen.function in COMPARED:
+        return chosen
+    return apply(values, "select", [chosen, on_true, on_false])
+
+
+def elementwise(trace: Trace, name: str, given: Sequence[Any], dtype: Any = None) -> TracedArray:
+    """A ufunc by name of operands of any kind, broadcast to one shape."""
+    arrays = [trace.traced(operand) for operand in given]
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    result = np.dtype(dtype) if dtype is not None else _dtype(trace, name, given)
+    whole = all(not is_float(array.dtype) for array in arrays)
+    operands = [array.broadcast(shape).value for array in arrays]
+    if name in BITS and any(array.dtype.kind != "b" for array in arrays):
+        trace.refuse(f"np.{name} of integers has no definition as an Algorithm")
+    return trace.array(shape, result, scalar(trace, name, operands, whole))
+
+
+def _dtype(trace: Trace, name: str, given: Sequence[Any]) -> np.dtype:
+    """The format that NumPy gives a result."""
+    if name in COMPARED or name.startswith("logical"):
+        return np.dtype(bool)
+    plain = [
+        np.ones((1,) if g.ndim else (), g.dtype) if isinstance(g, TracedArray)
+        else g if np.isscalar(g) else np.ones((1,) * min(np.ndim(g), 1), np.asarray(g).dtype)
+        for g in given
+    ]  # fmt: skip
+    if name in ("erf", "expit", "ndtr"):
+        return np.result_type(*plain)
+    with np.errstate(all="ignore"):
+        return np.asarray(getattr(np, name)(*plain)).dtype
+
+
+def _ufunc(trace: Trace, ufunc: np.ufunc, method: str, given: Sequence[Any], more: Any) -> Any:
+    """`__array_ufunc__`."""
+    name, out, dtype = ufunc.__name__, more.pop("out", None), more.pop("dtype", None)
+    more.pop("casting", None)
+    if method == "reduce":
+        made = _reduced(trace, name, given[0], **more)
+    elif method == "accumulate":
+        made = _accumulated(trace, name, given[0], more.get("axis", 0))
+    elif method == "outer":
+        left, right = map(trace.traced, given)
+        made = elementwise(trace, name, [left[(..., *(None,) * right.ndim)], right])
+    elif method != "__call__" or more.pop("where", True) is not True:
+        trace.refuse(f"np.{name}.{method} with these arguments has no definition as an Algorithm")
+    elif name in ("matmul", "vecdot"):
+        made = matmul(trace, *given)
+    elif name == "divmod":
+        return tuple(elementwise(trace, n, given) for n in ("floor_divide", "remainder"))
+    else:
+        made = elementwise(trace, name, given, dtype)
+    if out is None:
+        return made
+    target = out[0] if isinstance(out, tuple) else out
+    if not isinstance(target, TracedArray):
+        trace.refuse("a computed array cannot be put into one of numbers; make that with np.empty "
+                     "inside of forward")  # fmt: skip
+    trace.write(target, made)
+    return target
+
+
+# Reductions.
+
+COMBINERS = {
+    "add": "add", "multiply": "multiply", "maximum": "maximum", "minimum": "minimum",
+    "fmax": "maximum", "fmin": "minimum", "logical_and": "minimum", "logical_or": "maximum",
+}  # fmt: skip
+
+
+def _places(array: TracedArray, axis: Any) -> tuple[int, ...]:
+    given = (
+        range(array.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else [axis]
+    )
+    return tuple(sorted(int(n) % max(array.ndim, 1) for n in given)) if array.ndim else ()
+
+
+def _folded(array: TracedArray, combiner: str, axis: Any, keepdims: Any) -> tuple[Any, Value]:
+    """The shape and the value of an array combined along axes."""
+    values, body = array.trace.values, array.value
+    places = _places(array, axis)
+    reduced: list[Axis] = []
+    own = axes_of_shape(array.shape)
+    for n in places:
+        bound = fresh_axis(own[n].extent, {*values.axes(body), *reduced})
+        body = values.substitute(body, {own[n]: index_of(bound)})
+        reduced.append(bound)
+    found = fold(values, combiner, reduced, body)
+    keep = keepdims is True
+    shape = tuple(1 if n in places else e for n, e in enumerate(array.shape)
+                  if keep or n not in places)  # fmt: skip
+    if not keep:
+        left = [own[n] for n in range(array.ndim) if n not in places]
+        new = identity(shape)
+        found = values.substitute(found, dict(zip(left, new, strict=True)))
+    return shape, found
+
+
+def _reduced(
+    trace: Trace, name: str, given: Any, axis: Any = 0, keepdims: Any = False, initial: Any = None,
+    where: Any = True, dtype: Any = None, out: Any = None, **_: Any,
+) -> TracedArray:  # fmt: skip
+    array = trace.traced(given)
+    if name not in COMBINERS:
+        trace.refuse(f"np.{name}.reduce has no definition as an Algorithm")
+    combiner = COMBINERS[name]
+    if where is not True:
+        neutral = {"add": 0.0, "multiply": 1.0, "maximum": -math.inf, "minimum": math.inf}[combiner]
+        array = where_(trace, where, array, neutral)
+    truth = name.startswith("logical")
+    if truth and array.dtype.kind != "b":
+        array = elementwise(trace, "not_equal", [array, 0])
+    shape, value = _folded(array, combiner, axis, keepdims)
+    kind = array.dtype
+    if combiner in ("add", "multiply") and kind.kind in "bui" and kind.itemsize < 8:
+        kind = np.dtype(np.int64)
+    made = trace.array(shape, kind if dtype is None else dtype, value)
+    if isinstance(initial, (int, float)) and not isinstance(initial, bool):
+        made = elementwise(trace, name, [made, initial])
+    if out is not None:
+        trace.write(out, made)
+        return cast(TracedArray, out)
+    return made
+
+
+def _sum(array: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False,
+         **more: Any) -> TracedArray:  # fmt: skip
+    return _reduced(array.trace, "add", array, axis, keepdims, dtype=dtype, out=out, **more)
+
+
+def _reducer(name: str) -> Callable[..., TracedArray]:
+    def reduced(array: Any, axis: Any = None, out: Any = None, keepdims: Any = False,
+                **more: Any) -> TracedArray:  # fmt: skip
+        more.pop("dtype", None)
+        return _reduced(array.trace, name, array, axis, keepdims, out=out, **more)
+
+    return reduced
+
+
+def _count(array: TracedArray, axis: Any) -> int:
+    return math.prod(array.shape[n] for n in _places(array, axis))
+
+
+def _mean(array: TracedArray, axis: Any = None, dtype: Any = None, out: Any = None,
+          keepdims: Any = False, **_: Any) -> TracedArray:  # fmt: skip
+    kind = dtype or (array.dtype if is_float(array.dtype) else np.float64)
+    total = _sum(array, axis, kind, None, keepdims)
+    return _put(
+        array.trace, elementwise(array.trace, "divide", [total, _count(array, axis)]), out, kind
+    )
+
+
+def _put(trace: Trace, made: TracedArray, out: Any, dtype: Any = None) -> TracedArray:
+    if dtype is not None:
+        made = trace.array(made.shape, dtype, made.value)
+    if out is None:
+        return made
+    trace.write(out, made)
+    return cast(TracedArray, out)
+
+
+def _var(array: TracedArray, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
+         keepdims: Any = False, correction: Any = None, **_: Any) -> TracedArray:  # fmt: skip
+    trace = array.trace
+    centred = elementwise(trace, "subtract", [array, _mean(array, axis, keepdims=True)])
+    total = _sum(elementwise(trace, "square", [centred]), axis, None, None, keepdims)
+    left = _count(array, axis) - (ddof if correction is None else correction)
+    return _put(trace, elementwise(trace, "divide", [total, left]), out, dtype or total.dtype)
+
+
+def _std(array: TracedArray, *args: Any, **kwargs: Any) -> TracedArray:
+    return elementwise(array.trace, "sqrt", [_var(array, *args, **kwargs)])
+
+
+def _norm(
+    trace: Trace, given: Any, ord: Any = None, axis: Any = None, keepdims: Any = False
+) -> Any:
+    array = trace.traced(given)
+    if ord in (None, 2) and (axis is None or isinstance(axis, int)):
+        return elementwise(trace, "sqrt", [_sum(array * array, axis, keepdims=keepdims)])
+    if ord == 1 and isinstance(axis, int):
+        return _sum(elementwise(trace, "absolute", [array]), axis, keepdims=keepdims)
+    return trace.refuse("this np.linalg.norm has no definition as an Algorithm")
+
+
+def _accumulated(trace: Trace, name: str, given: Any, axis: Any = None, dtype: Any = None,
+                 out: Any = None) -> TracedArray:  # fmt: skip
+    """np.cumsum and the like: a recurrence along an axis."""
+    array = trace.traced(given)
+    if axis is None:
+        array, axis = array.reshape(-1), 0
+    values, body = trace.values, array.value
+    own = axes_of_shape(array.shape)[axis % array.ndim]
+    if own.extent == 1:
+        return array.copy()
+    along = fresh_axis(own.extent, values.axes(body))
+    term = values.substitute(body, {own: index_of(along)})
+    one, zero = values.number(1), values.number(0)
+    forms = {
+        "add": (one, "add", term, zero), "multiply": (term, "add", zero, one),
+        "maximum": (one, "maximum", term, values.number(-3.4e38)),
+        "minimum": (one, "minimum", term, values.number(3.4e38)),
+    }  # fmt: skip
+    if name not in forms:
+        trace.refuse(f"np.{name}.accumulate has no definition as an Algorithm")
+    factor, combine, term, initial = forms[name]
+    made = ScanElement("multiply", factor, combine, term, initial, along, index_of(own))
+    kind = dtype or (np.int64 if array.dtype.kind in "bui" else array.dtype)
+    return _put(trace, trace.array(array.shape, kind, values.same(made)), out)
+
+
+# Products.
+
+
+def matmul(trace: Trace, left: Any, right: Any, **_: Any) -> TracedArray:
+    """np.matmul."""
+    a, b = trace.traced(left), trace.traced(right)
+    if a.ndim == 1 and b.ndim == 1:
+        return _sum(elementwise(trace, "multiply", [a, b]))
+    if a.ndim == 1:
+        return matmul(trace, a[None], b)[..., 0, :]
+    if b.ndim == 1:
+        return matmul(trace, a, b[:, None])[..., 0]
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"matmul: {a.shape} and {b.shape} do not go together")
+    product = elementwise(trace, "multiply", [a[..., :, :, None], b[..., None, :, :]])
+    return _sum(product, -2, product.dtype)
+
+
+def _dot(trace: Trace, left: Any, right: Any, out: Any = None) -> TracedArray:
+    a, b = trace.traced(left), trace.traced(right)
+    if not a.ndim or not b.ndim:
+        return _put(trace, elementwise(trace, "multiply", [a, b]), out)
+    if b.ndim <= 2:
+        return _put(trace, matmul(trace, a, b), out)
+    return _put(trace, _tensordot(trace, a, b, ([a.ndim - 1], [b.ndim - 2])), out)
+
+
+def _tensordot(trace: Trace, left: Any, right: Any, axes: Any = 2) -> TracedArray:
+    a, b = trace.traced(left), trace.traced(right)
+    if isinstance(axes, int):
+        axes = (range(a.ndim - axes, a.ndim), range(axes))
+    first, second = ([n] if isinstance(n, int) else list(n) for n in axes)
+    first, second = [n % a.ndim for n in first], [n % b.ndim for n in second]
+    letters = [chr(97 + n) for n in range(a.ndim + b.ndim)]
+    own, other = letters[: a.ndim], letters[a.ndim :]
+    for x, y in zip(first, second, strict=True):
+        other[y] = own[x]
+    kept = [c for n, c in enumerate(own) if n not in first]
+    kept += [c for n, c in enumerate(other) if n not in second]
+    return _einsum(trace, f"{''.join(own)},{''.join(other)}->{''.join(kept)}", a, b)
+
+
+def _einsum(trace: Trace, text: Any, *given: Any, out: Any = None, **_: Any) -> TracedArray:
+    if not isinstance(text, str):
+        trace.refuse("np.einsum without letters is not known to the tracer")
+    arrays = [trace.traced(g) for g in given]
+    left, arrow, right = text.replace(" ", "").partition("->")
+    terms = left.split(",")
+    lead = max((a.ndim - len(t.replace("...", "")) for t, a in zip(terms, arrays, strict=True)
+                if "..." in t), default=0)  # fmt: skip
+    spare = [chr(n) for n in range(0x3B1, 0x3B1 + lead)]
+    for n, (term, array) in enumerate(zip(terms, arrays, strict=True)):
+        own = array.ndim - len(term.replace("...", ""))
+        terms[n] = term.replace("...", "".join(spare[lead - own :]) if own else "")
+    right = right.replace("...", "".join(spare))
+    if not arrow:
+        every = "".join(terms)
+        right = "".join(spare) + "".join(
+            sorted(c for c in set(every) - set(spare) if every.count(c) == 1)
+        )
+    extents: dict[str, int] = {}
+    for term, array in zip(terms, arrays, strict=True):
+        for letter, extent in zip(term, array.shape, strict=True):
+            extents[letter] = max(extents.get(letter, 1), extent)
+    order = right + "".join(c for c in extents if c not in right)
+    shape = [extents[c] for c in order]
+    axes = dict(zip(order, identity(shape), strict=True))
+    parts = []
+    for term, array in zip(terms, arrays, strict=True):
+        moved = dict(zip(axes_of_shape(array.shape), (axes[c] for c in term), strict=True))
+        parts.append((trace.values.substitute(array.value, moved), 1.0))
+    kind = np.result_type(*(a.dtype for a in arrays))
+    whole = trace.array(shape, kind, trace.values.product(parts))
+    summed = tuple(range(len(right), len(order)))
+    return _put(trace, _sum(whole, summed, kind) if summed else whole, out)
+
+
+# Shapes and places.
+
+
+def _moveaxis(array: TracedArray, source: Any, destination: Any) -> TracedArray:
+    one = [source] if isinstance(source, int) else list(source)
+    other = [destination] if isinstance(destination, int) else list(destination)
+    order = [n for n in range(array.ndim) if n not in [s % array.ndim for s in one]]
+    for to, where in sorted(
+        zip((d % array.ndim for d in other), (s % array.ndim for s in one), strict=True)
+    ):
+        order.insert(to, where)
+    return array.transpose(order)
+
+
+def _expanded(array: TracedArray, axis: Any) -> TracedArray:
+    places = [axis] if isinstance(axis, int) else list(axis)
+    rank = array.ndim + len(places)
+    held = {n % rank for n in places}
+    return array[tuple(None if n in held else slice(None) for n in range(rank))]
+
+
+def _squeezed(array: TracedArray, axis: Any = None) -> TracedArray:
+    places = (
+        [n for n, e in enumerate(array.shape) if e == 1] if axis is None else _places(array, axis)
+    )
+    return array[tuple(0 if n in places else slice(None) for n in range(array.ndim))]
+
+
+def _repeated(trace: Trace, given: Any, repeats: Any, axis: Any = None) -> TracedArray:
+    array = trace.traced(given)
+    if np.ndim(repeats):
+        trace.refuse("np.repeat by an array has no definition as an Algorithm")
+    if axis is None:
+        array, axis = array.reshape(-1), 0
+    axis, times = axis % array.ndim, int(repeats)
+    shape = (*array.shape[:axis], array.shape[axis] * times, *array.shape[axis + 1 :])
+    own = axes_of_shape(array.shape)
+    new = list(identity(shape))
+    new[axis] = new[axis] // times
+    return array.view_as(shape, dict(zip(own, new, strict=True))).copy()
+
+
+def _tiled(trace: Trace, given: Any, times: Any) -> TracedArray:
+    array = trace.traced(given)
+    reps = (times,) if isinstance(times, int) else tuple(times)
+    rank = max(len(reps), array.ndim)
+    array = array[(None,) * (rank - array.ndim) + (Ellipsis,)]
+    reps = (1,) * (rank - len(reps)) + reps
+    shape = tuple(e * n for e, n in zip(array.shape, reps, strict=True))
+    new = [i % e if e > 1 else Index() for i, e in zip(identity(shape), array.shape, strict=True)]
+    return array.view_as(shape, dict(zip(axes_of_shape(array.shape), new, strict=True))).copy()
+
+
+def _padded(trace: Trace, given: Any, width: Any, mode: Any = "constant", constant_values: Any = 0,
+            **_: Any) -> TracedArray:  # fmt: skip
+    array = trace.traced(given)
+    if isinstance(width, dict):
+        width = [width.get(n, width.get(n - array.ndim, (0, 0))) for n in range(array.ndim)]
+    ends = np.broadcast_to(np.asarray(width), (array.ndim, 2)).tolist()
+    shape = tuple(e + a + b for e, (a, b) in zip(array.shape, ends, strict=True))
+    places = tuple(slice(a, a + e) for e, (a, _) in zip(array.shape, ends, strict=True))
+    if mode == "constant" and not np.ndim(constant_values):
+        made = trace.array(shape, array.dtype, trace.number(constant_values))
+        made[places] = array
+        return made
+    if mode not in ("edge", "wrap", "reflect"):
+        trace.refuse(f"np.pad with mode {mode} has no definition as an Algorithm")
+    for axis, (before, after) in enumerate(ends):
+        n = array.shape[axis]
+        key = (slice(None),) * axis
+        edges: list[TracedArray] = []
+        for k in (*range(-before, 0), *range(n, n + after)):
+            mirrored = abs(k) if k < n else 2 * (n - 1) - k
+            at = {"edge": min(max(k, 0), n - 1), "wrap": k % n, "reflect": mirrored}[mode]
+            edges.append(array[(*key, slice(at, at + 1))])
+        array = trace.joined([*edges[:before], array, *edges[before:]], axis)
+    return array
+
+
+def _rolled(trace: Trace, given: Any, shift: Any, axis: Any = None) -> TracedArray:
+    array = trace.traced(given)
+    if axis is None:
+        return _rolled(trace, array.reshape(-1), shift, 0).reshape(array.shape)
+    pairs = [(shift, axis)] if isinstance(axis, int) else list(zip(shift, axis, strict=True))
+    for by, along in pairs:
+        at = (array.shape[along] - by) % array.shape[along]
+        key = (slice(None),) * (along % array.ndim)
+        parts = [array[(*key, slice(at, None))], array[(*key, slice(0, at))]]
+        array = trace.joined([p for p in parts if p.size], along)
+    return array
+
+
+def _flipped(array: TracedArray, axis: Any = None) -> TracedArray:
+    places = _places(array, axis)
+    return array[
+        tuple(slice(None, None, -1) if n in places else slice(None) for n in range(array.ndim))
+    ]
+
+
+def _split(array: TracedArray, parts: Any, axis: int = 0) -> list[TracedArray]:
+    length = array.shape[axis]
+    if isinstance(parts, int):
+        ends = [length * n // parts for n in range(1, parts)]
+    else:
+        ends = [int(n) for n in parts]
+    key = (slice(None),) * (axis % array.ndim)
+    bounds = zip([0, *ends], [*ends, length], strict=True)
+    return [array[(*key, slice(a, b))] for a, b in bounds]
+
+
+def _windows(array: TracedArray, window_shape: Any, axis: Any = None, **_: Any) -> TracedArray:
+    sizes = [window_shape] if isinstance(window_shape, int) else list(window_shape)
+    places = (
+        _places(array, axis)
+        if axis is None or isinstance(axis, (tuple, list))
+        else (axis % array.ndim,)
+    )
+    shape = list(array.shape)
+    for n, size in zip(places, sizes, strict=True):
+        shape[n] -= size - 1
+    axes = identity([*shape, *sizes])
+    old = {own: axes[n] for n, own in enumerate(axes_of_shape(array.shape))}
+    for k, n in enumerate(places):
+        own = axes_of_shape(array.shape)[n]
+        old[own] = old[own] + axes[array.ndim + k]
+    return array.view_as([*shape, *sizes], old)
+
+
+def _take(trace: Trace, given: Any, indices: Any, axis: Any = None, **_: Any) -> TracedArray:
+    array = trace.traced(given)
+    if axis is None:
+        array, axis = array.reshape(-1), 0
+    place = indices if isinstance(indices, int) else trace.traced(indices)
+    return array[(*(slice(None),) * (axis % array.ndim), place)]
+
+
+def _take_along(trace: Trace, given: Any, indices: Any, axis: Any = -1) -> TracedArray:
+    array, places = trace.traced(given), trace.traced(indices)
+    axis %= array.ndim
+    keys: list[Any] = []
+    for n, extent in enumerate(array.shape):
+        if n == axis:
+            keys.append(places)
+        else:
+            span = trace.traced(np.arange(extent))
+            keys.append(span[tuple(slice(None) if k == n else None for k in range(array.ndim))])
+    return array[tuple(keys)]
+
+
+def _gathered(array: TracedArray, shape: Sequence[int], places: dict[int, Index],
+              chosen: Sequence[tuple[int, Value]]) -> TracedArray:  # fmt: skip
+    """Elements that numbers of an input choose: the sum of all, each where it is the chosen one. That
+    reads as much as there is, so no more than that may be chosen."""
+    trace, values = array.trace, array.trace.values
+    if len(chosen) == 1 and isinstance(chosen[0][1], Choice):
+        piecewise = _by_cases(array, places, *chosen[0])
+        if piecewise is not None:
+            return trace.array(shape, array.dtype, piecewise)
+    extents = math.prod(array.shape[n] for n, _ in chosen)
+    if math.prod(shape) * extents > array.size:
+        trace.refuse("elements that numbers of an input choose (a gather) have no definition as an "
+                     "Algorithm")  # fmt: skip
+    own = axes_of_shape(array.shape)
+    body = array.value
+    taken = {*values.axes(body), *(a for i in places.values() for a in i.axes)}
+    taken |= {a for _, value in chosen for a in values.axes(value)}
+    old = {own[n]: i for n, i in places.items()}
+    reduced: list[Axis] = []
+    holds: list[tuple[Value, float]] = []
+    for n, value in chosen:
+        axis = fresh_axis(own[n].extent, {*taken, *reduced})
+        reduced.append(axis)
+        old[own[n]] = index_of(axis)
+        same = Application("equal", (value, values.position(index_of(axis))))
+        holds.append((values.same(same), 1.0))
+    body = values.substitute(body, old)
+    return trace.array(shape, array.dtype, fold(values, "add", reduced, values.product([*holds, (body, 1.0)])))  # fmt: skip
+
+
+def _by_cases(array: TracedArray, places: dict[int, Index], n: int, chosen: Value) -> Value | None:
+    """The elements where the index along dimension `n` is one of several functions of the place."""
+    if isinstance(chosen, Choice):
+        parts = [_by_cases(array, places, n, part) for part in (chosen.on_true, chosen.on_false)]
+        if parts[0] is None or parts[1] is None:
+            return None
+        return array.trace.values.where(chosen.conditions, parts[0], parts[1])
+    index = index_value(chosen)
+    if index is None or (
+        not index.terms and not -array.shape[n] <= index.constant < array.shape[n]
+    ):
+        return None
+    if not index.terms:
+        index = Index(index.constant % array.shape[n])
+    own = axes_of_shape(array.shape)
+    return array.trace.values.substitute(
+        array.value, {own[k]: i for k, i in {**places, n: index}.items()}
+    )
+
+
+def where_(trace: Trace, mask: Any, on_true: Any, on_false: Any) -> TracedArray:
+    """np.where."""
+    arrays = [trace.traced(operand) for operand in (mask, on_true, on_false)]
+    shape = np.broadcast_shapes(*(a.shape for a in arrays))
+    chosen, *branches = (a.broadcast(shape).value for a in arrays)
+    plain = [np.ones(1, g.dtype) if isinstance(g, TracedArray) else g if np.isscalar(g)
+             else np.asarray(g) for g in (on_true, on_false)]  # fmt: skip
+    return trace.array(shape, np.result_type(*plain), select(trace, chosen, *branches))
+
+
+def _triangle(trace: Trace, given: Any, k: int, sign: int) -> TracedArray:
+    array = trace.traced(given)
+    row, column = identity(array.shape)[-2:]
+    kept = trace.values.where([(row - column + k) * sign], array.value, trace.values.number(0))
+    return trace.array(array.shape, array.dtype, kept)
+
+
+def _clip(trace: Trace, given: Any, low: Any = None, high: Any = None, out: Any = None,
+          min: Any = None, max: Any = None, **_: Any) -> TracedArray:  # fmt: skip
+    low, high = (min if low is None else low), (max if high is None else high)
+    made = trace.traced(given)
+    for name, limit in (("maximum", low), ("minimum", high)):
+        if limit is not None:
+            made = elementwise(trace, name, [made, limit])
+    return _put(trace, made, out)
+
+
+def _stacked(trace: Trace, arrays: Any, axis: int = 0, **_: Any) -> TracedArray:
+    return trace.stacked([trace.traced(a) for a in arrays], axis)
+
+
+def _joined(trace: Trace, arrays: Any, axis: Any = 0, **_: Any) -> TracedArray:
+    parts = [trace.traced(a) for a in arrays]
+    if axis is None:
+        parts, axis = [p.reshape(-1) for p in parts], 0
+    return trace.joined(parts, axis)
+
+
+def _diff(array: TracedArray, n: int = 1, axis: int = -1) -> TracedArray:
+    for _ in range(n):
+        key = (slice(None),) * (axis % array.ndim)
+        array = array[(*key, slice(1, None))] - array[(*key, slice(0, -1))]
+    return array
+
+
+def _copied(trace: Trace, target: Any, source: Any, casting: Any = None, where: Any = True) -> None:
+    if not isinstance(target, TracedArray) or where is not True:
+        trace.refuse("this np.copyto has no definition as an Algorithm")
+    trace.write(target, trace.traced(source))
+
+
+def _rows(array: TracedArray) -> TracedArray:
+    return array if array.ndim > 1 else array.reshape(1, -1)
+
+
+def _like(fill: Any) -> Callable[..., TracedArray]:
+    def made(trace: Trace, like: Any, *more: Any, dtype: Any = None, shape: Any = None,
+             **_: Any) -> TracedArray:  # fmt: skip
+        value = more[0] if fill is None else fill
+        kind = dtype or (more[0] if more and fill is not None else None) or like.dtype
+        return created(trace, like.shape if shape is None else shape, value, kind)
+
+    return made
+
+
+def created(trace: Trace, shape: Any, fill: Any, dtype: Any) -> TracedArray:
+    """A new array of one number, or of nothing yet."""
+    given = [shape] if isinstance(shape, (int, np.integer)) else shape
+    extents = [int(extent) for extent in given]
+    if isinstance(fill, TracedArray) or np.ndim(fill):
+        whole = trace.traced(fill)
+        return trace.array(extents, dtype or whole.dtype, whole.broadcast(extents).value)
+    value = UNDEFINED if isinstance(fill, str) else trace.number(fill)
+    return trace.array(extents, dtype or float, value)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "sum": lambda t, a, *r, **k: _sum(t.traced(a), *r, **k),
+    "prod": lambda t, a, *r, **k: _reducer("multiply")(t.traced(a), *r, **k),
+    "max": lambda t, a, *r, **k: _reducer("maximum")(t.traced(a), *r, **k),
+    "min": lambda t, a, *r, **k: _reducer("minimum")(t.traced(a), *r, **k),
+    "any": lambda t, a, *r, **k: _reducer("logical_or")(t.traced(a), *r, **k),
+    "all": lambda t, a, *r, **k: _reducer("logical_and")(t.traced(a), *r, **k),
+    "mean": lambda t, a, *r, **k: _mean(t.traced(a), *r, **k),
+    "var": lambda t, a, *r, **k: _var(t.traced(a), *r, **k),
+    "std": lambda t, a, *r, **k: _std(t.traced(a), *r, **k),
+    "linalg.norm": _norm,
+    "cumsum": lambda t, a, *r, **k: _accumulated(t, "add", a, *r, **k),
+    "cumprod": lambda t, a, *r, **k: _accumulated(t, "multiply", a, *r, **k),
+    "dot": _dot,
+    "inner": lambda t, a, b: _tensordot(t, a, b, ([-1], [-1])),
+    "outer": lambda t, a, b: elementwise(
+        t, "multiply", [t.traced(a).reshape(-1)[:, None], t.traced(b).reshape(-1)]
+    ),
+    "vdot": lambda t, a, b: _sum(
+        elementwise(t, "multiply", [t.traced(a).reshape(-1), t.traced(b).reshape(-1)])
+    ),
+    "tensordot": _tensordot,
+    "einsum": _einsum,
+    "transpose": lambda t, a, axes=None: t.traced(a).transpose(*(() if axes is None else (axes,))),
+    "swapaxes": lambda t, a, x, y: t.traced(a).swapaxes(x, y),
+    "moveaxis": lambda t, a, s, d: _moveaxis(t.traced(a), s, d),
+    "reshape": lambda t, a, shape, **k: t.traced(a).reshape(shape),
+    "ravel": lambda t, a, **k: t.traced(a).reshape(-1),
+    "squeeze": lambda t, a, axis=None: _squeezed(t.traced(a), axis),
+    "expand_dims": lambda t, a, axis: _expanded(t.traced(a), axis),
+    "broadcast_to": lambda t, a, shape, **k: t.traced(a).broadcast(
+        (shape,) if isinstance(shape, int) else tuple(shape)
+    ),
+    "broadcast_arrays": lambda t, *a, **k: [
+        t.traced(x).broadcast(np.broadcast_shapes(*map(np.shape, a))) for x in a
+    ],
+    "atleast_1d": lambda t, a: t.traced(a) if t.traced(a).ndim else t.traced(a).reshape(1),
+    "atleast_2d": lambda t, a: _rows(t.traced(a)),
+    "repeat": _repeated,
+    "tile": _tiled,
+    "pad": _padded,
+    "roll": _rolled,
+    "flip": lambda t, a, axis=None: _flipped(t.traced(a), axis),
+    "split": lambda t, a, parts, axis=0: _split(t.traced(a), parts, axis),
+    "array_split": lambda t, a, parts, axis=0: _split(t.traced(a), parts, axis),
+    "concatenate": _joined,
+    "stack": _stacked,
+    "vstack": lambda t, a, **k: _joined(t, [_rows(t.traced(x)) for x in a]),
+    "hstack": lambda t, a, **k: _joined(t, a, 0 if t.traced(a[0]).ndim == 1 else 1),
+    "lib.stride_tricks.sliding_window_view": lambda t, a, *r, **k: _windows(t.traced(a), *r, **k),
+    "take": _take,
+    "take_along_axis": _take_along,
+    "where": lambda t, m, *r: (
+        where_(t, m, *r)
+        if r
+        else t.refuse("np.where of a mask alone has no definition as an Algorithm")
+    ),
+    "tril": lambda t, a, k=0: _triangle(t, a, k, 1),
+    "triu": lambda t, a, k=0: _triangle(t, a, k, -1),
+    "clip": _clip,
+    "diff": lambda t, a, *r, **k: _diff(t.traced(a), *r, **k),
+    "copyto": _copied,
+    "copy": lambda t, a, **k: t.traced(a).copy(),
+    "zeros_like": _like(0),
+    "ones_like": _like(1),
+    "empty_like": _like("nothing"),
+    "full_like": _like(None),
+    "shape": lambda t, a: np.shape(a) if not isinstance(a, TracedArray) else a.shape,
+    "ndim": lambda t, a: t.traced(a).ndim,
+    "size": lambda t, a, axis=None: t.traced(a).size if axis is None else t.traced(a).shape[axis],
+    "result_type": lambda t, *a: np.result_type(
+        *(x.dtype if isinstance(x, TracedArray) else x for x in a)
+    ),
+}
+"""By the name that follows `np.`."""
+FUNCTIONS |= {"amax": FUNCTIONS["max"], "amin": FUNCTIONS["min"]}
+
+
+def _named(function: Any) -> str:
+    module = getattr(function, "__module__", "") or ""
+    inside = module.partition("numpy.")[2]
+    inside = "" if inside.startswith(("_core", "core", "lib._", "ma")) else inside
+    inside = inside.removesuffix("._linalg").removesuffix("._stride_tricks_impl")
+    return f"{inside}.{function.__name__}".lstrip(".")
+
+
+def _function(trace: Trace, function: Any, args: Any, kwargs: Any) -> Any:
+    """`__array_function__`."""
+    name = _named(function)
+    found = FUNCTIONS.get(name)
+    if found is None:
+        trace.refuse(f"np.{name} has no definition as an Algorithm")
+    try:
+        return found(trace, *args, **kwargs)
+    except TypeError as error:
+        if "argument" in str(error):
+            trace.refuse(f"np.{name} with these arguments is not known to the tracer")
+        raise
+
+
+def _method(name: str) -> Callable[..., Any]:
+    return lambda array, *args, **kwargs: FUNCTIONS[name](array.trace, array, *args, **kwargs)
+
+
+METHODS |= {
+    name: _method(name)
+    for name in (
+        "sum",
+        "prod",
+        "max",
+        "min",
+        "any",
+        "all",
+        "mean",
+        "var",
+        "std",
+        "cumsum",
+        "cumprod",
+        "dot",
+        "squeeze",
+        "repeat",
+        "take",
+        "clip",
+    )
+}
+METHODS |= {
+    "flatten": lambda a, *r: a.reshape(-1).copy(),
+    "ravel": lambda a, *r: a.reshape(-1),
+    "fill": lambda a, number: a.trace.write(a, a.trace.traced(number)),
+    "conj": lambda a: a,
+    "view": lambda a, *r: (
+        a
+        if not r
+        else a.trace.refuse("ndarray.view in another format has no definition as an Algorithm")
+    ),
+}
+HANDLERS |= {"ufunc": _ufunc, "function": _function, "gather": _gathered, "where": where_}
+
+
+class TracedNumpy(ModuleType):
+    """NumPy for a reference that is traced: what it makes anew can hold computed elements."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__("numpy")
+        self._trace = trace
+
+    def __getattr__(self, name: str) -> Any:
+        own = getattr(self, f"_{name}_", None) if not name.startswith("_") else None
+        return own if own is not None else getattr(np, name)
+
+    def _made(self, fill: Any) -> Callable[..., TracedArray]:
+        def made(shape: Any, *more: Any, dtype: Any = None, **_: Any) -> TracedArray:
+            value = more[0] if fill is None else fill
+            rest = more[1:] if fill is None else more
+            kind = rest[0] if rest and dtype is None else dtype
+            if fill is None and kind is None and not isinstance(value, TracedArray):
+                kind = np.asarray(value).dtype
+            return created(self._trace, shape, value, kind)
+
+        return made
+
+    _zeros_ = property(lambda self: self._made(0))
+    _ones_ = property(lambda self: self._made(1))
+    _empty_ = property(lambda self: self._made("nothing"))
+    _full_ = property(lambda self: self._made(None))
+
+    def _array_(self, given: Any, dtype: Any = None, **_: Any) -> Any:
+        if isinstance(given, TracedArray) or (
+            isinstance(given, (list, tuple)) and _holds_traced(given)
+        ):
+            made = _nested(self._trace, given)
+            return made.copy() if dtype is None else made.astype(dtype)
+        return np.array(given, dtype=dtype)
+
+    def _asarray_(self, given: Any, dtype: Any = None, **more: Any) -> Any:
+        if isinstance(given, TracedArray) and dtype in (None, given.dtype):
+            return given
+        return self._array_(given, dtype)
+
+    _ascontiguousarray_ = _asanyarray_ = _asarray_
+
+    def _arange_(self, *args: Any, **kwargs: Any) -> Any:
+        return self._trace.traced(np.arange(*args, **kwargs))
+
+    def _eye_(self, *args: Any, **kwargs: Any) -> Any:
+        return self._trace.traced(np.eye(*args, **kwargs))
+
+    def _tri_(self, rows: int, columns: int | None = None, k: int = 0, dtype: Any = float) -> Any:
+        ones = created(self._trace, (rows, columns or rows), 1, dtype)
+        return _triangle(self._trace, ones, k, 1)
+
+    def _indices_(self, shape: Any, *_: Any, **more: Any) -> Any:
+        whole = [self._trace.traced(np.arange(e)) for e in shape]
+        views = [
+            _expanded(a, [k for k in range(len(shape)) if k != n]) for n, a in enumerate(whole)
+        ]
+        return (
+            tuple(views)
+            if more.get("sparse")
+            else self._trace.stacked([v.broadcast(shape) for v in views], 0)
+        )
+
+    def _vectorize_(self, function: Any, **_: Any) -> Any:
+        name = MATHEMATICAL.get(getattr(function, "__name__", ""))
+        if name is None or getattr(function, "__module__", "") != "math":
+            return lambda *args: self._trace.refuse(
+                "np.vectorize of a function of one's own has no definition as an Algorithm"
+            )
+        ufunc = {"abs": "absolute"}.get(name, name)
+        return lambda x: elementwise(self._trace, ufunc, [x])
+
+
+def _holds_traced(given: Any) -> bool:
+    return isinstance(given, TracedArray) or (
+        isinstance(given, (list, tuple)) and any(map(_holds_traced, given))
+    )
+
+
+def _nested(trace: Trace, given: Any) -> TracedArray:
+    if isinstance(given, (list, tuple)) and _holds_traced(given):
+        return trace.stacked([_nested(trace, g) for g in given], 0)
+    return trace.traced(given)

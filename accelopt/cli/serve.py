@@ -1,0 +1,105 @@
+"""`accelopt serve`: a bench for coding agents, over the Model Context Protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from accelopt.api import config_of, own_kernel
+from accelopt.bench.opening import MadeFolder, make_folder, open_bench, read_folder, session_folder
+from accelopt.bench.server import required_mcp, serve_http, serve_stdio
+from accelopt.cli.kernel_file import (
+    CompilerOption,
+    ReferenceOption,
+    RelTol,
+    TargetOption,
+    naming,
+)
+from accelopt.errors import ConfigError
+from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
+from accelopt.stages.config import Config, Options
+from accelopt.stages.script_options import MOST_WORKERS
+from accelopt.store import read_text
+
+
+def serve(
+    path: Annotated[
+        Path, typer.Argument(help="the folder of a bench; with --init the kernel's file")
+    ],
+    init: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="make this folder for a kernel, and end")
+    ] = None,
+    reference: ReferenceOption = None,
+    target: TargetOption = None,
+    compiler: CompilerOption = "",
+    rel_tol: RelTol = None,
+    precision: Annotated[
+        str, typer.Option(help="formats allowed below the inputs' own, such as bfloat16")
+    ] = "float32",
+    database: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="what other runs learned is recalled from there"),
+    ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(min=0, max=MOST_WORKERS, help="evaluations at a time; 0: one for each CPU"),
+    ] = 0,
+    http: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", min=0, max=65535, help="serve HTTP on loopback, not stdio"),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="holds the token for --http; without it one is made and said"),
+    ] = None,
+) -> None:
+    """Let a coding agent work on a kernel: tools over MCP in a folder that --init makes."""
+    if init is not None:
+        if reference is None:
+            raise ConfigError("--reference is needed: the NumPy module that says what to compute")
+        case = own_kernel(path, reference)
+        options = Options(
+            target=target or default_target(path),
+            compiler=checked_front_end(compiler, dialect_of_file(path)),
+            rel_tol=rel_tol,
+            precision=precision,
+            database=database,
+            workers=workers,
+        )
+        with naming(path, reference):
+            made = make_folder(init, case, options)
+            with session_folder(made.state) as session:
+                milliseconds = asyncio.run(_start(init, made, config_of(made.options, session)))
+        typer.echo(
+            f"{init}: the kernel takes {milliseconds:.4g} ms; open the folder with a coding agent, "
+            "which reads AGENTS.md and .mcp.json there"
+        )
+        return
+    required_mcp()
+    made = read_folder(path)
+    token = read_text(token_file).strip() if token_file else secrets.token_urlsafe(32)
+    if not token:
+        raise ConfigError(f"{token_file} holds no token")
+    with session_folder(made.state) as session:
+        options = made.options._replace(warm_start=made.options.database is not None)
+        bench = open_bench(path, made, config_of(options, session))
+        if http is None:
+            asyncio.run(serve_stdio(bench))
+            return
+
+        def ready(address: str) -> None:
+            said = f" with the header Authorization: Bearer {token}" if token_file is None else ""
+            typer.echo(f"{address}{said}", err=True)
+
+        asyncio.run(serve_http(bench, http, token, ready))
+
+
+async def _start(folder: Path, made: MadeFolder, config: Config) -> float:
+    """Judges the start and writes the files of the folder. Raises ConfigError for a start that is not
+    right."""
+    async with open_bench(folder, made, config) as bench:
+        return bench.start.latency or 0.0

@@ -1,1 +1,0 @@
-"""What is there: a kernel's source as loops and lines, and what its expressions mean."""

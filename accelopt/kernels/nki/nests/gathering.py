@@ -1,0 +1,122 @@
+"""Elements at numbers that are read or computed at run time: one DMA for the rows of all partitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from accelopt.algorithm.index import ZERO, Axis, Index
+from accelopt.kernels.nki.lift.emission.graph import GraphValue
+from accelopt.kernels.nki.lift.emission.nest import Form
+from accelopt.kernels.nki.lift.emission.value_locations import At
+from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.nests.text import MOST_FREE, merged
+from accelopt.sim.dtypes import parse
+
+if TYPE_CHECKING:
+    from accelopt.kernels.nki.nests.emission import Emitter, Round, View, Where
+
+EXACT = 2**24
+"""Whole numbers below are exact in fp32, in which the engines compute."""
+DIRECT = ("int32", "uint32")
+"""Formats that a DMA takes row numbers in."""
+
+
+class Rows(NamedTuple):
+    """What a gather reads as rows of `size` elements side by side: the number of the row is `known`
+    (a sum of axes) and numbers times factors; the elements in it lie at `inside`."""
+
+    size: int
+    known: Index
+    factors: Mapping[Axis, int]
+    inside: Index
+
+
+def gather(emitter: Emitter, value: GraphValue, where: Where, into: View | None = None) -> View:
+    """The tile of what is gathered, in `into` where that is given: for each number of the free axes
+    that row numbers depend on, a DMA that takes a row for each partition. Raises NotNested where what
+    is read beside each other is no part of a row."""
+    array = emitter.arrays[value.array]
+    axes = where.free(value.axes)
+    rows = _rows(value, array.shape, where, axes)
+    view = into or emitter.new_tile(f"{value.array}_rows", where, axes, array.dtype)
+    apart = [(axis, 1) for axis in axes if axis not in rows.inside.axes]
+    builder = emitter.reading.builder
+    number = emitter.reading.index(rows.known)
+    for axis, argument in zip(value.reduced, value.arguments, strict=True):
+        scaled = builder.apply("multiply", argument, builder.constant(rows.factors[axis]))
+        number = builder.apply("add", number, scaled)
+
+    def one(round_: Round) -> None:
+        spot = round_.where
+        lying = replace(spot, order=())
+        column = emitter.view(number, lying)
+        if column.tile.dtype not in DIRECT:
+            column = emitter.converted(column, lying, (), "int32")
+        own = view.moved(spot, where)
+        offset, steps = emitter.affine(rows.inside, spot)
+        moving = [axis for axis in axes if axis in rows.inside.axes]
+        counts = [spot.span(axis).width for axis in moving]
+        given = [[steps.get(a, 0) for a in moving], [own.strides[a] for a in moving]]
+        sizes, strides = merged(counts, given)
+        _transfer(emitter, value.array, rows.size, (own, column), spot.rows, offset, sizes, strides)
+
+    emitter.each(where, apart, one)
+    return view
+
+
+def _rows(value: GraphValue, shape: Sequence[int], where: Where, axes: Sequence[Axis]) -> Rows:
+    """The address of what is read in rows and elements of them."""
+    address = ZERO
+    for n, index in enumerate(value.indices):
+        address = address + index * math.prod(shape[n + 1 :])
+    if not address.is_affine:
+        raise NotNested(f"the place {address} of an element of {value.array} is no sum of axes")
+    numbered = set(value.reduced).union(*(argument.axes for argument in value.arguments))
+    numbered |= set(where.part)
+    size = math.prod(shape)
+    for axis in numbered & address.axes:
+        size = math.gcd(size, address.coefficient(axis))
+    known, inside = ZERO, Index(address.constant % size)
+    for one, factor in address.terms:
+        term = Index(0, ((one, factor),))
+        if one in numbered or factor % size == 0:
+            known = known + term
+        else:
+            inside = inside + term
+    low, high = inside.bounds
+    if low < 0 or high >= size:
+        raise NotNested(f"what is read of {value.array} beside a number reaches beyond its row")
+    if math.prod(shape) // size > EXACT:
+        raise NotNested(f"{value.array} has more rows than fp32 has whole numbers")
+    whole = known + (address.constant - address.constant % size)
+    factors = {axis: whole.coefficient(axis) // size for axis in value.reduced}
+    rest = tuple((axis, c // size) for axis, c in whole.terms if axis not in factors)
+    return Rows(size, Index(whole.constant // size, rest), factors, inside)
+
+
+def _transfer(
+    emitter: Emitter, name: str, row: int, views: tuple[View, View], partitions: int, offset: At,
+    sizes: list[int], strides: list[list[int]],
+) -> None:  # fmt: skip
+    """One DMA into a tile, from rows whose numbers the other has; a loop of it where there are more
+    axes than a pattern has."""
+    tile, column = views
+    if len(sizes) > MOST_FREE:
+        with emitter.loop("i_part", sizes[0]) as at:
+            moved = replace(tile, offset=tile.offset + at * strides[1][0], strides={})
+            rest = [s[1:] for s in strides]
+            _transfer(emitter, name, row, (moved, column), partitions,
+                      offset + at * strides[0][0], sizes[1:], rest)  # fmt: skip
+        return
+    array, text = emitter.arrays[name], emitter.text
+    source = text.rows(emitter.outside[name], array.shape, row, column.tile, column.offset,
+                       partitions, offset, sizes, strides[0])  # fmt: skip
+    target = text.inside(tile.tile, partitions, tile.offset, sizes, strides[1])
+    moved_bytes = partitions * math.prod(sizes) * parse(array.dtype).itemsize
+    ns = emitter.dma_ns(moved_bytes, sizes, strides, array.dtype)
+    emitter.put(
+        "", Form(f"nisa.dma_copy(dst={target}, src={source})", "dma", ns), moved=moved_bytes
+    )

@@ -1,0 +1,43 @@
+"""Whether a kernel is its reference in real numbers: both have one normal form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from accelopt.algorithm.equality import same_function
+from accelopt.algorithm.reference_trace import trace_reference
+from accelopt.algorithm.traced_array import NotTraced
+from accelopt.kernels.nki.arguments import argument_of
+from accelopt.kernels.nki.devices.protocol import KernelFailure
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.kernels.nki.lift.scalar_arguments import FIRST, stand_in
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.reference_kernels import with_numbers
+from accelopt.store import read_text
+
+SECONDS = 20.0
+"""That lifting the kernel may take."""
+
+
+def same_in_real_numbers(kernel: Path, problem: Reference, device: SimulatedDevice) -> bool:
+    """Whether kernel and reference are one function of real numbers. False where that is not known:
+    where one of them has no Algorithm, or both have others. Plain numbers among the inputs are other
+    ones than those that `get_inputs` draws, for a kernel must take any."""
+    inputs = problem.inputs(0)
+    plain = [v for v in inputs if not isinstance(v, np.ndarray)]
+    numbers = {n: stand_in(v, n, FIRST) if type(v) is float else v + 1
+               for n, v in enumerate(plain) if type(v) in (int, float)}  # fmt: skip
+    if len(numbers) < len(plain):
+        return False
+    try:
+        given = with_numbers(inputs, numbers)
+        reference = trace_reference(problem.path, read_text(problem.path), given)
+        arguments = [argument_of(value) for value in problem.kernel_inputs(given)]
+        program = device.compile(str(kernel), arguments).program
+        return same_function(lift(program, SECONDS, strict=True), reference.algorithm)
+    except (KernelFailure, NotLifted, NotTraced):
+        return False

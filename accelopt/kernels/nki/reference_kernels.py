@@ -1,0 +1,231 @@
+"""A kernel from a NumPy reference alone: `accelopt write`.
+
+The reference is traced to its Algorithm, the search behind `optimize` looks for its fastest schedule,
+and the referee judges what is written, the fastest first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Definition,
+    expressions_of,
+    with_constants,
+    with_expressions,
+)
+from accelopt.algorithm.reference_trace import trace_reference
+from accelopt.algorithm.traced_array import NotTraced
+from accelopt.errors import AcceloptError, ConfigError
+from accelopt.evaluation import Evaluation, EvaluationRequest, Row, Status
+from accelopt.hardware import TARGETS
+from accelopt.kernels.nki.arguments import argument_of
+from accelopt.kernels.nki.benchmark import relative_tolerance
+from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.judging import evaluate, trial_store
+from accelopt.kernels.nki.lift.authorship.numbers import fractions
+from accelopt.kernels.nki.lift.emission.graph import NotLowered
+from accelopt.kernels.nki.lift.lifted import Lifted
+from accelopt.kernels.nki.lift.lowering import Interface, shape_text
+from accelopt.kernels.nki.lift.scalar_arguments import AGAIN, FIRST, assertion_message, stand_in
+from accelopt.kernels.nki.lift.schedule import ResourceShort
+from accelopt.kernels.nki.lift.scheduled_kernels import searched
+from accelopt.kernels.nki.lift.search import AbstractArgument, own_processes
+from accelopt.kernels.nki.nests.nest import NotNested, default_nest
+from accelopt.kernels.nki.problem_bound import problem_bound
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.sandbox.progress import note
+from accelopt.sim.dialects.dialect import Dialect
+from accelopt.store import read_text
+
+LARGEST = 3e38
+"""In place of infinity: exp of its negative is 0, and it is a number of fp32."""
+
+
+class WrittenKernel(Row):
+    """A kernel that the referee accepts: its source, what it takes on the simulated core in ms, and the
+    least time of its problem. `schedule` is how it computes, as JSON that `Lifted.lowered` reads, and
+    `sentence` says that."""
+
+    source: str
+    target: str
+    latency_ms: float
+    bound_ms: float
+    sentence: str
+    schedule: dict[str, Any]
+    verdict: Evaluation
+
+
+class Written(Row):
+    """What a child process that writes a kernel says: the kernel, or in one sentence why there is none."""
+
+    kernel: WrittenKernel | None = None
+    error: str = ""
+
+
+def write_job(asked: Mapping[str, Any]) -> Written:
+    """The work of `accelopt write`, in a child process."""
+    sys.modules["__main__"] = ModuleType("__main__")  # which processes of the search need not run
+    try:
+        kernel = write_kernel(Path(asked["reference"]), asked["target"], asked["dialect"])
+    except AcceloptError as error:
+        return Written(error=str(error))
+    return Written(kernel=kernel)
+
+
+def write_kernel(
+    reference: Path, target: str, dialect: Dialect, *, cache: Path | None = None
+) -> WrittenKernel:
+    """The fastest kernel of a reference that the search finds and the referee accepts. Raises
+    ConfigError, with line and function, for a reference that has no Algorithm, and with the reason
+    where no kernel of it is written or accepted."""
+    note("reading the reference")
+    problem = Reference(reference)
+    inputs = problem.inputs(0)
+    given = problem.kernel_inputs(inputs)
+    lifted = lifted_reference(reference, inputs, given, dialect, target)
+    values = [
+        AbstractArgument(a.shape, a.dtype)
+        if isinstance(a, TensorArgument)
+        else AbstractArgument(value=a)
+        for a in lifted.arguments
+    ]
+    note("searching for the fastest schedule")
+    with own_processes(values, target) as times:
+        found = searched(lifted, values, target, times)
+    if not found.offers:
+        raise ConfigError(f"no kernel of {reference} is written: {found.refusal}")
+    device = SimulatedDevice(target)
+    said = ""
+    for offer in found.offers:
+        source = fractions(documented(offer.source, reference, lifted))
+        with tempfile.TemporaryDirectory() as folder:
+            kernel = Path(folder, "kernel.py")
+            kernel.write_text(source, encoding="utf-8")
+            request = EvaluationRequest(
+                kernel=str(kernel),
+                task=str(reference.resolve()),
+                target=target,
+                rel_tol=relative_tolerance(reference.name),
+            )
+            verdict = evaluate(request, device, trial_store(cache))
+            if verdict.status is not Status.CORRECT:
+                said = said or f"{verdict.status.value.replace('_', ' ')}: {verdict.message}"
+                continue
+            program = device.compile(str(kernel), lifted.arguments).program
+        return WrittenKernel(
+            source=source,
+            target=target,
+            latency_ms=offer.predicted_ms,
+            bound_ms=problem_bound(program, TARGETS[target]).latency_ms,
+            sentence=offer.sentence,
+            schedule=offer.schedule.model_dump(mode="json", exclude_defaults=True),
+            verdict=verdict,
+        )
+    raise ConfigError(f"the referee accepts no kernel that was written of {reference}: {said}")
+
+
+def lifted_reference(
+    reference: Path, inputs: Sequence[Any], given: Sequence[Any], dialect: Dialect, target: str
+) -> Lifted:
+    """What a reference computes, called with `given`, the kernel's inputs. Plain numbers stay
+    parameters where a kernel takes any; others are asked for by an assert. Raises ConfigError."""
+    source = read_text(reference)
+    arguments = tuple(argument_of(value) for value in given)
+    plain = [v for v in inputs if not isinstance(v, np.ndarray)]
+    name = kernel_name(reference)
+
+    def lifted(free: Sequence[int], first: int) -> Lifted:
+        stands = {n: stand_in(plain[n], n, first) for n in free}
+        found = trace_reference(reference, source, with_numbers(inputs, stands))
+        if len(arguments) != len(found.parameters):
+            raise ConfigError(
+                f"{reference}: transform_to_nki_inputs depends on numbers of its inputs"
+            )
+        pairs = zip(found.parameters, arguments, strict=True)
+        own = [(n, v) for n, v in pairs if not isinstance(v, TensorArgument)]
+        asserts = tuple(assertion_message(*pair) for n, pair in enumerate(own) if n not in stands)
+        names = {stand: own[n][0] for n, stand in stands.items()}
+        interface = Interface(", ".join(found.parameters), names, False, name, asserts)
+        return Lifted(finite(found.algorithm), interface, (), dialect, arguments)
+
+    def takes_any(n: int) -> bool:
+        try:
+            one, other = lifted([n], FIRST), lifted([n], AGAIN)
+            one._replace(twins=(other,)).lowered(default_nest(one.algorithm, target), target)
+        except (NotTraced, NotLowered, NotNested, ResourceShort):
+            return False
+        return True
+
+    try:
+        free = [n for n, v in enumerate(plain) if type(v) is float and takes_any(n)]
+        found = lifted(free, FIRST)
+        return found._replace(twins=(lifted(free, AGAIN),) if free else ())
+    except NotTraced as refusal:
+        raise ConfigError(str(refusal)) from None
+
+
+def with_numbers(inputs: Sequence[Any], numbers: Mapping[int, float]) -> list[Any]:
+    """The inputs with others for some of the plain values, which are counted apart from arrays."""
+    count = itertools.count()
+    return [v if isinstance(v, np.ndarray) else numbers.get(next(count), v) for v in inputs]
+
+
+def finite(algorithm: Algorithm) -> Algorithm:
+    """The Algorithm with the largest numbers that are safe to compute with for infinities: no
+    instruction takes those."""
+
+    def number(value: float) -> float:
+        return math.copysign(LARGEST, value) if math.isinf(value) else value
+
+    def changed(definition: Definition) -> Definition:
+        parts = (with_constants(e, number) for e in expressions_of(definition))
+        return with_expressions(definition, parts)
+
+    return replace(algorithm, definitions=tuple(map(changed, algorithm.definitions)))
+
+
+def kernel_name(reference: Path) -> str:
+    """A function's name from a reference's file: without sizes and what says that it is NumPy."""
+    words = [w for w in re.split(r"\W|_", reference.stem) if w]
+    kept = [w for w in words if not re.fullmatch(r"[A-Z]+\d+", w)]
+    kept = [w for w in kept if w.lower() not in ("numpy", "np", "reference", "ref")]
+    name = "_".join(kept).lower()
+    return name if name.isidentifier() else "kernel"
+
+
+def documented(source: str, reference: Path, lifted: Lifted) -> str:
+    """A kernel whose docstring begins with what the reference says of itself, and goes on with the
+    shapes and formats of what it takes and gives."""
+    said = Reference(reference).summary or f"What {reference.name} computes"
+    algorithm: Algorithm = lifted.algorithm
+    lines = [f"{said.rstrip('.')}.", ""]
+    names = re.findall(r"\w+", lifted.interface.signature)
+    arrays = {a.name: a for a in algorithm.inputs}
+    for name in names:
+        if name in arrays:
+            lines.append(f"{name}: {shape_text(arrays[name].given)} {arrays[name].dtype}")
+        else:
+            lines.append(f"{name}: a number")
+    for name, place, least in re.findall(r"assert (\w+)\.shape\[(\d+)\] % (\d+) == 0", source):
+        lines.append(f"Dimension {place} of {name} may be any multiple of {least}.")
+    for array in algorithm.outputs:
+        lines.append(f"Returns {array.name}: {shape_text(array.given)} {array.dtype}")
+    text = "\n    ".join(lines).replace('"""', "'''").replace("\\", "\\\\")
+    text = re.sub(r"\n    \n", "\n\n", text)
+    return re.sub(
+        r'    """.*?"""\n', lambda _: f'    """{text}\n    """\n', source, count=1, flags=re.S
+    )

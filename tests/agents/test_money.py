@@ -1,0 +1,132 @@
+"""Money is reserved before it is spent, and a model that stops answering is asked no more."""
+
+import asyncio
+import itertools
+import time
+
+import pytest
+from test_llm import config, question
+
+from accelopt.agents.budget import Budget, Ledger
+from accelopt.agents.calls import NO_ANSWER, CallFailed, InMemory
+from accelopt.agents.llm import ANNOUNCED, DEAD_AFTER, LONGEST_RETRY_AFTER, Endpoint
+from accelopt.agents.scripted_server import Scripted, ScriptedFault, ScriptedServer
+from accelopt.errors import BudgetExhausted
+
+
+def asked(budget, calls, faults=(), respond=None, **settings):
+    """What a ledger holds after `calls` at once, each answer of 2,000 tokens at 10 dollars a million,
+    what the server saw, and what came."""
+
+    async def use(server):
+        ledger = Ledger(budget)
+        endpoint = Endpoint(config(server, price_output=10.0, **settings), InMemory(), ledger)
+        try:
+            came = await asyncio.gather(
+                *(endpoint.ask(question(f"planner/x/{n}")) for n in range(calls)),
+                return_exceptions=True,
+            )
+        finally:
+            await endpoint.close()
+        return ledger, server, came
+
+    answer = respond or (lambda _: Scripted("fine", seconds=0.05, output_tokens=2000))
+    with ScriptedServer(answer, faults) as server:
+        return asyncio.run(use(server))
+
+
+@pytest.mark.parametrize("bounded", [{}, {"max_tokens": 2000}])
+def test_sixteen_calls_at_once_are_never_more_than_one_answer_over(bounded):
+    """`--max-dollars 0.02 --plans 16` paid 0.32: sixteen answers of 0.02 were under way (issue 41)."""
+    ledger, server, came = asked(Budget(money=0.02), 16, **bounded)
+    assert ledger.total.money == pytest.approx(0.02)
+    assert len(server.requests) == 1
+    assert sum(isinstance(one, BudgetExhausted) for one in came) == 15
+
+
+@pytest.mark.parametrize(
+    ("budget", "answers"),
+    [
+        (Budget(money=0.1), 5),
+        (Budget(money=0.09), 5),
+        (Budget(tokens=9000), 5),
+        (Budget(calls=3), 3),
+    ],
+)
+def test_a_budget_is_used_up_and_no_more(budget, answers):
+    """As many are under way as surely fit, so all of the budget can be spent."""
+    ledger, server, came = asked(budget, 16, max_tokens=2000)
+    assert len(server.requests) == answers
+    assert 1 <= server.most_at_once <= answers
+    assert sum(not isinstance(one, NO_ANSWER) for one in came) == answers
+    assert not ledger._reserved
+
+
+def test_what_fits_goes_on_at_once():
+    _, server, _ = asked(Budget(money=10.0), 16, max_tokens=2000)
+    assert server.most_at_once > 8
+
+
+def test_what_a_failed_request_reserved_is_free_again():
+    faults = [ScriptedFault("status", 500)] * 3
+    ledger, server, _ = asked(Budget(money=0.03), 2, faults, max_tokens=2000)
+    assert ledger.total.calls == 2 and len(server.requests) == 5
+
+
+def told(faults, respond=lambda _: "fine", calls=1, **settings):
+    """What a person is told, what came of calls one after the other, and how many requests were made."""
+    said, came = [], []
+
+    async def use(server):
+        endpoint = Endpoint(config(server, **settings), InMemory(), Ledger(), say=said.append)
+        for n in range(calls):
+            try:
+                came.append((await endpoint.ask(question(f"planner/x/{n}"))).text)
+            except CallFailed as failed:
+                came.append(str(failed))
+        await endpoint.close()
+
+    with ScriptedServer(respond, faults) as server:
+        asyncio.run(use(server))
+        return said, came, len(server.requests)
+
+
+@pytest.mark.parametrize("asked_for", ["1e9", "100000", str(LONGEST_RETRY_AFTER + 1)])
+def test_nobody_waits_for_an_endpoint_that_asks_for_too_much(asked_for):
+    begun = time.monotonic()
+    said, [came], requests = told([ScriptedFault("status", 429, asked_for)])
+    assert "asks to be left alone" in came and requests == 1
+    assert time.monotonic() - begun < 5 and said == []
+
+
+SAID = "m: status 429: Error code: 429 - scripted fault; asked again in 10 s"
+
+
+def test_a_long_pause_is_announced_before_it_begins():
+    async def use(server):
+        said = asyncio.Queue()
+        endpoint = Endpoint(config(server), InMemory(), Ledger(), say=said.put_nowait)
+        task = asyncio.create_task(endpoint.ask(question()))
+        told = await asyncio.wait_for(said.get(), 5)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await endpoint.close()
+        return told
+
+    with ScriptedServer(lambda _: "fine", [ScriptedFault("status", 429, str(ANNOUNCED))]) as server:
+        assert asyncio.run(use(server)) == SAID
+
+
+def test_an_endpoint_that_says_nothing_usable_is_asked_no_more():
+    said, came, requests = told((), lambda _: "", calls=DEAD_AFTER + 3, attempts=2)
+    assert requests == 2 * DEAD_AFTER
+    [once] = said
+    assert "asked no more" in once and "unusable answers" in once
+    assert all("came to nothing" in one for one in came[DEAD_AFTER:])
+
+
+def test_a_key_that_is_refused_later_ends_that_model_and_not_the_run():
+    faults = itertools.chain([None], itertools.repeat(ScriptedFault("status", 401)))
+    said, came, requests = told(faults, calls=3)
+    assert came[0] == "fine" and "refuses the key" in came[1] and came[2] == came[1]
+    assert requests == 2 and len(said) == 1

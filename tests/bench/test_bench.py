@@ -1,0 +1,274 @@
+"""The tools of the bench against what the commands print, and against attacks.
+
+Evidence: the commands, and the simulated core behind both; a tool that said something else would be wrong.
+"""
+
+import json
+import os
+import re
+
+import benches
+import pytest
+import small_problem
+
+from accelopt.bench.answers import LINES, page, placed_nowhere
+from accelopt.bench.bench import PARTS
+from accelopt.bench.folder import BenchFolder
+from accelopt.caches import default_cache, trials_folder
+from accelopt.errors import ConfigError
+
+FAST = small_problem.KERNEL.replace("range(8)", "range(1)").replace(
+    "128 : (j + 1) * 128", "1024 : (j + 1) * 1024"
+)
+WRONG = small_problem.KERNEL.replace("nl.add(exponential, 1.0)", "nl.add(exponential, 2.0)")
+BROKEN = small_problem.KERNEL.replace("x[0:128,", "x[0:129,")
+
+
+def lines(text):
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "target"), [(small_problem.KERNEL, "trn1"), (benches.NARROW, "trn2")]
+)
+def test_profile_what_if_and_explain_say_what_the_commands_print(tmp_path, kernel, target):
+    async def work(bench, call):
+        parts = {part: await call("profile", parts=part) for part in PARTS}
+        halved = await call("what_if", changes=f"line {slow(parts['lines'])} x 0.5")
+        return parts, halved, await call("explain")
+
+    def slow(text):
+        return re.search(r"\n +(\d+) ", text)[1]
+
+    parts, halved, explained = benches.at_bench(tmp_path, work, kernel, target)
+    own = benches.files(tmp_path / "own", kernel)
+    given = own[0], "--reference", own[1], "--target", target
+    printed, said = benches.command("profile", *given), benches.command("explain", *given)
+    for part in ("limits", "engines", "prices", "memory"):
+        told = [
+            line
+            for line in lines(parts[part])
+            if not line.startswith(("Not shown", "What ", "Memory"))
+        ]
+        assert told and not [line for line in told if line not in printed], part
+    line, milliseconds = re.match(r"line (\d+) x 0.5: ([\d.]+) ms", halved).groups()
+    assert re.search(rf"{milliseconds} ms +-?\d+% +line {line} takes half as long", printed)
+    assert [line for line in lines(explained) if line not in lines(said)] == []
+
+
+def test_several_what_ifs_are_answered_alone_and_together(tmp_path):
+    async def work(bench, call):
+        return (
+            await call("what_if", changes="scalar x 0; loads x 0"),
+            await call("what_if", changes="line 999 x 0.5"),
+            await call("what_if", changes="line 10 x 2"),
+            await call("what_if", changes="faster please"),
+        )
+
+    both, nowhere, longer, vague = benches.at_bench(tmp_path, work)
+    scalar, loads, together = (float(ms) for ms in re.findall(r": ([\d.]+) ms", both))
+    assert together <= min(scalar, loads)
+    assert "Line 999 has no instruction" in nowhere and "at most 1" in longer
+    assert "Ask as in" in vague
+
+
+def test_check_says_what_the_command_says(tmp_path):
+    async def work(bench, call):
+        said = {}
+        for name, text in (("right", FAST), ("wrong", WRONG), ("broken", BROKEN)):
+            await call("write", text=text)
+            said[name] = await call("check")
+        return said
+
+    said = benches.at_bench(tmp_path, work)
+    for name, text in (("right", FAST), ("wrong", WRONG), ("broken", BROKEN)):
+        kernel, reference = benches.files(tmp_path / name, text)
+        printed = benches.command(
+            "check",
+            kernel,
+            "--reference",
+            reference,
+            "--target",
+            "trn1",
+            status=int(name != "right"),
+        )
+        assert ("correct" in printed) == said[name].startswith("correct") == (name == "right")
+        for rule in re.findall(r":\d+: ([a-z_]+)\n", printed):
+            assert f"[{rule}]" in said[name]
+    assert "line 10" in said["broken"] and "wrong_numbers" in said["wrong"]
+
+
+def test_what_is_submitted_is_kept_when_it_is_right_and_faster(tmp_path):
+    async def work(bench, call):
+        await call("write", text=WRONG)
+        wrong = await call("submit", change="another constant")
+        await call("write", text=FAST)
+        right = await call("submit", change="wider tiles")
+        again = await call("submit", change="nothing")
+        await call("write", text="print(1)", file="lineage/7.py")
+        compared = await call("compare", one="lineage/1.py", other="kernel.py")
+        return wrong, right, again, compared, await call("recall", about="wider"), bench.best
+
+    wrong, right, again, compared, recalled, best = benches.at_bench(tmp_path, work)
+    folder = tmp_path / "bench"
+    assert wrong.startswith("Refused. wrong_numbers") and "not faster" in again
+    assert right.startswith(f"Accepted as lineage/1.py: {best.latency:.4g} ms")
+    assert compared.splitlines() == [
+        f"{name}: right, {best.latency:.4g} ms" for name in ("lineage/1.py", "kernel.py")
+    ]
+    assert recalled.startswith('- "wider tiles": accepted as lineage/1.py')
+    assert (folder / "lineage" / "1.py").read_text() == best.source
+    assert not (folder / "lineage" / "7.py").exists()  # only the bench writes there
+    assert "wider tiles" in (folder / "lineage" / "1.md").read_text()
+
+
+def test_schedules_apply_primitives_to_a_file_that_is_right(tmp_path):
+    async def work(bench, call):
+        listed = await call("schedules")
+        name = re.search(r'"members": \["(\w+)"', listed)[1]
+        one = json.dumps([{"kind": "columns", "definition": name, "size": 512}])
+        applied = await call("schedules", primitives=one, write="nest.py")
+        refused = await call(
+            "schedules",
+            primitives='[{"kind": "tile", "definition": "nix", "axis": "a", "size": 1}]',
+        )
+        unread = await call("schedules", primitives='[{"kind": "fly"}]')
+        return listed, applied, refused, unread, await call("check", kernel="nest.py")
+
+    listed, applied, refused, unread, verdict = benches.at_bench(tmp_path, work)
+    assert "All primitives:" in listed and "`tile(definition, axis, size)`" in listed
+    assert applied.startswith("Written to nest.py.") and "After 1 primitives" in applied
+    assert "primitive 1, tile: there is no definition nix" in refused
+    assert "There is no nest: primitive 0" in unread
+    assert verdict.startswith("correct")
+
+
+def test_rules_can_be_carried_out(tmp_path):
+    async def work(bench, call):
+        listed = await call("rules")
+        return (
+            listed,
+            await call("rules", apply="R1", write="by_rule.py"),
+            await call("check", kernel="by_rule.py"),
+        )
+
+    listed, written, verdict = benches.at_bench(tmp_path, work)
+    predicted = re.search(r"R1: ([\d.]+) ms predicted", listed)[1]
+    assert written.startswith("Written to by_rule.py:")
+    assert verdict.startswith(f"correct, {predicted} ms")
+
+
+LONG = "\n".join(f"# line {n}" for n in range(500)) + "\n" + small_problem.KERNEL
+
+
+def test_every_answer_is_short_and_names_no_place(tmp_path):
+    """60 lines by default, however long the kernel is; no folder of this machine in any answer."""
+
+    async def work(bench, call):
+        await call("write", text=LONG + "    import os\n")
+        answers = [
+            await call(name)
+            for name in ("check", "profile", "schedules", "rules", "explain", "recall", "read")
+        ]
+        answers += [
+            await call("profile", parts="all"),
+            await call("look_up", name="nisa.activation"),
+        ]
+        answers += [await call("compare", one="kernel.py", other="kernel.py"), await call("submit")]
+        answers += [await call("read", first=400), await call("what_if", changes="line 510 x 0")]
+        return answers
+
+    answers = benches.at_bench(tmp_path, work)
+    for answer in answers:
+        assert len(answer.splitlines()) <= LINES
+        assert str(tmp_path) not in answer and os.environ["HOME"] not in answer
+        assert not re.search(r"/(?:home|root|tmp|dev/shm|work)/", answer)
+    assert "first=60 shows what follows" in answers[6] and " 400  # line 399" in answers[11]
+
+
+def test_a_page_says_what_it_leaves_out():
+    text = "\n".join(map(str, range(1, 101)))
+    first = page(text)
+    assert len(first.splitlines()) == LINES
+    assert first.endswith("\n59\n[lines 1 to 59 of 100; first=60 shows what follows]")
+    assert page(text, 60).startswith("60\n") and page(text, 60).endswith("[lines 60 to 100 of 100]")
+    assert page("short") == "short" and page(text, 999).splitlines()[0] == "100"
+    assert page("x" * 1000) == "x" * 400 + " [600 characters more]"
+    said = placed_nowhere("/root/.cache/accelopt/trials/secret and ~/a/b.py, 440 GB/s, a/b, 1/2")
+    assert said == "secret and b.py, 440 GB/s, a/b, 1/2"
+
+
+def test_no_name_leads_out_of_the_folder(tmp_path):
+    """Attacks with names: parents, absolute paths, links to files and folders, hard links, pipes."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "secret.md").write_text("secret")
+    root = tmp_path / "bench"
+    root.mkdir()
+    folder = BenchFolder(root)
+    folder.keep("kernel.py", "mine")
+    (root / "link.py").symlink_to(tmp_path / "out" / "secret.md")
+    (root / "lineage").symlink_to(tmp_path / "out")
+    os.link(tmp_path / "out" / "secret.md", root / "hard.py")
+    os.mkfifo(root / "pipe.py")
+    for name in (
+        "../out/secret.md", str(tmp_path / "out" / "secret.md"), "link.py", "lineage/secret.md", "hard.py",
+        "pipe.py", "lineage/../kernel.py", ".secret.md", "a\0.py", "kernel.py/", "x" * 200 + ".py", "",
+    ):  # fmt: skip
+        for attack in (
+            folder.read,
+            lambda n: folder.write(n, "w"),
+            lambda n: folder.append(n, "w"),
+        ):
+            with pytest.raises(ConfigError):
+                attack(name)
+    assert (tmp_path / "out" / "secret.md").read_text() == "secret"
+    assert folder.read("kernel.py") == "mine"
+
+
+SPY = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import numpy as np
+
+try:
+    stolen = {how}
+except BaseException as error:
+    stolen = type(error).__name__
+raise ValueError("stolen: " + str(stolen)[:40])
+"""
+WAYS = (
+    "open({!r}).read()",
+    "np.fromfile({!r}, dtype='S1')",
+    "getattr(nl, '__builtins__')['op' + 'en']({!r}).read()",
+)
+
+
+def test_hidden_inputs_and_verdicts_are_out_of_reach(tmp_path):
+    """A kernel that reads the secret of the trials or the verdict cache; a folder whose reference is
+    replaced; notes that claim a verdict."""
+
+    async def work(bench, call):
+        await call("check")
+        places = [
+            trials_folder(default_cache()) / "secret",
+            default_cache() / "shelf.sqlite",
+            bench.record,
+        ]
+        bench.record.touch()
+        said = []
+        assert all(place.is_file() for place in places)
+        for way, place in zip(WAYS, places, strict=True):
+            await call("write", text=SPY.format(how=way.format(str(place))))
+            said += [await call("check"), await call("submit"), await call("profile")]
+        refused = await call("write", text="def forward(x): return x", file="reference.py")
+        (tmp_path / "bench" / "reference.py").write_text("def forward(x):\n    return x + x\n")
+        await call("write", text=WRONG)
+        return said, refused, await call("submit", change="the reference agrees with me")
+
+    said, refused, verdict = benches.at_bench(tmp_path, work)
+    secret = (trials_folder(default_cache()) / "secret").read_text()
+    for answer in said:
+        assert not {secret[:20], "SQLite format", '"label"'} & {
+            *re.findall(r"SQLite format|\"label\"|\w+", answer)
+        }
+        assert secret not in answer and not answer.startswith(("correct", "Accepted"))
+    assert "the bench's own" in refused and verdict.startswith("Refused. wrong_numbers")

@@ -1,0 +1,261 @@
+"""Kernels of which a part does not lift: what lifts is scheduled, the rest stays as its author wrote it.
+
+Evidence: the references are NumPy's; what is untouched is compared line by line.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from warm import core
+
+from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.kernels.nki.lift.pieces import pieces, with_pieces
+from accelopt.kernels.nki.nests.lowering import lower_part
+from accelopt.kernels.nki.nests.nest import default_nest
+
+ROUTE = """import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def route(x, w):
+    n, d = x.shape
+    e = w.shape[1]
+    normed = nl.ndarray((n, d), dtype=x.dtype, buffer=nl.hbm)
+    logits = nl.ndarray((n, e), dtype=nl.float32, buffer=nl.hbm)
+    best = nl.ndarray((n, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    for t in nl.affine_range(n // 128):
+        rows = nl.load(x[t * 128:(t + 1) * 128, :])
+        ms = nl.mean(nl.square(rows), axis=1, keepdims=True)
+        nl.store(normed[t * 128:(t + 1) * 128, :], rows * nl.rsqrt(ms + 1e-6))
+    for t in nl.affine_range(n // 128):
+        a = nl.load(normed[t * 128:(t + 1) * 128, :])
+        nl.store(logits[t * 128:(t + 1) * 128, :], nl.matmul(a, nl.load(w)))
+    # The eight largest, as they are.
+    for t in nl.affine_range(n // 128):
+        eight = nisa.max8(src=nl.load(logits[t * 128:(t + 1) * 128, :]))
+        nl.store(best[t * 128:(t + 1) * 128, :], eight)
+    return best
+"""
+ROUTE_NKI = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def route(x, w):
+    n, d = x.shape
+    e = w.shape[1]
+    scaled = nl.ndarray((n, d), dtype=x.dtype, buffer=nl.private_hbm)
+    best = nl.ndarray((n, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    for t in range(n // 128):
+        rows = nl.ndarray((128, d), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=rows, src=x[t * 128:(t + 1) * 128, :])
+        gain = nl.ndarray((128, d), dtype=w.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=gain, src=w.ap([[0, 128], [e, d]]))
+        nisa.tensor_tensor(dst=rows, data1=rows, data2=gain, op=nl.multiply)
+        nisa.dma_copy(dst=scaled[t * 128:(t + 1) * 128, :], src=rows)
+    # The eight largest, as they are.
+    for t in range(n // 128):
+        found = nl.ndarray((128, d), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=found, src=scaled[t * 128:(t + 1) * 128, :])
+        eight = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.max8(dst=eight, src=found)
+        nisa.dma_copy(dst=best[t * 128:(t + 1) * 128, :], src=eight)
+    return best
+"""
+IN_LOOP = """import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def route(x, w):
+    n, d = x.shape
+    e = w.shape[1]
+    best = nl.ndarray((n, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    weight = nl.load(w)
+    for t in nl.affine_range(n // 128):
+        rows = nl.load(x[t * 128:(t + 1) * 128, :])
+        ms = nl.mean(nl.square(rows), axis=1, keepdims=True)
+        normed = rows * nl.rsqrt(ms + 1e-6)
+        logits = nl.matmul(normed, weight)
+    # The eight largest, as they are.
+        eight = nisa.max8(src=logits)
+        nl.store(best[t * 128:(t + 1) * 128, :], eight)
+    return best
+"""
+IN_LOOP_NKI = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def route(x, w):
+    n, d = x.shape
+    e = w.shape[1]
+    best = nl.ndarray((n, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    for t in range(n // 128):
+        rows = nl.ndarray((128, d), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=rows, src=x[t * 128:(t + 1) * 128, :])
+        gain = nl.ndarray((128, d), dtype=w.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=gain, src=w.ap([[0, 128], [e, d]]))
+        nisa.tensor_tensor(dst=rows, data1=rows, data2=gain, op=nl.multiply)
+    # The eight largest, as they are.
+        eight = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.max8(dst=eight, src=rows)
+        nisa.dma_copy(dst=best[t * 128:(t + 1) * 128, :], src=eight)
+    return best
+"""
+BOTH_SIDES = """import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def route(x, w):
+    n, d = x.shape
+    out = nl.ndarray((n, w.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+    for t in nl.affine_range(n // 128):
+        p = nl.exp(nl.load(x[t * 128:(t + 1) * 128, :]))
+        p = nl.divide(p, nl.sum(p, axis=1, keepdims=True))
+        # what is not among the eight largest is dropped
+        eight = nisa.max8(src=p)
+        kept = nl.multiply(p, nl.greater_equal(p, eight[:, 7:8]))
+        nl.store(out[t * 128:(t + 1) * 128, :], nl.matmul(kept, nl.load(w)))
+    return out
+"""
+BOTH_SIDES_NKI = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def route(x, w):
+    n, d = x.shape
+    out = nl.ndarray((n, d), dtype=x.dtype, buffer=nl.shared_hbm)
+    for t in range(n // 128):
+        rows = nl.ndarray((128, d), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=rows, src=x[t * 128:(t + 1) * 128, :])
+        e = nl.ndarray((128, d), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=e, op=nl.exp, data=rows)
+        # what is not among the eight largest is dropped
+        eight = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.max8(dst=eight, src=e)
+        over = nl.ndarray((128, d), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=over, data=e, op0=nl.divide, operand0=eight[:, 7:8])
+        nisa.dma_copy(dst=out[t * 128:(t + 1) * 128, :], src=over)
+    return out
+"""
+BEST_ROW = """import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def route(x, w):
+    n, d = x.shape
+    out = nl.ndarray((n, w.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+    i_p, i_f = nl.arange(128)[:, None], nl.arange(w.shape[1])[None, :]
+    for t in nl.affine_range(n // 128):
+        scores = nl.multiply(nl.load(x[t * 128:(t + 1) * 128, :]), 2.0)
+        # a search stays
+        best = nisa.max8(src=scores)
+        where = nisa.nc_find_index8(data=scores, vals=best)
+        at = nl.copy(where[:, 0:1], dtype=nl.int32)
+        row = nl.load(w[at[i_p, 0], i_f])
+        nl.store(out[t * 128:(t + 1) * 128, :], nl.multiply(row, row))
+    return out
+"""
+SHAPES = ((256, 128), (128, 64))
+
+
+def largest(values: np.ndarray) -> np.ndarray:
+    return -np.sort(-values, axis=1)[:, :8]
+
+
+def routed(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return largest(x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) @ w)
+
+
+def above_eighth(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    e = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    return e * (e >= largest(e)[:, 7:]) @ w
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "reference", "opaque"),
+    [
+        (ROUTE, "trn1", routed, ("logits",)),
+        (ROUTE_NKI, "trn2", lambda x, w: largest(x * w[:, 0]), ("scaled",)),
+        (BEST_ROW, "trn1", lambda x, w: w[x.argmax(1)] ** 2, ("scores_of_all",)),
+        (BOTH_SIDES, "trn1", above_eighth, ("p_of_all",)),
+        (BOTH_SIDES_NKI, "trn2", lambda x, w: np.exp(x) / largest(np.exp(x))[:, 7:], ("e_of_all",)),
+        (IN_LOOP, "trn1", routed, ("logits_of_all",)),
+        (IN_LOOP_NKI, "trn2", lambda x, w: largest(x * w[:, 0]), ("rows_of_all",)),
+    ],
+    ids=[
+        "neuronxcc",
+        "nki",
+        "best-row",
+        "sides-neuronxcc",
+        "sides-nki",
+        "loop-neuronxcc",
+        "loop-nki",
+    ],
+)
+def test_what_lifts_is_scheduled_around_what_does_not(text, target, reference, opaque, tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(text)
+    device = core(target)
+    specs = [TensorArgument(shape, "float32") for shape in SHAPES]
+    program = device.compile(str(path), specs).program
+    with pytest.raises(NotLifted, match=r"sorts|searches"):
+        lift(program)
+    found = pieces(program, text)
+    (kept,) = found.opaque
+    assert kept.inputs == opaque
+    assert kept.reason.startswith("it s") and "nisa." in text.splitlines()[kept.source.line - 1]
+    dialect = "nki" if target == "trn2" else "neuronxcc"
+    taken = set(re.findall(r"[a-z]\w*", text))
+    taken |= {array.name for p in found.lifted for array in p.algorithm.outputs}
+    lines = [
+        (p, lower_part(p.algorithm, default_nest(p.algorithm, target), taken, target, dialect)[0])
+        for p in found.lifted
+    ]
+    made = with_pieces(text, found.function, lines, ["assert len(x.shape) == 2"], dialect)
+    assert text[text.index("#") : text.index("\n", text.index("max8"))] in made
+    assert made.startswith(text[: text.index("    n, d = ")])
+    path.write_text(made)
+    rng = np.random.default_rng(1)
+    given = [rng.standard_normal(shape).astype(np.float32) for shape in SHAPES]
+    (got,) = device.compile(str(path), specs).run(given)
+    np.testing.assert_allclose(got, reference(*given), rtol=1e-4, atol=1e-4)
+
+
+ONE_LOOP = """import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def largest(x, w):
+    out = nl.ndarray((x.shape[0], 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, nisa.max8(src=nl.load(x)))
+    return out
+"""
+
+
+def test_a_kernel_without_closed_parts_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(ONE_LOOP)
+    specs = [TensorArgument((128, 64), "float32"), TensorArgument((128, 64), "float32")]
+    with pytest.raises(NotLifted, match="no part of it stands alone and lifts"):
+        pieces(core().compile(str(path), specs).program, ONE_LOOP)

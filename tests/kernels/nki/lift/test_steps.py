@@ -1,0 +1,73 @@
+"""Steps through arrays in HBM: each stays a definition, and is read beyond its ends where a condition excludes
+what is read there.
+
+Evidence: the reference is NumPy's; the second store of a step writes a part of what the first one wrote.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from warm import core
+
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.nest import default_nest
+
+STEPS = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def heat(u):
+    n, _ = u.shape
+    out = nl.ndarray((n, n), dtype=u.dtype, buffer=nl.shared_hbm)
+    a = nl.ndarray((n, n), dtype=u.dtype, buffer=nl.hbm)
+    b = nl.ndarray((n, n), dtype=u.dtype, buffer=nl.hbm)
+    grids = [u, a, b, a, out]
+    for step in nl.static_range(4):
+        src, dst = grids[step], grids[step + 1]
+        for t in nl.affine_range(n // 128):
+            i_p, i_f = nl.mgrid[0:128, 0:n]
+            i_q, i_g = nl.mgrid[0:128, 0:n - 2]
+            row = t * 128 + i_p
+            mid = nl.load(src[row, i_f])
+            up = nl.zeros((128, n), dtype=u.dtype, buffer=nl.sbuf)
+            down = nl.zeros((128, n), dtype=u.dtype, buffer=nl.sbuf)
+            up[i_p, i_f] = nl.load(src[row - 1, i_f], mask=(row >= 1))
+            down[i_p, i_f] = nl.load(src[row + 1, i_f], mask=(row <= n - 2))
+            s = nl.add(up[i_q, i_g + 1], down[i_q, i_g + 1])
+            s = nl.add(nl.add(s, mid[i_q, i_g]), mid[i_q, i_g + 2])
+            new = nl.add(nl.multiply(mid[i_q, i_g + 1], 0.6), nl.multiply(s, 0.1))
+            inner = (t * 128 + i_q >= 1) & (t * 128 + i_q <= n - 2)
+            nl.store(dst[row, i_f], value=mid)
+            nl.store(dst[t * 128 + i_q, i_g + 1], value=new, mask=inner)
+    return out
+"""
+
+
+def test_steps_through_arrays_stay_steps(tmp_path: Path) -> None:
+    """Composed, each element of four steps of a stencil is a sum of 41; the arrays between are written
+    twice, partly by a second store. Each step is one definition, without sums or floors."""
+    path = tmp_path / "kernel.py"
+    path.write_text(STEPS)
+    algorithm = lift(core().compile(str(path), [TensorArgument((256, 256), "float32")]).program)
+    assert [len(d.axes) for d in algorithm.definitions] == [2, 2, 2, 2]
+    u = np.random.default_rng(2).standard_normal((256, 256))
+    wanted = u
+    for _ in range(4):
+        new = wanted.copy()
+        around = wanted[:-2, 1:-1] + wanted[2:, 1:-1] + wanted[1:-1, :-2] + wanted[1:-1, 2:]
+        new[1:-1, 1:-1] = 0.6 * wanted[1:-1, 1:-1] + 0.1 * around
+        wanted = new
+    np.testing.assert_allclose(evaluate(algorithm, {"u": u})[0], wanted, rtol=1e-6, atol=1e-7)
+    nest = default_nest(algorithm)
+    path.write_text(lower_nest(algorithm, nest).source)
+    device = core()
+    (got,) = device.compile(str(path), [TensorArgument((256, 256), "float32")]).run(
+        [u.astype(np.float32)]
+    )
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,92 @@
+"""That a kernel is its reference in real numbers is said of right kernels, and of no wrong one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import exhibits
+import pytest
+
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.real_numbers import same_in_real_numbers
+from accelopt.kernels.nki.referee.reference import Reference
+
+WRONG = [
+    name
+    for name in exhibits.names()
+    if exhibits.header(name)["verdict"] in ("wrong_numbers", "wrong_shape")
+]
+BY_ROUNDING = {"layernorm_by_squares"}
+"""Wrong by what is lost between two large numbers, and right in real ones."""
+RIGHT = ("honest_adamw", "honest_likelihood", "honest_softmax_online", "honest_layernorm_by_statistics",
+         "honest_silu_by_exp", "honest_total")  # fmt: skip
+
+KERNEL = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(x, w, eps):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    a = nl.load(x)
+    r = nl.mean(nl.square(a), axis=1, keepdims=True)
+    g = nl.load(w.reshape((1, 512))).broadcast_to((128, 512))
+    y = a * nl.rsqrt(r + eps) * g
+    nl.store(out, y)
+    return out
+"""
+REFERENCE = """
+import numpy as np
+
+def get_inputs():
+    return [np.random.randn(128, 512).astype(np.float32), np.random.randn(512).astype(np.float32), 1e-5]
+
+def forward(x, w, eps):
+    return x / np.sqrt((x * x).sum(1, keepdims=True) / 512 + eps) * w
+"""
+CHANGES = [
+    ("nl.mean(nl.square(a)", "nl.mean(nl.abs(a)"),
+    ("r + eps", "r + 1e-5"),
+    ("r + eps", "r - eps"),
+    ("a * nl.rsqrt", "nl.load(x[:, ::-1]) * nl.rsqrt"),
+    ("nl.store(out, y)", "nl.store(out[0:64], y[0:64])\n    nl.store(out[64:128], y[0:64])"),
+    ("nl.rsqrt(r + eps)", "nl.rsqrt(r * 1.001 + eps)"),
+    ("* g\n", "* (g + 1e-6)\n"),
+    ("nl.store(out, y)", "nl.store(out[0:127], y[0:127])\n    nl.store(out[127:128], a[127:128])"),
+    ("nl.mean(nl.square(a), axis=1", "nl.mean(nl.square(a[:, 0:511]), axis=1"),
+]
+
+
+def judged(folder: Path, kernel: str, reference: str = REFERENCE) -> bool:
+    """Whether these two texts are the same."""
+    for name, text in (("kernel", kernel), ("reference", reference)):
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    problem = Reference(folder / "reference.py")
+    return same_in_real_numbers(folder / "kernel.py", problem, SimulatedDevice("trn1"))
+
+
+@pytest.mark.parametrize("name", [*WRONG, *RIGHT])
+def test_only_what_is_right_but_for_rounding_is_the_same(name: str) -> None:
+    """Evidence: the verdicts of the museum, each of which the referee gives for a named fault."""
+    problem = Reference(exhibits.reference_file(name))
+    same = same_in_real_numbers(exhibits.kernel_file(name), problem, SimulatedDevice("trn1"))
+    assert same == (name in RIGHT or name in BY_ROUNDING)
+
+
+def test_spellings_of_one_function_are_the_same(tmp_path: Path) -> None:
+    """Evidence: x / sqrt(v) is x * rsqrt(v), and a mean is a sum times 1/512."""
+    assert judged(tmp_path, KERNEL)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=[after for _, after in CHANGES])
+def test_a_changed_kernel_is_not_the_same(change: tuple[str, str], tmp_path: Path) -> None:
+    """Evidence: each change gives other real numbers; one writes the argument's usual value in its place."""
+    assert change[0] in KERNEL
+    assert not judged(tmp_path, KERNEL.replace(*change))
+
+
+def test_rows_that_nothing_writes_are_not_the_same(tmp_path: Path) -> None:
+    """Evidence: memory that nothing has written holds anything (NKI's uninitialised memory)."""
+    text = KERNEL.replace("nl.store(out, y)", "nl.store(out[0:127], y[0:127])")
+    assert not judged(tmp_path, text)

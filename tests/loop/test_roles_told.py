@@ -1,0 +1,187 @@
+"""What roles are told and how their answers are taken, with a scripted model (issue 41)."""
+
+import asyncio
+
+import models
+import toy
+from drive import run_toy
+
+from accelopt.agents.budget import Ledger
+from accelopt.agents.calls import InMemory, Question, Tool
+from accelopt.agents.configuration import ModelConfig
+from accelopt.agents.llm import Endpoint
+from accelopt.agents.scripted_server import Scripted, ScriptedServer
+from accelopt.evaluation import Bottleneck, Diagnosis
+from accelopt.search.strategy import Settings
+from accelopt.stages.live_board import board_for, watcher_of
+
+BLOCK = "```python\n{}```"
+
+
+def run(folder, respond, backend="toy:Ruleless", **given):
+    """The outcome of a run, and what each role was asked, in order."""
+    given.setdefault("settings", Settings(iterations=1, beam=1, plans=1, samples=2, fixer_steps=0))
+    with ScriptedServer(respond) as server:
+        [outcome], _ = asyncio.run(run_toy(folder, server.url, backend=backend, **given))
+    asked = [(models.role_of(r), r["messages"][-1]["content"]) for r in server.requests]
+    return outcome, asked
+
+
+def of_role(asked, role):
+    return [text for name, text in asked if name == role]
+
+
+def test_a_planner_that_answers_with_a_kernel_has_given_a_sample(tmp_path):
+    def respond(request):
+        role = models.role_of(request)
+        if role == "planner":
+            return f"Title: half\nChange: other 2\n\nIt is this:\n{BLOCK.format(toy.kernel(50))}"
+        return BLOCK.format(toy.kernel(70)) if role == "executor" else "no optimization found"
+
+    outcome, asked = run(tmp_path, respond)
+    assert [node.latency for node in outcome.nodes] == [50, 70]
+    assert len(of_role(asked, "executor")) == 1  # for the second sample
+
+
+def test_calls_beside_one_of_a_tool_that_does_not_exist_are_carried_out():
+    """A wrong name used to throw away the other calls of its turn."""
+    checked = []
+
+    async def check(source):
+        checked.append(source)
+        return f"checked {source}"
+
+    turns = iter([Scripted("", tool_calls=(("check", '{"source": "a"}'), ("chekc", '{"source": "b"}'))),
+                  Scripted("done")])  # fmt: skip
+
+    async def use(server):
+        config = ModelConfig(url=server.url, model="m", timeout=2.0, backoff=0.01)
+        endpoint = Endpoint(config, InMemory(), Ledger())
+        asked = Question("planner", "planner/x/0", "You plan.", "hello")
+        try:
+            return await endpoint.ask(asked, (Tool("check", "Checks.", "source", check),), 3)
+        finally:
+            await endpoint.close()
+
+    with ScriptedServer(lambda _: next(turns)) as server:
+        assert asyncio.run(use(server)).text == "done"
+    assert checked == ["a"]
+    told = [message["content"] for message in server.requests[1]["messages"][-2:]]
+    assert told == ["checked a", "There is no tool 'chekc'; there are check."]
+
+
+def test_what_failed_on_siblings_and_cousins_is_told(tmp_path):
+    """Of two kernels of a beam, each hears in the next round what came to nothing on the other."""
+
+    def respond(request):
+        role, user = models.role_of(request), request["messages"][-1]["content"]
+        cost = next((int(c) for c in (50, 60, 100) if f"COST = {c}" in user), 0)
+        if role == "planner":
+            return f"Title: change of {cost} number {request.get('temperature')}\nChange: other 2\n"
+        if role == "executor" and cost == 100:
+            return BLOCK.format(toy.kernel(50 if "number 0.7" in user else 60))
+        return (
+            BLOCK.format(toy.kernel(cost, "WRONG = 1"))
+            if role == "executor"
+            else "no optimization found"
+        )
+
+    settings = Settings(iterations=3, beam=2, plans=2, samples=1, fixer_steps=0)
+    _, asked = run(tmp_path, respond, settings=settings)
+    last = of_role(asked, "planner")[-2:]
+    for text in last:
+        tried = text.partition("# Already tried")[2].partition("\n# ")[0]
+        assert "change of 50" in tried and "change of 60" in tried
+        assert "(on a kernel beside this one)" in tried
+
+
+class Limited(toy.ToyLanguage):
+    """Toys with rules that always apply, in a language that has methods."""
+
+    name = "nki"
+
+    async def diagnose(self, node):
+        found = Bottleneck(
+            category="memory",
+            resource="dma",
+            share=0.9,
+            reason="rows are short",
+            methods=("hoist", "widen"),
+        )
+        return Diagnosis(origin="toy", bottlenecks=(found,))
+
+    async def actions(self, node, focus=""):
+        cost = toy.cost_of(node.source)
+        return [
+            toy.made(
+                toy.Rewrite(move="divide", parameters={"by": n}, sentence=f"Divide COST {cost:g} by {n}."),
+                toy.kernel(round(cost / n, 4)),
+                promise=0.9,
+            )
+            for n in (1.01, 1.02, 1.03, 1.04)
+        ]  # fmt: skip
+
+
+def test_a_graph_search_that_was_given_a_model_asks_it(tmp_path):
+    """In 12 evaluations it asked nothing, for the rules promised more (issue 41)."""
+
+    def respond(request):
+        if models.role_of(request) == "executor":
+            return BLOCK.format(toy.kernel(40))
+        return "no optimization found"
+
+    settings = Settings(strategy="mcgs", iterations=9, evaluations=12, samples=1, fixer_steps=0)
+    outcome, asked = run(tmp_path, respond, f"{__name__}:Limited", settings=settings)
+    assert len(of_role(asked, "executor")) >= 2 and outcome.best.latency < 41
+    by_rule, _ = run(tmp_path / "rules", respond, "toy:ToyLanguage", settings=settings)
+    assert by_rule.best.latency < 100
+
+
+def test_experts_are_shown_the_kernel_and_its_figures(tmp_path):
+    settings = Settings(strategy="experts", iterations=2, evaluations=6)
+    _, asked = run(tmp_path, models.respond, "toy:ToyLanguage", settings=settings)
+    experts = of_role(asked, "expert")
+    assert experts and all("COST limits it" in text and "COST = " in text for text in experts)
+
+
+def test_an_expert_hears_what_could_not_be_read(tmp_path):
+    def respond(request):
+        if models.role_of(request) != "expert":
+            return "no optimization found"
+        again = "could not be read" in request["messages"][-1]["content"]
+        return "{'by': 3, 'less': 0,}" if again else "by three, I think"
+
+    settings = Settings(strategy="experts", iterations=1, evaluations=4)
+    _, asked = run(tmp_path, respond, "toy:ToyLanguage", settings=settings)
+    again = [text for text in of_role(asked, "expert") if "could not be read" in text]
+    assert again and "holds no JSON object" in again[0]
+
+
+def test_a_progress_line_says_which_change_a_verdict_belongs_to(tmp_path, capsys):
+    """Also of one that failed, and of one that nobody wrote."""
+    case = toy.start(tmp_path / "start")
+    settings = Settings(iterations=1, beam=1, plans=3, samples=1, fixer_steps=0)
+    board = board_for([case], settings, Ledger())
+
+    def respond(request):
+        role, user = models.role_of(request), request["messages"][-1]["content"]
+        if role == "planner":
+            return f"Title: idea at {request['temperature']}\nChange: other 2\n"
+        if role != "executor":
+            return "no optimization found"
+        texts = {"0.7": BLOCK.format(toy.kernel(50)), "1.0": BLOCK.format(toy.kernel(9, "WRONG"))}
+        return next(
+            (text for idea, text in texts.items() if f"idea at {idea}" in user), "I cannot."
+        )
+
+    run(
+        tmp_path / "run",
+        respond,
+        settings=settings,
+        starts=[case],
+        watcher=watcher_of(board, settings),
+    )
+    said = capsys.readouterr().err
+    assert "idea at 0.7: correct, 50 ms, best so far" in said
+    assert "idea at 1.0: failed: row 3 is off by 0.5" in said
+    assert "idea at 0.9: failed: No implementation found" in said

@@ -1,0 +1,57 @@
+"""When engines begin, end and stand still.
+
+Evidence: none is a measurement; the gaps follow from the schedule, so the test holds them to what must be
+true of any schedule, and to the same busy times that the counters have.
+"""
+
+import numpy as np
+import pytest
+
+from accelopt.sim.dialects.neuronxcc import isa as nisa
+from accelopt.sim.dialects.neuronxcc import language as nl
+from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
+from accelopt.sim.timing import profile
+from accelopt.sim.timing.gaps import engine_activity
+from accelopt.sim.trace import AbstractTensor
+
+
+def in_turns(x):
+    """Loads, one Scalar and one Vector instruction, all in one tile that is used again."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.sequential_range(x.shape[0]):
+        t = nl.load(x[i, 0:128, 0:2048])
+        nl.store(out[i, 0:128, 0:2048], nisa.reciprocal(nl.exp(t)))
+    return out
+
+
+@pytest.fixture(scope="module")
+def found():
+    return profile(trace_kernel(in_turns, [AbstractTensor((12, 128, 2048), np.dtype(np.float32))]))
+
+
+def test_work_and_gaps_fill_the_time_of_each_engine(found):
+    every = engine_activity(found, longest=10_000)
+    assert {one.name for one in every} == {"vector", "scalar", "dma"}
+    for one in every:
+        assert one.gaps == len(one.longest)
+        idle = sum(gap.ms for gap in one.longest)
+        assert one.busy_ms + idle == pytest.approx(one.last_ms - one.first_ms)
+        assert one.busy_ms / found.latency_ms == pytest.approx(found.occupancy[one.name])
+        assert 0 <= one.first_ms < one.last_ms <= found.latency_ms - found.run.spec.launch_ns * 1e-6
+
+
+def test_the_longest_come_first_and_name_what_they_waited_for(found):
+    [vector] = [one for one in engine_activity(found) if one.name == "vector"]
+    lengths = [gap.ms for gap in vector.longest]
+    assert len(lengths) == 5 and lengths == pytest.approx(sorted(lengths, reverse=True))
+    for gap in vector.longest:  # the reciprocal waits for the exponential of its own tile
+        assert (gap.waited, gap.engine, gap.behind) == ("result", "scalar", gap.source)
+
+
+def test_what_nothing_held_is_said_to_be_unknown(found):
+    every = [gap for one in engine_activity(found, longest=10_000) for gap in one.longest]
+    ends = [ns * 1e-6 for ns in found.run.timeline.done]
+    for gap in every:
+        within = [end for end in ends if gap.start_ms < end <= gap.end_ms]
+        assert gap.behind is None or within  # something ended in it that it waited for
+        assert (gap.behind is None) == (gap.waited == "unknown")
