@@ -2,33 +2,168 @@
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from accelopt.agents.configuration import OFFLINE
 from accelopt.agents.proposer import KernelView
 from accelopt.fsm.context import OptimizationContext
 from accelopt.fsm.engine import FSMEngine
-from accelopt.fsm.manager_base import Optimization
+from accelopt.fsm.logs import log_to
+from accelopt.fsm.processes import Processes
 from accelopt.fsm.states import INITIAL, STATES, TRANSITIONS
 from accelopt.fsm.worker.context import WorkerSetup
 from accelopt.fsm.worker.machine import context_of, walk
+from accelopt.fsm.worker_options import ModelChoice, WorkerOptions, case_of, open_run, with_backend
 from accelopt.nodes import Job, Result
-from accelopt.stages.jobs import Work
+from accelopt.search.bottleneck_search import open_variant
+from accelopt.stages.experience import read_findings
+from accelopt.stages.jobs import Knowledge, Work
 from accelopt.stages.run import Run
+from accelopt.store import content_key, read_text, write_atomically
 
 
-class FSMOptimizationManager(Optimization):
-    """Optimises a kernel by rounds of workers, as two state machines.
+class FSMOptimizationManager:
+    """Optimises a kernel by rounds of workers, as two state machines: `run_optimization` returns the
+    result as a dict. Arguments as published, and `worker_kwargs` as in `WorkerOptions`.
 
-    `FSMOptimizationManager(...).run_optimization(kernel, problem_file, test_code)` returns the result
-    as a dict. Its arguments are those of `Optimization`.
+    `strategy` is beam_search or greedy, `strategy_config` its settings. `log_dir` takes all files (by
+    default a new temporary folder); the same call with the same folder continues a run that was
+    ended. `openai_model="offline"` calls no model. `bottleneck_override` replaces the category that the
+    judge names.
+
+    Raises ValueError for an unknown strategy or option, or where `num_workers` is not what the
+    strategy needs.
     """
 
-    async def _search(self, ctx: OptimizationContext) -> None:
-        engine = FSMEngine(ctx.logger, TRANSITIONS)
-        for state in STATES:
-            engine.add_state(state())
-        await engine.run_async(INITIAL, ctx)
+    def __init__(
+        self,
+        strategy: str = "beam_search",
+        num_workers: int = 4,
+        max_rounds: int = 10,
+        log_dir: str | Path | None = None,
+        database_path: str | Path | None = None,
+        strategy_config: Mapping[str, int] | None = None,
+        openai_model: str = OFFLINE,
+        high_reasoning_effort: bool = True,
+        bottleneck_override: str | None = None,
+        **worker_kwargs: Any,
+    ) -> None:
+        self.strategy = strategy
+        self.strategy_config = dict(strategy_config or {})
+        needed = open_variant(strategy, **self.strategy_config).num_workers_needed
+        if num_workers != needed:
+            raise ValueError(f"num_workers={num_workers}, but {strategy} needs {needed}")
+        self.num_workers = num_workers
+        self.max_rounds = max_rounds
+        self.log_dir = Path(log_dir) if log_dir else Path(tempfile.mkdtemp(prefix="accelopt-fsm-"))
+        self.database_path = Path(database_path or self.log_dir / "program_database.json")
+        self.bottleneck_override = bottleneck_override or ""
+        self.thinking = ModelChoice(openai_model, high_reasoning_effort)
+        self.options = WorkerOptions.of(worker_kwargs)
 
-    def _step(self, setup: WorkerSetup) -> Work:
-        async def work(job: Job, view: KernelView, run: Run) -> Result:
-            return (await walk(context_of(job, view, run, setup))).result
+    def run_optimization(
+        self,
+        initial_kernel: str | Path,
+        problem_file: str | Path,
+        test_code: str = "",
+        max_rounds: int | None = None,
+        **kwargs: Any,
+    ) -> dict[str, object]:
+        """The result: `success`, `kernel_code`, `best_time_ms`, `total_rounds`, baselines, `top_kernels`,
+        `stop_reason`; on failure `error`.
 
-        return work
+        `initial_kernel` is a kernel's text or its path. `kwargs` are worker options for this call.
+        Call it outside of a running event loop. Raises ConfigError for files that cannot be used.
+        """
+        options = WorkerOptions.of({**self.options._asdict(), **kwargs})
+        options = with_backend(options, Path(problem_file), _path_of(initial_kernel))
+        rounds = self.max_rounds if max_rounds is None else max_rounds
+        kernel = self._start(initial_kernel, options)
+        return asyncio.run(self._optimize(kernel, Path(problem_file), test_code, rounds, options))
+
+    async def _optimize(
+        self, kernel: Path, problem: Path, test_code: str, rounds: int, options: WorkerOptions
+    ) -> dict[str, object]:
+        case = case_of(kernel, problem, options, self.log_dir)
+        saved = self._saved(kernel, problem, test_code, options)
+        with log_to(self.log_dir / "manager.log") as logger:
+            async with open_run(self.log_dir, options, self.thinking, saved) as run:
+                earlier = read_findings(Path(options.findings)) if options.findings else []
+                turns = asyncio.Lock(), asyncio.Semaphore(1)
+                strategy = open_variant(self.strategy, **self.strategy_config)
+                ctx = OptimizationContext(
+                    run=run,
+                    case=case,
+                    strategy=strategy,
+                    max_rounds=rounds,
+                    folder=self.log_dir,
+                    database=self.database_path,
+                    step=Processes(options, self.thinking, problem, self.num_workers)
+                    if options.isolation == "process"
+                    else _step,
+                    setup=WorkerSetup(
+                        test_code=test_code,
+                        override=self.bottleneck_override,
+                        divergence=options.divergence_threshold,
+                        benchmark=lambda: turns[0],
+                        profiling=lambda: turns[1],
+                        logger=logger,
+                    ),
+                    deadline=options.deadline,
+                    logger=logger,
+                    knowledge=Knowledge(earlier=tuple(earlier)),
+                )
+                engine = FSMEngine(logger, TRANSITIONS)
+                for state in STATES:
+                    engine.add_state(state())
+                await engine.run_async(INITIAL, ctx)
+                assert ctx.result is not None
+                return ctx.result
+
+    def _start(self, kernel: str | Path, options: WorkerOptions) -> Path:
+        """The kernel's file: a given one, or the text in a file of the run's folder."""
+        if isinstance(kernel, Path) or ("\n" not in kernel and Path(kernel).is_file()):
+            return Path(kernel)
+        path = self.log_dir / "initial_kernel.py"
+        write_atomically(path, kernel)
+        return path
+
+    def _saved(
+        self, kernel: Path, problem: Path, test_code: str, options: WorkerOptions
+    ) -> dict[str, object]:
+        """What a continued run must share; more rounds continue the same search."""
+        return {
+            "strategy": self.strategy,
+            "strategy_config": self.strategy_config,
+            "problem": content_key(read_text(problem), read_text(kernel), test_code),
+            "model": self.thinking.model,
+            "bottleneck_override": self.bottleneck_override,
+            "backend": options.backend,
+            "target": options.language_target,
+            "rel_tol": options.rel_tol,
+            "isolation": options.isolation,
+            "seed": options.seed,
+            "max_refine_attempts": options.max_refine_attempts,
+        }
+
+
+def _step(setup: WorkerSetup) -> Work:
+    """One worker's work with this setup."""
+
+    async def work(job: Job, view: KernelView, run: Run) -> Result:
+        return (await walk(context_of(job, view, run, setup))).result
+
+    return work
+
+
+def _path_of(kernel: str | Path) -> Path:
+    """The file that a kernel is given as; of a kernel given as text, a name that says Python."""
+    return Path("kernel.py") if isinstance(kernel, str) and "\n" in kernel else Path(kernel)
+
+
+OptimizationManager = FSMOptimizationManager
+"""The other published name."""

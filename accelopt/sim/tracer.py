@@ -215,6 +215,14 @@ class Tracer:
         self.home[tensor] = home
         return tensor
 
+    def declare_shared(self, shape: tuple[int, ...], dtype: np.dtype, name: str) -> Tensor:
+        """One allocation in shared HBM a launch, the same for every program and core."""
+        if self.shared_cursor == len(self.shared):
+            body = self.bodies[0]
+            self.shared.append(self.declare(shape, dtype, Buffer.SHARED_HBM, name=name, body=body))
+        self.shared_cursor += 1
+        return self.shared[self.shared_cursor - 1]
+
     def depth_outside(self, variables: Collection[LoopVariable], unrolled: Collection[int]) -> int:
         """How many open bodies lie outside of all the given loops, symbolic or unrolled."""
         inside = [n for n, body in enumerate(self.bodies) if body.variable in variables]

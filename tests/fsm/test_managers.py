@@ -11,10 +11,10 @@ from accelopt.fsm import FSMOptimizationManager, OptimizationManager
 BACKEND = "planted_fsm:Resources"
 
 
-def manage(folder, manager=FSMOptimizationManager, extra="pass", test_code="", **options):
+def manage(folder, extra="pass", test_code="", **options):
     case = planted_fsm.start(folder / "start", extra=extra)
     settings = {"backend": BACKEND, "max_rounds": 3, "workers": 2, **options}
-    made = manager(log_dir=folder / "run", **settings)
+    made = OptimizationManager(log_dir=folder / "run", **settings)
     return made.run_optimization(case.kernel, case.task, test_code)
 
 
@@ -34,13 +34,6 @@ def test_offline_the_result_has_the_published_keys_and_files(tmp_path):
     for name in ("kernel_round_1.py", "round001_strategy.json", "round001_reflexion.txt"):
         assert (worker / name).stat().st_size
     assert (worker / "output" / "best_kernel.py").stat().st_size
-
-
-@pytest.mark.parametrize("strategy, workers", [("beam_search", 4), ("greedy", 1)])
-def test_the_machines_and_their_imperative_twin_return_the_same(tmp_path, strategy, workers):
-    options = {"strategy": strategy, "num_workers": workers}
-    machine = manage(tmp_path / "a", **options)
-    assert machine == manage(tmp_path / "b", OptimizationManager, **options)
 
 
 def test_a_start_kernel_that_fails_is_a_result_and_no_worker_starts(tmp_path):

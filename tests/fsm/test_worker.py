@@ -10,7 +10,7 @@ import toy
 from test_managers import manage
 
 from accelopt.agents.scripted_server import ScriptedServer
-from accelopt.fsm import FSMOptimizationManager, OptimizationManager, fsm_manager
+from accelopt.fsm import fsm_manager
 from accelopt.fsm.engine import TERMINAL, FSMEngine, State
 from accelopt.fsm.worker import worker_fsm
 
@@ -29,11 +29,11 @@ CASES = {
 }
 
 
-def developed(folder, manager=FSMOptimizationManager, test_code="", rounds=1, **script):
+def developed(folder, test_code="", rounds=1, **script):
     """A greedy run of one worker a round, and what its workers did."""
     with ScriptedServer(scripted.script(**script)) as server:
         found = manage(
-            folder, manager, test_code=test_code, strategy="greedy", num_workers=1, max_rounds=rounds,
+            folder, test_code=test_code, strategy="greedy", num_workers=1, max_rounds=rounds,
             model_config={"url": server.url, "model": "m", "backoff": 0.01, "timeout": 5.0},
         )  # fmt: skip
     journal = (folder / "run" / "journal.jsonl").read_text().splitlines()
@@ -62,15 +62,13 @@ class Poor(planted_fsm.Resources):
     resources = ("dma",)
 
 
-def test_every_edge_is_walked_and_both_managers_return_the_same(tmp_path):
+def test_every_edge_is_walked(tmp_path):
     walked, outer = set(), set()
     for name, script in CASES.items():
-        found, [development], _ = developed(tmp_path / name, **script)
+        _, [development], _ = developed(tmp_path / name, **script)
         walked |= edges(development["path"])
         assert development["finding"]["reflexion"] is not None
         outer |= left(tmp_path / name / "run" / "manager.log")
-        twin = tmp_path / f"{name}, imperative"
-        assert found == developed(twin, OptimizationManager, **script)[0], name
     # Nothing is known of a kernel that cannot be timed.
     walked |= edges(asyncio.run(of_a_broken_parent(tmp_path / "broken")))
     assert walked == declared(worker_fsm.TRANSITIONS)

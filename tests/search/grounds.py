@@ -7,15 +7,15 @@ misled: promises say next to nothing about gains.
 needle: one of many moves is all there is, and nothing tells which.
 """
 
-import json
 import random
 import re
 
-from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation, Profile, Status
-from accelopt.kernels.language import Configured, Language
+import landscape
+
+from accelopt.evaluation import Diagnosis, Evaluation, Profile, Status
+from accelopt.kernels.language import Configured
 from accelopt.knob_space import KnobSpec, Space
 from accelopt.nodes import Rewrite, made
-from accelopt.store import content_key
 
 KINDS = ("chain", "failing", "misled", "needle")
 START = 100.0  # milliseconds
@@ -64,22 +64,12 @@ def read(source):
 
 
 def case(folder, kind, seed):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "start.py").write_text(kernel())
-    (folder / "reference.py").write_text("def forward():\n    return 0\n")
-    return Case(
-        problem="planted",
-        values={"seed": seed, "kind": KINDS.index(kind)},
-        task=str(folder / "reference.py"),
-        kernel=str(folder / "start.py"),
-    )
+    found = landscape.case(folder, seed, kernel=kernel())
+    return found.model_copy(update={"values": {"seed": seed, "kind": KINDS.index(kind)}})
 
 
-class Grounds(Language):
+class Grounds(landscape.Planted):
     name = "grounds"
-
-    def __init__(self, pool, options):
-        pass
 
     async def evaluate(self, case, source):
         ground, moves = Ground.of(case), read(source)
@@ -114,12 +104,3 @@ class Grounds(Language):
 
     async def diagnose(self, node):
         return Diagnosis(origin="planted")
-
-    async def confirm(self, case, winner, parent):
-        return Confirmation(confirmed=True, speedup=1.0)
-
-    def evaluation_key(self, case, source):
-        return content_key(json.dumps(case.values), source)
-
-    def gate(self, case):
-        return "It must be right."

@@ -42,10 +42,10 @@ def kernel(moves=(), tile=1):
     return f"def kernel():\n    MADE = {sorted(moves)}\n    TILE = {tile}\n"
 
 
-def case(folder, seed=0, twin=0):
+def case(folder, seed=0, twin=0, kernel=kernel()):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "start.py").write_text(kernel())
+    (folder / "start.py").write_text(kernel)
     (folder / "reference.py").write_text("def forward():\n    return 0\n")
     return Case(
         problem="planted",

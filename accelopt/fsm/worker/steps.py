@@ -1,5 +1,5 @@
 """What the inner machine's states do to their context. Where there are two ways on, the answer says
-which; where to is for the machine to say, or for the imperative twin."""
+which; where to is for the machine to say."""
 
 from __future__ import annotations
 

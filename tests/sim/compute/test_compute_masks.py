@@ -103,20 +103,6 @@ def _indexed_rows(data_shape, index_values, count):
     return source, numbers, index, access, values
 
 
-def test_indirect_load_gathers_rows() -> None:
-    source, numbers, index, rows, values = _indexed_rows((32, 6), [5, 0, 31, 5], 4)
-    t, result = tensor((4, 6)), hbm((4, 6))
-    body = [
-        copy_in(tile(index), tile(numbers)),
-        copy_in(tile(t), rows),
-        copy_in(tile(result), tile(t)),
-    ]
-    data = normal(32, 6)
-    kernel = program([source, numbers], [result], body, [index, t, result])
-    (found,) = execute(kernel, [data, values])
-    np.testing.assert_array_equal(found, data[values[:, 0]])
-
-
 @pytest.mark.parametrize("wrong", [32, 33, -1])
 def test_index_out_of_bounds_names_the_flat_element_and_the_size(wrong: int) -> None:
     source, numbers, index, rows, values = _indexed_rows((32, 6), [5, 0, wrong, 5], 4)

@@ -19,8 +19,6 @@ from compute_programs import (
     tensor,
     tile,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from one_road import executable, execute
 
 from accelopt.errors import InternalError
@@ -88,20 +86,6 @@ def test_fresh_memory_is_poison(buffer: Buffer, dtype) -> None:
     )
 
 
-def test_halves_written_by_two_instructions_need_no_fill() -> None:
-    source, result = hbm((8, 4)), hbm((8, 4))
-    t = tensor((8, 4))
-    body = [
-        copy_in(tile(t, (0, 4)), tile(source, (4, 4))),
-        copy_in(tile(t, (4, 4)), tile(source, (0, 4))),
-        copy_in(tile(result), tile(t)),
-    ]
-    kernel = program([source], [result], body, [t, result])
-    assert layout_of(kernel, t).fill is None
-    data = normal(8, 4)
-    np.testing.assert_array_equal(execute(kernel, [data])[0], np.r_[data[4:], data[:4]])
-
-
 def test_masked_writes_and_equally_masked_reads_need_no_fill() -> None:
     kernel, t = _masked_copy(299)
     assert layout_of(kernel, t).fill is None
@@ -153,25 +137,6 @@ def test_accumulation_groups_start_over(fill: float | None, place: str) -> None:
     x, y = normal(96, 16), normal(96, 24)
     found = execute(kernel, [x, y])[0]
     np.testing.assert_allclose(found, np.tile(x.T @ y, (3, 1)), rtol=1e-4, atol=1e-5)
-
-
-def test_loop_reduce_assigns_first_and_then_combines() -> None:
-    source, result = hbm((6, 8, 4)), hbm((2, 8, 4))
-    i, j, k = loop_variable(2), loop_variable(3), loop_variable(2)
-    x, out = tensor((8, 4)), tensor((2, 8, 4), blocks=1)
-    body = [
-        copy_in(tile(x), _plane(source, affine(i) * 96 + affine(j) * 32)),
-        instruction("loop_reduce", tile(out, i), {"data": tile(x)}, op="minimum", loops=(j.id,)),
-    ]
-    nodes = [
-        loop(i, [loop(j, body, [x])]),
-        loop(k, [copy_in(_plane(result, affine(k) * 32), tile(out, k))]),
-    ]
-    data = normal(6, 8, 4)
-    kernel = program([source], [result], nodes, [out, result])
-    expected = data.reshape(2, 3, 8, 4).min(axis=1)
-    np.testing.assert_array_equal(execute(kernel, [data])[0], expected)
-    np.testing.assert_array_equal(execute(kernel, [data], order="shuffled", seed=1)[0], expected)
 
 
 def running_total(kind: LoopKind):
@@ -347,55 +312,3 @@ def test_storage_is_given_back() -> None:
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 64 * 1024
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_random_block_programs_match_plain_storage(data: st.DataObject) -> None:
-    """Whatever the loop nest and however blocks are indexed, shared storage gives the results that
-    one block for each index gives. The plain result comes from a NumPy simulation."""
-    trips = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
-    variables = [loop_variable(n) for n in trips]
-    used = data.draw(
-        st.lists(st.sampled_from(range(len(trips))), min_size=1, max_size=3, unique=True)
-    )
-    shape = tuple(trips[n] for n in used)
-    block = [variables[n] for n in used]
-    held = tensor((*shape, 2, 2), blocks=len(shape), fill=data.draw(st.sampled_from([0.0, 3.0])))
-    operations = data.draw(
-        st.lists(st.sampled_from(["add", "set", "emit"]), min_size=1, max_size=5)
-    )
-    flat = Affine()
-    for variable_, n in zip(variables, trips, strict=True):
-        flat = flat * n + affine(variable_)
-    count = math.prod(trips)
-    emits = operations.count("emit")
-    source, result = hbm((1, 1)), hbm((max(count * emits, 1), 2, 2))
-    body, plain, emitted = [], np.full(shape, held.fill, np.float32), 0
-    for operation in operations:
-        at = tile(held, *block)
-        if operation == "set":
-            body.append(instruction("memset", at, value=1.0))
-        elif operation == "add":
-            body.append(instruction("tensor_scalar", at, {"data": at}, op0="add", operand0=1.0))
-        else:
-            body.append(copy_in(_plane(result, (flat + count * emitted) * 4, (2, 2)), at))
-            emitted += 1
-    nodes = body
-    for variable_ in reversed(variables):
-        nodes = [loop(variable_, nodes, kind=LoopKind.SEQUENTIAL)]
-    found = execute(
-        program([source], [result], nodes, [held, result]), [np.zeros((1, 1), np.float32)]
-    )
-    expected = np.full((max(count * emits, 1),), np.nan, np.float32)
-    for number, values in enumerate(np.ndindex(*trips)):
-        place, emitted = tuple(values[n] for n in used), 0
-        for operation in operations:
-            if operation == "set":
-                plain[place] = 1
-            elif operation == "add":
-                plain[place] += 1
-            else:
-                expected[number + count * emitted] = plain[place]
-                emitted += 1
-    np.testing.assert_array_equal(found[0][:, 0, 0], expected)

@@ -8,20 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from accelopt.sim.affine import Affine, LoopVariable, TileAxis
+from accelopt.sim.compute.analysis.regions import NumberRange
 from accelopt.sim.compute.tiles.addressing import Address, compile_affine
 from accelopt.sim.mask import Mask
-
-
-class AxisRange(NamedTuple):
-    """The part first..last-1 of an axis."""
-
-    first: int
-    last: int
 
 
 @dataclass(eq=False)
@@ -51,7 +44,7 @@ class Window:
         self._compile = compile_expression
         self._bounds: dict[Hashable, _Bound] = {}
         self._conditions: list[Address] = []
-        self.extents: dict[Hashable, AxisRange] = {}
+        self.extents: dict[Hashable, NumberRange] = {}
         self.state: tuple[int, ...] = ()
 
     def add(self, mask: Mask, keys: Mapping[int, Hashable]) -> list[Affine]:
@@ -106,7 +99,7 @@ class Window:
         if fresh != self.state:
             self.state = fresh
             self.extents = {
-                key: AxisRange(*fresh[2 * n : 2 * n + 2]) for n, key in enumerate(self._bounds)
+                key: NumberRange(*fresh[2 * n : 2 * n + 2]) for n, key in enumerate(self._bounds)
             }
         return True
 

@@ -150,7 +150,7 @@ def trace_kernel(
         ):
             tracer.refuse(kernels.stack_allocator_alone())
         tracer.force_auto_allocation = bool(wrapped.options.get("force_auto_alloc"))
-        names = _parameter_names(function, args, kwargs or {})
+        names = parameter_names(function, args, kwargs or {})
         values = [
             _argument(tracer, name, value)
             for name, value in zip(names, [*args, *(kwargs or {}).values()], strict=True)
@@ -267,9 +267,10 @@ def _size(dimension: Any) -> int:
     return max(int(getattr(dimension, "size", dimension)), 1)
 
 
-def _parameter_names(
+def parameter_names(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> list[str]:
+    """A name for each argument of a call; those beyond the parameters are numbered."""
     try:
         parameters = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):

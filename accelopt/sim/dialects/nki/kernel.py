@@ -22,7 +22,7 @@ import numpy as np
 from accelopt.hardware import TARGETS
 from accelopt.sim import compute, rules, serial, source_text
 from accelopt.sim.dialects.neuronxcc import results
-from accelopt.sim.dialects.neuronxcc.kernel import annotations_of, run_kernel
+from accelopt.sim.dialects.neuronxcc.kernel import annotations_of, parameter_names, run_kernel
 from accelopt.sim.dialects.neuronxcc.launch import shape_results, write_back
 from accelopt.sim.dialects.neuronxcc.rewriting import check_annotation
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
@@ -164,7 +164,7 @@ def _record(
 ) -> Returned:
     function = kernel.function
     _check_signature(tracer, function)
-    names = _names(function, args, kwargs)
+    names = parameter_names(function, args, kwargs)
     values = [
         _argument(tracer, name, value)
         for name, value in zip(names, [*args, *kwargs.values()], strict=True)
@@ -231,12 +231,6 @@ def _check_results(tracer: Tracer, returned: Any) -> None:
         if private and leaf.storage not in tracer.arguments:
             mend = "Make it with buffer=nl.shared_hbm."
             tracer.refuse(operands.wrong_memory("return value", repr(leaf), "shared HBM", mend))
-
-
-def _names(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
-    parameters = list(inspect.signature(function).parameters)
-    padded = parameters + [f"argument{n}" for n in range(len(parameters), len(args))]
-    return [*padded[: len(args)], *kwargs]
 
 
 def _is_array(value: Any) -> bool:

@@ -1,7 +1,10 @@
-"""Algorithms of the main classes, written by hand: what lifting would give, without a kernel."""
+"""Algorithms of the main classes, written in their notation: what lifting would give, without a kernel."""
 
 from __future__ import annotations
 
+import ast
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from accelopt.algorithm.algorithm import (
@@ -9,6 +12,7 @@ from accelopt.algorithm.algorithm import (
     Apply,
     Array,
     Constant,
+    Definition,
     Expression,
     Map,
     Read,
@@ -21,6 +25,9 @@ from accelopt.algorithm.index import Axis, Index, index_of
 
 EPS = 1e-5
 NARROW = "bfloat16"
+OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
+PLACES = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+          ast.FloorDiv: operator.floordiv}  # fmt: skip
 
 
 def array(name: str, *shape: int, given: tuple[int, ...] | None = None) -> Array:
@@ -44,349 +51,277 @@ def times(*factors: Expression | float) -> Expression:
     return result
 
 
-def matmul(m_size: int, k_size: int, n_size: int) -> Algorithm:
+class Reader(dict[str, Axis]):
+    """What Python's grammar makes of definitions over axes by name: `out[m] = add[k](x[m, k])` reduces,
+    `scan[t](factor, term)` recurs from zero, `x if m - n >= 0 else y` chooses."""
+
+    def definition(self, node: ast.Assign) -> Definition:
+        [target], value = node.targets, node.value
+        name, axes = target.value.id, tuple(self[axis.id] for axis in items(target.slice))
+        if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Subscript)):
+            return Map(name, axes, self.expression(value))
+        along = tuple(self[axis.id] for axis in items(value.func.slice))
+        given = [self.expression(one) for one in value.args]
+        if value.func.value.id == "scan":
+            return Scan(name, axes, *along, "multiply", given[0], "add", given[1], Constant(0.0))
+        return Reduce(name, axes, along, value.func.value.id, *given)
+
+    def expression(self, node: ast.expr) -> Expression:
+        match node:
+            case ast.Constant(value):
+                return Constant(value)
+            case ast.UnaryOp(ast.USub(), ast.Constant(value)):
+                return Constant(-value)
+            case ast.Subscript(ast.Name(name), place):
+                return read(name, *map(self.index, items(place)))
+            case ast.BinOp(left, sign, right):
+                return apply(OPERATORS[type(sign)], *map(self.expression, (left, right)))
+            case ast.Call(ast.Name(name), arguments):
+                return apply(name, *map(self.expression, arguments))
+            case ast.IfExp(test, yes, no):
+                tests = test.values if isinstance(test, ast.BoolOp) else [test]
+                places = tuple(self.index(one.left) for one in tests)
+                return Where(places, self.expression(yes), self.expression(no))
+        raise NotImplementedError(ast.unparse(node))
+
+    def index(self, node: ast.expr) -> Index | int:
+        match node:
+            case ast.Name(name):
+                return index_of(self[name])
+            case ast.UnaryOp(ast.USub(), ast.Constant(value)):
+                return -value
+            case ast.BinOp(left, sign, right):
+                return PLACES[type(sign)](self.index(left), self.index(right))
+            case ast.Constant(value):
+                return value
+        raise NotImplementedError(ast.unparse(node))
+
+
+def items(node: ast.expr) -> Sequence[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+def written(
+    name: str,
+    sizes: Mapping[str, int],
+    inputs: Mapping[str, tuple[int, ...]],
+    *lines: str,
+    given: Mapping[str, tuple[int, ...]] = {},
+) -> Algorithm:
+    """An algorithm of axes and arrays by name; the last definition is its result. `given` are the
+    shapes that the kernel has arrays in, where they are others."""
+    reader = Reader({axis: Axis(axis, size) for axis, size in sizes.items()})
+    definitions = tuple(reader.definition(one) for one in ast.parse("\n".join(lines)).body)
+    arrays = tuple(array(one, *shape, given=given.get(one)) for one, shape in inputs.items())
+    shape = (axis.extent for axis in definitions[-1].axes)
+    return Algorithm(name, arrays, definitions, (array("out", *shape, given=given.get("out")),))
+
+
+def matmul(m: int, k: int, n: int) -> Algorithm:
     """lhs in tiles of 128 rows and columns, as NKIBench gives it."""
-    m, k, n = Axis("m", m_size), Axis("k", k_size), Axis("n", n_size)
-    given = (m_size // 128, 128, k_size // 128, 128)
-    return Algorithm(
-        "matmul",
-        (array("lhs", m_size, k_size, given=given), array("rhs", k_size, n_size)),
-        (Reduce("out", (m, n), (k,), "add", times(read("lhs", m, k), read("rhs", k, n))),),
-        (array("out", m_size, n_size, given=(m_size // 128, 128, n_size)),),
-    )
-
-
-def transpose_matmul(m_size: int, k_size: int, n_size: int) -> Algorithm:
-    m, k, n = Axis("m", m_size), Axis("k", k_size), Axis("n", n_size)
-    return Algorithm(
-        "transpose_matmul",
-        (array("lhs", k_size, m_size), array("rhs", k_size, n_size)),
-        (Reduce("out", (m, n), (k,), "add", times(read("lhs", k, m), read("rhs", k, n))),),
-        (array("out", m_size, n_size),),
-    )
-
-
-def rmsnorm_matmul(m_size: int, k_size: int, n_size: int) -> Algorithm:
-    m, k, n = Axis("m", m_size), Axis("k", k_size), Axis("n", n_size)
-    x = read("x", m, k)
-    mean = times(read("square", m), 1 / k_size)
-    normal = times(x, apply("rsqrt", apply("add", mean, EPS)), read("gain", k))
-    return Algorithm(
-        "rmsnorm_matmul",
-        (array("x", m_size, k_size), array("w", k_size, n_size), array("gain", k_size)),
-        (
-            Reduce("square", (m,), (k,), "add", apply("square", x)),
-            Map("normal", (m, k), normal),
-            Reduce("out", (m, n), (k,), "add", times(read("normal", m, k), read("w", k, n))),
-        ),
-        (array("out", m_size, n_size),),
-    )
-
-
-def matmul_add_rmsnorm(m_size: int, k_size: int, n_size: int) -> Algorithm:
-    m, k, n = Axis("m", m_size), Axis("k", k_size), Axis("n", n_size)
-    y = read("y", m, n)
-    mean = times(read("square", m), 1 / n_size)
-    scale = apply("rsqrt", apply("add", mean, EPS))
-    return Algorithm(
-        "matmul_add_rmsnorm",
-        (
-            array("x", m_size, k_size), array("w", k_size, n_size), array("z", m_size, n_size),
-            array("gain", n_size),
-        ),
-        (
-            Reduce("p", (m, n), (k,), "add", times(read("x", m, k), read("w", k, n))),
-            Map("y", (m, n), apply("add", read("p", m, n), read("z", m, n))),
-            Reduce("square", (m,), (n,), "add", apply("square", y)),
-            Map("out", (m, n), times(y, scale, read("gain", n))),
-        ),
-        (array("out", m_size, n_size),),
+    return written(
+        "matmul", {"m": m, "k": k, "n": n}, {"lhs": (m, k), "rhs": (k, n)},
+        "out[m, n] = add[k](lhs[m, k] * rhs[k, n])",
+        given={"lhs": (m // 128, 128, k // 128, 128), "out": (m // 128, 128, n)},
     )  # fmt: skip
 
 
-def _softmax(scores: Expression, *rows: Axis, along: Axis, out: str) -> tuple[Reduce | Map, ...]:
-    every = (*rows, along)
-    shifted = apply("subtract", scores, read("largest", *rows))
-    weight = read("weight", *every)
+def transpose_matmul(m: int, k: int, n: int) -> Algorithm:
+    return written(
+        "transpose_matmul", {"m": m, "k": k, "n": n}, {"lhs": (k, m), "rhs": (k, n)},
+        "out[m, n] = add[k](lhs[k, m] * rhs[k, n])",
+    )  # fmt: skip
+
+
+def rmsnorm_matmul(m: int, k: int, n: int) -> Algorithm:
+    return written(
+        "rmsnorm_matmul", {"m": m, "k": k, "n": n}, {"x": (m, k), "w": (k, n), "gain": (k,)},
+        "square[m] = add[k](square(x[m, k]))",
+        f"normal[m, k] = x[m, k] * rsqrt(square[m] * {1 / k} + {EPS}) * gain[k]",
+        "out[m, n] = add[k](normal[m, k] * w[k, n])",
+    )  # fmt: skip
+
+
+def matmul_add_rmsnorm(m: int, k: int, n: int) -> Algorithm:
+    return written(
+        "matmul_add_rmsnorm", {"m": m, "k": k, "n": n},
+        {"x": (m, k), "w": (k, n), "z": (m, n), "gain": (n,)},
+        "p[m, n] = add[k](x[m, k] * w[k, n])",
+        "y[m, n] = p[m, n] + z[m, n]",
+        "square[m] = add[n](square(y[m, n]))",
+        f"out[m, n] = y[m, n] * rsqrt(square[m] * {1 / n} + {EPS}) * gain[n]",
+    )  # fmt: skip
+
+
+def _softmax(scores: str, rows: str, along: str, out: str) -> tuple[str, ...]:
     return (
-        Reduce("largest", rows, (along,), "maximum", scores),
-        Map("weight", every, apply("exp", shifted)),
-        Reduce("total", rows, (along,), "add", weight),
-        Map(out, every, apply("divide", weight, read("total", *rows))),
+        f"largest[{rows}] = maximum[{along}]({scores})",
+        f"weight[{rows}, {along}] = exp({scores} - largest[{rows}])",
+        f"total[{rows}] = add[{along}](weight[{rows}, {along}])",
+        f"{out}[{rows}, {along}] = weight[{rows}, {along}] / total[{rows}]",
     )
 
 
-def softmax(m_size: int, n_size: int) -> Algorithm:
-    m, n = Axis("m", m_size), Axis("n", n_size)
-    definitions = _softmax(times(read("x", m, n), 0.25), m, along=n, out="out")
-    return Algorithm(
-        "softmax", (array("x", m_size, n_size),), definitions, (array("out", m_size, n_size),)
-    )
+def softmax(m: int, n: int) -> Algorithm:
+    lines = _softmax("x[m, n] * 0.25", "m", "n", "out")
+    return written("softmax", {"m": m, "n": n}, {"x": (m, n)}, *lines)
 
 
-def bmm_softmax(batches: int, m_size: int, k_size: int, n_size: int) -> Algorithm:
-    b, m, k, n = Axis("b", batches), Axis("m", m_size), Axis("k", k_size), Axis("n", n_size)
-    product = Reduce("s", (b, m, n), (k,), "add", times(read("lhs", b, m, k), read("rhs", b, k, n)))
-    return Algorithm(
-        "bmm_softmax",
-        (array("lhs", batches, m_size, k_size), array("rhs", batches, k_size, n_size)),
-        (product, *_softmax(read("s", b, m, n), b, m, along=n, out="out")),
-        (array("out", batches, m_size, n_size),),
-    )
+def bmm_softmax(b: int, m: int, k: int, n: int) -> Algorithm:
+    return written(
+        "bmm_softmax", {"b": b, "m": m, "k": k, "n": n}, {"lhs": (b, m, k), "rhs": (b, k, n)},
+        "s[b, m, n] = add[k](lhs[b, m, k] * rhs[b, k, n])",
+        *_softmax("s[b, m, n]", "b, m", "n", "out"),
+    )  # fmt: skip
 
 
 def attention(length: int, heads: int, width: int, repeat: int = 2) -> Algorithm:
     """Grouped queries: `repeat` heads of q share one of k and v."""
-    h, q, key = Axis("h", heads * repeat), Axis("q", length), Axis("key", length)
-    d, e = Axis("d", width), Axis("e", width)
-    shared = index_of(h) // repeat
-    product = times(read("q", q, h, d), read("k", key, shared, d))
-    scores = times(read("s", h, q, key), width**-0.5)
-    return Algorithm(
-        "attention",
-        (
-            array("q", length, heads * repeat, width), array("k", length, heads, width),
-            array("v", length, heads, width),
-        ),
-        (
-            Reduce("s", (h, q, key), (d,), "add", product),
-            *_softmax(scores, h, q, along=key, out="p"),
-            Reduce("out", (h, q, e), (key,), "add", times(read("p", h, q, key), read("v", key, shared, e))),
-        ),
-        (array("out", heads * repeat, length, width),),
+    sizes = {"h": heads * repeat, "q": length, "key": length, "d": width, "e": width}
+    shared = (length, heads, width)
+    return written(
+        "attention", sizes, {"q": (length, heads * repeat, width), "k": shared, "v": shared},
+        f"s[h, q, key] = add[d](q[q, h, d] * k[key, h // {repeat}, d])",
+        *_softmax(f"s[h, q, key] * {width**-0.5}", "h, q", "key", "p"),
+        f"out[h, q, e] = add[key](p[h, q, key] * v[key, h // {repeat}, e])",
     )  # fmt: skip
 
 
 def causal_attention(length: int, width: int) -> Algorithm:
     """One head; keys behind a query are given a large negative number."""
-    q, key, d, e = Axis("q", length), Axis("key", length), Axis("d", width), Axis("e", width)
-    product = times(read("query", q, d), read("k", key, d))
-    seen = index_of(q) - index_of(key)
-    scores = Where((seen,), times(read("s", q, key), width**-0.5), Constant(-1e30))
-    return Algorithm(
-        "causal_attention",
-        (array("query", length, width), array("k", length, width), array("v", length, width)),
-        (
-            Reduce("s", (q, key), (d,), "add", product),
-            *_softmax(scores, q, along=key, out="p"),
-            Reduce("out", (q, e), (key,), "add", times(read("p", q, key), read("v", key, e))),
-        ),
-        (array("out", length, width),),
-    )
+    sizes = {"q": length, "key": length, "d": width, "e": width}
+    scores = f"(s[q, key] * {width**-0.5} if q - key >= 0 else -1e30)"
+    return written(
+        "causal_attention", sizes, dict.fromkeys(("query", "k", "v"), (length, width)),
+        "s[q, key] = add[d](query[q, d] * k[key, d])",
+        *_softmax(scores, "q", "key", "p"),
+        "out[q, e] = add[key](p[q, key] * v[key, e])",
+    )  # fmt: skip
 
 
-def banded(m_size: int, n_size: int) -> Algorithm:
+def banded(m: int, n: int) -> Algorithm:
     """Added masks, a window of two conditions, and a choice of two tiles."""
-    m, n = Axis("m", m_size), Axis("n", n_size)
-    ahead = index_of(m) - index_of(n)
-    bias = Where((ahead,), Constant(0.0), Constant(-3.0))
-    near = Where((ahead + 64, ahead * -1 + 64), read("x", m, n), read("y", m, n))
-    return Algorithm(
-        "banded",
-        (array("x", m_size, n_size), array("y", m_size, n_size)),
-        (Map("out", (m, n), apply("exp", apply("add", near, bias))),),
-        (array("out", m_size, n_size),),
-    )
-
-
-def lora(m_size: int, k_size: int, n_size: int, rank: int) -> Algorithm:
-    m, k, n, r = Axis("m", m_size), Axis("k", k_size), Axis("n", n_size), Axis("r", rank)
-    return Algorithm(
-        "lora",
-        (
-            array("x", m_size, k_size), array("w", k_size, n_size), array("a", k_size, rank),
-            array("b", rank, n_size),
-        ),
-        (
-            Reduce("t", (m, r), (k,), "add", times(read("x", m, k), read("a", k, r))),
-            Reduce("p", (m, n), (k,), "add", times(read("x", m, k), read("w", k, n))),
-            Reduce("q", (m, n), (r,), "add", times(read("t", m, r), read("b", r, n))),
-            Map("out", (m, n), apply("add", read("p", m, n), read("q", m, n))),
-        ),
-        (array("out", m_size, n_size),),
+    near = "x[m, n] if m - n + 64 >= 0 and (m - n) * -1 + 64 >= 0 else y[m, n]"
+    return written(
+        "banded", {"m": m, "n": n}, {"x": (m, n), "y": (m, n)},
+        f"out[m, n] = exp(({near}) + (0.0 if m - n >= 0 else -3.0))",
     )  # fmt: skip
 
 
-def swiglu(m_size: int, k_size: int, n_size: int) -> Algorithm:
-    m, k, n, j = Axis("m", m_size), Axis("k", k_size), Axis("n", n_size), Axis("j", k_size)
-    gate = read("g", m, n)
-    silu = apply("divide", gate, apply("add", apply("exp", apply("negative", gate)), 1.0))
-    return Algorithm(
-        "swiglu",
-        (
-            array("x", m_size, k_size), array("up", k_size, n_size),
-            array("down", n_size, k_size), array("gate", k_size, n_size),
-        ),
-        (
-            Reduce("u", (m, n), (k,), "add", times(read("x", m, k), read("up", k, n))),
-            Reduce("g", (m, n), (k,), "add", times(read("x", m, k), read("gate", k, n))),
-            Map("h", (m, n), times(silu, read("u", m, n))),
-            Reduce("out", (m, j), (n,), "add", times(read("h", m, n), read("down", n, j))),
-        ),
-        (array("out", m_size, k_size),),
+def lora(m: int, k: int, n: int, r: int) -> Algorithm:
+    return written(
+        "lora", {"m": m, "k": k, "n": n, "r": r},
+        {"x": (m, k), "w": (k, n), "a": (k, r), "b": (r, n)},
+        "t[m, r] = add[k](x[m, k] * a[k, r])",
+        "p[m, n] = add[k](x[m, k] * w[k, n])",
+        "q[m, n] = add[r](t[m, r] * b[r, n])",
+        "out[m, n] = p[m, n] + q[m, n]",
     )  # fmt: skip
 
 
-def layernorm(m_size: int, n_size: int) -> Algorithm:
-    m, n = Axis("m", m_size), Axis("n", n_size)
-    centred = read("centred", m, n)
-    variance = times(read("squares", m), 1 / n_size)
-    scale = apply("rsqrt", apply("add", variance, EPS))
-    return Algorithm(
-        "layernorm",
-        (array("x", m_size, n_size), array("gain", n_size), array("shift", n_size)),
-        (
-            Reduce("total", (m,), (n,), "add", read("x", m, n)),
-            Map("mean", (m,), times(read("total", m), 1 / n_size)),
-            Map("centred", (m, n), apply("subtract", read("x", m, n), read("mean", m))),
-            Reduce("squares", (m,), (n,), "add", apply("square", centred)),
-            Map(
-                "out", (m, n),
-                apply("add", times(centred, scale, read("gain", n)), read("shift", n)),
-            ),
-        ),
-        (array("out", m_size, n_size),),
+def swiglu(m: int, k: int, n: int) -> Algorithm:
+    return written(
+        "swiglu", {"m": m, "k": k, "n": n, "j": k},
+        {"x": (m, k), "up": (k, n), "down": (n, k), "gate": (k, n)},
+        "u[m, n] = add[k](x[m, k] * up[k, n])",
+        "g[m, n] = add[k](x[m, k] * gate[k, n])",
+        "h[m, n] = g[m, n] / (exp(negative(g[m, n])) + 1.0) * u[m, n]",
+        "out[m, j] = add[n](h[m, n] * down[n, j])",
     )  # fmt: skip
 
 
-def adamw(m_size: int, n_size: int) -> Algorithm:
-    m, n = Axis("m", m_size), Axis("n", n_size)
-    theta, g, first, second = (read(name, m, n) for name in ("theta", "g", "m", "v"))
-    moved = apply("add", times(first, 0.9), times(g, 0.1))
-    spread = times(apply("add", times(second, 0.999), times(g, 0.001, g)), 1000.0)
-    root = apply("add", apply("sqrt", spread), 1e-8)
-    step = apply("divide", times(moved, 0.01), root)
-    return Algorithm(
-        "adamw",
-        tuple(array(name, m_size, n_size) for name in ("theta", "g", "m", "v")),
-        (Map("out", (m, n), apply("subtract", times(theta, 1 - 1e-5), step)),),
-        (array("out", m_size, n_size),),
-    )
+def layernorm(m: int, n: int) -> Algorithm:
+    return written(
+        "layernorm", {"m": m, "n": n}, {"x": (m, n), "gain": (n,), "shift": (n,)},
+        "total[m] = add[n](x[m, n])",
+        f"mean[m] = total[m] * {1 / n}",
+        "centred[m, n] = x[m, n] - mean[m]",
+        "squares[m] = add[n](square(centred[m, n]))",
+        f"out[m, n] = centred[m, n] * rsqrt(squares[m] * {1 / n} + {EPS}) * gain[n] + shift[n]",
+    )  # fmt: skip
 
 
-def rope(d_size: int, s_size: int) -> Algorithm:
+def adamw(m: int, n: int) -> Algorithm:
+    spread = "sqrt((v[m, n] * 0.999 + g[m, n] * 0.001 * g[m, n]) * 1000.0)"
+    moved = "(m[m, n] * 0.9 + g[m, n] * 0.1) * 0.01"
+    return written(
+        "adamw", {"m": m, "n": n}, dict.fromkeys(("theta", "g", "m", "v"), (m, n)),
+        f"out[m, n] = theta[m, n] * {1 - 1e-5} - {moved} / ({spread} + 1e-8)",
+    )  # fmt: skip
+
+
+def rope(d: int, s: int) -> Algorithm:
     """The two halves of d are turned against each other; one Map with a condition on d."""
-    half = d_size // 2
-    d, s = Axis("d", d_size), Axis("s", s_size)
-    at = index_of(d)
-    upper = apply("subtract", times(read("x", at, s), read("cos", at, s)),
-                  times(read("x", at + half, s), read("sin", at, s)))  # fmt: skip
-    lower = apply("add", times(read("x", at - half, s), read("sin", at - half, s)),
-                  times(read("x", at, s), read("cos", at - half, s)))  # fmt: skip
-    return Algorithm(
-        "rope",
-        (array("x", d_size, s_size), array("cos", half, s_size), array("sin", half, s_size)),
-        (Map("out", (d, s), Where((at * -1 + (half - 1),), upper, lower)),),
-        (array("out", d_size, s_size),),
-    )
+    h = d // 2
+    upper = f"x[d, s] * cos[d, s] - x[d + {h}, s] * sin[d, s]"
+    lower = f"x[d - {h}, s] * sin[d - {h}, s] + x[d, s] * cos[d - {h}, s]"
+    return written(
+        "rope", {"d": d, "s": s}, {"x": (d, s), "cos": (h, s), "sin": (h, s)},
+        f"out[d, s] = {upper} if d * -1 + {h - 1} >= 0 else {lower}",
+    )  # fmt: skip
 
 
-def rotated(m_size: int, half: int) -> Algorithm:
+def rotated(m: int, half: int) -> Algorithm:
     """Halves of short rows turned by angles that the kernel has as one row of numbers."""
-    m, n = Axis("m", m_size), Axis("n", 2 * half)
-    second, angle = index_of(n) - half, index_of(m) * half + index_of(n)
-
-    def turn(place: Index, other: Index, angle: Index, function: str) -> Expression:
-        left = times(read("x", m, place), read("cos", angle))
-        return apply(function, left, times(read("x", m, other), read("sin", angle)))
-
-    first = turn(index_of(n), index_of(n) + half, angle, "subtract")
-    return Algorithm(
-        "rotated",
-        (
-            array("x", m_size, 2 * half), array("cos", m_size * half, given=(m_size, half)),
-            array("sin", m_size * half, given=(m_size, half)),
-        ),
-        (Map("out", (m, n), Where((second,), turn(index_of(n), second, angle - half, "add"), first)),),
-        (array("out", m_size, 2 * half),),
+    at = f"m * {half} + n"
+    first = f"x[m, n] * cos[{at}] - x[m, n + {half}] * sin[{at}]"
+    second = f"x[m, n] * cos[{at} - {half}] + x[m, n - {half}] * sin[{at} - {half}]"
+    angles = (m * half,)
+    return written(
+        "rotated", {"m": m, "n": 2 * half}, {"x": (m, 2 * half), "cos": angles, "sin": angles},
+        f"out[m, n] = {second} if n - {half} >= 0 else {first}",
+        given={"cos": (m, half), "sin": (m, half)},
     )  # fmt: skip
 
 
-def state_space(channels: int, length: int, states: int) -> Algorithm:
-    c, s, t = Axis("c", channels), Axis("s", states), Axis("t", length)
-    decay = apply("exp", times(read("delta", c, t), read("a", c, s)))
-    term = times(read("delta", c, t), read("b", s, t), read("u", c, t))
-    return Algorithm(
-        "state_space",
-        (
-            array("delta", channels, length), array("u", channels, length),
-            array("a", channels, states), array("b", states, length), array("c", states, length),
-        ),
-        (
-            Scan("h", (c, s, t), t, "multiply", decay, "add", term, Constant(0.0)),
-            Reduce("out", (c, t), (s,), "add", times(read("c", s, t), read("h", c, s, t))),
-        ),
-        (array("out", channels, length),),
+def state_space(c: int, t: int, s: int) -> Algorithm:
+    return written(
+        "state_space", {"c": c, "s": s, "t": t},
+        {"delta": (c, t), "u": (c, t), "a": (c, s), "b": (s, t), "c": (s, t)},
+        "h[c, s, t] = scan[t](exp(delta[c, t] * a[c, s]), delta[c, t] * b[s, t] * u[c, t])",
+        "out[c, t] = add[s](c[s, t] * h[c, s, t])",
     )  # fmt: skip
 
 
-def cumulative_sum(m_size: int, n_size: int) -> Algorithm:
-    m, n = Axis("m", m_size), Axis("n", n_size)
-    one, zero = Constant(1.0), Constant(0.0)
-    return Algorithm(
-        "cumulative_sum",
-        (array("x", m_size, n_size),),
-        (Scan("out", (m, n), n, "multiply", one, "add", read("x", m, n), zero),),
-        (array("out", m_size, n_size),),
-    )
+def cumulative_sum(m: int, n: int) -> Algorithm:
+    line = "out[m, n] = scan[n](1.0, x[m, n])"
+    return written("cumulative_sum", {"m": m, "n": n}, {"x": (m, n)}, line)
 
 
-def bias_and_scale(m_size: int, n_size: int) -> Algorithm:
+def bias_and_scale(m: int, n: int) -> Algorithm:
     """One number a row, from two arrays, and one a column."""
-    m, n = Axis("m", m_size), Axis("n", n_size)
-    scaled = times(read("x", m, n), read("scale", m))
-    shifted = apply("add", apply("add", scaled, read("bias", m)), read("shift", n))
-    return Algorithm(
-        "bias_and_scale",
-        (
-            array("x", m_size, n_size), array("scale", m_size), array("bias", m_size),
-            array("shift", n_size),
-        ),
-        (Map("out", (m, n), apply("tanh", shifted)),),
-        (array("out", m_size, n_size),),
+    return written(
+        "bias_and_scale", {"m": m, "n": n},
+        {"x": (m, n), "scale": (m,), "bias": (m,), "shift": (n,)},
+        "out[m, n] = tanh(x[m, n] * scale[m] + bias[m] + shift[n])",
     )  # fmt: skip
 
 
-def depthwise(channels: int, length: int, taps: int) -> Algorithm:
+def depthwise(c: int, t: int, k: int) -> Algorithm:
     """A convolution of every channel by itself; zeros stand before the first element."""
-    c, t, k = Axis("c", channels), Axis("t", length), Axis("k", taps)
-    place = index_of(t) + index_of(k) - (taps - 1)
-    term = times(read("x", c, place), read("w", c, k))
-    return Algorithm(
-        "depthwise",
-        (array("x", channels, length), array("w", channels, taps), array("bias", channels)),
-        (
-            Reduce("y", (c, t), (k,), "add", Where((place,), term, Constant(0.0))),
-            Map("out", (c, t), apply("silu", apply("add", read("y", c, t), read("bias", c)))),
-        ),
-        (array("out", channels, length),),
-    )
+    place = f"t + k - {k - 1}"
+    return written(
+        "depthwise", {"c": c, "t": t, "k": k}, {"x": (c, t), "w": (c, k), "bias": (c,)},
+        f"y[c, t] = add[k](x[c, {place}] * w[c, k] if {place} >= 0 else 0.0)",
+        "out[c, t] = silu(y[c, t] + bias[c])",
+    )  # fmt: skip
 
 
-def pooled(channels: int, height: int, width: int) -> Algorithm:
+def pooled(c: int, height: int, width: int) -> Algorithm:
     """The largest of every two by two elements."""
-    c, h, w = Axis("c", channels), Axis("h", height // 2), Axis("w", width // 2)
-    a, b = Axis("a", 2), Axis("b", 2)
-    source = read("x", c, index_of(h), index_of(a), index_of(w), index_of(b))
-    return Algorithm(
-        "pooled",
-        (array("x", channels, height // 2, 2, width // 2, 2, given=(channels, height, width)),),
-        (Reduce("out", (c, h, w), (a, b), "maximum", source),),
-        (array("out", channels, height // 2, width // 2),),
-    )
+    h, w = height // 2, width // 2
+    return written(
+        "pooled", {"c": c, "h": h, "w": w, "a": 2, "b": 2}, {"x": (c, h, 2, w, 2)},
+        "out[c, h, w] = maximum[a, b](x[c, h, a, w, b])", given={"x": (c, height, width)},
+    )  # fmt: skip
 
 
-def convolution(length: int, taps: int, channels: int, filters: int) -> Algorithm:
+def convolution(t: int, k: int, c: int, f: int) -> Algorithm:
     """A product over taps and channels."""
-    t, f = Axis("t", length), Axis("f", filters)
-    k, c = Axis("k", taps), Axis("c", channels)
-    place = index_of(t) + index_of(k)
-    return Algorithm(
-        "convolution",
-        (array("x", length + taps - 1, channels), array("w", taps, channels, filters)),
-        (Reduce("out", (t, f), (k, c), "add", times(read("x", place, c), read("w", k, c, f))),),
-        (array("out", length, filters),),
-    )
+    return written(
+        "convolution", {"t": t, "f": f, "k": k, "c": c}, {"x": (t + k - 1, c), "w": (k, c, f)},
+        "out[t, f] = add[k, c](x[t + k, c] * w[k, c, f])",
+    )  # fmt: skip
 
 
 def renamed(name: str, algorithm: Algorithm) -> Algorithm:

@@ -19,58 +19,6 @@ def out_like(x):
     return nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
 
 
-# Softmax.
-
-
-def softmax_rows(x):
-    out = out_like(x)
-    for i in nl.affine_range(x.shape[0] // 128):
-        tile = nl.load(x[i * 128 : (i + 1) * 128, :])
-        nl.store(out[i * 128 : (i + 1) * 128, :], nl.softmax(tile, axis=1))
-    return out
-
-
-def softmax_by_hand(x):
-    """nl.arange indices, negated maxima, and a reciprocal."""
-    out = out_like(x)
-    rows, columns = nl.arange(128)[:, None], nl.arange(x.shape[1])[None, :]
-    for i in nl.affine_range(x.shape[0] // 128):
-        tile = nl.load(x[i * 128 + rows, columns])
-        highest = nisa.tensor_reduce(np.max, data=tile, axis=[1], negate=True)
-        weights = nisa.activation(op=nl.exp, data=tile, bias=highest, scale=1.0)
-        total = nl.sum(weights, axis=[1])
-        inverse = nisa.reciprocal(total)
-        scaled = nisa.tensor_scalar(weights, op0=np.multiply, operand0=inverse)
-        nl.store(out[i * 128 + rows, columns], scaled)
-    return out
-
-
-def softmax_online(x):
-    """Two passes: maximum and sum together, piece by piece; then the quotient."""
-    out = out_like(x)
-    rows, width = x.shape
-    for i in nl.affine_range(rows // 128):
-        highest = nl.full((nl.par_dim(128), 1), -3.0e38, dtype=nl.float32)
-        total = nl.zeros((nl.par_dim(128), 1), dtype=nl.float32)
-        for j in nl.sequential_range(width // 64):
-            tile = nl.load(x[nl.ds(i * 128, 128), nl.ds(j * 64, 64)])
-            now = nl.maximum(highest, nl.max(tile, axis=[1], keepdims=True))
-            scale = nl.exp(nl.subtract(highest, now))
-            part = nl.sum(nl.exp(nl.subtract(tile, now)), axis=[1], keepdims=True)
-            total[...] = nl.add(nl.multiply(total, scale), part)
-            highest[...] = nl.copy(now)
-        for j in nl.affine_range(width // 64):
-            tile = nl.load(x[nl.ds(i * 128, 128), nl.ds(j * 64, 64)])
-            weights = nl.exp(nl.subtract(tile, highest))
-            nl.store(out[nl.ds(i * 128, 128), nl.ds(j * 64, 64)], nl.divide(weights, total))
-    return out
-
-
-SOFTMAX = """largest[m] = max_n x[m, n]
-total[m] = sum_n exp(x[m, n] - largest[m])
-out[m, n] = exp(x[m, n] - largest[m]) / total[m]"""
-
-
 # Attention.
 
 
@@ -100,62 +48,16 @@ def flash_attention(q, k, v):
     return out
 
 
-def causal_attention(q, k, v):
-    """q (D, M), k (D, N), v (N, D), later keys masked by nisa.affine_select."""
-    d, rows = q.shape
-    columns = k.shape[1]
-    out = nl.ndarray((rows, d), dtype=q.dtype, buffer=nl.shared_hbm)
-    keys = nl.load(k)
-    for i in nl.affine_range(rows // 128):
-        query = nl.load(q[:, nl.ds(i * 128, 128)])
-        scores = nl.ndarray((nl.par_dim(128), columns), dtype=nl.float32)
-        scores[...] = nisa.nc_matmul(query, keys)
-        r, c = nl.arange(128)[:, None], nl.arange(columns)[None, :]
-        kept = nisa.affine_select(
-            pred=(i * 128 + r >= c), on_true_tile=scores[r, c], on_false_value=-9984.0
-        )
-        weights = nl.softmax(kept, axis=1)
-        result = nl.zeros((128, d), dtype=nl.float32, buffer=nl.psum)
-        for j in nl.affine_range(columns // 128):
-            turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(j * 128, 128)]))
-            result += nisa.nc_matmul(turned, nl.load(v[nl.ds(j * 128, 128), :]))
-        nl.store(out[nl.ds(i * 128, 128), :], nl.copy(result))
-    return out
-
-
 ATTENTION = """product[m, l] = sum_j q[j, m] * k[j, l]
 largest[m] = max_l product[m, l]
 product2[m, n] = sum_l v[l, n] * exp(product[m, l] * 0.125 - largest[m] * 0.125)
 total[m] = sum_l exp(product[m, l] * 0.125 - largest[m] * 0.125)
-out[m, n] = product2[m, n] / total[m]"""
-CAUSAL = """product[m, l] = sum_j q[j, m] * k[j, l]
-largest[m] = max_l (product[m, l] if m >= l else (-9984))
-product2[m, n] = sum_l v[l, n] * exp((product[m, l] if m >= l else (-9984)) - largest[m])
-total[m] = sum_l exp((product[m, l] if m >= l else (-9984)) - largest[m])
 out[m, n] = product2[m, n] / total[m]"""
 GELU_MLP = """product[m, k] = sum_l x[l, m] * w1[l, k]
 out[m, n] = sum_k w2[k, n] * gelu_apprx_tanh(product[m, k])"""
 
 
 # Norms.
-
-
-def layernorm_two_passes(x, gain, shift):
-    out = out_like(x)
-    width = x.shape[1]
-    gains = nl.load(gain.reshape((1, width))).broadcast_to((128, width))
-    shifts = nl.load(shift.reshape((1, width))).broadcast_to((128, width))
-    for i in nl.affine_range(math.ceil(x.shape[0] / 128)):
-        rows, columns = nl.arange(128)[:, None], nl.arange(width)[None, :]
-        inside = i * 128 + rows < x.shape[0]
-        tile = nl.load(x[i * 128 + rows, columns], mask=inside)
-        mean = nl.sum(tile, axis=[1], keepdims=True) / width
-        centred = nl.subtract(tile, mean)
-        variance = nl.sum(nl.square(centred), axis=[1], keepdims=True) / width
-        normed = nl.multiply(centred, nl.rsqrt(variance + 1e-5))
-        result = nl.add(nl.multiply(normed, gains), shifts)
-        nl.store(out[i * 128 + rows, columns], result, mask=inside)
-    return out
 
 
 def layernorm_statistics(x, gain, shift):
@@ -200,39 +102,6 @@ out[m, n] = gain[n] * (x[m, n] - total[m] * {mean}) * rsqrt(total2[m] * {mean} +
 
 
 # Products.
-
-
-def matmul_blocked(a, b):
-    """a (K, M) transposed already; blocks of b stay in SBUF, block dimensions at the top."""
-    k_size, m_size = a.shape
-    n_size = b.shape[1]
-    out = nl.ndarray((m_size, n_size), dtype=a.dtype, buffer=nl.shared_hbm)
-    tiles = nl.ndarray((k_size // 128, nl.par_dim(128), n_size), dtype=b.dtype, buffer=nl.sbuf)
-    for k in nl.affine_range(k_size // 128):
-        tiles[k] = nl.load(b[nl.ds(k * 128, 128), :])
-    for m in nl.affine_range(m_size // 128):
-        for n in nl.affine_range(n_size // 512):
-            total = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
-            for k in nl.affine_range(k_size // 128):
-                left = nl.load(a[nl.ds(k * 128, 128), nl.ds(m * 128, 128)])
-                total += nl.matmul(left, tiles[k, :, nl.ds(n * 512, 512)], transpose_x=True)
-            nl.store(out[nl.ds(m * 128, 128), nl.ds(n * 512, 512)], total)
-    return out
-
-
-def matmul_grid(a, b):
-    """One program a tile of the result, nl.mgrid indices."""
-    k_size, m_size = a.shape
-    out = nl.ndarray((m_size, b.shape[1]), dtype=a.dtype, buffer=nl.shared_hbm)
-    m, n = nl.program_id(0), nl.program_id(1)
-    left, right = nl.mgrid[0:128, 0:128], nl.mgrid[0:128, 0:512]
-    total = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
-    for k in nl.affine_range(k_size // 128):
-        x = nl.load(a[k * 128 + left.p, m * 128 + left.x])
-        y = nl.load(b[k * 128 + right.p, n * 512 + right.x])
-        total[...] += nisa.nc_matmul(x, y)
-    nl.store(out[m * 128 + right.p, n * 512 + right.x], nl.copy(total))
-    return out
 
 
 def matmul_unrolled(a, b):
@@ -363,28 +232,6 @@ def where_masked(x, y):
     return out
 
 
-def column_sums(x, y):
-    """Sums over the partitions by a product with ones, added to every row."""
-    out = out_like(x)
-    tile, ones = nl.load(x), nl.full((128, 128), 1.0, dtype=nl.float32)
-    sums = nisa.nc_matmul(ones, tile)
-    nl.store(out, nl.add(sums, nl.load(y)))
-    return out
-
-
-def through_memory(x, y):
-    """A product spilled to HBM and read back in another layout."""
-    out = out_like(x)
-    spilled = nl.ndarray((2, 128, 64), dtype=x.dtype, buffer=nl.hbm)
-    product = nisa.nc_matmul(nl.load(x), nl.load(y))
-    kept = nl.copy(product)
-    for h in nl.affine_range(2):
-        nl.store(spilled[h], kept[:, nl.ds(h * 64, 64)])
-    for h in nl.affine_range(2):
-        nl.store(out[:, nl.ds(h * 64, 64)], nl.tanh(nl.load(spilled[h])))
-    return out
-
-
 def gated(x, y):
     """A GELU by nl.erf, a sigmoid written out, a residual."""
     out = out_like(x)
@@ -431,16 +278,9 @@ def turned_around(x):
 
 X = (256, 256)
 STYLES = {
-    softmax_rows: ([X], SOFTMAX),
-    softmax_by_hand: ([X], SOFTMAX),
-    softmax_online: ([X], SOFTMAX),
     flash_attention: ([(64, 256), (64, 256), (256, 64)], ATTENTION),
-    causal_attention: ([(64, 256), (64, 256), (256, 64)], CAUSAL),
-    layernorm_two_passes: ([(300, 128), (128,), (128,)], LAYERNORM.format(mean="0.0078125")),
     layernorm_statistics: ([X, (256,), (256,)], LAYERNORM.format(mean="0.00390625")),
     layernorm_one_pass: ([X, (256,), (256,)], LAYERNORM.format(mean="0.00390625")),
-    matmul_blocked: ([(256, 256), (256, 1024)], MATMUL),
-    matmul_grid: ([(256, 256), (256, 1024)], MATMUL),
     matmul_unrolled: ([(384, 256), (384, 1024)], MATMUL),
     heads_unrolled: (
         [(64, 512)] * 2,
@@ -458,16 +298,7 @@ STYLES = {
         "out[m, n] = x[m, n] + y[n, m]\nout2[m, n] = x[m, n] - y[n, m]",
     ),
     where_masked: ([(128, 128)] * 2, "out[m, n] = x[m, n] if m >= n else y[m, n]"),
-    column_sums: (
-        [(128, 128)] * 2,
-        "total[n] = sum_k x[k, n]\nout[m, n] = total[n] + y[m, n]",
-    ),
-    through_memory: (
-        [(128, 128)] * 2,
-        "product[m, n] = sum_k x[k, m] * y[k, n]\nout[m, n] = tanh(product[m, n])",
-    ),
     gated: ([(128, 128)] * 2, "out[m] = gelu(x[m]) * sigmoid(y[m]) + x[m]"),
     rounded: ([(128, 64)], "out[m] = bfloat16(x[m]) * 2"),
     gathered: ([(128, 64)], "out[m, n] = x[m, -n + 63]"),
 }
-GRIDS = {matmul_grid: (2, 2)}

@@ -120,12 +120,7 @@ def _shared(sizes: tuple[int, ...], element: np.dtype, name: str) -> Tensor:
     in_loop = any(body.kind not in (None, LoopKind.PROGRAM) for body in tracer.bodies)
     if tracer.depth > 1 or in_loop or tracer.in_dynamic_condition():
         refuse(kernels.shared_hbm_in_block())
-    if tracer.shared_cursor == len(tracer.shared):
-        tracer.shared.append(
-            tracer.declare(sizes, element, Buffer.SHARED_HBM, name=name, body=tracer.bodies[0])
-        )
-    tracer.shared_cursor += 1
-    return tracer.shared[tracer.shared_cursor - 1]
+    return tracer.declare_shared(sizes, element, name)
 
 
 @api

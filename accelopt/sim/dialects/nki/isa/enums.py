@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from enum import Enum
 
 from accelopt.hardware import TARGETS
@@ -61,21 +62,13 @@ class matmul_perf_mode(Enum):
     double_row = "double_row"
 
 
+@functools.total_ordering
 class nc_version(Enum):
     """Generation of the NeuronCore."""
 
     gen2 = 2
     gen3 = 3
     gen4 = 4
-
-    def __ge__(self, other: nc_version) -> bool:
-        return bool(self.value >= other.value)
-
-    def __gt__(self, other: nc_version) -> bool:
-        return bool(self.value > other.value)
-
-    def __le__(self, other: nc_version) -> bool:
-        return bool(self.value <= other.value)
 
     def __lt__(self, other: nc_version) -> bool:
         return bool(self.value < other.value)

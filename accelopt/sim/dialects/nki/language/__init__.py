@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from accelopt.sim.dialects.neuronxcc.absent import absent_names
 from accelopt.sim.dialects.neuronxcc.builder import calls_of
+from accelopt.sim.dialects.neuronxcc.language.formats import fp32
 from accelopt.sim.dialects.nki.language import control, creation, mathematics
 from accelopt.sim.dialects.nki.language.control import (
     NKIObject,
@@ -32,7 +33,6 @@ from accelopt.sim.dialects.nki.language.memories import (
     float8_e8m0fnu,
     float16,
     float32,
-    fp32,
     hbm,
     int8,
     int16,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from accelopt.sim.dialects.neuronxcc.builder import fail, named
-from accelopt.sim.dialects.neuronxcc.tensor import DynamicSlice
+from accelopt.sim.dialects.neuronxcc.language.control import ds, program_ndim
 from accelopt.sim.dialects.nki.call_conventions import MENDS
 from accelopt.sim.dialects.nki.python_loops import counted
 from accelopt.sim.dialects.nki.registers import dynamic_range, fori_loop, while_loop
@@ -41,11 +41,6 @@ class NKIObject:
             setattr(self, name, value)
 
 
-def ds(start: Any, size: Any) -> DynamicSlice:
-    """The slice start to start + size."""
-    return DynamicSlice(start, size)
-
-
 def program_id(axis: int = 0) -> int:
     """Which core of the logical core this is: 0 without a launch grid."""
     grid = current().grid
@@ -64,11 +59,6 @@ def num_programs(axes: Any = 0) -> Any:
     if isinstance(axes, (tuple, list)):
         return tuple(num_programs(axis) for axis in axes)
     return shape[axes] if -len(shape) <= int(axes) < len(shape) else 1
-
-
-def program_ndim() -> int:
-    """Dimensions of the launch grid; 0 without one."""
-    return len(current().grid_shape)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from accelopt.sim.dialects.nki.language.memories import (
 from accelopt.sim.dialects.nki.shared_addresses import placed
 from accelopt.sim.errors import KernelTypeError
 from accelopt.sim.isa import elementwise, limits
-from accelopt.sim.program import Buffer, Tensor
+from accelopt.sim.program import Buffer
 from accelopt.sim.rules import allocation, shapes
 from accelopt.sim.tracer import current
 
@@ -54,19 +54,8 @@ def new_tensor(shape: Any, dtype: Any, buffer: Any, name: Any, address: Any = No
         place = _address(address, kind, sizes, element)
         placement = placed(place, kind, program_id())
     if kind is Buffer.SHARED_HBM:
-        return whole(_shared(sizes, element, title))
+        return whole(current().declare_shared(sizes, element, title))
     return whole(current().declare(sizes, element, kind, name=title, placement=placement))
-
-
-def _shared(sizes: tuple[int, ...], element: np.dtype, name: str) -> Tensor:
-    """One allocation a launch, the same for both cores of a logical core."""
-    tracer = current()
-    if tracer.shared_cursor == len(tracer.shared):
-        tracer.shared.append(
-            tracer.declare(sizes, element, Buffer.SHARED_HBM, name=name, body=tracer.bodies[0])
-        )
-    tracer.shared_cursor += 1
-    return tracer.shared[tracer.shared_cursor - 1]
 
 
 def _address(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-import numpy as np
-
 from accelopt.hardware import TARGETS
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc.language.formats import TileLimits
@@ -112,10 +110,3 @@ class _TileSize(TileLimits):
 
 
 tile_size = _TileSize()
-
-
-class fp32:
-    """Constants of float32."""
-
-    min = float(np.finfo(np.float32).min)
-    max = float(np.finfo(np.float32).max)
