@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accelopt.sim import attribute_kinds as kinds
+from accelopt.sim.access import Access
+from accelopt.sim.errors import SourceLine
 from accelopt.sim.isa.limits import UNSIGNED, OperandLimits, call
 from accelopt.sim.isa.opcode import Cost, Opcode
 from accelopt.sim.isa.shapes import moves
@@ -85,3 +87,8 @@ STREAM_SHUFFLE = Opcode(
     calls={"nc_stream_shuffle": call(same_partitions=False)},
     fits=_shuffled, keeps=True, packed=True, starts_anywhere=True,
 )  # fmt: skip
+
+
+def transfer(into: Access, data: Access, source: SourceLine) -> Instruction:
+    """A DMA between HBM and the chip."""
+    return Instruction(DMA_COPY, Engine.DMA, {"result": into}, {"source": data}, source=source)

@@ -27,7 +27,7 @@ from accelopt.sim.affine import Affine
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.dtypes import is_float, name_of
 from accelopt.sim.errors import SourceLine
-from accelopt.sim.isa.movement import DMA_COPY
+from accelopt.sim.isa.movement import transfer
 from accelopt.sim.program import Buffer, Instruction, Loop, Program, ProgramNode, Tensor
 from accelopt.time_limits import LIFT_SECONDS
 
@@ -409,8 +409,7 @@ def _with_copies(
             Access(tile, one.shape, (), Affine(0), strides, tile.dtype),
         ]
         into, data = ends if early else ends[::-1]
-        copies.append(Instruction(DMA_COPY, DMA_COPY.engines[0], {"result": into}, {"source": data},
-                                  source=tile.source))  # fmt: skip
+        copies.append(transfer(into, data, tile.source))
     if any(places[h.array] + 1 != h.iterations for h in handed.values() if not rolled):
         raise NotLifted("a tile that is handed on is not made in each iteration", loop.source)
     if rolled:
