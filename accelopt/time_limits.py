@@ -26,6 +26,8 @@ FAULTS_SECONDS = 300.0
 """Where a wrong kernel differs."""
 LIFT_SECONDS = 60.0
 """Finding what one kernel computes."""
+SAME_SECONDS = 20.0
+"""Finding what one kernel computes, to say that it is what its reference computes."""
 WRITE_SECONDS = 1800.0
 """Writing a kernel from its reference: the search, and the referee on what it finds."""
 TRANSLATION_SECONDS = 120.0

@@ -25,6 +25,8 @@ from accelopt.stages.config import Config, Options
 from accelopt.stages.script_options import MOST_WORKERS
 from accelopt.store import read_text
 
+PORTS = 1 << 16
+
 
 def serve(
     path: Annotated[
@@ -50,7 +52,7 @@ def serve(
     ] = 0,
     http: Annotated[
         int | None,
-        typer.Option(metavar="PORT", min=0, max=65535, help="serve HTTP on loopback, not stdio"),
+        typer.Option(metavar="PORT", min=0, help="serve HTTP on loopback, not stdio"),
     ] = None,
     token_file: Annotated[
         Path | None,
@@ -80,6 +82,8 @@ def serve(
         )
         return
     required_mcp()
+    if http is not None and http not in range(PORTS):
+        raise ConfigError(f"--http {http}: ports are below {PORTS}")
     made = read_folder(path)
     token = read_text(token_file).strip() if token_file else secrets.token_urlsafe(32)
     if not token:

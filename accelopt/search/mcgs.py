@@ -24,7 +24,7 @@ PATIENCE = 5  # visits after which that shows
 FAILED = -0.7  # reward of a kernel that is wrong or does not run
 
 
-IN_WORDS_EVERY = 3
+IN_WORDS_EVERY = 4
 """Kernels made by rule in a row, after which a plan in words is carried out where one is open."""
 
 

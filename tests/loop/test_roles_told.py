@@ -106,7 +106,7 @@ class Limited(toy.ToyLanguage):
             resource="dma",
             share=0.9,
             reason="rows are short",
-            methods=("hoist", "widen"),
+            methods=("keep", "tile"),
         )
         return Diagnosis(origin="toy", bottlenecks=(found,))
 

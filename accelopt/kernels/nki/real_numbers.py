@@ -18,9 +18,7 @@ from accelopt.kernels.nki.lift.scalar_arguments import FIRST, stand_in
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.reference_kernels import with_numbers
 from accelopt.store import read_text
-
-SECONDS = 20.0
-"""That lifting the kernel may take."""
+from accelopt.time_limits import SAME_SECONDS
 
 
 def same_in_real_numbers(kernel: Path, problem: Reference, device: SimulatedDevice) -> bool:
@@ -29,15 +27,23 @@ def same_in_real_numbers(kernel: Path, problem: Reference, device: SimulatedDevi
     ones than those that `get_inputs` draws, for a kernel must take any."""
     inputs = problem.inputs(0)
     plain = [v for v in inputs if not isinstance(v, np.ndarray)]
-    numbers = {n: stand_in(v, n, FIRST) if type(v) is float else v + 1
-               for n, v in enumerate(plain) if type(v) in (int, float)}  # fmt: skip
-    if len(numbers) < len(plain):
+    if any(type(v) not in (int, float) for v in plain):
         return False
-    try:
-        given = with_numbers(inputs, numbers)
-        reference = trace_reference(problem.path, read_text(problem.path), given)
-        arguments = [argument_of(value) for value in problem.kernel_inputs(given)]
-        program = device.compile(str(kernel), arguments).program
-        return same_function(lift(program, SECONDS, strict=True), reference.algorithm)
-    except (KernelFailure, NotLifted, NotTraced):
-        return False
+    floats = {n: stand_in(v, n, FIRST) for n, v in enumerate(plain) if type(v) is float}
+    others = {n: v + 1 for n, v in enumerate(plain) if type(v) is int}
+    # A kernel may assert the integers that it is for; then it takes no others.
+    for numbers in [{**floats, **others}] + [{**floats, **{n: plain[n] for n in others}}] * bool(
+        others
+    ):
+        try:
+            given = with_numbers(inputs, numbers)
+            reference = trace_reference(problem.path, read_text(problem.path), given)
+            arguments = [argument_of(value) for value in problem.kernel_inputs(given)]
+            program = device.compile(str(kernel), arguments).program
+            found = lift(program, SAME_SECONDS, strict=True)
+            return same_function(found, reference.algorithm)
+        except KernelFailure:
+            continue
+        except (NotLifted, NotTraced):
+            return False
+    return False
