@@ -47,7 +47,7 @@ from accelopt.store import content_key
 KIND = "result"
 WORKFLOWS = {
     "machine": "accelopt.fsm.worker.worker_fsm:develop",
-    "agent": "accelopt.bench.developer:develop",
+    "agent": "accelopt.bench.agent_loop:develop",
 }
 """Who develops a kernel, besides `plans`, by the name in a job."""
 
