@@ -58,7 +58,9 @@ class Developer:
 
     async def _judge(self, view: KernelView, most: int) -> tuple[Bottleneck, ...]:
         slots = {**self._material(view), "most": str(most)}
-        found = await self._read("judge", slots, view, lambda text: read_bottlenecks(text) or NO_JSON)
+        found = await self._read(
+            "judge", slots, view, lambda text: read_bottlenecks(text) or NO_JSON
+        )
         known = view.diagnosis.bottlenecks if view.diagnosis else ()
         return known if isinstance(found, str) else found[:most] or known
 
