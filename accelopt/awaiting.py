@@ -55,12 +55,14 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), daemon=True).start()
     try:
-        return await asyncio.wait_for(answer, THREAD_SECONDS)
-    except TimeoutError:
-        if answer.done() and not answer.cancelled():
-            raise  # the function's own
-        late = TimeoutError(f"it took longer than {THREAD_SECONDS:g} s")
-        raise internal_error(late, f"running {function.__qualname__}") from None
+        # Before Python 3.12 wait_for loses a cancellation that comes together with the answer.
+        await asyncio.wait([answer], timeout=THREAD_SECONDS)
+        if answer.done():
+            return answer.result()
+    finally:
+        answer.cancel()
+    late = TimeoutError(f"it took longer than {THREAD_SECONDS:g} s")
+    raise internal_error(late, f"running {function.__qualname__}")
 
 
 async def contained(work: Awaitable[T], doing: str, failed: Callable[[str], T]) -> T:

@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import threading
+import time
 
 import pytest
 
@@ -56,3 +57,20 @@ def test_a_fault_ends_its_own_proposer_and_what_the_user_can_mend_ends_the_run()
     for error in (AcceloptError("a sentence"), OSError("no space")):
         with pytest.raises(type(error)):
             soon(contained(fails(error), "planning", str))
+
+
+def test_a_cancellation_that_comes_with_the_answer_is_not_lost():
+    """Evidence: a worker whose queue was empty in the moment of its deadline was asked for ever (Python 3.11,
+    gh-86296)."""
+
+    async def both_at_once():
+        ready = threading.Event()
+        task = asyncio.create_task(in_thread(ready.wait))
+        await asyncio.sleep(0.05)
+        ready.set()
+        time.sleep(0.1)
+        asyncio.get_running_loop().call_soon(task.cancel)
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(both_at_once())

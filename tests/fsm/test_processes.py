@@ -8,8 +8,6 @@ import planted_fsm
 import pytest
 from test_managers import manage
 
-# In one of three runs of the whole suite a deadline here never fired; why is not known.
-pytestmark = pytest.mark.slow
 ISOLATIONS = pytest.mark.parametrize("isolation", ["task", "process"])
 
 
