@@ -164,7 +164,8 @@ class Emitter:
             if array.given != (array.shape or (1,)):
                 self.outside[array.name] = self.names.new(f"{array.name}_view")
         self.results = {array.name for array in algorithm.outputs}
-        self.margins = margins_of(algorithm, self.reading)
+        self.deciding = deciding(algorithm)
+        self.margins = margins_of(algorithm, self.reading, self.deciding)
         self.blocks = [Block(None, [])]
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
@@ -172,9 +173,10 @@ class Emitter:
         self.last: dict[str, Definition] = {}
         self.sums: dict[GraphValue, tuple[View, Where]] = {}
         self.sequential = False
+        self.scanned: set[Axis] = set()
+        self.states: dict[object, Tile] = {}
         self.engine = ""
         self.readers = {name: self.readers_of(name) for name in self.definitions}
-        self.deciding = deciding(algorithm)
 
     def emit(self) -> list[NestNode]:
         """The statements of the kernel's body, but for its parameters' shapes and results."""
@@ -238,7 +240,7 @@ class Emitter:
         if whole == 1:
             self.each(where.within({axis: Span(start, size)}), rest, body, before)
         elif whole:
-            with self.loop(f"i_{axis.name}", whole) as at:
+            with self.loop(f"i_{axis.name}", whole, axis in self.scanned) as at:
                 spot = where.within({axis: Span(collected(start + at * size), size)})
                 self.blocks[-1].spans = spot.spans
                 self.each(spot, rest, body, before + at)
@@ -283,7 +285,8 @@ class Emitter:
         ]  # fmt: skip
         inner = looped & {axis for d in summing for axis in d.reduced}
         parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)]
-        self.carried, self.held_sums, self.sums = {}, {}, {}
+        self.carried, self.held_sums, self.sums, self.states = {}, {}, {}, {}
+        self.scanned = {d.along for d in members if isinstance(d, Scan)}
         carried = [d for d in members if isinstance(d, Reduce) and set(lying) & set(d.reduced)]
         self.sequential = bool(carried)
         for definition in carried:
@@ -351,12 +354,26 @@ class Emitter:
 
         def add(round_: Round) -> None:
             spot = round_.where
-            view = self.reduce(data, spot) if left else self.view(data, spot)
+            view = self.reduce(data, spot) if left else self.beside_sum(data, spot)
             into = total.moved(spot, place)
             self.issue(spot, spot.free(part.axes), [into, into, view], lambda dst, given, width: (
-                self.two_tiles(dst, given, name, width, self.said(into, view))))  # fmt: skip
+                self.two_tiles(dst, given, name, width, (into, into, view))))  # fmt: skip
 
         self.each(where, self.cut(where, axes, self.stage.columns), add)
+
+    def beside_sum(self, data: GraphValue, where: Where) -> View:
+        """What is added to a sum in SBUF: in PSUM, where that is read faster beside it and holds it."""
+        axes = where.free(data.axes)
+        width = math.prod(where.span(axis).width for axis in axes)
+        slow = self.spec.two_input_cycles_per_element > self.spec.vector_cycles_per_element
+        if not slow or width * 4 > self.spec.psum_bank_bytes or data.kind != "apply":
+            return self.view(data, where)
+        strides = row_major([where.span(axis).width for axis in axes])
+        tile = Tile(self.names.new(word_of(data, {})), where.rows, width, psum=True)
+        self.declare(tile)
+        view = View(tile, At(), dict(zip(axes, strides, strict=True)))
+        self.into(data, where, view)
+        return view
 
     def put_comment(self, members: Sequence[Definition]) -> None:
         """Says what a stage computes."""
@@ -713,12 +730,25 @@ class Emitter:
         self.copy(where, axes, made, view)
         return made
 
+    def operands(
+        self, step: Selection, where: Where, axes: tuple[Axis, ...], target: View
+    ) -> list[View]:
+        """Where the tiles lie that an instruction takes."""
+        tiles = step.tiles
+        if step.opcode == "tensor_tensor":
+            rows = [self.spread(tile, where) for tile in tiles]
+            found = [row or self.view(tile, where) for row, tile in zip(rows, tiles, strict=True)]
+            counts = [where.span(axis).width for axis in axes]
+            _, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (target, *found)])
+            runs = zip(found, s[1:], strict=True)
+            if self.text.nki or all(run == [1] for view, run in runs if view.tile.spread):
+                return found  # what is spread with an operand is one run
+        return [self.view(tile, where) for tile in tiles]
+
     def step(self, step: Selection, where: Where, axes: tuple[Axis, ...], target: View) -> None:
         """One instruction."""
-        data = self.view(step.data, where)
-        views = [target, data]
-        if step.other is not None:
-            views.append(self.view(step.other, where))
+        views = [target, *self.operands(step, where, axes, target)]
+        data = views[1]
         said = self.said(*views)
         names = [f"nl.{name}" for name in step.functions]
         if step.opcode == "select":
@@ -745,7 +775,6 @@ class Emitter:
                 step = Selection(step.value, "tensor_tensor", step.functions[1:], step.data)
 
         def write(dst: str, given: list[str], width: int) -> tuple[Form, ...]:
-            two = self.vector_ns(int(width * self.spec.two_input_cycles_per_element))
             if step.opcode == "activation":
                 parts = [f"op={names[0]}", f"data={given[0]}"]
                 parts += [f"bias={numbers[1]}"] * bool(numbers[1])
@@ -765,17 +794,19 @@ class Emitter:
                     f"data={given[0]}, op0={names[0]}, operand0={numbers[0]}, "
                     f"op1={names[1]}, operand1={given[1]}"
                 )
+                two = self.two_tiles(dst, given, names[1], width, views)[0].ns
                 return (Form(call(dst, "scalar_tensor_tensor", text, said), "vector", two),)
-            return self.two_tiles(dst, given, names[0], width, said)
+            return self.two_tiles(dst, given, names[0], width, views)
 
         self.issue(where, axes, views, write)
 
     def two_tiles(
-        self, dst: str, given: Sequence[str], name: str, width: int, said: str
+        self, dst: str, given: Sequence[str], name: str, width: int, views: Sequence[View]
     ) -> tuple[Form, ...]:
-        """A tensor_tensor, on either engine that has it."""
-        text = f"data1={given[0]}, data2={given[1]}, op={name}"
-        cycles = self.spec.two_input_cycles_per_element * width
+        """A tensor_tensor, on either engine that has it; `views` are its result and its operands."""
+        text, said = f"data1={given[0]}, data2={given[1]}, op={name}", self.said(*views)
+        fast = any(view.tile.psum or view.tile.spread for view in views[1:])
+        cycles = (1.0 if fast else self.spec.two_input_cycles_per_element) * width
         slow = self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * width
         engines = [("vector", self.vector_ns(int(cycles))), ("gpsimd", slow / self.spec.gpsimd_ghz)]
         if name == "nl.power":
@@ -1180,6 +1211,64 @@ class Emitter:
         ends += [(width - 1) * step for width, step in steps.values()]
         low = base.constant + sum(min(end, 0) for end in ends)
         return low, base.constant + sum(max(end, 0) for end in ends)
+
+    def spread(self, value: GraphValue, where: Where) -> View | None:
+        """A row that all partitions read alike, brought to one of them and spread by the Tensor engine,
+        for an operand of a tensor_tensor; None where the nest does not say so."""
+        pairs = ((name, value.array) for name in self.stage.members)
+        lying = {axis for axis in where.part if where.span(axis).width > 1}
+        if value.kind != "input" or where.rows == 1 or not {*pairs} & {*self.nest.spread}:
+            return None
+        if value.axes & lying or value.array in self.stage.members:
+            return None
+        spans = {axis: span for axis, span in where.spans.items() if axis not in where.part}
+        row = Where((), spans, where.order)
+        if not self.text.nki:  # there it is said with the operand
+            view = self.view(value, row)
+            return View(view.tile._replace(spread=where.rows), view.offset, view.strides)
+        key = ("spread", value, where.rows, _spans(where, tuple(value.axes)))
+        for block in self.blocks:
+            if key in block.values:
+                return block.values[key]
+        with self.at(self.home(where.variables(value.axes))):
+            found = self.blocks[-1].values[key] = self.spread_now(value, where, row)
+        return found
+
+    def spread_now(self, value: GraphValue, where: Where, row: Where) -> View:
+        """Ones times a row, into PSUM."""
+        axes = row.free(value.axes)
+        sizes = [row.span(axis).width for axis in axes]
+        strides = dict(zip(axes, row_major(sizes), strict=True))
+        view = View(Tile(self.names.new(f"{value.array}_rows"), where.rows, math.prod(sizes),
+                         psum=True), At(), strides)  # fmt: skip
+        self.declare(view.tile)
+        ones = self.ones_beside(where.rows, value.dtype)
+        bank = self.spec.psum_bank_bytes // 4
+
+        def part(round_: Round) -> None:
+            spot, aim = round_.where, view.moved(round_.where, row)
+            data = self.view(value, row).moved(spot, row)
+            counts = [spot.span(a).width for a in axes]
+            found, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (aim, data)])
+            dst = self.text.inside(view.tile, where.rows, aim.offset, found, s[0])
+            moving = self.text.inside(data.tile, 1, data.offset, found, s[1])
+            ns = matmul_ns(self.spec, math.prod(found), where.rows, value.dtype)
+            self.put("", Form(self.text.product(dst, f"{ones}[...]", moving), "tensor", ns))
+
+        self.each(row, self.cut(row, axes, bank), part)
+        return view
+
+    def ones_beside(self, count: int, dtype: str) -> str:
+        """The name of a tile of ones along the free axis of one partition, made before all loops."""
+        key = ("ones", count, dtype)
+        if key not in self.blocks[0].values:
+            with self.at(0):
+                tile = Tile(self.names.new("ones"), 1, count, dtype)
+                self.declare(tile)
+                fill = self.text.filled(f"{tile.name}[...]", (1, count), "1.0", dtype)
+                self.put("", Form(fill, "vector", self.vector_ns(count)))
+                self.blocks[0].values[key] = View(tile, At(), {})
+        return self.blocks[0].values[key].tile.name
 
     def load(self, value: GraphValue, where: Where) -> View:
         """Brings what is read of an array: the box around it where that is not much more, else its
@@ -1653,7 +1742,7 @@ class Emitter:
                 return
 
             def write(dst: str, given: list[str], width: int) -> tuple[Form, ...]:
-                return self.two_tiles(dst, given, "nl.add", width, self.said(into, view))
+                return self.two_tiles(dst, given, "nl.add", width, (into, into, view))
 
             self.issue(spot, own, [into, into, view], write)
 
@@ -1713,21 +1802,19 @@ class Emitter:
         along = definition.along
         if along in where.part:
             raise NotNested(f"{definition.out} runs along {along.name}, which lies on partitions")
-        if where.span(along).width < along.extent:
-            raise NotNested(
-                f"{definition.out} runs along {along.name}, which its stage takes in parts"
-            )
         others = [(a, 1) for a in definition.axes if a != along and a not in where.part
                   and where.span(a).width > 1]  # fmt: skip
         factor, term, initial = parts
 
         def one(round_: Round) -> None:
             spot = round_.where
-            size = min(self.stage.columns, along.extent)
-            state: View | None = None
-            for start in range(0, along.extent, size):
-                width = min(size, along.extent - start)
-                place = spot.within({along: Span(At(start), width)})
+            whole = spot.span(along)
+            kept = self.state_of(definition, initial, spot) if whole.width < along.extent else None
+            size = min(self.stage.columns, whole.width)
+            state = kept
+            for start in range(0, whole.width, size):
+                width = min(size, whole.width - start)
+                place = spot.within({along: Span(collected(whole.start + start), width)})
                 first = self.initial(initial, spot.within({along: Span(At(), 1)}), state)
                 view = target(place)
                 views = [view, *(self.tile_along(v, place, along) for v in (factor, term))]
@@ -1745,8 +1832,35 @@ class Emitter:
                 finish(place, view)
                 last = view.offset + view.strides.get(along, 0) * (width - 1)
                 state = View(view.tile, last, {})
+            if kept and state:
+                self.copy(spot, (), kept, state)
 
         self.each(where, others, one)
+
+    def state_of(self, definition: Scan, initial: GraphValue, where: Where) -> View:
+        """Where a recurrence stands after the rounds of a loop along it that were, for each round of the
+        loops inside of that one."""
+        along = definition.along
+        if initial.kind != "constant":
+            raise NotNested(
+                f"{definition.out} begins with what is computed, and its stage takes {along.name} in parts"
+            )
+        depth = self.home({name for name, _ in where.span(along).start.terms})
+        inner = [b.variable for b in self.blocks[depth + 1 :] if b.variable]
+        strides = row_major([self.text.reach[name] for name in inner])
+        fixed = tuple((a, s.start.constant, s.width) for a, s in where.spans.items() if a != along)
+        key = (definition.out, fixed)
+        if key not in self.states:
+            with self.at(max(depth - 1, 0)):
+                width = math.prod(self.text.reach[name] for name in inner)
+                tile = Tile(self.names.new(f"{definition.out}_before"), where.rows, width)
+                self.declare(tile)
+                dst = self.text.inside(tile, where.rows, At(), [width], [1])
+                number = number_text(initial.constant, self.numbers)
+                fill = self.text.filled(dst, (where.rows, width), number, "float32")
+                self.put("", Form(fill, "vector", self.vector_ns(width)))
+            self.states[key] = tile
+        return View(self.states[key], At(0, tuple(zip(inner, strides, strict=True))), {})
 
     def initial(self, value: GraphValue, where: Where, state: View | None) -> str:
         """What a part of a recurrence begins with."""
@@ -1826,11 +1940,12 @@ class _Operands:
         self, value: GraphValue, axes: tuple[Axis, ...], where: Where, size: int
     ) -> Where | None:
         """Where an operand is, for the outermost of the open loops for which all of it that is needed
-        in the loop fits: `size` bytes for each element of its own axes. None where it does not even
-        fit for the innermost."""
+        in the loop fits: `size` bytes for each element of its own axes. What is made of members of
+        the stage is there in their round alone. None where it does not even fit for the innermost."""
         emitter = self.emitter
+        made = any(found.array in emitter.stage.members for found in inputs_of(value))
         fixed = where.variables(value.axes - set(axes) - set(self._summed))
-        for block in emitter.blocks[emitter.home(fixed) :]:
+        for block in emitter.blocks[emitter.home(fixed) :] if not made else ():
             spans = {a: block.spans.get(a) or Span(At(), a.extent) for a in axes}
             spans |= {a: where.span(a) for a in axes if a in where.part and a not in block.spans}
             if size * math.prod(span.width for span in spans.values()) <= OPERAND_BYTES:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm
-from accelopt.algorithm.index import ZERO, Index
-from accelopt.kernels.nki.nests.reading import Reading, inputs_of
+from accelopt.algorithm.index import ZERO, Axis, Index
+from accelopt.kernels.nki.lift.emission.graph import GraphValue
+from accelopt.kernels.nki.nests.reading import Reading
+
+Ranges = frozenset[tuple[Axis, range]]
+"""Where along some axes, where that is not the whole axis."""
 
 
 class Margins(NamedTuple):
@@ -47,29 +51,72 @@ class Margins(NamedTuple):
         return (*indices[: self.first], self.flat(indices) + self.low)
 
 
-def margins_of(algorithm: Algorithm, reading: Reading) -> dict[str, Margins]:
-    """The arrays that are read beyond their ends, with as much room as is read there."""
+def margins_of(
+    algorithm: Algorithm, reading: Reading, deciding: Collection[Axis]
+) -> dict[str, Margins]:
+    """The arrays that are read beyond their ends, with as much room as is read there. What conditions
+    on the axes `deciding` exclude is not read: each part of those is written on its own."""
     shapes = {array.name: array.shape for array in algorithm.inputs}
     shapes |= {d.out: tuple(a.extent for a in d.axes) for d in algorithm.definitions}
-    places: dict[str, list[tuple[Index, ...]]] = {}
+    places: dict[str, list[tuple[tuple[Index, ...], Ranges]]] = {}
     for meaning in reading.meanings.values():
         for root in meaning.roots:
-            for value in inputs_of(root):
-                if value.kind == "input":
-                    places.setdefault(value.array, []).append(value.indices)
+            for value, ranges in _read(root, frozenset(), deciding, set()):
+                places.setdefault(value.array, []).append((value.indices, ranges))
     found: dict[str, Margins] = {}
-    for name, all_indices in places.items():
+    for name, all_places in places.items():
         shape = shapes[name]
         left = [
             n
-            for indices in all_indices
+            for indices, ranges in all_places
             for n, (index, extent) in enumerate(zip(indices, shape, strict=True))
-            if index.bounds[0] < 0 or index.bounds[1] >= extent
+            if _bounds(index, ranges)[0] < 0 or _bounds(index, ranges)[1] >= extent
         ]
         if left:
             bare = Margins(shape, min(left), 0, 0)
-            ends = [bare.flat(indices).bounds for indices in all_indices]
+            ends = [_bounds(bare.flat(indices), ranges) for indices, ranges in all_places]
             low = max(0, -min(low for low, _ in ends))
             high = max(0, max(high for _, high in ends) - bare.step + 1)
             found[name] = Margins(shape, min(left), low, high)
     return found
+
+
+def _read(
+    value: GraphValue, ranges: Ranges, deciding: Collection[Axis], seen: set[object]
+) -> Iterator[tuple[GraphValue, Ranges]]:
+    """The elements of arrays that a value is made of, and where along axes that decides."""
+    if (value, ranges) in seen:
+        return
+    seen.add((value, ranges))
+    if value.kind == "input":
+        yield value, ranges
+    sides = [ranges for _ in value.arguments]
+    if value.kind == "where" and len(value.indices[0].terms) == 1:
+        condition = value.indices[0]
+        axis = condition.terms[0][0]
+        if isinstance(axis, Axis) and axis in deciding:
+            among = dict(ranges).get(axis, range(axis.extent))
+            factor = condition.coefficient(axis)
+            holds = [n for n in among if condition.constant + factor * n >= 0]
+            fails = [n for n in among if n not in holds]
+            others = frozenset(pair for pair in ranges if pair[0] != axis)
+            sides = [
+                others | {(axis, range(min(n, default=0), max(n, default=-1) + 1))}
+                for n in (holds, fails)
+            ]
+    for argument, side in zip(value.arguments, sides, strict=True):
+        if all(among for _, among in side):
+            yield from _read(argument, side, deciding, seen)
+
+
+def _bounds(index: Index, ranges: Ranges) -> tuple[int, int]:
+    """The least and the largest value of an index."""
+    known = {axis: among for axis, among in ranges if axis in index.axes}
+    if not known or not index.is_affine:
+        return index.bounds
+    ends = []
+    for axis, factor in index.terms:
+        assert isinstance(axis, Axis)
+        among = known.get(axis, range(axis.extent))
+        ends.append(sorted((factor * among[0], factor * among[-1])))
+    return index.constant + sum(low for low, _ in ends), index.constant + sum(e for _, e in ends)

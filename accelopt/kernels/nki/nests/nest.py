@@ -55,7 +55,8 @@ class Stage(BaseModel):
 class Nest(BaseModel):
     """Stages, and what differs from the usual: for products `ways` by the name of the product and `left`
     or `right`, and `streamed` operands, which are brought again in every round instead of being kept for
-    all of them; `engines` by definition; definitions that are `inlined` where they are read; axes that are cut
+    all of them; `engines` by definition; by definition, arrays of which all partitions read one row, which
+    is `spread` by the Tensor engine instead of being brought to each by DMA; definitions that are `inlined` where they are read; axes that are cut
     in two by `splits`, by name and size, before anything else."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,6 +65,7 @@ class Nest(BaseModel):
     ways: tuple[tuple[str, str, Way], ...] = ()
     streamed: tuple[tuple[str, str], ...] = ()
     engines: tuple[tuple[str, str], ...] = ()
+    spread: tuple[tuple[str, str], ...] = ()
     inlined: tuple[str, ...] = ()
     splits: tuple[tuple[str, int], ...] = ()
 

@@ -3,7 +3,7 @@ or refused with the definition that is in the way and why."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -14,6 +14,7 @@ from accelopt.algorithm.algorithm import (
     Read,
     Reduce,
     Scan,
+    axes_of,
     expressions_of,
     walk,
 )
@@ -119,6 +120,16 @@ class Engine(_Primitive):
     engine: Literal["vector", "scalar", "any"]
 
 
+class Spread(_Primitive):
+    """`spread(definition, array, engine)`: how a row of an array that all partitions read alike comes to
+    them: by DMA to each, or from one by the Tensor engine."""
+
+    kind: Literal["spread"] = "spread"
+    definition: str
+    array: str
+    engine: Literal["tensor", "dma"]
+
+
 class Inline(_Primitive):
     """`inline(definition)`: whoever reads it computes it anew."""
 
@@ -127,7 +138,7 @@ class Inline(_Primitive):
 
 
 Primitive = Annotated[
-    Partition | Tile | Split | Columns | At | Apart | Orient | Keep | Engine | Inline,
+    Partition | Tile | Split | Columns | At | Apart | Orient | Keep | Engine | Spread | Inline,
     Field(discriminator="kind"),
 ]
 PRIMITIVES: TypeAdapter[Primitive] = TypeAdapter(Primitive)
@@ -181,6 +192,14 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
         rest = tuple(pair for pair in nest.engines if pair[0] != primitive.definition)
         chosen = ((primitive.definition, primitive.engine),) if primitive.engine != "any" else ()
         return nest.model_copy(update={"engines": (*rest, *chosen)})
+    if isinstance(primitive, Spread):
+        if primitive.array not in read_by(definition):
+            raise NotNested(f"{primitive.definition} does not read {primitive.array}")
+        by = (primitive.definition, primitive.array)
+        others = tuple(entry for entry in nest.spread if entry != by)
+        return nest.model_copy(
+            update={"spread": (*others, by) if primitive.engine == "tensor" else others}
+        )
     if product_in(definition) is None:
         raise NotNested(f"{primitive.definition} is no matrix product")
     pair = (primitive.definition, primitive.side)
@@ -295,6 +314,22 @@ def read_by(definition: Definition) -> Iterator[str]:
                 yield part.array
 
 
+def rows_read(definitions: Sequence[Definition], lying: Collection[str]) -> list[tuple[str, str]]:
+    """The arrays, by definition, of which elements along other axes than those on partitions are read
+    alone: all partitions read the same."""
+    made = {definition.out for definition in definitions}
+    return list(
+        dict.fromkeys(
+            (definition.out, part.array)
+            for definition in definitions
+            for expression in expressions_of(definition)
+            for part in walk(expression)
+            if isinstance(part, Read) and part.array not in made
+            if axes_of(part) and lying and not {axis.name for axis in axes_of(part)} & set(lying)
+        )
+    )
+
+
 def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterator[Primitive]:
     """Single changes of a nest that could be worth trying, legal or not."""
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
@@ -326,6 +361,9 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
             yield At(definition=name, consumer=nest.stages[at + 1].members[0])
         for member in stage.members[1:]:
             yield Apart(definition=member)
+        for member, array in rows_read(members, held):
+            by: Literal["tensor", "dma"] = "dma" if (member, array) in nest.spread else "tensor"
+            yield Spread(definition=member, array=array, engine=by)
         for product in members:
             found = product_in(product)
             if found is None or not found.rows:

@@ -11,8 +11,8 @@ from accelopt.kernels.nki.lift.lowering import Interface, Lowered
 from accelopt.kernels.nki.lift.schedule import ResourceShort
 from accelopt.kernels.nki.lift.search import Refused, Times
 from accelopt.kernels.nki.nests.lowering import lower_nest
-from accelopt.kernels.nki.nests.nest import Nest, NotNested
-from accelopt.kernels.nki.nests.primitives import changed, neighbours
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, ready
+from accelopt.kernels.nki.nests.primitives import changed, neighbours, rows_read
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim.dialects.dialect import Dialect
 
@@ -22,6 +22,8 @@ EACH = 8
 """Neighbours that are timed in a round."""
 ROUNDS = 4
 LEAST_GAIN = 0.02
+NARROW = 512
+"""Columns of instructions that read a row in PSUM, where it fits one bank."""
 FAR = 4.0
 """Times the least closed form of those to begin with: what is not timed, since that takes long."""
 HOPELESS = 1.5
@@ -113,7 +115,12 @@ class _Search:
         """All of it."""
         starts = list(starting_nests(self.algorithm, self.target))
         wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
-        first = [p for p in self.priced([*starts, *wide]) if p[1].price.ms < self.known]
+        spread = [
+            made
+            for nest in starts
+            if (made := with_rows_spread(self.algorithm, with_columns(nest, NARROW))).spread
+        ]
+        first = [p for p in self.priced([*starts, *wide, *spread]) if p[1].price.ms < self.known]
         near = [p for p in first[:FIRST] if p[1].price.ms < FAR * first[0][1].price.ms]
         self.time(near)
         if self.best == math.inf:
@@ -145,6 +152,16 @@ def with_columns(nest: Nest, columns: int) -> Nest:
     """All stages with instructions of that many columns."""
     stages = tuple(stage.model_copy(update={"columns": columns}) for stage in nest.stages)
     return nest.model_copy(update={"stages": stages})
+
+
+def with_rows_spread(algorithm: Algorithm, nest: Nest) -> Nest:
+    """With all rows that all partitions read alike spread by the Tensor engine."""
+    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
+    pairs: list[tuple[str, str]] = []
+    for stage in nest.stages:
+        members = [definitions[name] for name in stage.members]
+        pairs += rows_read(members, {part.axis for part in stage.partition})
+    return nest.model_copy(update={"spread": tuple(pairs)})
 
 
 def search_nests(

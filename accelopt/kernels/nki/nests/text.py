@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from accelopt.kernels.nki.lift.emission.nest import NestNode, line
 from accelopt.kernels.nki.lift.emission.value_locations import At, FreeNames
+from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.sim.dialects.dialect import Dialect
 
 MOST_FREE = 4
@@ -20,13 +21,15 @@ MOST_FREE = 4
 
 
 class Tile(NamedTuple):
-    """A tile on the chip: `width` elements on each of its partitions."""
+    """A tile on the chip: `width` elements on each of its partitions. What lies on one partition alone
+    can be read as if it lay on all of `spread` (neuronxcc): its compiler has the Tensor engine do that."""
 
     name: str
     partitions: int
     width: int
     dtype: str = "float32"
     psum: bool = False
+    spread: int = 0
 
 
 def collected(at: At) -> At:
@@ -105,6 +108,13 @@ class Writer:
         """A part of a tile: `rows` of its partitions from `low`, `counts` elements at `strides`."""
         offset = collected(offset)
         low = At(low) if isinstance(low, int) else collected(low)
+        if tile.spread:
+            if len(counts) > 1 or (strides[0] != 1 and counts[0] != 1):
+                raise NotNested(
+                    f"the elements of {tile.name} that are spread do not lie in one run"
+                )
+            row = f"{tile.name}[0:1, {self._range(offset, counts[0])}]"
+            return f"{row}.broadcast_to(({rows}, {counts[0]}))"
         if (rows, *counts) == (tile.partitions, tile.width) and offset == low == At():
             return f"{tile.name}[...]"
         if len(counts) == 1 and (strides[0] == 1 or counts[0] == 1):

@@ -31,6 +31,7 @@ from accelopt.kernels.nki.nests.primitives import (
     Orient,
     Partition,
     Split,
+    Spread,
     Tile,
     applied,
     neighbours,
@@ -168,6 +169,7 @@ def test_conditions_are_decided_part_by_part(tmp_path: Path) -> None:
     for nest in found:
         text = lower_nest(made, nest).source
         assert "affine_select" not in text and "predicated" not in text
+        assert "padded" not in text  # what the conditions exclude is not read
         check(made, nest, "neuronxcc", tmp_path)
 
 
@@ -216,6 +218,33 @@ def test_rounds_of_a_loop_are_combined(tmp_path: Path) -> None:
     for nest in joined:
         assert "private_hbm" not in lower_nest(space, nest).source
         check(space, nest, "neuronxcc", tmp_path)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("c, size", [(128, 32), (256, 40)])
+def test_a_recurrence_goes_on_from_part_to_part_of_its_axis(
+    c: int, size: int, dialect: Dialect, tmp_path: Path
+) -> None:
+    """A loop along a recurrence keeps where it stands, for each state and each tile of channels; rows
+    that all partitions read alike are brought to one of them, and spread by the Tensor engine."""
+    space = algorithms.state_space(c, 96, 4)
+    state, out = (d.out for d in prepared(space).definitions)
+    along = next(a for a in prepared(space).definition(state).axes if a.extent == 96)
+    nest = next(n for n in starting_nests(space) if n.stages[-1].members == (state, out))
+    loops = (Part(axis=along.name, size=size), *nest.stages[-1].loops)
+    stage = nest.stages[-1].model_copy(update={"loops": loops})
+    parts = nest.model_copy(update={"stages": (*nest.stages[:-1], stage)})
+    check(space, parts, dialect, tmp_path)
+    rows = applied(Spread(definition=state, array="b", engine="tensor"), space, parts)
+    rows = applied(Spread(definition=out, array="c", engine="tensor"), space, rows)
+    check(space, rows, dialect, tmp_path)
+    text = lower_nest(space, rows, target=TARGETS[dialect], dialect=dialect).source
+    assert "nc_matmul" in text if dialect == "nki" else "broadcast_to" in text
+    assert applied(Spread(definition=out, array="c", engine="dma"), space, rows).spread == (
+        (state, "b"),
+    )
+    with pytest.raises(NotNested, match=f"{out} does not read delta"):
+        applied(Spread(definition=out, array="delta", engine="tensor"), space, parts)
 
 
 def test_refusals_name_the_definition_and_the_reason() -> None:
