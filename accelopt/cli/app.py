@@ -95,7 +95,7 @@ def _summary(place: str) -> str:
             case ast.FunctionDef(name=function) if function == name:
                 return (ast.get_docstring(node) or "").partition("\n\n")[0]
             case ast.Assign([ast.Name(id=group)], ast.Call(keywords=words)) if group == name:
-                return next(ast.literal_eval(word.value) for word in words if word.arg == "help")
+                return str(next(ast.literal_eval(one.value) for one in words if one.arg == "help"))
     raise AssertionError(f"{place} has no summary")
 
 
