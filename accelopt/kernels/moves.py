@@ -92,6 +92,22 @@ METHODS = {
     "inline": _by_model(
         "nki", "Compute a value again where it is read in place of storing it.", "dma", "overlap"
     ),
+    "lay": _by_model(
+        "nki",
+        "Lay another axis of one value on the partitions within its loop, so that what sums over that axis "
+        "next takes it as it lies.",
+        *("tensor", "scalar", "overlap"),
+    ),
+    "spread": _by_model(
+        "nki",
+        "Bring a row that all partitions read alike to one of them, and spread it by the Tensor engine.",
+        *("dma", "vector", "tensor"),
+    ),
+    "ahead": _by_model(
+        "nki",
+        "Make a product's operand ready for the next round of its loop while the present one is worked on.",
+        "overlap",
+    ),
     "orient": _by_model(
         "nki",
         "Bring the summed axis of a product's operand onto partitions another way: loaded or computed "

@@ -17,6 +17,7 @@ from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.lift.lowering import Lowered
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.search import neighbours, schedules
+from accelopt.kernels.nki.nest_primitives import FAULTS
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.nests.primitives import Columns, Keep, Orient, Primitive, Tile, changed
 from accelopt.kernels.nki.nests.primitives import neighbours as primitives_near
@@ -27,8 +28,6 @@ MOST_STARTS = 4  # nests that knobs begin with, of those that differ in more tha
 MOST_FORETOLD = 256  # schedules whose price is told
 FAR = 10.0  # times the price of the cheapest schedule, beyond which none is worth a kernel
 START, OPEN = "start", "open"
-FAULTS = (LookupError, ArithmeticError, AssertionError, ValueError, RecursionError)
-"""By which lowering may fail on a nest that nobody checked; it says nothing of the kernel."""
 RISING = {
     value: place
     for place, value in enumerate(("accumulate", "columns", "resident", "direct", "transposed"))
@@ -171,7 +170,7 @@ def _setting(primitive: Primitive, nest: Nest) -> tuple[str, Parameter, Paramete
             loops = {part.axis: part.size for part in stage.loops}
             return f"tile_{of}_{axis}", size, loops.get(axis, 0)
         case Keep(side=side, memory=memory):
-            return f"keep_{of}_{side}", memory, "SBUF" if memory == "HBM" else "HBM"
+            return f"keep_{of}_{side}", memory, nest.memory(of, side)
         case Orient(side=side, way=way):
             return f"orient_{of}_{side}", way, nest.way(of, side) or OPEN
     return None

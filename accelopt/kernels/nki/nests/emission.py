@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
@@ -32,115 +30,30 @@ from accelopt.kernels.nki.lift.emission.selection import NoEngine, Selection, se
 from accelopt.kernels.nki.lift.emission.tile_names import word_of
 from accelopt.kernels.nki.lift.emission.value_locations import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.gathering import gather
-from accelopt.kernels.nki.nests.margins import Margins, margins_of
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, Way
+from accelopt.kernels.nki.nests.margins import margins_of
+from accelopt.kernels.nki.nests.memory import Memory
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage
+from accelopt.kernels.nki.nests.operands import Operands
+from accelopt.kernels.nki.nests.partitions import NEUTRAL, Partitions
+from accelopt.kernels.nki.nests.places import (
+    Block,
+    Local,
+    Round,
+    View,
+    Where,
+    one_ahead,
+    row_major,
+    spans_of,
+)
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES, own_axes
-from accelopt.kernels.nki.nests.reading import NARROW, Product, Reading, inputs_of
+from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
+from accelopt.kernels.nki.nests.recurrences import Recurrences
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.dtypes import parse
 
-KEPT_BYTES = 32 * 1024
-"""Of a partition: what is brought for all rounds of a loop instead of again in each."""
-OPERAND_BYTES = 84 * 1024
-"""Of a partition: an operand of a product that is kept whole."""
-SQUARE = 32
-"""Rows and columns that the Vector engine transposes at once."""
 BESIDE_BANKS = 4
 """Of PSUM, that the sums of a product may take side by side."""
-CARRIED_BANKS = 6
-"""Of PSUM, that sums over all of a stage may take."""
-EFFICIENT_RUN = 512
-"""Bytes side by side from which on a DMA is at its best."""
-NEUTRAL = {"add": 0.0, "multiply": 1.0, "maximum": -3.4028235e38, "minimum": 3.4028235e38}
-
-
-@dataclass(frozen=True)
-class Where:
-    """The part of a definition's domain that is worked on: which axes lie on partitions, and the span
-    of each axis that is not whole; `order` is the order of free axes in tiles."""
-
-    part: tuple[Axis, ...]
-    spans: Mapping[Axis, Span]
-    order: tuple[Axis, ...]
-
-    def span(self, axis: Axis) -> Span:
-        """Where along an axis."""
-        return self.spans.get(axis) or Span(At(), axis.extent)
-
-    @property
-    def rows(self) -> int:
-        """Partitions."""
-        return math.prod(self.span(axis).width for axis in self.part)
-
-    def free(self, axes: frozenset[Axis] | set[Axis]) -> tuple[Axis, ...]:
-        """Those of some axes that lie along the free axis, in order."""
-        found = [a for a in axes if a not in self.part and self.span(a).width > 1]
-        place = {axis: n for n, axis in enumerate(self.order)}
-        return tuple(sorted(found, key=lambda a: (place.get(a, len(place)), a.name)))
-
-    def within(self, changes: Mapping[Axis, Span]) -> Where:
-        """With other spans for some axes."""
-        return Where(self.part, {**self.spans, **changes}, self.order)
-
-    def variables(self, axes: frozenset[Axis] | set[Axis]) -> set[str]:
-        """The loop variables that the spans of some axes depend on."""
-        return {name for axis in axes for name, _ in self.span(axis).start.terms}
-
-
-@dataclass(frozen=True)
-class View:
-    """Elements of a tile: an offset, and a stride for each free axis that it varies along."""
-
-    tile: Tile
-    offset: At
-    strides: Mapping[Axis, int]
-
-    def moved(self, where: Where, by: Where) -> View:
-        """The part at `where` of a view that was made at `by`, in which the axes begin."""
-        offset = self.offset
-        for axis, stride in self.strides.items():
-            step = where.span(axis).start + by.span(axis).start * -1
-            offset = offset + step * stride
-        return View(self.tile, collected(offset), self.strides)
-
-
-@dataclass
-class Local:
-    """A definition's tile on the chip: it holds the definition's elements at `where`."""
-
-    view: View
-    where: Where
-    axes: tuple[Axis, ...]
-
-
-@dataclass(frozen=True)
-class Box:
-    """A part of an array from HBM on the chip: where it begins along each dimension, and how far."""
-
-    view: View
-    starts: Sequence[At]
-    sizes: Sequence[int]
-    strides: Sequence[int]
-
-
-@dataclass
-class Block:
-    """The body of an open loop: statements, and what is known in it."""
-
-    variable: str | None
-    nodes: list[NestNode]
-    values: dict[object, View] = field(default_factory=dict)
-    locals: dict[str, list[Local]] = field(default_factory=dict)
-    boxes: dict[object, list[Box]] = field(default_factory=dict)
-    spans: Mapping[Axis, Span] = field(default_factory=dict)
-
-
-class Round(NamedTuple):
-    """One round of loops over parts of axes: where, and its number."""
-
-    where: Where
-    number: At
 
 
 class Emitter:
@@ -154,7 +67,7 @@ class Emitter:
         self.nest = nest
         self.spec = spec
         self.numbers = numbers
-        self.reading = Reading(algorithm)
+        self.reading = Reading(algorithm, {name for name, _, _ in nest.ways})
         self.definitions = {d.out: d for d in algorithm.definitions}
         self.names = FreeNames(taken)
         self.text = Writer(dialect, self.names)
@@ -174,8 +87,13 @@ class Emitter:
         self.sums: dict[GraphValue, tuple[View, Where]] = {}
         self.sequential = False
         self.scanned: set[Axis] = set()
+        self.laid: dict[str, tuple[Axis, ...]] = {}
+        self.pending: dict[str, tuple[Definition, Where]] = {}
         self.states: dict[object, Tile] = {}
         self.engine = ""
+        self.memory = Memory(self)
+        self.partitions = Partitions(self)
+        self.recurrences = Recurrences(self)
         self.readers = {name: self.readers_of(name) for name in self.definitions}
 
     def emit(self) -> list[NestNode]:
@@ -219,7 +137,19 @@ class Emitter:
         yield variable(unique)
         self.blocks.pop()
         kind = "sequential_range" if sequential or self.sequential else "affine_range"
-        self.blocks[-1].nodes.append(For(unique, rounds, block.nodes, kind))
+        made = For(unique, rounds, block.nodes, kind)
+        self.blocks[-1].nodes.append(one_ahead(made, block) if block.carried else made)
+
+    @contextmanager
+    def next_round(self) -> Iterator[None]:
+        """What is appended to the innermost block within is done for the next round of its loop."""
+        block = self.blocks[-1]
+        now = block.nodes, block.values, block.locals, block.boxes
+        block.nodes, block.values, block.locals, block.boxes = block.ahead, {}, {}, {}
+        try:
+            yield
+        finally:
+            block.nodes, block.values, block.locals, block.boxes = now
 
     def each(self, where: Where, parts: Sequence[tuple[Axis, int]],
              body: Callable[[Round], None], number: At | None = None) -> None:  # fmt: skip
@@ -277,11 +207,10 @@ class Emitter:
         self.blocks[0].boxes.clear()
         self.put_comment(members)
         lying = tuple(axes[part.axis] for part in stage.partition)
+        self.laid = {name: self.axes_laid(name, names) for name, names in stage.laid}
         looped = {axes[part.axis] for part in stage.loops} - set(lying)
         summing = [
-            d for d in members
-            if isinstance(d, Reduce) and looped & set(d.reduced)
-            and not self.reading.meanings[d.out].product
+            d for d in members if isinstance(d, Reduce) and looped & set(d.reduced)
         ]  # fmt: skip
         inner = looped & {axis for d in summing for axis in d.reduced}
         parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)]
@@ -290,7 +219,7 @@ class Emitter:
         carried = [d for d in members if isinstance(d, Reduce) and set(lying) & set(d.reduced)]
         self.sequential = bool(carried)
         for definition in carried:
-            self.begin_carried(definition, lying)
+            self.partitions.begin_carried(definition, lying)
         rounds = [part for part in parts if part[0] in inner]
 
         def body(round_: Round) -> None:
@@ -304,6 +233,19 @@ class Emitter:
         for finish in self.carried.values():
             finish()
 
+    def axes_laid(self, name: str, names: Sequence[str]) -> tuple[Axis, ...]:
+        """The axes that lie on partitions for a member that has other ones there than its stage."""
+        taken = {part.axis for part in (*self.stage.partition, *self.stage.loops)}
+        own = {axis.name: axis for axis in own_axes(self.definitions[name])}
+        for axis in names:
+            if axis not in own:
+                raise NotNested(f"{name} has no axis {axis}")
+            if axis in taken:
+                raise NotNested(f"{name} cannot lie along {axis}, which its stage takes in parts")
+        if math.prod(own[axis].extent for axis in names) > self.spec.partitions:
+            raise NotNested(f"{name} has more elements along {', '.join(names)} than partitions")
+        return tuple(own[axis] for axis in names)
+
     def accumulate(
         self, members: Sequence[Definition], summing: Sequence[Definition], where: Where,
         rounds: Sequence[tuple[Axis, int]],
@@ -311,11 +253,18 @@ class Emitter:
         """Members up to the last that combines elements of a loop's rounds, round by round; then, with
         what all rounds came to, those and the rest."""
         found: list[tuple[GraphValue, View, Where]] = []
+        operands: list[tuple[Axis, Callable[[Span], None]]] = []
         for definition in summing:
-            value = self.reading.meanings[definition.out].value
-            assert value is not None
-            place = Where(where.part, {a: s for a, s in where.spans.items()
+            meaning = self.reading.meanings[definition.out]
+            lying = self.laid.get(definition.out, where.part)
+            place = Where(lying, {a: s for a, s in where.spans.items()
                           if a in definition.axes}, own_axes(definition))  # fmt: skip
+            if meaning.product:
+                made = Operands(self, definition, meaning.product, place)
+                operands.append((made.summed, made.begin_rounds()))
+                continue
+            value = meaning.value
+            assert value is not None
             for part in reductions_of(value):
                 total = self.new_tile(word_of(part, {}), place, place.free(part.axes))
                 dst = self.text.inside(total.tile, place.rows, At(), [total.tile.width], [1])
@@ -332,6 +281,8 @@ class Emitter:
                 own = {a: s for a, s in round_.where.spans.items()
                        if a in part.axes or a in part.reduced}  # fmt: skip
                 self.accumulated(part, Where(place.part, own, place.order), total, place)
+            for axis, fill in operands:
+                fill(round_.where.span(axis))
 
         self.each(where, rounds, one)
         self.sequential = saved
@@ -385,8 +336,9 @@ class Emitter:
         for definition in members:
             own = set(own_axes(definition))
             spans = {axis: span for axis, span in where.spans.items() if axis in own}
-            place = Where(where.part, spans, own_axes(definition))
-            if missing := [axis.name for axis in where.part if axis not in own]:
+            lying = self.laid.get(definition.out, where.part)
+            place = Where(lying, spans, own_axes(definition))
+            if missing := [axis.name for axis in lying if axis not in own]:
                 raise NotNested(
                     f"{definition.out} does not depend on {missing[0]}, which lies on partitions"
                 )
@@ -396,16 +348,38 @@ class Emitter:
                 raise NotNested(
                     f"{definition.out} runs over {cut[0]}, which its stage takes in parts"
                 )
-            self.engine = dict(self.nest.engines).get(definition.out, "")
-            if definition.out in self.carried:
-                self.add_carried(definition, place)
-                continue
-            with self.at(self.home(place.variables(own))):
+            self.pending[definition.out] = definition, place
+            value = self.reading.meanings[definition.out].value
+            across = value and value.kind == "reduce" and set(lying) & set(value.reduced)
+            if across and value and definition.out not in self.carried:
+                # Partitions are combined when somebody reads it: others work meanwhile.
+                inner = tuple(
+                    a for a in value.reduced if a not in lying and place.span(a).width > 1
+                )
+                if inner:
+                    with self.at(self.home(place.variables(own))):
+                        self.partitions.running(value, place, inner)
+            else:
+                self.emit_now(definition.out)
+        for name in list(self.pending):
+            self.emit_now(name)
+
+    def emit_now(self, name: str) -> None:
+        """A member's tile, where it is not there yet."""
+        if name not in self.pending:
+            return
+        definition, place = self.pending.pop(name)
+        engine, self.engine = self.engine, dict(self.nest.engines).get(name, "")
+        if name in self.carried:
+            self.partitions.add_carried(definition, place)
+        else:
+            with self.at(self.home(place.variables(set(own_axes(definition))))):
                 try:
                     self.emit_member(definition, place)
                 except NotNested as refusal:
-                    named = str(refusal).startswith(f"{definition.out} ")
-                    raise refusal if named else NotNested(f"{definition.out}: {refusal}") from None
+                    named = str(refusal).startswith(f"{name} ")
+                    raise refusal if named else NotNested(f"{name}: {refusal}") from None
+        self.engine = engine
 
     def with_last(
         self, members: Sequence[Definition]
@@ -440,11 +414,13 @@ class Emitter:
         """One definition's tile, in the block that depends on what it does."""
         product = self.reading.meanings[definition.out].product
         source, definition = definition, self.last.get(definition.out, definition)
-        key = (definition.out, _spans(where, where.order))
+        key = (definition.out, spans_of(where, where.order))
         if any(key in block.values for block in self.blocks):
             return
         meaning = self.reading.meanings[definition.out]
         axes = where.free(set(definition.axes))
+        if definition.out in self.laid:  # the axes of the stage's loops lie beside each other
+            axes = tuple(sorted(axes, key=lambda axis: axis in where.spans))
         later = self.stage.members[self.stage.members.index(definition.out) + 1 :]
         local = bool(self.readers[definition.out] & set(later))
         stored = self.is_stored(definition)
@@ -452,7 +428,9 @@ class Emitter:
         dtype = out.dtype if out and not local else "float32"
         held: View | None = None
         if local:
-            held = self.new_tile(definition.out, where, axes, dtype)
+            held = self.new_tile(
+                definition.out, where, axes, dtype, self.is_read_fast(definition, where)
+            )
 
         def target(spot: Where) -> View:
             return held.moved(spot, where) if held else self.new_tile(
@@ -461,12 +439,20 @@ class Emitter:
 
         def finish(spot: Where, view: View) -> None:
             if stored:
-                self.store(definition, spot, view)
+                self.memory.store(definition, spot, view)
 
         if product:
-            self.product(source, product, where, target, finish)
+            whole = source is definition and product.scale is self.reading.builder.constant(1.0)
+            adds = self.partitions.combined_of(definition, where, later, whole) if held else []
+            if held and adds:
+                self.blocks[-1].locals.setdefault(definition.out, []).append(
+                    Local(held, where, definition.axes)
+                )
+            saved, self.sequential = self.sequential, self.sequential or bool(adds)
+            self.product(source, product, where, target, finish, adds)
+            self.sequential = saved
         elif meaning.scan:
-            self.scan(definition, meaning.scan, where, target, finish)
+            self.recurrences.scan(definition, meaning.scan, where, target, finish)
         else:
             assert meaning.value is not None
             self.map(definition, meaning.value, where, target, finish)
@@ -474,6 +460,14 @@ class Emitter:
             last = self.blocks[-1]
             last.locals.setdefault(definition.out, []).append(Local(held, where, definition.axes))
         self.blocks[-1].values[key] = held or View(Tile("", 0, 0), At(), {})
+
+    def is_read_fast(self, definition: Definition, where: Where) -> bool:
+        """Whether what is the same on all partitions lies in PSUM: beside a tile in SBUF it is read
+        faster there, and one bank holds it."""
+        width = math.prod(where.span(axis).width for axis in where.free(set(definition.axes)))
+        across = definition.out in self.laid and not set(where.part) & set(definition.axes)
+        fits = width * 4 <= self.spec.psum_bank_bytes and not self.is_stored(definition)
+        return across and fits and isinstance(definition, Reduce)
 
     def is_stored(self, definition: Definition) -> bool:
         """Whether a definition's elements go to HBM: results, and what other stages read."""
@@ -497,15 +491,17 @@ class Emitter:
 
     # Tiles.
 
-    def new_tile(self, name: str, where: Where, axes: Sequence[Axis], dtype: str = "float32",
-) -> View:  # fmt: skip
+    def new_tile(
+        self, name: str, where: Where, axes: Sequence[Axis], dtype: str = "float32",
+        psum: bool = False,
+    ) -> View:  # fmt: skip
         """A new tile with some free axes, row-major."""
         strides: dict[Axis, int] = {}
         width = 1
         for axis in reversed(axes):
             strides[axis] = width
             width *= where.span(axis).width
-        tile = Tile(self.names.new(name), where.rows, width, dtype)
+        tile = Tile(self.names.new(name), where.rows, width, dtype, psum)
         self.declare(tile)
         return View(tile, At(), dict(reversed(strides.items())))
 
@@ -517,28 +513,6 @@ class Emitter:
             memory = "PSUM" if tile.psum else "SBUF"
             raise NotNested(f"{tile.name} takes {size} of {room} bytes of {memory} a partition")
         self.put(self.text.on_chip(tile, sums))
-
-    def store(self, definition: Definition, where: Where, view: View) -> None:
-        """Brings a definition's tile to HBM."""
-        name = definition.out
-        margins = None if name in self.results else self.margins.get(name)
-        if name not in self.arrays:
-            shape = tuple(axis.extent for axis in definition.axes) or (1,)
-            self.declare_outside(
-                name, name, margins.shape if margins else shape, "float32", margins
-            )
-        array = self.arrays[name]
-        if parse(view.tile.dtype) != parse(array.dtype):
-            rounded = self.new_tile(name, where, where.free(set(definition.axes)), array.dtype)
-            self.copy(where, where.free(set(definition.axes)), rounded, view)
-            view = rounded
-        indices = tuple(index_of(axis) for axis in definition.axes)
-        indices = margins.place(indices) if margins else indices
-        offset, steps = self.address(array, indices, where)
-        axes = where.free(set(definition.axes))
-        rows = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
-        dims = [(where.span(a).width, steps[a], view.strides[a]) for a in axes]
-        self.transfer(name, view, offset, rows, dims, store=True)
 
     # Values.
 
@@ -627,14 +601,14 @@ class Emitter:
             total, place = self.sums[value]
             return total.moved(where, place)
         value = self.decided(value, where)
-        key = (value, where.part, _spans(where, (*where.part, *value.axes)))
+        key = (value, where.part, spans_of(where, (*where.part, *value.axes)))
         for block in self.blocks:
             if key in block.values:
                 return block.values[key]
         depth = self.home(where.variables(value.axes))
         with self.at(depth):
             if value.kind == "input":
-                found = self.read(value, where)
+                found = self.memory.read(value, where)
             elif value.kind == "gather":
                 found = gather(self, value, where)
             elif value.kind == "constant":
@@ -673,7 +647,7 @@ class Emitter:
                     target = self.new_tile(word_of(step.value, {}), where, axes, step.value.dtype)
                 self.step(step, where, axes, target)
                 if not (final and into):
-                    key = (step.value, where.part, _spans(where, (*where.part, *step.value.axes)))
+                    key = (step.value, where.part, spans_of(where, (*where.part, *step.value.axes)))
                     self.blocks[-1].values[key] = target
         return target
 
@@ -710,7 +684,7 @@ class Emitter:
         """Whether a value is there already."""
         if value in self.sums:
             return True
-        key = (value, where.part, _spans(where, (*where.part, *value.axes)))
+        key = (value, where.part, spans_of(where, (*where.part, *value.axes)))
         return any(key in block.values for block in self.blocks)
 
     def number(self, value: GraphValue | None, where: Where, tile: bool = False) -> str:
@@ -736,7 +710,7 @@ class Emitter:
         """Where the tiles lie that an instruction takes."""
         tiles = step.tiles
         if step.opcode == "tensor_tensor":
-            rows = [self.spread(tile, where) for tile in tiles]
+            rows = [self.memory.spread(tile, where) for tile in tiles]
             found = [row or self.view(tile, where) for row, tile in zip(rows, tiles, strict=True)]
             counts = [where.span(axis).width for axis in axes]
             _, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (target, *found)])
@@ -1010,7 +984,7 @@ class Emitter:
         """What is combined over axes that lie along the free axis."""
         axes = where.free(value.axes)
         if any(axis in where.part for axis in value.reduced):
-            raise NotNested(f"a {value.function} runs over what lies on partitions")
+            return self.partitions.across(value, where, into)
         target = into or self.new_tile(word_of(value, {}), where, axes)
         inner = tuple(a for a in value.reduced if where.span(a).width > 1)
         width = math.prod(where.span(axis).width for axis in inner)
@@ -1049,7 +1023,7 @@ class Emitter:
         data = self.decided(data, where)
         inner = tuple(axis for axis in inner if where.span(axis).width > 1)
         if data.kind == "apply" and not axes and value.function == "add":
-            key = (data, where.part, _spans(where, (*where.part, *data.axes)))
+            key = (data, where.part, spans_of(where, (*where.part, *data.axes)))
             known = any(key in block.values for block in self.blocks)
             if not known and self.summed(value, data, where, into, key):
                 return
@@ -1136,75 +1110,6 @@ class Emitter:
 
     # Memory outside.
 
-    def address(
-        self, array: Array, indices: Sequence[Index], where: Where
-    ) -> tuple[At, dict[Axis, int]]:
-        """An element of an array in HBM, counted row by row: where it is, and steps along axes."""
-        base, steps = At(), dict[Axis, int]()
-        for n, index in enumerate(indices):
-            own, along = self.affine(index, where)
-            stride = math.prod(array.shape[n + 1 :])
-            base = base + own * stride
-            for axis, factor in along.items():
-                steps[axis] = steps.get(axis, 0) + factor * stride
-        return collected(base), steps
-
-    def read(self, value: GraphValue, where: Where) -> View:
-        """An array's elements on the chip: a member's tile, or brought from HBM."""
-        if value.array.startswith("psum:"):
-            return next(
-                b.locals[value.array][-1].view for b in self.blocks if value.array in b.locals
-            )
-        found = self.local(value, where)
-        if found is not None:
-            return found
-        if value.array in self.definitions and value.array in self.stage.members:
-            raise NotNested(
-                f"{value.array} is read at other places than its tile of the same round holds"
-            )
-        return self.load(value, where)
-
-    def local(self, value: GraphValue, where: Where) -> View | None:
-        """Where a member's tile holds what is read; None where it does not."""
-        for block in reversed(self.blocks):
-            for local in reversed(block.locals.get(value.array, ())):
-                if found := self.held(local, value, where):
-                    return found
-        return None
-
-    def held(self, local: Local, value: GraphValue, where: Where) -> View | None:
-        """The part of a member's tile that is read; None where it holds something else."""
-        offset = local.view.offset
-        strides: dict[Axis, int] = {}
-        lying: list[Axis] = []
-        for axis, index in zip(local.axes, value.indices, strict=True):
-            span = local.where.span(axis)
-            if axis in local.where.part:
-                single = len(index.terms) == 1 and not index.constant and index.terms[0][1] == 1
-                if not single or not isinstance(index.terms[0][0], Axis):
-                    return None
-                other = index.terms[0][0]
-                mine = where.span(other)
-                if _differs(mine.start, span.start) or mine.width != span.width:
-                    return None
-                lying.append(other)
-                continue
-            base, steps = self.affine(index, where)
-            if any(a in where.part for a in steps):
-                return None
-            begin = collected(base + span.start * -1)
-            low, high = self.bounds(begin, {a: (where.span(a).width, s) for a, s in steps.items()})
-            if low < 0 or high >= span.width:
-                return None
-            stride = local.view.strides.get(axis, 0)
-            offset = offset + begin * stride
-            for a, s in steps.items():
-                strides[a] = strides.get(a, 0) + s * stride
-        wide = [a for a in lying if where.span(a).width > 1]
-        if wide != [a for a in where.part if where.span(a).width > 1]:
-            return None
-        return View(local.view.tile, collected(offset), strides)
-
     def bounds(self, base: At, steps: Mapping[Axis, tuple[int, int]]) -> tuple[int, int]:
         """The least and the largest value of a place over loops and axes."""
         ends = [f * (self.text.reach[v] - 1) for v, f in base.terms]
@@ -1212,238 +1117,17 @@ class Emitter:
         low = base.constant + sum(min(end, 0) for end in ends)
         return low, base.constant + sum(max(end, 0) for end in ends)
 
-    def spread(self, value: GraphValue, where: Where) -> View | None:
-        """A row that all partitions read alike, brought to one of them and spread by the Tensor engine,
-        for an operand of a tensor_tensor; None where the nest does not say so."""
-        pairs = ((name, value.array) for name in self.stage.members)
-        lying = {axis for axis in where.part if where.span(axis).width > 1}
-        if value.kind != "input" or where.rows == 1 or not {*pairs} & {*self.nest.spread}:
-            return None
-        if value.axes & lying or value.array in self.stage.members:
-            return None
-        spans = {axis: span for axis, span in where.spans.items() if axis not in where.part}
-        row = Where((), spans, where.order)
-        if not self.text.nki:  # there it is said with the operand
-            view = self.view(value, row)
-            return View(view.tile._replace(spread=where.rows), view.offset, view.strides)
-        key = ("spread", value, where.rows, _spans(where, tuple(value.axes)))
-        for block in self.blocks:
-            if key in block.values:
-                return block.values[key]
-        with self.at(self.home(where.variables(value.axes))):
-            found = self.blocks[-1].values[key] = self.spread_now(value, where, row)
-        return found
-
-    def spread_now(self, value: GraphValue, where: Where, row: Where) -> View:
-        """Ones times a row, into PSUM."""
-        axes = row.free(value.axes)
-        sizes = [row.span(axis).width for axis in axes]
-        strides = dict(zip(axes, row_major(sizes), strict=True))
-        view = View(Tile(self.names.new(f"{value.array}_rows"), where.rows, math.prod(sizes),
-                         psum=True), At(), strides)  # fmt: skip
-        self.declare(view.tile)
-        ones = self.ones_beside(where.rows, value.dtype)
-        bank = self.spec.psum_bank_bytes // 4
-
-        def part(round_: Round) -> None:
-            spot, aim = round_.where, view.moved(round_.where, row)
-            data = self.view(value, row).moved(spot, row)
-            counts = [spot.span(a).width for a in axes]
-            found, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (aim, data)])
-            dst = self.text.inside(view.tile, where.rows, aim.offset, found, s[0])
-            moving = self.text.inside(data.tile, 1, data.offset, found, s[1])
-            ns = matmul_ns(self.spec, math.prod(found), where.rows, value.dtype)
-            self.put("", Form(self.text.product(dst, f"{ones}[...]", moving), "tensor", ns))
-
-        self.each(row, self.cut(row, axes, bank), part)
-        return view
-
-    def ones_beside(self, count: int, dtype: str) -> str:
-        """The name of a tile of ones along the free axis of one partition, made before all loops."""
-        key = ("ones", count, dtype)
+    def ones(self, rows: int, count: int, dtype: str) -> str:
+        """The name of a tile of ones, made before all loops."""
+        key = ("ones", rows, count, dtype)
         if key not in self.blocks[0].values:
             with self.at(0):
-                tile = Tile(self.names.new("ones"), 1, count, dtype)
+                tile = Tile(self.names.new("ones"), rows, count, dtype)
                 self.declare(tile)
-                fill = self.text.filled(f"{tile.name}[...]", (1, count), "1.0", dtype)
+                fill = self.text.filled(f"{tile.name}[...]", (rows, count), "1.0", dtype)
                 self.put("", Form(fill, "vector", self.vector_ns(count)))
                 self.blocks[0].values[key] = View(tile, At(), {})
         return self.blocks[0].values[key].tile.name
-
-    def load(self, value: GraphValue, where: Where) -> View:
-        """Brings what is read of an array: the box around it where that is not much more, else its
-        elements. What other rounds of a loop need too is brought at once, where it fits."""
-        wide = self.widened(self.arrays.get(value.array), value, where)
-        if wide is not None:
-            return self.view(value, wide).moved(where, wide)
-        value = self.stored(value)
-        array = self.arrays[value.array]
-        dims = [self.affine(index, where) for index in value.indices] or [(At(), {})]
-        shape = array.shape or (1,)
-        axes = where.free(value.axes)
-        rows = [(where.span(a).width, sum(s.get(a, 0) * _step(shape, n)
-                 for n, (_, s) in enumerate(dims))) for a in where.part]  # fmt: skip
-        exact = math.prod(where.span(a).width for a in axes)
-        sizes = [
-            1 + sum(abs(s) * (where.span(a).width - 1) for a, s in steps.items() if a in axes)
-            for _, steps in dims
-        ]
-        backwards = any(s < 0 for _, steps in dims for a, s in steps.items() if a in axes)
-        if math.prod(sizes) <= 4 * exact and not backwards:
-            return self.box(value, where, dims, sizes, rows, shape)
-        return self.elements(value, where, axes, rows)
-
-    def box(self, value: GraphValue, where: Where, dims: Sequence[tuple[At, dict[Axis, int]]],
-            sizes: list[int], rows: Sequence[tuple[int, int]], shape: tuple[int, ...]) -> View:  # fmt: skip
-        """All elements of an array between the first and the last one that is read of it."""
-        key = (value.array, tuple(rows))
-        starts = [base for base, _ in dims]
-        for block in self.blocks:
-            for box in block.boxes.get(key, ()):
-                moved = self.inside_box(box, starts, sizes)
-                if moved is not None:
-                    return self.boxed(moved, box.strides, dims, where)
-        first = starts
-        starts, sizes = self.union(value, where, first, sizes, rows)
-        strides = row_major(sizes)
-        array = self.arrays[value.array]
-        name = self.names.new(f"{value.array}_tile")
-        tile = Tile(name, where.rows, math.prod(sizes), array.dtype)
-        self.declare(tile)
-        view = View(tile, At(), {})
-        base = At()
-        for n, start in enumerate(starts):
-            base = base + start * _step(shape, n)
-        parts = [(size, _step(shape, n), strides[n]) for n, size in enumerate(sizes)]
-        self.transfer(value.array, view, collected(base), rows, parts)
-        self.blocks[-1].boxes.setdefault(key, []).append(Box(view, starts, sizes, strides))
-        moved = self.inside_box(self.blocks[-1].boxes[key][-1], first, [1] * len(first))
-        assert moved is not None
-        return self.boxed(moved, strides, dims, where)
-
-    def union(
-        self, value: GraphValue, where: Where, starts: list[At], sizes: list[int],
-        rows: Sequence[tuple[int, int]],
-    ) -> tuple[list[At], list[int]]:  # fmt: skip
-        """The box around all that the members of a stage read of an array beside each other."""
-        array = self.arrays[value.array]
-        shape = array.shape or (1,)
-        bound = {part.axis for part in (*self.stage.partition, *self.stage.loops)}
-        spans = {axis: span for axis, span in where.spans.items() if axis.name in bound}
-        place = Where(where.part, spans, ())
-        for member in self.stage.members:
-            for root in self.reading.meanings[member].roots:
-                for found in inputs_of(root):
-                    named = self.stored_name(found.array)
-                    if found.kind != "input" or named != value.array or not found.indices:
-                        continue
-                    other = self.stored(found)
-                    dims = [self.affine(index, place) for index in other.indices]
-                    own = [
-                        (place.span(a).width, sum(s.get(a, 0) * _step(shape, n)
-                         for n, (_, s) in enumerate(dims))) for a in place.part
-                    ]  # fmt: skip
-                    steps = [
-                        collected(b + first * -1)
-                        for (b, _), first in zip(dims, starts, strict=True)
-                    ]
-                    widths = [
-                        1
-                        + sum(
-                            s * (place.span(a).width - 1)
-                            for a, s in d.items()
-                            if a not in place.part
-                        )
-                        for _, d in dims
-                    ]
-                    if own != list(rows) or any(step.terms for step in steps):
-                        continue
-                    if any(s < 0 for _, d in dims for s in d.values()) or any(
-                        not 0 <= low <= high < extent
-                        for (b, d), extent in zip(dims, shape, strict=True)
-                        for low, high in [
-                            self.bounds(b, {a: (place.span(a).width, s) for a, s in d.items()})
-                        ]
-                    ):
-                        continue
-                    lows = [min(0, step.constant) for step in steps]
-                    highs = [
-                        max(size, step.constant + width)
-                        for size, step, width in zip(sizes, steps, widths, strict=True)
-                    ]
-                    wide = [high - low for low, high in zip(lows, highs, strict=True)]
-                    if math.prod(wide) * parse(array.dtype).itemsize <= KEPT_BYTES:
-                        starts = [collected(s + low) for s, low in zip(starts, lows, strict=True)]
-                        sizes = wide
-        return starts, sizes
-
-    def inside_box(self, box: Box, starts: Sequence[At], sizes: Sequence[int]) -> View | None:
-        """Where a box begins in another that holds it; None where that does not."""
-        offset = box.view.offset
-        for n, (start, size) in enumerate(zip(starts, sizes, strict=True)):
-            step = collected(start + box.starts[n] * -1)
-            low, high = self.bounds(step, {})
-            if low < 0 or high + size > box.sizes[n]:
-                return None
-            offset = offset + step * box.strides[n]
-        return View(box.view.tile, collected(offset), {})
-
-    def boxed(
-        self, view: View, strides: Sequence[int], dims: Sequence[tuple[At, dict[Axis, int]]],
-        where: Where,
-    ) -> View:  # fmt: skip
-        """The elements of a box along the axes that they are read by."""
-        own: dict[Axis, int] = {}
-        for n, (_, steps) in enumerate(dims):
-            for axis, step in steps.items():
-                if axis not in where.part:
-                    own[axis] = own.get(axis, 0) + step * strides[n]
-        return View(view.tile, view.offset, own)
-
-    def load_into(self, value: GraphValue, where: Where, view: View) -> bool:
-        """Brings what is read straight into its place, where its elements are there once."""
-        value = self.stored(value)
-        array = self.arrays[value.array]
-        base, steps = self.address(array, value.indices, where)
-        if any(axis not in steps for axis in view.strides):
-            return False
-        rows = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
-        dims = [(where.span(a).width, steps[a], view.strides[a]) for a in view.strides]
-        self.transfer(value.array, view, base, rows, dims)
-        return True
-
-    def elements(
-        self,
-        value: GraphValue,
-        where: Where,
-        axes: tuple[Axis, ...],
-        rows: Sequence[tuple[int, int]],
-    ) -> View:
-        """Just the elements that are read, those nearest in memory beside each other."""
-        array = self.arrays[value.array]
-        base, steps = self.address(array, value.indices, where)
-        ordered = sorted(axes, key=lambda axis: -abs(steps.get(axis, 0)))
-        view = self.new_tile(f"{value.array}_tile", where, ordered, array.dtype)
-        parts = [(where.span(a).width, steps.get(a, 0), view.strides[a]) for a in ordered]
-        self.transfer(value.array, view, base, rows, parts)
-        return view
-
-    def widened(self, array: Array | None, value: GraphValue, where: Where) -> Where | None:
-        """Where to read for all rounds of loops that only its free axes run in; None where that saves
-        nothing or does not fit."""
-        axes = [a for a in value.axes if a not in where.part and where.span(a).start.terms]
-        if not axes or array is None:
-            return None
-        fixed = value.axes - set(axes)
-        now, then = self.home(where.variables(value.axes)), self.home(where.variables(fixed))
-        loops = {v for a in axes for v, _ in where.span(a).start.terms}
-        between = {b.variable for b in self.blocks[then + 1 : now]} - loops
-        others = [where.span(a).width for a in fixed if a not in where.part]
-        size = math.prod(a.extent for a in axes) * math.prod(others) * parse(array.dtype).itemsize
-        readers = self.readers_of(array.name) & set(self.stage.members)
-        if (not between and len(readers) < 2) or size > KEPT_BYTES:
-            return None
-        return where.within({axis: Span(At(), axis.extent) for axis in axes})
 
     def readers_of(self, array: str) -> set[str]:
         """The definitions that read an array."""
@@ -1453,151 +1137,15 @@ class Emitter:
             if any(value.array == array for root in meaning.roots for value in inputs_of(root))
         }
 
-    def stored(self, value: GraphValue) -> GraphValue:
-        """An input as it lies in HBM: of an array that is read beyond its ends, with room there."""
-        margins = self.margins.get(value.array)
-        if margins is None:
-            return value
-        name = self.stored_name(value.array)
-        if name not in self.arrays:
-            self.copy_with_margins(self.arrays[value.array], name, margins)
-        return self.reading.builder.input(name, margins.place(value.indices), value.dtype)
-
-    def stored_name(self, array: str) -> str:
-        """What is read in the place of an array: of what has its own shape in HBM, a copy."""
-        own = array in self.definitions and array not in self.results
-        return array if own or array not in self.margins else f"{array}_with_margins"
-
-    def copy_with_margins(self, array: Array, name: str, margins: Margins) -> None:
-        """A copy in HBM with room at the ends, made before anything else of the stage."""
-        with self.at(0):
-            self.declare_outside(name, f"{array.name}_padded", margins.shape, array.dtype, margins)
-            size = math.prod(margins.shape) // margins.outer - margins.low - margins.high
-            rows = max(d for d in range(1, self.spec.partitions + 1) if size % d == 0)
-            counts, strides = [rows, size // rows], [size // rows, 1]
-            with self.loop("i_copy", margins.outer) as at:
-                dst, src = (
-                    self.text.outside(self.outside[which], shape, start, counts, strides)
-                    for which, shape, start in (
-                        (name, margins.shape, at * margins.step + margins.low),
-                        (array.name, array.shape, at * size),
-                    )
-                )
-                moved = 2 * size * parse(array.dtype).itemsize
-                ns = self.dma_ns(moved, [counts[1]], [[1], [1]], array.dtype)
-                self.put("", Form(f"nisa.dma_copy(dst={dst}, src={src})", "dma", ns), moved=moved)
-
-    def declare_outside(
-        self, name: str, wanted: str, shape: tuple[int, ...], dtype: str,
-        margins: Margins | None = None,
-    ) -> None:  # fmt: skip
-        """Makes an array in HBM, with zeros in its margins."""
-        self.arrays[name] = Array(name, shape, dtype, shape)
-        self.outside[name] = unique = self.names.new(wanted)
-        made = f"{unique} = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.private_hbm)"
-        self.text.first.append(line(made))
-        if margins is not None:
-            with self.at(0):
-                self.put_zeros(name, margins, dtype)
-
-    def put_zeros(self, name: str, margins: Margins, dtype: str) -> None:
-        """Zeros in the margins of an array, many rows of a tile at once."""
-        most = max(margins.low, margins.high)
-        width = min(2048, most)
-        rows = min(self.spec.partitions, most // width)
-        if margins.outer > 1:
-            rows = self.spec.partitions
-            rows = max(d for d in range(1, rows + 1) if margins.outer % d == 0)
-        zeros = View(Tile(self.names.new("zeros"), rows, width, dtype), At(), {})
-        self.declare(zeros.tile)
-        dst = self.text.inside(zeros.tile, rows, At(), [width], [1])
-        fill = self.text.filled(dst, (rows, width), "0", dtype)
-        self.put("", Form(fill, "vector", self.vector_ns(width)))
-
-        def put(start: At, count: int, size: int, step: int) -> None:
-            self.transfer(name, zeros, start, [(count, step)], [(size, 1, 1)], True)
-
-        ends = ((0, margins.low), (margins.step - margins.high, margins.high))
-        for begin, length in (end for end in ends if end[1]):
-            several = margins.outer > 1
-            block = width if several else rows * width
-            with self.loop("i_zero", margins.outer // rows if several else 1) as at:
-                start = at * (rows * margins.step) + begin
-                if length // block:
-                    with self.loop("i_block", length // block) as part:
-                        put(start + part * block, rows, width, margins.step if several else width)
-                left = length % block
-                start = start + (length - left)
-                if several and left:
-                    put(start, rows, left, margins.step)
-                elif left:
-                    if left // width:
-                        put(start, left // width, width, width)
-                    if left % width:
-                        put(start + (left - left % width), 1, left % width, 0)
-
-    def transfer(
-        self, array: str, view: View, offset: At, rows: Sequence[tuple[int, int]],
-        dims: Sequence[tuple[int, int, int]], store: bool = False,
-    ) -> None:  # fmt: skip
-        """One DMA, or loops of it where addresses are not a few strides. `rows` has count and step in
-        HBM of each axis on partitions, `dims` count and both steps of each free axis."""
-        counts, steps = merged([c for c, _ in rows], [[s for _, s in rows]])
-        self._transfer(
-            array, view, offset, list(zip(counts, steps[0], strict=True)), dims, At(), store
-        )
-
-    def _transfer(
-        self, array: str, view: View, offset: At, rows: list[tuple[int, int]],
-        dims: Sequence[tuple[int, int, int]], low: At, store: bool,
-    ) -> None:  # fmt: skip
-        if len(rows) > 1:
-            (count, step), inside = rows[0], math.prod(c for c, _ in rows[1:])
-            with self.loop("i_row", count) as at:
-                self._transfer(array, view, offset + at * step, rows[1:], dims,
-                               low + at * inside, store)  # fmt: skip
-            return
-        counts, strides = merged([d[0] for d in dims], [[d[1] for d in dims], [d[2] for d in dims]])
-        bad = next((n for n, s in enumerate(strides[0]) if s < 0 or s == 0), None)
-        if counts == [1]:
-            bad = None
-        if bad is None and len(counts) > MOST_FREE:
-            bad = 0
-        if bad is not None:
-            left = list(zip(counts, *strides, strict=True))
-            del left[bad]
-            with self.loop("i_part", counts[bad]) as at:
-                moved = View(view.tile, view.offset + at * strides[1][bad], {})
-                self._transfer(array, moved, offset + at * strides[0][bad], rows, left, low, store)
-            return
-        ((partitions, step),) = rows
-        on_chip = self.text.inside(view.tile, partitions, view.offset, counts, strides[1], low)
-        own = self.arrays[array]
-        shape = own.shape or (1,)
-        outside = self.text.outside(
-            self.outside[array], shape, offset, [partitions, *counts], [step, *strides[0]]
-        )
-        dst, src = (outside, on_chip) if store else (on_chip, outside)
-        moved_bytes = partitions * math.prod(counts) * parse(own.dtype).itemsize
-        text = f"nisa.dma_copy(dst={dst}, src={src})"
-        ns = self.dma_ns(moved_bytes, counts, strides, own.dtype)
-        self.put("", Form(text, "dma", ns), moved=moved_bytes)
-
-    def dma_ns(
-        self, size: int, counts: Sequence[int], strides: Sequence[Sequence[int]], dtype: str
-    ) -> float:
-        """Nanoseconds of a DMA of some bytes; runs of elements side by side on both sides go faster."""
-        runs = [c for c, *s in zip(counts, *strides, strict=True) if s == [1, 1]] or [1]
-        slow = max(1.0, EFFICIENT_RUN / (runs[-1] * parse(dtype).itemsize))
-        return float(size * slow / self.spec.dma_peak_bytes_per_ns)
-
     # Products.
 
     def product(
         self, definition: Definition, found: Product, where: Where,
         target: Callable[[Where], View], finish: Callable[[Where, View], None],
+        takers: Sequence[Callable[[Where, View], None]] = (),
     ) -> None:  # fmt: skip
-        """A matrix product: what lies on partitions is stationary, the other axes move."""
+        """A matrix product: what lies on partitions is stationary, the other axes move. `takers` get
+        each part that is summed, too, and where it is in PSUM."""
         rows, columns = found.rows, found.columns
         left, right, sides = found.left, found.right, ("left", "right")
         if where.part and set(where.part) <= set(columns):
@@ -1615,10 +1163,8 @@ class Emitter:
         while outer and outer[-1][0] in rows and where.span(outer[-1][0]).width <= banks:
             banks //= where.span(outer[-1][0]).width
             beside.insert(0, outer.pop())
-        summed = max(found.contracted, key=lambda axis: axis.extent)
-        others = [(axis, 1) for axis in found.contracted if axis != summed]
-        size = min(self.spec.partitions, summed.extent)
-        operand = _Operands(self, definition, found, where, summed, size, others)
+        operand = Operands(self, definition, found, where)
+        summed, size, others = operand.summed, operand.size, operand.others
         lying = (*(axis for axis, _ in beside), *columns)
 
         def batch(round_: Round) -> None:
@@ -1669,6 +1215,8 @@ class Emitter:
                         definition.out, found.scale, own.where, own.where.free(set(definition.axes)),
                         sums.moved(own.where, spot), aim.moved(own.where, spot),
                     )  # fmt: skip
+                    for taker in takers:
+                        taker(own.where, sums.moved(own.where, spot))
 
                 self.each(Where((summed,), spot.spans, ()), [*others, (summed, size)], add)
                 self.each(spot, beside, out)
@@ -1697,485 +1245,15 @@ class Emitter:
 
     # Sums over what lies on partitions.
 
-    def begin_carried(self, definition: Definition, lying: tuple[Axis, ...]) -> None:
-        """Sums to which each round of the stage adds its elements: in PSUM, where a product with ones
-        adds the partitions up on the way; where that is full in SBUF, a sum for each partition."""
-        found = self.reading.meanings[definition.out].product
-        if found is None or found.left.kind != "constant" or set(lying) != {*found.contracted}:
-            raise NotNested(
-                f"{definition.out} runs over what lies on partitions, and is no plain sum"
-            )
-        width = math.prod(axis.extent for axis in definition.axes)
-        bank = self.spec.psum_bank_bytes // 4
-        held = sum(
-            -(-view.tile.width // bank) for view in self.held_sums.values() if view.tile.psum
-        )
-        psum = held + -(-width // bank) <= CARRIED_BANKS
-        rows = 1 if psum else math.prod(part.size for part in self.stage.partition)
-        tile = Tile(self.names.new(f"{definition.out}_sum"), rows, width, psum=psum)
-        self.declare(tile, sums=psum)
-        if not psum:
-            dst = self.text.inside(tile, rows, At(), [width], [1])
-            fill = self.text.filled(dst, (rows, width), "0.0", "float32")
-            self.put("", Form(fill, "vector", self.vector_ns(width)))
-        place = Where((), {}, definition.axes)
-        strides = row_major([axis.extent for axis in definition.axes])
-        view = View(tile, At(), dict(zip(definition.axes, strides, strict=True)))
-        self.held_sums[definition.out] = view
-        self.carried[definition.out] = lambda: self.finish_carried(definition, found, view, place)
-
-    def add_carried(self, definition: Definition, where: Where) -> None:
-        """Adds this round's elements to the sums."""
-        found = self.reading.meanings[definition.out].product
-        assert found is not None
-        total = self.held_sums[definition.out]
-        axes = where.free(set(definition.axes))
-        most = self.spec.psum_bank_bytes // 4 if total.tile.psum else self.stage.columns
-
-        def part(round_: Round) -> None:
-            spot = round_.where
-            view = self.view(found.right, spot)
-            into = total.moved(spot, Where((), {}, ()))
-            own = spot.free(set(definition.axes))
-            if total.tile.psum:
-                self.add_ones(spot, own, view, into)
-                return
-
-            def write(dst: str, given: list[str], width: int) -> tuple[Form, ...]:
-                return self.two_tiles(dst, given, "nl.add", width, (into, into, view))
-
-            self.issue(spot, own, [into, into, view], write)
-
-        self.each(where, self.cut(where, axes, most), part)
-
-    def add_ones(self, where: Where, axes: tuple[Axis, ...], view: View, into: View) -> None:
-        """Adds the partitions of a tile up, into PSUM."""
-        ones = self.constant_at_first(1.0, where)
-        if view.tile.dtype != "float32" or view.tile.psum:
-            view = self.converted(view, where, axes, "float32")
-        counts = [where.span(a).width for a in axes]
-        sizes, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (into, view)])
-        dst = self.text.inside(into.tile, 1, into.offset, sizes, s[0])
-        moving = self.text.inside(view.tile, where.rows, view.offset, sizes, s[1])
-        text = self.text.product(dst, self.column(ones, where.rows), moving)
-        self.put("", Form(text, "tensor", matmul_ns(self.spec, math.prod(sizes), 1)))
-
     def constant_at_first(self, number: float, where: Where) -> View:
         """A number on every partition, made before all loops."""
         value = self.reading.builder.constant(number)
         return self.view(value, Where((Axis("row", where.rows),), {}, ()))
 
-    def finish_carried(
-        self, definition: Definition, found: Product, sums: View, place: Where
-    ) -> None:
-        """Stores the sums, after the partitions are added up."""
-        pieces = self.cut(place, definition.axes, self.spec.psum_bank_bytes // 4)
-
-        def part(round_: Round) -> None:
-            spot = round_.where
-            moved = sums.moved(spot, place)
-            axes = spot.free(set(definition.axes))
-            if not sums.tile.psum:
-                width = math.prod(spot.span(a).width for a in axes)
-                psum = Tile(self.names.new(f"{definition.out}_sums"), 1, width, psum=True)
-                self.declare(psum, sums=True)
-                strides = row_major([spot.span(a).width for a in axes])
-                total = View(psum, At(), dict(zip(axes, strides, strict=True)))
-                row = Where((Axis("row", sums.tile.partitions),), spot.spans, ())
-                self.add_ones(row, axes, moved, total)
-                moved = total
-            out = self.arrays.get(definition.out)
-            aim = self.new_tile(definition.out, spot, axes, out.dtype if out else "float32")
-            self.evacuate(definition.out, found.scale, spot, axes, moved, aim)
-            self.store(definition, spot, aim)
-
-        self.each(place, pieces, part)
-
     # Recurrences.
-
-    def scan(
-        self, definition: Definition, parts: tuple[GraphValue, GraphValue, GraphValue], where: Where,
-        target: Callable[[Where], View], finish: Callable[[Where, View], None],
-    ) -> None:  # fmt: skip
-        """A recurrence along a free axis, part after part."""
-        assert isinstance(definition, Scan)
-        along = definition.along
-        if along in where.part:
-            raise NotNested(f"{definition.out} runs along {along.name}, which lies on partitions")
-        others = [(a, 1) for a in definition.axes if a != along and a not in where.part
-                  and where.span(a).width > 1]  # fmt: skip
-        factor, term, initial = parts
-
-        def one(round_: Round) -> None:
-            spot = round_.where
-            whole = spot.span(along)
-            kept = self.state_of(definition, initial, spot) if whole.width < along.extent else None
-            size = min(self.stage.columns, whole.width)
-            state = kept
-            for start in range(0, whole.width, size):
-                width = min(size, whole.width - start)
-                place = spot.within({along: Span(collected(whole.start + start), width)})
-                first = self.initial(initial, spot.within({along: Span(At(), 1)}), state)
-                view = target(place)
-                views = [view, *(self.tile_along(v, place, along) for v in (factor, term))]
-                names = (definition.scale, definition.combine)
-
-                def write(dst: str, given: list[str], width: int) -> tuple[Form, ...]:
-                    text = (
-                        f"data0={given[0]}, data1={given[1]}, initial={first}, "  # noqa: B023
-                        f"op0=nl.{names[0]}, op1=nl.{names[1]}"  # noqa: B023
-                    )
-                    call = self.text.call(dst, "tensor_tensor_scan", text, self.said(*views))  # noqa: B023
-                    return (Form(call, "vector", self.vector_ns(2 * width)),)
-
-                self.issue(place, (along,), views, write)
-                finish(place, view)
-                last = view.offset + view.strides.get(along, 0) * (width - 1)
-                state = View(view.tile, last, {})
-            if kept and state:
-                self.copy(spot, (), kept, state)
-
-        self.each(where, others, one)
-
-    def state_of(self, definition: Scan, initial: GraphValue, where: Where) -> View:
-        """Where a recurrence stands after the rounds of a loop along it that were, for each round of the
-        loops inside of that one."""
-        along = definition.along
-        if initial.kind != "constant":
-            raise NotNested(
-                f"{definition.out} begins with what is computed, and its stage takes {along.name} in parts"
-            )
-        depth = self.home({name for name, _ in where.span(along).start.terms})
-        inner = [b.variable for b in self.blocks[depth + 1 :] if b.variable]
-        strides = row_major([self.text.reach[name] for name in inner])
-        fixed = tuple((a, s.start.constant, s.width) for a, s in where.spans.items() if a != along)
-        key = (definition.out, fixed)
-        if key not in self.states:
-            with self.at(max(depth - 1, 0)):
-                width = math.prod(self.text.reach[name] for name in inner)
-                tile = Tile(self.names.new(f"{definition.out}_before"), where.rows, width)
-                self.declare(tile)
-                dst = self.text.inside(tile, where.rows, At(), [width], [1])
-                number = number_text(initial.constant, self.numbers)
-                fill = self.text.filled(dst, (where.rows, width), number, "float32")
-                self.put("", Form(fill, "vector", self.vector_ns(width)))
-            self.states[key] = tile
-        return View(self.states[key], At(0, tuple(zip(inner, strides, strict=True))), {})
-
-    def initial(self, value: GraphValue, where: Where, state: View | None) -> str:
-        """What a part of a recurrence begins with."""
-        if state is None:
-            return self.number(value, where)
-        if state.tile.dtype != "float32":
-            state = self.converted(state, where, (), "float32")
-        return self.column(state, where.rows)
-
-    def tile_along(self, value: GraphValue, where: Where, axis: Axis) -> View:
-        """A value with an element for each place along an axis, in SBUF."""
-        view = self.view(value, where)
-        if view.strides.get(axis) is None:
-            made = self.new_tile("repeated", where, (axis,))
-            self.copy(where, (axis,), made, view)
-            return made
-        return view
 
 
 COMPARISONS = frozenset("less less_equal greater greater_equal equal not_equal".split())
-
-
-class _Operands:
-    """How the operands of one product come to have the summed axis on partitions."""
-
-    def __init__(
-        self, emitter: Emitter, definition: Definition, found: Product, where: Where, summed: Axis,
-        size: int, others: list[tuple[Axis, int]],
-    ) -> None:  # fmt: skip
-        self.emitter = emitter
-        self.definition = definition
-        self.found = found
-        self.where = where
-        self.summed = summed
-        self.size = size
-        self.others = others
-        self.rounds = math.prod(a.extent for a, _ in others) * -(-summed.extent // size)
-
-    def make(
-        self, value: GraphValue, own: tuple[Axis, ...], where: Where, side: str, moving: bool
-    ) -> Callable[[Round, Where], View]:
-        """A function that gives the operand in a round of the sum."""
-        emitter = self.emitter
-        nest = emitter.nest
-        axes = tuple(a for a in own if where.span(a).width > 1 or a in where.part)
-        way = nest.way(self.definition.out, side) or self._way(value, axes, where)
-        if not axes:
-            way = "direct"
-        dtype = self.found.dtype
-        size = parse(dtype).itemsize * self.rounds
-        if value.kind == "constant":
-            ones = emitter.view(
-                value, Where((self.summed,), {self.summed: Span(At(), self.size)}, ())
-            )
-            if dtype != "float32":
-                ones = emitter.converted(ones, Where((Axis("k", self.size),), {}, ()), (), dtype)
-            return lambda k, place: ones
-        base = None
-        if (self.definition.out, side) not in nest.streamed:
-            base = self._place(value, axes, where, size)
-        elif not moving and size * math.prod(where.span(a).width for a in axes) <= OPERAND_BYTES:
-            base = where
-        if base is None:
-            return lambda k, place: self._once(value, axes, place, way, k)
-        depth = emitter.home(base.variables(value.axes - set(self._summed)))
-        with emitter.at(depth):
-            kept = self._kept(value, axes, base, way, side)
-
-        def given(k: Round, place: Where) -> View:
-            view = kept.moved(place, base)
-            step = math.prod(base.span(a).width for a in axes)
-            return View(view.tile, collected(view.offset + k.number * step), view.strides)
-
-        return given
-
-    def _place(
-        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, size: int
-    ) -> Where | None:
-        """Where an operand is, for the outermost of the open loops for which all of it that is needed
-        in the loop fits: `size` bytes for each element of its own axes. What is made of members of
-        the stage is there in their round alone. None where it does not even fit for the innermost."""
-        emitter = self.emitter
-        made = any(found.array in emitter.stage.members for found in inputs_of(value))
-        fixed = where.variables(value.axes - set(axes) - set(self._summed))
-        for block in emitter.blocks[emitter.home(fixed) :] if not made else ():
-            spans = {a: block.spans.get(a) or Span(At(), a.extent) for a in axes}
-            spans |= {a: where.span(a) for a in axes if a in where.part and a not in block.spans}
-            if size * math.prod(span.width for span in spans.values()) <= OPERAND_BYTES:
-                return where.within(spans)
-        here = size * math.prod(where.span(a).width for a in axes)
-        return where if here <= OPERAND_BYTES else None
-
-    @property
-    def _summed(self) -> tuple[Axis, ...]:
-        return (self.summed, *(axis for axis, _ in self.others))
-
-    def _way(self, value: GraphValue, axes: tuple[Axis, ...], where: Where) -> Way:
-        """Turned where what is read lies on the chip with other axes on partitions, or in memory
-        along the summed axis."""
-        emitter = self.emitter
-        if not axes:
-            return "direct"
-        for found in inputs_of(value):
-            if found.array in emitter.stage.members:
-                return "turned"
-        for found in inputs_of(value):
-            if found.indices and self.summed in {a for a, s in found.indices[-1].terms if s == 1}:
-                return "turned"
-        return "direct"
-
-    def _kept(
-        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, way: Way, side: str
-    ) -> View:
-        """All rounds of an operand, one after the other in one tile."""
-        emitter = self.emitter
-        key = ("operand", value, axes, _spans(where, (*axes, *value.axes)), way, self._summed)
-        for block in emitter.blocks:
-            if key in block.values:
-                return block.values[key]
-        width = math.prod(where.span(a).width for a in axes)
-        word = word_of(value, {})
-        tile = Tile(
-            emitter.names.new(f"{word}_kept"), self.size, width * self.rounds, self.found.dtype
-        )
-        emitter.declare(tile)
-        strides, step = {}, 1
-        for axis in reversed(axes):
-            strides[axis] = step
-            step *= where.span(axis).width
-
-        group, outer = 1, list[tuple[Axis, int]]()
-        if way != "direct" and axes:
-            # What is read lies with its own axes on partitions, all of the summed axis beside it.
-            lying, rest = self._lying(axes, where)
-            outer = [(axis, 1) for axis in rest]
-            if set(lying) <= set(self.where.part):
-                rows = math.prod(where.span(a).width for a in lying)
-                group = self._grouped(self.summed.extent, self.size, rows)
-        start = Where((self.summed,), where.spans, ())
-
-        def part(row: Round) -> None:
-            def fill(k: Round) -> None:
-                into = View(tile, k.number * (group * width), strides).moved(row.where, start)
-                place = Where((self.summed,), {**row.where.spans, **{
-                    a: k.where.span(a) for a in self._summed}}, where.order)  # fmt: skip
-                self._fill(value, axes, place, way, into, width)
-
-            emitter.each(row.where, [*self.others, (self.summed, self.size * group)], fill)
-
-        emitter.each(start, outer, part)
-        view = View(tile, At(), strides)
-        emitter.blocks[-1].values[key] = view
-        return view
-
-    def _once(
-        self, value: GraphValue, axes: tuple[Axis, ...], place: Where, way: Way, k: Round
-    ) -> View:
-        """An operand for one round of the sum."""
-        emitter = self.emitter
-        depth = emitter.home(place.variables(value.axes | set(axes)))
-        key = ("once", value, axes, _spans(place, (*axes, *value.axes)), way)
-        for block in emitter.blocks:
-            if key in block.values:
-                return block.values[key]
-        with emitter.at(depth):
-            spot = Where((self.summed,), place.spans, place.order)
-            if way == "direct":
-                view = emitter.view(value, spot)
-                if view.tile.dtype != self.found.dtype:
-                    view = emitter.converted(view, spot, spot.free(value.axes), self.found.dtype)
-            else:
-                strides, width = {}, 1
-                for axis in reversed(axes):
-                    strides[axis] = width
-                    width *= place.span(axis).width
-                name = emitter.names.new(word_of(value, {}))
-                tile = Tile(name, spot.rows, width, self.found.dtype)
-                emitter.declare(tile)
-                view = View(tile, At(), strides)
-                self._fill(value, axes, spot, way, view, width)
-            emitter.blocks[-1].values[key] = view
-        return view
-
-    def _fill(
-        self, value: GraphValue, axes: tuple[Axis, ...], place: Where, way: Way, into: View,
-        step: int,
-    ) -> None:  # fmt: skip
-        """Rounds of an operand, which are `step` elements apart, into their place."""
-        emitter = self.emitter
-        if way == "direct":
-            own = place.free(set(axes))
-            view = View(into.tile, into.offset, {a: into.strides[a] for a in own})
-            loads = value.kind == "input" and value.array not in emitter.stage.members
-            if loads and value.dtype == into.tile.dtype and emitter.load_into(value, place, view):
-                return
-            spot = Where((self.summed,), place.spans, own)
-            emitter.each(
-                spot,
-                emitter.cut(spot, own, emitter.stage.columns),
-                lambda r: emitter.into(value, r.where, view.moved(r.where, spot)),
-            )
-            return
-        lying, rest = self._lying(axes, place)
-        k = place.span(self.summed)
-
-        def source_at(spot: Where) -> tuple[View, At, int]:
-            # The value is computed for all of the summed axis at once, where that is not too long.
-            long = self.summed.extent <= emitter.stage.columns
-            own = spot.span(self.summed)
-            wide = Span(At(), self.summed.extent) if long else own
-            source = Where(lying, {**spot.spans, self.summed: wide}, (*rest, self.summed))
-            view = emitter.view(value, source)
-            start = collected(own.start + wide.start * -1)
-            if view.strides.get(self.summed) is None:
-                raise NotNested(f"an operand of {self.definition.out} lacks {self.summed.name}")
-            if view.tile.psum or view.tile.dtype not in ("float32", "bfloat16", "float16"):
-                view = emitter.converted(view, source, source.free(value.axes), self.found.dtype)
-            offset = collected(view.offset + start * view.strides[self.summed])
-            return view, offset, source.rows
-
-        def turn(spot: Where, psum: View) -> None:
-            view, offset, rows = source_at(spot)
-            width = spot.span(self.summed).width
-            data = emitter.text.inside(
-                view.tile, rows, offset, [width], [view.strides[self.summed]]
-            )
-            dst = emitter.text.inside(psum.tile, width, psum.offset, [rows], [1])
-            ns = matmul_ns(emitter.spec, rows, width, view.tile.dtype)
-            emitter.put("", Form(emitter.text.transposed(dst, data), "tensor", ns))
-
-        def squares(round_: Round) -> None:
-            """Transposes of squares by the Vector engine, straight into the operand."""
-            spot = round_.where
-            view, offset, rows = source_at(spot)
-            width, along = spot.span(self.summed).width, view.strides[self.summed]
-            if view.tile.dtype != into.tile.dtype or rows % SQUARE or width % SQUARE or along != 1:
-                raise NotNested(
-                    f"an operand of {self.definition.out} is not made of squares of {SQUARE}"
-                )
-            target = into.offset + round_.number * step
-            for axis in (*lying, *rest):
-                moved = spot.span(axis).start + place.span(axis).start * -1
-                target = collected(target + moved * into.strides.get(axis, 0))
-            with (
-                emitter.loop("i_row", rows // SQUARE) as i,
-                emitter.loop("i_square", width // SQUARE) as j,
-            ):
-                dst = emitter.text.inside(
-                    into.tile, SQUARE, target + i * SQUARE, [SQUARE], [1], j * SQUARE
-                )
-                data = emitter.text.inside(
-                    view.tile, SQUARE, offset + j * SQUARE, [SQUARE], [1], i * SQUARE
-                )
-                call = emitter.text.call(
-                    dst, "nc_transpose", f"data={data}, engine=nisa.vector_engine"
-                )
-                emitter.put("", Form(call, "vector", emitter.vector_ns(SQUARE)))
-
-        def turned(round_: Round) -> None:
-            """Transposes beside each other in PSUM, and one copy of all of them."""
-            spot = round_.where
-            rows = math.prod(min(spot.span(a).width, 128) for a in lying)
-            parts = [(self.summed, self.size)]
-            wide = lying[0] not in self.where.part
-            parts += [(lying[0], 128)] if wide else []
-            count = math.prod(-(-spot.span(a).width // n) for a, n in parts)
-            dtype = value.dtype if value.dtype in NARROW else "float32"
-            psum = Tile(emitter.names.new("turned"), self.size, count * rows, dtype, psum=True)
-            emitter.declare(psum)
-            emitter.each(spot, parts, lambda r: turn(
-                r.where, View(psum, collected(r.number * rows), {})))  # fmt: skip
-            target = into
-            for axis in (*lying, *rest):
-                moved = spot.span(axis).start + place.span(axis).start * -1
-                offset = collected(target.offset + moved * into.strides.get(axis, 0))
-                target = View(target.tile, offset, target.strides)
-            # Rounds of the sum follow one another, in PSUM as in the operand.
-            rounds = Axis("round", count) if not wide else None
-            strides = dict(zip(lying, row_major([spot.span(a).width for a in lying]), strict=True))
-            own = {a: into.strides[a] for a in lying}
-            spans = {a: spot.span(a) for a in lying}
-            aim = (*lying,)
-            if rounds:
-                aim, strides[rounds] = (rounds, *lying), rows
-                own[rounds] = step
-            where = Where((Axis("k", min(self.size, k.width)),), spans, aim)
-            emitter.copy(
-                where, aim, View(target.tile, target.offset, own), View(psum, At(), strides)
-            )
-
-        parts = [(a, 1) for a in rest]
-        if way == "squares":
-            if any(into.strides[a] != n for a, n in zip(
-                lying, row_major([place.span(a).width for a in lying]), strict=True
-            )) or not set(lying) <= set(self.where.part):  # fmt: skip
-                raise NotNested(f"an operand of {self.definition.out} is not one run of rows")
-            emitter.each(place, [*parts, (self.summed, self.size)], squares)
-            return
-        if lying and lying[0] not in self.where.part:
-            width = place.span(lying[0]).width
-            emitter.each(place, [*parts, (lying[0], self._grouped(width, 128, 128) * 128)], turned)
-        else:
-            emitter.each(place, parts, turned)
-
-    def _lying(self, axes: tuple[Axis, ...], place: Where) -> tuple[tuple[Axis, ...], list[Axis]]:
-        """Of an operand that is turned: what lies on partitions before, and its other axes."""
-        lying = tuple(a for a in axes if a in self.where.part) or axes[-1:]
-        return lying, [a for a in axes if a not in lying and place.span(a).width > 1]
-
-    def _grouped(self, width: int, size: int, rows: int) -> int:
-        """How many transposes, each of `size` along an axis of `width`, a bank of PSUM holds."""
-        if width <= size or width % size:
-            return 1
-        most = self.emitter.spec.psum_bank_bytes // 4 // rows
-        return max(n for n in range(1, max(most, 1) + 1) if (width // size) % n == 0)
 
 
 def deciding(algorithm: Algorithm) -> set[Axis]:
@@ -2194,29 +1272,3 @@ def reductions_of(value: GraphValue) -> list[GraphValue]:
     if value.kind == "reduce":
         return [value]
     return [found for argument in value.arguments for found in reductions_of(argument)]
-
-
-def row_major(sizes: Sequence[int]) -> list[int]:
-    """The strides of elements that follow one another."""
-    return [math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
-
-
-def _key(at: At) -> tuple[object, ...]:
-    found = collected(at)
-    return (found.constant, *sorted(found.terms))
-
-
-def _spans(where: Where, axes: Sequence[Axis] | tuple[Axis, ...]) -> tuple[object, ...]:
-    """What tells the spans of axes from others."""
-    return tuple(
-        (axis, _key(where.span(axis).start), where.span(axis).width) for axis in sorted(set(axes))
-    )
-
-
-def _differs(one: At, other: At) -> bool:
-    difference = collected(one + other * -1)
-    return bool(difference.constant or difference.terms)
-
-
-def _step(shape: tuple[int, ...], n: int) -> int:
-    return math.prod(shape[n + 1 :])

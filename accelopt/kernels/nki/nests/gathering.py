@@ -16,7 +16,8 @@ from accelopt.kernels.nki.nests.text import MOST_FREE, merged
 from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:
-    from accelopt.kernels.nki.nests.emission import Emitter, Round, View, Where
+    from accelopt.kernels.nki.nests.emission import Emitter
+    from accelopt.kernels.nki.nests.places import Round, View, Where
 
 EXACT = 2**24
 """Whole numbers below are exact in fp32, in which the engines compute."""
@@ -116,7 +117,7 @@ def _transfer(
                        partitions, offset, sizes, strides[0])  # fmt: skip
     target = text.inside(tile.tile, partitions, tile.offset, sizes, strides[1])
     moved_bytes = partitions * math.prod(sizes) * parse(array.dtype).itemsize
-    ns = emitter.dma_ns(moved_bytes, sizes, strides, array.dtype)
+    ns = emitter.memory.dma_ns(moved_bytes, sizes, strides, array.dtype)
     emitter.put(
         "", Form(f"nisa.dma_copy(dst={target}, src={source})", "dma", ns), moved=moved_bytes
     )

@@ -25,6 +25,9 @@ from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.nests.preparing import cut, inlined, own_axes, prepared
 
+Memory = Literal["SBUF", "HBM", "resident"]
+"""Where an operand of a product stays: in SBUF for as many rounds as half of that allows, in HBM, or in
+SBUF whatever room that leaves."""
 Way = Literal["direct", "turned", "squares"]
 """How an operand of a product comes to have the summed axis on partitions: computed that way round, or
 computed with its other axis there and transposed, by the Tensor engine or, in squares, by Vector."""
@@ -41,21 +44,23 @@ class Part(BaseModel):
 
 class Stage(BaseModel):
     """One loop nest. The elements of `partition`, joined in that order, lie on partitions; `loops`
-    are further axes that all is computed along part by part, outside of it. `columns` bounds the
-    elements a partition that one instruction works on."""
+    are further axes that all is computed along part by part, outside of it. Members that are `laid` have
+    other axes on partitions, whole. `columns` bounds the elements a partition that one instruction works
+    on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     members: tuple[str, ...]
     partition: tuple[Part, ...] = ()
     loops: tuple[Part, ...] = ()
+    laid: tuple[tuple[str, tuple[str, ...]], ...] = ()
     columns: int = 2048
 
 
 class Nest(BaseModel):
     """Stages, and what differs from the usual: for products `ways` by the name of the product and `left`
     or `right`, and `streamed` operands, which are brought again in every round instead of being kept for
-    all of them; `engines` by definition; by definition, arrays of which all partitions read one row, which
+    all of them, are `resident` for the outermost loop in which SBUF holds them, or are made ready one round `ahead`; `engines` by definition; by definition, arrays of which all partitions read one row, which
     is `spread` by the Tensor engine instead of being brought to each by DMA; definitions that are `inlined` where they are read; axes that are cut
     in two by `splits`, by name and size, before anything else."""
 
@@ -64,6 +69,8 @@ class Nest(BaseModel):
     stages: tuple[Stage, ...]
     ways: tuple[tuple[str, str, Way], ...] = ()
     streamed: tuple[tuple[str, str], ...] = ()
+    resident: tuple[tuple[str, str], ...] = ()
+    ahead: tuple[tuple[str, str], ...] = ()
     engines: tuple[tuple[str, str], ...] = ()
     spread: tuple[tuple[str, str], ...] = ()
     inlined: tuple[str, ...] = ()
@@ -73,6 +80,12 @@ class Nest(BaseModel):
         """How an operand is brought; None where that is left open."""
         found: dict[tuple[str, str], Way] = {(p, s): way for p, s, way in self.ways}
         return found.get((product, side))
+
+    def memory(self, product: str, side: str) -> Memory:
+        """Where an operand stays."""
+        if (product, side) in self.streamed:
+            return "HBM"
+        return "resident" if (product, side) in self.resident else "SBUF"
 
 
 def ready(algorithm: Algorithm, nest: Nest) -> Algorithm:

@@ -4,7 +4,7 @@ or refused with the definition that is in the way and why."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -21,6 +21,7 @@ from accelopt.algorithm.algorithm import (
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import (
+    Memory,
     Nest,
     NotNested,
     Part,
@@ -102,13 +103,13 @@ class Orient(_Primitive):
 
 
 class Keep(_Primitive):
-    """`keep(product, side, memory)`: whether an operand stays in SBUF for all rounds, or is brought
-    from HBM again in each."""
+    """`keep(product, side, memory)`: whether an operand stays in SBUF for as many rounds as half of SBUF
+    allows, is `resident` there whatever room that leaves, or is brought from HBM again in each round."""
 
     kind: Literal["keep"] = "keep"
     definition: str
     side: Literal["left", "right"]
-    memory: Literal["SBUF", "HBM"]
+    memory: Memory
 
 
 class Engine(_Primitive):
@@ -130,6 +131,26 @@ class Spread(_Primitive):
     engine: Literal["tensor", "dma"]
 
 
+class Lay(_Primitive):
+    """`lay(definition, axes)`: within its stage, a definition has these of its axes on partitions, whole, in
+    the place of those of the stage; none: as the others. What is combined over axes that lie on partitions
+    comes to all of them."""
+
+    kind: Literal["lay"] = "lay"
+    definition: str
+    axes: tuple[str, ...]
+
+
+class Ahead(_Primitive):
+    """`ahead(product, side, rounds)`: with 1, an operand that is kept is made ready for the next round of its
+    loop while the present one is worked on; with 0, in its own round."""
+
+    kind: Literal["ahead"] = "ahead"
+    definition: str
+    side: Literal["left", "right"]
+    rounds: Literal[0, 1]
+
+
 class Inline(_Primitive):
     """`inline(definition)`: whoever reads it computes it anew."""
 
@@ -138,7 +159,19 @@ class Inline(_Primitive):
 
 
 Primitive = Annotated[
-    Partition | Tile | Split | Columns | At | Apart | Orient | Keep | Engine | Spread | Inline,
+    Partition
+    | Tile
+    | Split
+    | Columns
+    | At
+    | Apart
+    | Orient
+    | Keep
+    | Engine
+    | Spread
+    | Lay
+    | Ahead
+    | Inline,
     Field(discriminator="kind"),
 ]
 PRIMITIVES: TypeAdapter[Primitive] = TypeAdapter(Primitive)
@@ -192,6 +225,14 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
         rest = tuple(pair for pair in nest.engines if pair[0] != primitive.definition)
         chosen = ((primitive.definition, primitive.engine),) if primitive.engine != "any" else ()
         return nest.model_copy(update={"engines": (*rest, *chosen)})
+    if isinstance(primitive, Lay):
+        entry = ((primitive.definition, primitive.axes),) if primitive.axes else ()
+
+        def laid(stage: Stage) -> Stage:
+            rest = tuple(pair for pair in stage.laid if pair[0] != primitive.definition)
+            return stage.model_copy(update={"laid": (*rest, *entry)})
+
+        return _in_stage(nest, primitive.definition, laid)
     if isinstance(primitive, Spread):
         if primitive.array not in read_by(definition):
             raise NotNested(f"{primitive.definition} does not read {primitive.array}")
@@ -203,13 +244,18 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
     if product_in(definition) is None:
         raise NotNested(f"{primitive.definition} is no matrix product")
     pair = (primitive.definition, primitive.side)
+    if isinstance(primitive, Ahead):
+        ahead = tuple(entry for entry in nest.ahead if entry != pair)
+        return nest.model_copy(update={"ahead": (*ahead, pair) if primitive.rounds else ahead})
     if isinstance(primitive, Orient):
         ways = tuple(entry for entry in nest.ways if entry[:2] != pair)
         return nest.model_copy(update={"ways": (*ways, (*pair, primitive.way))})
-    streamed = tuple(entry for entry in nest.streamed if entry != pair)
-    if primitive.memory == "HBM":
-        streamed = (*streamed, pair)
-    return nest.model_copy(update={"streamed": streamed})
+    kept = {"streamed": nest.streamed, "resident": nest.resident}
+    found = {name: tuple(e for e in entries if e != pair) for name, entries in kept.items()}
+    if primitive.memory != "SBUF":
+        name = "streamed" if primitive.memory == "HBM" else "resident"
+        found[name] = (*found[name], pair)
+    return nest.model_copy(update=found)
 
 
 def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
@@ -235,6 +281,8 @@ def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
         stage.model_copy(update={"partition": parts(stage.partition), "loops": parts(stage.loops)})
         for stage in nest.stages
     )
+    if any(name in names for stage in stages for _, names in stage.laid):
+        raise NotNested(f"{definition.out} has {name}, which lies on partitions whole")
     return nest.model_copy(update={"stages": stages, "splits": (*nest.splits, (name, size))})
 
 
@@ -349,7 +397,7 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
                     yield Partition(definition=name, axes=axes)
         held = {part.axis for part in stage.partition}
         loops = {part.axis: part.size for part in stage.loops}
-        for axis in common:
+        for axis in dict.fromkeys((*common, *own_axes(members[-1]))):
             if axis.name in held:
                 continue
             if axis.extent > most and axis.extent % most == 0 and axis.name not in cut:
@@ -374,7 +422,10 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
                 for way in ways:
                     if nest.way(product.out, side) != way:
                         yield Orient(definition=product.out, side=side, way=way)
-                memory: Literal["SBUF", "HBM"] = (
-                    "SBUF" if (product.out, side) in nest.streamed else "HBM"
-                )
-                yield Keep(definition=product.out, side=side, memory=memory)
+                pair, memories = (product.out, side), get_args(Memory)
+                for memory in memories:
+                    if memory != nest.memory(*pair):
+                        yield Keep(definition=product.out, side=side, memory=memory)
+                if stage.loops or stage.partition:
+                    rounds: Literal[0, 1] = 0 if pair in nest.ahead else 1
+                    yield Ahead(definition=product.out, side=side, rounds=rounds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import (
@@ -19,6 +19,7 @@ from accelopt.algorithm.algorithm import (
     Scan,
     Where,
 )
+from accelopt.algorithm.contraction import ONE, Contraction
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index
 from accelopt.kernels.nki.lift.emission.builder import Builder
@@ -62,9 +63,11 @@ class Meaning(NamedTuple):
 
 
 class Reading:
-    """The meanings of all definitions of an Algorithm, each value made once."""
+    """The meanings of all definitions of an Algorithm, each value made once. The sums `by_ones` are products
+    with ones: what they sum over lies on partitions."""
 
-    def __init__(self, algorithm: Algorithm) -> None:
+    def __init__(self, algorithm: Algorithm, by_ones: Collection[str] = ()) -> None:
+        self.by_ones = by_ones
         self.builder = Builder()
         self._dtypes = {array.name: array.dtype for array in algorithm.inputs}
         self._formats: dict[GraphValue, str] = {}
@@ -98,6 +101,9 @@ class Reading:
         if not isinstance(definition, Reduce):
             return Meaning(self.value(definition.expression))
         found = product_in(definition)
+        if found is None and definition.out in self.by_ones and definition.combiner == "add":
+            whole = definition.expression
+            found = Contraction(whole, ONE, (), definition.axes, (), definition.reduced, ONE)
         if found is None:
             value = self.value(definition.expression)
             return Meaning(self.builder.reduce(definition.combiner, value, definition.reduced))

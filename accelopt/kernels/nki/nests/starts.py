@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
-from accelopt.algorithm.algorithm import Algorithm, Definition, Reduce
+from accelopt.algorithm.algorithm import Algorithm, Definition, Read, Reduce, walk
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.nest import (
@@ -13,14 +14,17 @@ from accelopt.kernels.nki.nests.nest import (
     NotNested,
     Part,
     Stage,
+    Way,
     default_nest,
     filled,
     product_in,
     ready,
 )
-from accelopt.kernels.nki.nests.preparing import own_axes, prepared
+from accelopt.kernels.nki.nests.preparing import arrays_read, own_axes, prepared
 from accelopt.kernels.nki.nests.primitives import split
 
+ROUND = 512
+"""Elements of a round along what a product sums over."""
 MOST_ROUNDS = 64
 """Elements that are combined one by one."""
 
@@ -55,10 +59,13 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
                 if not has_kernel(Nest(stages=(*stages, *rest))):
                     stages[-1] = alone
         nest = Nest(stages=tuple(stages))
+        blocks = [*_blocked(algorithm, nest, target)]
         for made in (
             nest,
             *_filled_up(algorithm, nest, target),
-            *_blocked(algorithm, nest, target),
+            *blocks,
+            *(made for one in (nest, *blocks) for made in _in_rounds(algorithm, one)),
+            *_summed_as_laid(algorithm, nest, target),
         ):
             if made not in seen and (made == nest or has_kernel(made)):
                 seen.add(made)
@@ -144,6 +151,117 @@ def _blocked(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
                     }
                 )
         return
+
+
+def _in_rounds(algorithm: Algorithm, nest: Nest) -> Iterator[Nest]:
+    """With a loop along what a product sums over, where a member before it makes its operand: each part
+    is transposed while the next is computed, by the Tensor engine or in squares by Vector."""
+    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
+    for at, stage in enumerate(nest.stages):
+        members = [definitions[name] for name in stage.members]
+        lying = {part.axis for part in stage.partition}
+        ways: list[tuple[str, str, Way]] = []
+        rounds: list[Part] = []
+        for definition in members:
+            found = product_in(definition)
+            if found is None or not found.rows or not found.columns:
+                continue
+            for side, own in (("left", found.rows), ("right", found.columns)):
+                if lying & {axis.name for axis in own}:
+                    ways.append((definition.out, side, "squares"))
+            made = arrays_read(definition) & set(stage.members)
+            if made and len(found.contracted) == 1 and found.contracted[0].extent > ROUND:
+                rounds.append(Part(axis=found.contracted[0].name, size=ROUND))
+        if len(rounds) == 1:
+            looped = stage.model_copy(update={"loops": (*stage.loops, *rounds), "columns": ROUND})
+            stages = (*nest.stages[:at], looped, *nest.stages[at + 1 :])
+            for chosen in ((), tuple(ways)):
+                yield nest.model_copy(update={"stages": stages, "ways": (*nest.ways, *chosen)})
+
+
+def _summed_as_laid(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+    """With products that later products sum over laid along the axis that is summed, so that they are
+    operands as they lie: all in one stage, blocks of a few tiles of rows at a time."""
+    most = TARGETS[target].partitions
+    plain = prepared(algorithm)
+    for last in plain.definitions:
+        found = product_in(last)
+        if found is None or len(found.contracted) != 1 or not found.rows or not found.columns:
+            continue
+        (along,) = found.contracted
+        before = _read_for(plain, last.out)
+        first = next(
+            (d for d in plain.definitions if d.out in before and product_in(d)
+             and along.name in {a.name for a in d.axes}), None,
+        )  # fmt: skip
+        if first is None or along.extent % most:
+            continue
+        yield from _laid(algorithm, plain, (first, last), along, most)
+
+
+def _read_for(algorithm: Algorithm, name: str) -> set[str]:
+    """The definitions that one is made of, and those that they are made of."""
+    definitions = {d.out: d for d in algorithm.definitions}
+    waiting, found = [name], set[str]()
+    while waiting:
+        for array in arrays_read(definitions[waiting.pop()]):
+            if array in definitions and array not in found:
+                found.add(array)
+                waiting.append(array)
+    return found
+
+
+def _laid(
+    algorithm: Algorithm, plain: Algorithm, products: tuple[Definition, Definition], along: Axis,
+    most: int,
+) -> Iterator[Nest]:  # fmt: skip
+    """The nests of `_summed_as_laid` for two products."""
+    first, last = products
+    found = product_in(last)
+    assert found is not None
+    side: Literal["left", "right"] = "left"
+    for read in {p.array for p in walk(found.right) if isinstance(p, Read)}:
+        if read in {d.out for d in plain.definitions} and first.out in {
+            read,
+            *_read_for(plain, read),
+        }:
+            side = "right"
+    rows, columns = (found.rows, found.columns) if side == "left" else (found.columns, found.rows)
+    other: Literal["left", "right"] = "right" if side == "left" else "left"
+    moving = next((a for a in reversed(rows) if a.extent % most == 0), None)
+    if moving is None or len(columns) != 1 or columns[0].extent > most:
+        return
+    whole = Nest(stages=(Stage(members=tuple(d.out for d in plain.definitions)),))
+    cut = along.name, moving.name
+    try:
+        for name in cut:
+            extent = next(a.extent for a in (along, moving) if a.name == name)
+            if extent > most:
+                whole = split(whole, last, name, most)
+    except NotNested:
+        return
+    inner = [f"{name}_0" if (name, most) in whole.splits else name for name in cut]
+    definitions = ready(algorithm, whole).definitions
+    laid = tuple(
+        (d.out, (axis,))
+        for d in definitions
+        for axis in (inner[0], columns[0].name)
+        if axis in {a.name for a in own_axes(d)} and not (axis == inner[0] and d.out == last.out)
+    )
+    if {name for name, _ in laid} != {d.out for d in definitions}:
+        return
+    shared = {a.name for a in shared_axes(definitions)} | {a.name for a in definitions[-1].axes}
+    outer = [a for a in definitions[-1].axes if a.name in shared and a.name not in (
+        inner[1], f"{moving.name}_1", columns[0].name)]  # fmt: skip
+    loops = tuple(Part(axis=a.name, size=1) for a in outer)
+    for tiles in (4, 2):
+        block = (Part(axis=f"{moving.name}_1", size=tiles),) if len(whole.splits) > 1 else ()
+        stage = Stage(
+            members=tuple(d.out for d in definitions), loops=(*loops, *block), laid=laid,
+            partition=(Part(axis=inner[1], size=min(moving.extent, most)),),
+        )  # fmt: skip
+        ways = ((last.out, side, "direct"), (last.out, other, "direct"))
+        yield whole.model_copy(update={"stages": (stage,), "ways": ways})
 
 
 def _lying(algorithm: Algorithm) -> list[tuple[str, ...]]:

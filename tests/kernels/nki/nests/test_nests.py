@@ -21,13 +21,15 @@ from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.lowering import lower_nest
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, Stage, default_nest
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, Stage, Way, default_nest
 from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.primitives import (
     PRIMITIVES,
+    Ahead,
     At,
     Inline,
     Keep,
+    Lay,
     Orient,
     Partition,
     Split,
@@ -245,6 +247,86 @@ def test_a_recurrence_goes_on_from_part_to_part_of_its_axis(
     )
     with pytest.raises(NotNested, match=f"{out} does not read delta"):
         applied(Spread(definition=out, array="delta", engine="tensor"), space, parts)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("length, width", [(256, 64), (512, 32)])
+def test_what_a_later_product_sums_over_is_laid_on_partitions(
+    length: int, width: int, dialect: Dialect, tmp_path: Path
+) -> None:
+    """Scores of attention with their keys on partitions: the largest and the sum come to all partitions,
+    and what is multiplied next is never transposed but where queries and keys are read."""
+    attention = algorithms.attention(length, 1, width)
+    found = [nest for nest in starting_nests(attention, TARGETS[dialect]) if nest.stages[0].laid]
+    assert found
+    for nest in found:
+        assert Nest.model_validate_json(nest.model_dump_json()) == nest
+        check(attention, nest, dialect, tmp_path)
+    last = prepared(attention).definitions[-1].out
+    first = found[0].stages[0].members[0]
+    with pytest.raises(NotNested, match=f"{first} has no axis nowhere"):
+        applied(Lay(definition=first, axes=("nowhere",)), attention, found[0])
+    with pytest.raises(NotNested, match=f"{last}.* cannot lie along|{last}.* has no axis"):
+        part = found[0].stages[0].partition[0].axis
+        applied(Lay(definition=last, axes=(part,)), attention, found[0])
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("way", ["turned", "squares"])
+def test_an_operand_is_made_ready_one_round_ahead(
+    way: Way, dialect: Dialect, tmp_path: Path
+) -> None:
+    """The loop has one round more: in its first the operand is made alone, in its last the product."""
+    product = algorithms.matmul(384, 128, 256)
+    (name,) = (d.out for d in prepared(product).definitions)
+    (axis,) = (a.name for a in prepared(product).definition(name).axes if a.extent == 384)
+    whole = Nest(stages=(Stage(members=(name,), partition=(Part(axis=axis, size=128),)),))
+    turned = applied(Orient(definition=name, side="left", way=way), product, whole)
+    ahead = applied(Ahead(definition=name, side="left", rounds=1), product, turned)
+    text = lower_nest(product, ahead, target=TARGETS[dialect], dialect=dialect).source
+    assert "nl.static_range(4)" in text and "static_range" not in lower_nest(product, turned).source
+    check(product, ahead, dialect, tmp_path)
+    assert applied(Ahead(definition=name, side="left", rounds=0), product, ahead) == turned
+    resident = applied(Keep(definition=name, side="right", memory="resident"), product, ahead)
+    assert resident.memory(name, "right") == "resident" and ahead.memory(name, "right") == "SBUF"
+    check(product, resident, dialect, tmp_path)
+    single = Nest(stages=(Stage(members=(name,), partition=(Part(axis=axis, size=32),)),))
+    with pytest.raises(NotNested, match=f"{name}.*made in no loop"):
+        applied(Ahead(definition=name, side="right", rounds=1), product, single)
+
+
+def test_what_is_made_of_members_stays_in_its_round(tmp_path: Path) -> None:
+    """A loop along columns that only the later products have: the first product, which is an operand of
+    the third, is computed outside of it and kept for one block of rows, not for all."""
+    lora = algorithms.lora(512, 128, 1024, 32)
+    names = [d.out for d in prepared(lora).definitions]
+    row = next(a.name for a in prepared(lora).definitions[-1].axes if a.extent == 512)
+    column = next(a.name for a in prepared(lora).definitions[-1].axes if a.extent == 1024)
+    inner = sorted(names, key=lambda name: column in {
+        a.name for a in prepared(lora).definition(name).axes})  # fmt: skip
+    stage = Stage(members=tuple(inner), partition=(Part(axis=row, size=128),),
+                  loops=(Part(axis=column, size=512),))  # fmt: skip
+    check(lora, Nest(stages=(stage,)), "neuronxcc", tmp_path)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_what_a_product_sums_over_is_made_round_by_round(dialect: Dialect, tmp_path: Path) -> None:
+    """A loop along an axis that the last product sums over: in each round the two before it are computed
+    for a part of that axis, which is transposed into its place in the operand."""
+    swiglu = algorithms.swiglu(256, 128, 1024)
+    ready = prepared(swiglu)
+    last = ready.definitions[-1]
+    assert isinstance(last, Reduce)
+    rows, (summed,) = last.axes[0].name, (axis.name for axis in last.reduced)
+    names = tuple(d.out for d in ready.definitions)
+    whole = Nest(stages=(Stage(members=names, partition=(Part(axis=rows, size=128),)),))
+    rounds = applied(Tile(definition=last.out, axis=summed, size=512), swiglu, whole)
+    check(swiglu, rounds, dialect, tmp_path)
+    text = lower_nest(swiglu, rounds, target=TARGETS[dialect], dialect=dialect).source
+    assert f"for i_{summed} in nl.sequential_range(2)" in text
+    alone = Nest(stages=(Stage(members=("out",), partition=(Part(axis="m", size=128),)),))
+    with pytest.raises(NotNested, match="out runs over k, which its stage takes in parts"):
+        applied(Tile(definition="out", axis="k", size=128), algorithms.matmul(256, 256, 512), alone)
 
 
 def test_refusals_name_the_definition_and_the_reason() -> None:

@@ -1,0 +1,559 @@
+"""What a nest reads from HBM and brings there, and where its tiles hold what is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from accelopt.algorithm.algorithm import (
+    Array,
+    Definition,
+)  # fmt: skip
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.kernels.nki.lift.emission.graph import GraphValue
+from accelopt.kernels.nki.lift.emission.nest import Form, line
+from accelopt.kernels.nki.lift.emission.prices import matmul_ns
+from accelopt.kernels.nki.lift.emission.value_locations import At, Span
+from accelopt.kernels.nki.nests.margins import Margins
+from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.nests.places import (
+    Box,
+    Local,
+    Round,
+    View,
+    Where,
+    differs,
+    row_major,
+    spans_of,
+    stride_of,
+)
+from accelopt.kernels.nki.nests.reading import inputs_of
+from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, collected, merged
+from accelopt.sim.dtypes import parse
+
+if TYPE_CHECKING:
+    from accelopt.kernels.nki.nests.emission import Emitter
+
+KEPT_BYTES = 32 * 1024
+"""Of a partition: what is brought for all rounds of a loop instead of again in each."""
+EFFICIENT_RUN = 512
+"""Bytes side by side from which on a DMA is at its best."""
+
+
+class Memory:
+    """Transfers of one nest."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter = emitter
+
+    def address(
+        self, array: Array, indices: Sequence[Index], where: Where
+    ) -> tuple[At, dict[Axis, int]]:
+        """An element of an array in HBM, counted row by row: where it is, and steps along axes."""
+        base, steps = At(), dict[Axis, int]()
+        for n, index in enumerate(indices):
+            own, along = self.emitter.affine(index, where)
+            stride = math.prod(array.shape[n + 1 :])
+            base = base + own * stride
+            for axis, factor in along.items():
+                steps[axis] = steps.get(axis, 0) + factor * stride
+        return collected(base), steps
+
+    def read(self, value: GraphValue, where: Where) -> View:
+        """An array's elements on the chip: a member's tile, or brought from HBM."""
+        if value.array.startswith("psum:"):
+            return next(
+                b.locals[value.array][-1].view
+                for b in self.emitter.blocks
+                if value.array in b.locals
+            )
+        self.emitter.emit_now(value.array)
+        found = self.local(value, where)
+        if found is not None:
+            return found
+        if value.array in self.emitter.definitions and value.array in self.emitter.stage.members:
+            raise NotNested(
+                f"{value.array} is read at other places than its tile of the same round holds"
+            )
+        return self.load(value, where)
+
+    def local(self, value: GraphValue, where: Where) -> View | None:
+        """Where a member's tile holds what is read; None where it does not."""
+        for block in reversed(self.emitter.blocks):
+            for local in reversed(block.locals.get(value.array, ())):
+                if found := self.held(local, value, where):
+                    return found
+        return None
+
+    def held(self, local: Local, value: GraphValue, where: Where) -> View | None:
+        """The part of a member's tile that is read; None where it holds something else."""
+        offset = local.view.offset
+        strides: dict[Axis, int] = {}
+        lying: list[Axis] = []
+        for axis, index in zip(local.axes, value.indices, strict=True):
+            span = local.where.span(axis)
+            if axis in local.where.part:
+                single = len(index.terms) == 1 and not index.constant and index.terms[0][1] == 1
+                if not single or not isinstance(index.terms[0][0], Axis):
+                    return None
+                other = index.terms[0][0]
+                mine = where.span(other)
+                if differs(mine.start, span.start) or mine.width != span.width:
+                    return None
+                lying.append(other)
+                continue
+            base, steps = self.emitter.affine(index, where)
+            if any(a in where.part for a in steps):
+                return None
+            begin = collected(base + span.start * -1)
+            low, high = self.emitter.bounds(
+                begin, {a: (where.span(a).width, s) for a, s in steps.items()}
+            )
+            if low < 0 or high >= span.width:
+                return None
+            stride = local.view.strides.get(axis, 0)
+            offset = offset + begin * stride
+            for a, s in steps.items():
+                strides[a] = strides.get(a, 0) + s * stride
+        wide = [a for a in lying if where.span(a).width > 1]
+        if not set(local.axes) & set(local.where.part) and where.rows <= local.where.rows:
+            return View(local.view.tile, collected(offset), strides)  # the same on every partition
+        if wide != [a for a in where.part if where.span(a).width > 1]:
+            return None
+        return View(local.view.tile, collected(offset), strides)
+
+    def load(self, value: GraphValue, where: Where) -> View:
+        """Brings what is read of an array: the box around it where that is not much more, else its
+        elements. What other rounds of a loop need too is brought at once, where it fits."""
+        wide = self.widened(self.emitter.arrays.get(value.array), value, where)
+        if wide is not None:
+            return self.emitter.view(value, wide).moved(where, wide)
+        value = self.stored(value)
+        array = self.emitter.arrays[value.array]
+        dims = [self.emitter.affine(index, where) for index in value.indices] or [(At(), {})]
+        shape = array.shape or (1,)
+        axes = where.free(value.axes)
+        rows = [(where.span(a).width, sum(s.get(a, 0) * stride_of(shape, n)
+                 for n, (_, s) in enumerate(dims))) for a in where.part]  # fmt: skip
+        exact = math.prod(where.span(a).width for a in axes)
+        sizes = [
+            1 + sum(abs(s) * (where.span(a).width - 1) for a, s in steps.items() if a in axes)
+            for _, steps in dims
+        ]
+        backwards = any(s < 0 for _, steps in dims for a, s in steps.items() if a in axes)
+        if math.prod(sizes) <= 4 * exact and not backwards:
+            return self.box(value, where, dims, sizes, rows, shape)
+        return self.elements(value, where, axes, rows)
+
+    def box(self, value: GraphValue, where: Where, dims: Sequence[tuple[At, dict[Axis, int]]],
+            sizes: list[int], rows: Sequence[tuple[int, int]], shape: tuple[int, ...]) -> View:  # fmt: skip
+        """All elements of an array between the first and the last one that is read of it."""
+        key = (value.array, tuple(rows))
+        starts = [base for base, _ in dims]
+        for block in self.emitter.blocks:
+            for box in block.boxes.get(key, ()):
+                moved = self.inside_box(box, starts, sizes)
+                if moved is not None:
+                    return self.boxed(moved, box.strides, dims, where)
+        first = starts
+        starts, sizes = self.union(value, where, first, sizes, rows)
+        strides = row_major(sizes)
+        array = self.emitter.arrays[value.array]
+        name = self.emitter.names.new(f"{value.array}_tile")
+        tile = Tile(name, where.rows, math.prod(sizes), array.dtype)
+        self.emitter.declare(tile)
+        view = View(tile, At(), {})
+        base = At()
+        for n, start in enumerate(starts):
+            base = base + start * stride_of(shape, n)
+        parts = [(size, stride_of(shape, n), strides[n]) for n, size in enumerate(sizes)]
+        self.transfer(value.array, view, collected(base), rows, parts)
+        self.emitter.blocks[-1].boxes.setdefault(key, []).append(Box(view, starts, sizes, strides))
+        moved = self.inside_box(self.emitter.blocks[-1].boxes[key][-1], first, [1] * len(first))
+        assert moved is not None
+        return self.boxed(moved, strides, dims, where)
+
+    def union(
+        self, value: GraphValue, where: Where, starts: list[At], sizes: list[int],
+        rows: Sequence[tuple[int, int]],
+    ) -> tuple[list[At], list[int]]:  # fmt: skip
+        """The box around all that the members of a stage read of an array beside each other."""
+        array = self.emitter.arrays[value.array]
+        shape = array.shape or (1,)
+        bound = {part.axis for part in (*self.emitter.stage.partition, *self.emitter.stage.loops)}
+        spans = {axis: span for axis, span in where.spans.items() if axis.name in bound}
+        place = Where(where.part, spans, ())
+        for member in self.emitter.stage.members:
+            for root in self.emitter.reading.meanings[member].roots:
+                for found in inputs_of(root):
+                    named = self.stored_name(found.array)
+                    if found.kind != "input" or named != value.array or not found.indices:
+                        continue
+                    other = self.stored(found)
+                    dims = [self.emitter.affine(index, place) for index in other.indices]
+                    own = [
+                        (place.span(a).width, sum(s.get(a, 0) * stride_of(shape, n)
+                         for n, (_, s) in enumerate(dims))) for a in place.part
+                    ]  # fmt: skip
+                    steps = [
+                        collected(b + first * -1)
+                        for (b, _), first in zip(dims, starts, strict=True)
+                    ]
+                    widths = [
+                        1
+                        + sum(
+                            s * (place.span(a).width - 1)
+                            for a, s in d.items()
+                            if a not in place.part
+                        )
+                        for _, d in dims
+                    ]
+                    if own != list(rows) or any(step.terms for step in steps):
+                        continue
+                    if any(s < 0 for _, d in dims for s in d.values()) or any(
+                        not 0 <= low <= high < extent
+                        for (b, d), extent in zip(dims, shape, strict=True)
+                        for low, high in [
+                            self.emitter.bounds(
+                                b, {a: (place.span(a).width, s) for a, s in d.items()}
+                            )
+                        ]
+                    ):
+                        continue
+                    lows = [min(0, step.constant) for step in steps]
+                    highs = [
+                        max(size, step.constant + width)
+                        for size, step, width in zip(sizes, steps, widths, strict=True)
+                    ]
+                    wide = [high - low for low, high in zip(lows, highs, strict=True)]
+                    if math.prod(wide) * parse(array.dtype).itemsize <= KEPT_BYTES:
+                        starts = [collected(s + low) for s, low in zip(starts, lows, strict=True)]
+                        sizes = wide
+        return starts, sizes
+
+    def inside_box(self, box: Box, starts: Sequence[At], sizes: Sequence[int]) -> View | None:
+        """Where a box begins in another that holds it; None where that does not."""
+        offset = box.view.offset
+        for n, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+            step = collected(start + box.starts[n] * -1)
+            low, high = self.emitter.bounds(step, {})
+            if low < 0 or high + size > box.sizes[n]:
+                return None
+            offset = offset + step * box.strides[n]
+        return View(box.view.tile, collected(offset), {})
+
+    def boxed(
+        self, view: View, strides: Sequence[int], dims: Sequence[tuple[At, dict[Axis, int]]],
+        where: Where,
+    ) -> View:  # fmt: skip
+        """The elements of a box along the axes that they are read by."""
+        own: dict[Axis, int] = {}
+        for n, (_, steps) in enumerate(dims):
+            for axis, step in steps.items():
+                if axis not in where.part:
+                    own[axis] = own.get(axis, 0) + step * strides[n]
+        return View(view.tile, view.offset, own)
+
+    def load_into(self, value: GraphValue, where: Where, view: View) -> bool:
+        """Brings what is read straight into its place, where its elements are there once."""
+        value = self.stored(value)
+        array = self.emitter.arrays[value.array]
+        base, steps = self.address(array, value.indices, where)
+        if any(axis not in steps for axis in view.strides):
+            return False
+        rows = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
+        dims = [(where.span(a).width, steps[a], view.strides[a]) for a in view.strides]
+        self.transfer(value.array, view, base, rows, dims)
+        return True
+
+    def elements(
+        self,
+        value: GraphValue,
+        where: Where,
+        axes: tuple[Axis, ...],
+        rows: Sequence[tuple[int, int]],
+    ) -> View:
+        """Just the elements that are read, those nearest in memory beside each other."""
+        array = self.emitter.arrays[value.array]
+        base, steps = self.address(array, value.indices, where)
+        ordered = sorted(axes, key=lambda axis: -abs(steps.get(axis, 0)))
+        view = self.emitter.new_tile(f"{value.array}_tile", where, ordered, array.dtype)
+        parts = [(where.span(a).width, steps.get(a, 0), view.strides[a]) for a in ordered]
+        self.transfer(value.array, view, base, rows, parts)
+        return view
+
+    def widened(self, array: Array | None, value: GraphValue, where: Where) -> Where | None:
+        """Where to read for all rounds of loops that only its free axes run in; None where that saves
+        nothing or does not fit."""
+        axes = [a for a in value.axes if a not in where.part and where.span(a).start.terms]
+        if not axes or array is None:
+            return None
+        fixed = value.axes - set(axes)
+        now, then = (
+            self.emitter.home(where.variables(value.axes)),
+            self.emitter.home(where.variables(fixed)),
+        )
+        loops = {v for a in axes for v, _ in where.span(a).start.terms}
+        between = {b.variable for b in self.emitter.blocks[then + 1 : now]} - loops
+        others = [where.span(a).width for a in fixed if a not in where.part]
+        size = math.prod(a.extent for a in axes) * math.prod(others) * parse(array.dtype).itemsize
+        readers = self.emitter.readers_of(array.name) & set(self.emitter.stage.members)
+        if (not between and len(readers) < 2) or size > KEPT_BYTES:
+            return None
+        return where.within({axis: Span(At(), axis.extent) for axis in axes})
+
+    def stored(self, value: GraphValue) -> GraphValue:
+        """An input as it lies in HBM: of an array that is read beyond its ends, with room there."""
+        margins = self.emitter.margins.get(value.array)
+        if margins is None:
+            return value
+        name = self.stored_name(value.array)
+        if name not in self.emitter.arrays:
+            self.copy_with_margins(self.emitter.arrays[value.array], name, margins)
+        return self.emitter.reading.builder.input(name, margins.place(value.indices), value.dtype)
+
+    def stored_name(self, array: str) -> str:
+        """What is read in the place of an array: of what has its own shape in HBM, a copy."""
+        own = array in self.emitter.definitions and array not in self.emitter.results
+        return array if own or array not in self.emitter.margins else f"{array}_with_margins"
+
+    def copy_with_margins(self, array: Array, name: str, margins: Margins) -> None:
+        """A copy in HBM with room at the ends, made before anything else of the stage."""
+        with self.emitter.at(0):
+            self.declare_outside(name, f"{array.name}_padded", margins.shape, array.dtype, margins)
+            size = math.prod(margins.shape) // margins.outer - margins.low - margins.high
+            rows = max(d for d in range(1, self.emitter.spec.partitions + 1) if size % d == 0)
+            counts, strides = [rows, size // rows], [size // rows, 1]
+            with self.emitter.loop("i_copy", margins.outer) as at:
+                dst, src = (
+                    self.emitter.text.outside(
+                        self.emitter.outside[which], shape, start, counts, strides
+                    )
+                    for which, shape, start in (
+                        (name, margins.shape, at * margins.step + margins.low),
+                        (array.name, array.shape, at * size),
+                    )
+                )
+                moved = 2 * size * parse(array.dtype).itemsize
+                ns = self.dma_ns(moved, [counts[1]], [[1], [1]], array.dtype)
+                self.emitter.put(
+                    "", Form(f"nisa.dma_copy(dst={dst}, src={src})", "dma", ns), moved=moved
+                )
+
+    def declare_outside(
+        self, name: str, wanted: str, shape: tuple[int, ...], dtype: str,
+        margins: Margins | None = None,
+    ) -> None:  # fmt: skip
+        """Makes an array in HBM, with zeros in its margins."""
+        self.emitter.arrays[name] = Array(name, shape, dtype, shape)
+        self.emitter.outside[name] = unique = self.emitter.names.new(wanted)
+        made = f"{unique} = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.private_hbm)"
+        self.emitter.text.first.append(line(made))
+        if margins is not None:
+            with self.emitter.at(0):
+                self.put_zeros(name, margins, dtype)
+
+    def put_zeros(self, name: str, margins: Margins, dtype: str) -> None:
+        """Zeros in the margins of an array, many rows of a tile at once."""
+        most = max(margins.low, margins.high)
+        width = min(2048, most)
+        rows = min(self.emitter.spec.partitions, most // width)
+        if margins.outer > 1:
+            rows = self.emitter.spec.partitions
+            rows = max(d for d in range(1, rows + 1) if margins.outer % d == 0)
+        zeros = View(Tile(self.emitter.names.new("zeros"), rows, width, dtype), At(), {})
+        self.emitter.declare(zeros.tile)
+        dst = self.emitter.text.inside(zeros.tile, rows, At(), [width], [1])
+        fill = self.emitter.text.filled(dst, (rows, width), "0", dtype)
+        self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(width)))
+
+        def put(start: At, count: int, size: int, step: int) -> None:
+            self.transfer(name, zeros, start, [(count, step)], [(size, 1, 1)], True)
+
+        ends = ((0, margins.low), (margins.step - margins.high, margins.high))
+        for begin, length in (end for end in ends if end[1]):
+            several = margins.outer > 1
+            block = width if several else rows * width
+            with self.emitter.loop("i_zero", margins.outer // rows if several else 1) as at:
+                start = at * (rows * margins.step) + begin
+                if length // block:
+                    with self.emitter.loop("i_block", length // block) as part:
+                        put(start + part * block, rows, width, margins.step if several else width)
+                left = length % block
+                start = start + (length - left)
+                if several and left:
+                    put(start, rows, left, margins.step)
+                elif left:
+                    if left // width:
+                        put(start, left // width, width, width)
+                    if left % width:
+                        put(start + (left - left % width), 1, left % width, 0)
+
+    def transfer(
+        self, array: str, view: View, offset: At, rows: Sequence[tuple[int, int]],
+        dims: Sequence[tuple[int, int, int]], store: bool = False,
+    ) -> None:  # fmt: skip
+        """One DMA, or loops of it where addresses are not a few strides. `rows` has count and step in
+        HBM of each axis on partitions, `dims` count and both steps of each free axis."""
+        counts, steps = merged([c for c, _ in rows], [[s for _, s in rows]])
+        self._transfer(
+            array, view, offset, list(zip(counts, steps[0], strict=True)), dims, At(), store
+        )
+
+    def _transfer(
+        self, array: str, view: View, offset: At, rows: list[tuple[int, int]],
+        dims: Sequence[tuple[int, int, int]], low: At, store: bool,
+    ) -> None:  # fmt: skip
+        if len(rows) > 1:
+            (count, step), inside = rows[0], math.prod(c for c, _ in rows[1:])
+            with self.emitter.loop("i_row", count) as at:
+                self._transfer(array, view, offset + at * step, rows[1:], dims,
+                               low + at * inside, store)  # fmt: skip
+            return
+        counts, strides = merged([d[0] for d in dims], [[d[1] for d in dims], [d[2] for d in dims]])
+        bad = next((n for n, s in enumerate(strides[0]) if s < 0 or s == 0), None)
+        if counts == [1]:
+            bad = None
+        if bad is None and len(counts) > MOST_FREE:
+            bad = 0
+        if bad is not None:
+            left = list(zip(counts, *strides, strict=True))
+            del left[bad]
+            with self.emitter.loop("i_part", counts[bad]) as at:
+                moved = View(view.tile, view.offset + at * strides[1][bad], {})
+                self._transfer(array, moved, offset + at * strides[0][bad], rows, left, low, store)
+            return
+        ((partitions, step),) = rows
+        on_chip = self.emitter.text.inside(
+            view.tile, partitions, view.offset, counts, strides[1], low
+        )
+        own = self.emitter.arrays[array]
+        shape = own.shape or (1,)
+        outside = self.emitter.text.outside(
+            self.emitter.outside[array], shape, offset, [partitions, *counts], [step, *strides[0]]
+        )
+        dst, src = (outside, on_chip) if store else (on_chip, outside)
+        moved_bytes = partitions * math.prod(counts) * parse(own.dtype).itemsize
+        text = f"nisa.dma_copy(dst={dst}, src={src})"
+        ns = self.dma_ns(moved_bytes, counts, strides, own.dtype)
+        self.emitter.put("", Form(text, "dma", ns), moved=moved_bytes)
+
+    def dma_ns(
+        self, size: int, counts: Sequence[int], strides: Sequence[Sequence[int]], dtype: str
+    ) -> float:
+        """Nanoseconds of a DMA of some bytes; runs of elements side by side on both sides go faster."""
+        runs = [c for c, *s in zip(counts, *strides, strict=True) if s == [1, 1]] or [1]
+        slow = max(1.0, EFFICIENT_RUN / (runs[-1] * parse(dtype).itemsize))
+        return float(size * slow / self.emitter.spec.dma_peak_bytes_per_ns)
+
+    def store(self, definition: Definition, where: Where, view: View) -> None:
+        """Brings a definition's tile to HBM."""
+        name = definition.out
+        margins = None if name in self.emitter.results else self.emitter.margins.get(name)
+        if name not in self.emitter.arrays:
+            shape = tuple(axis.extent for axis in definition.axes) or (1,)
+            self.declare_outside(
+                name, name, margins.shape if margins else shape, "float32", margins
+            )
+        array = self.emitter.arrays[name]
+        if parse(view.tile.dtype) != parse(array.dtype):
+            rounded = self.emitter.new_tile(
+                name, where, where.free(set(definition.axes)), array.dtype
+            )
+            self.emitter.copy(where, where.free(set(definition.axes)), rounded, view)
+            view = rounded
+        indices = tuple(index_of(axis) for axis in definition.axes)
+        indices = margins.place(indices) if margins else indices
+        offset, steps = self.address(array, indices, where)
+        axes = where.free(set(definition.axes))
+        if name in self.emitter.laid and axes and definition.axes[-1] in where.part:
+            self.store_turned(definition, where, axes, view, indices)
+            return
+        rows = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
+        dims = [(where.span(a).width, steps[a], view.strides[a]) for a in axes]
+        self.transfer(name, view, offset, rows, dims, store=True)
+
+    def store_turned(
+        self, definition: Definition, where: Where, axes: Sequence[Axis], view: View,
+        indices: Sequence[Index],
+    ) -> None:  # fmt: skip
+        """Brings a tile whose rows in HBM lie across the partitions there, after transposes."""
+        array = self.emitter.arrays[definition.out]
+        counts = [where.span(axis).width for axis in where.part]
+
+        def part(round_: Round) -> None:
+            spot = round_.where
+            own = [axis for axis in axes if spot.span(axis).width > 1]
+            width = math.prod(spot.span(axis).width for axis in own)
+            source = view.moved(spot, where)
+            sizes, s = merged([spot.span(a).width for a in own],
+                              [[source.strides[a] for a in own]])  # fmt: skip
+            if len(sizes) > 1:
+                raise NotNested(f"{definition.out} has no run of elements to transpose")
+            turned = Tile(
+                self.emitter.names.new("turned"), width, where.rows, array.dtype, psum=True
+            )
+            self.emitter.declare(turned)
+            dst = self.emitter.text.inside(turned, width, At(), [where.rows], [1])
+            data = self.emitter.text.inside(source.tile, where.rows, source.offset, sizes, s[0])
+            ns = matmul_ns(self.emitter.spec, where.rows, width, array.dtype)
+            self.emitter.put("", Form(self.emitter.text.transposed(dst, data), "tensor", ns))
+            lying = Where(tuple(own), spot.spans, where.part)
+            strides = dict(zip(where.part, row_major(counts), strict=True))
+            out = self.emitter.new_tile(definition.out, lying, where.part, array.dtype)
+            self.emitter.copy(lying, where.part, out, View(turned, At(), strides))
+            offset, steps = self.address(array, indices, lying)
+            rows = [(spot.span(a).width, steps.get(a, 0)) for a in own] or [(1, 0)]
+            dims = [(spot.span(a).width, steps.get(a, 0), strides[a]) for a in where.part]
+            self.transfer(definition.out, out, offset, rows, dims, store=True)
+
+        self.emitter.each(where, self.emitter.cut(where, axes, self.emitter.spec.partitions), part)
+
+    def spread(self, value: GraphValue, where: Where) -> View | None:
+        """A row that all partitions read alike, brought to one of them and spread by the Tensor engine,
+        for an operand of a tensor_tensor; None where the nest does not say so."""
+        pairs = ((name, value.array) for name in self.emitter.stage.members)
+        lying = {axis for axis in where.part if where.span(axis).width > 1}
+        if value.kind != "input" or where.rows == 1 or not {*pairs} & {*self.emitter.nest.spread}:
+            return None
+        if value.axes & lying or value.array in self.emitter.stage.members:
+            return None
+        spans = {axis: span for axis, span in where.spans.items() if axis not in where.part}
+        row = Where((), spans, where.order)
+        if not self.emitter.text.nki:  # there it is said with the operand
+            view = self.emitter.view(value, row)
+            return View(view.tile._replace(spread=where.rows), view.offset, view.strides)
+        key = ("spread", value, where.rows, spans_of(where, tuple(value.axes)))
+        for block in self.emitter.blocks:
+            if key in block.values:
+                return block.values[key]
+        with self.emitter.at(self.emitter.home(where.variables(value.axes))):
+            found = self.emitter.blocks[-1].values[key] = self.spread_now(value, where, row)
+        return found
+
+    def spread_now(self, value: GraphValue, where: Where, row: Where) -> View:
+        """Ones times a row, into PSUM."""
+        axes = row.free(value.axes)
+        sizes = [row.span(axis).width for axis in axes]
+        strides = dict(zip(axes, row_major(sizes), strict=True))
+        view = View(Tile(self.emitter.names.new(f"{value.array}_rows"), where.rows, math.prod(sizes),
+                         psum=True), At(), strides)  # fmt: skip
+        self.emitter.declare(view.tile)
+        ones = self.emitter.ones(1, where.rows, value.dtype)
+        bank = self.emitter.spec.psum_bank_bytes // 4
+
+        def part(round_: Round) -> None:
+            spot, aim = round_.where, view.moved(round_.where, row)
+            data = self.emitter.view(value, row).moved(spot, row)
+            counts = [spot.span(a).width for a in axes]
+            found, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (aim, data)])
+            dst = self.emitter.text.inside(view.tile, where.rows, aim.offset, found, s[0])
+            moving = self.emitter.text.inside(data.tile, 1, data.offset, found, s[1])
+            ns = matmul_ns(self.emitter.spec, math.prod(found), where.rows, value.dtype)
+            self.emitter.put(
+                "", Form(self.emitter.text.product(dst, f"{ones}[...]", moving), "tensor", ns)
+            )
+
+        self.emitter.each(row, self.emitter.cut(row, axes, bank), part)
+        return view

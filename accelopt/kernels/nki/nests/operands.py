@@ -1,0 +1,512 @@
+"""How the operands of a matrix product come to have the summed axis on partitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from accelopt.algorithm.algorithm import (
+    Definition,
+)  # fmt: skip
+from accelopt.algorithm.index import Axis
+from accelopt.kernels.nki.lift.emission.graph import GraphValue
+from accelopt.kernels.nki.lift.emission.nest import Form
+from accelopt.kernels.nki.lift.emission.prices import matmul_ns
+from accelopt.kernels.nki.lift.emission.tile_names import word_of
+from accelopt.kernels.nki.lift.emission.value_locations import At, Span
+from accelopt.kernels.nki.nests.nest import NotNested, Way
+from accelopt.kernels.nki.nests.places import (
+    Round,
+    View,
+    Where,
+    row_major,
+    spans_of,
+)
+from accelopt.kernels.nki.nests.reading import NARROW, Product, inputs_of
+from accelopt.kernels.nki.nests.text import Tile, collected
+from accelopt.sim.dtypes import parse
+
+if TYPE_CHECKING:
+    from accelopt.kernels.nki.nests.emission import Emitter
+
+OPERAND_BYTES = 84 * 1024
+"""Of a partition: an operand of a product that is kept whole."""
+SQUARE = 32
+"""Rows and columns that the Vector engine transposes at once."""
+
+
+class Operands:
+    """How the operands of one product come to have the summed axis on partitions."""
+
+    def __init__(
+        self, emitter: Emitter, definition: Definition, found: Product, where: Where
+    ) -> None:
+        self.emitter = emitter
+        self.definition = definition
+        self.found = found
+        self.where = where
+        laid = {axis for name in emitter.stage.members for axis in emitter.laid.get(name, ())}
+        self.summed = max(found.contracted, key=lambda axis: (axis in laid, axis.extent))
+        self.others = [(axis, 1) for axis in found.contracted if axis != self.summed]
+        self.size = min(emitter.spec.partitions, self.summed.extent)
+        self.within: Span | None = None
+        self.rounds = math.prod(a.extent for a, _ in self.others) * -(
+            -self.summed.extent // self.size
+        )
+
+    def whole(
+        self,
+        value: GraphValue,
+        own: tuple[Axis, ...],
+        side: str,
+        each: Callable[[Where, View], None],
+    ) -> View | None:
+        """An operand with all that is summed over, its summed axis on partitions, for who reads it beside
+        the product; None where it does not fit."""
+        axes = self.own_axes(own, self.where)
+        width = math.prod(self.where.span(axis).width for axis in axes)
+        room = width * self.rounds * parse(self.found.dtype).itemsize
+        if self.summed.extent > self.size or room > OPERAND_BYTES or self.found.dtype != "float32":
+            return None
+        kept = self._kept(value, axes, self.where, "direct", side, each)
+        counts = [axis.extent for axis, _ in self.others]
+        strides = zip((axis for axis, _ in self.others), row_major(counts), strict=True)
+        return View(kept.tile, kept.offset, {**kept.strides, **{a: s * width for a, s in strides}})
+
+    @staticmethod
+    def own_axes(own: Sequence[Axis], where: Where) -> tuple[Axis, ...]:
+        """The axes of an operand that are more than one element in the loops around, then those that are
+        in a place."""
+        wide = [a for a in own if where.span(a).width > 1 or a in where.part]
+        looped = [a for a in own if a not in wide and where.span(a).start.terms]
+        return (*looped, *wide)
+
+    def make(
+        self, value: GraphValue, own: tuple[Axis, ...], where: Where, side: str, moving: bool
+    ) -> Callable[[Round, Where], View]:
+        """A function that gives the operand in a round of the sum."""
+        emitter = self.emitter
+        nest = emitter.nest
+        axes = self.own_axes(own, where)
+        way = nest.way(self.definition.out, side) or self._way(value, axes, where)
+        if not axes:
+            way = "direct"
+        dtype = self.found.dtype
+        size = parse(dtype).itemsize * self.rounds
+        if value.kind == "constant":
+            ones = emitter.view(
+                value, Where((self.summed,), {self.summed: Span(At(), self.size)}, ())
+            )
+            if dtype != "float32":
+                ones = emitter.converted(ones, Where((Axis("k", self.size),), {}, ()), (), dtype)
+            return lambda k, place: ones
+        if way == "direct" and value.kind == "input" and value.array in emitter.stage.members:
+            there = {a: s for a, s in where.spans.items() if a not in self.found.contracted}
+            whole = Where((self.summed,), there, where.order)
+            lies = emitter.view(value, whole)
+            if lies.tile.dtype == dtype:
+                return lambda k, place: lies.moved(
+                    Where((self.summed,), {**place.spans, **{
+                        a: k.where.span(a) for a in self._summed}}, place.order), whole)  # fmt: skip
+        base = None
+        if (self.definition.out, side) in nest.ahead:
+            base = where
+        elif (self.definition.out, side) not in nest.streamed:
+            base = self._place(value, axes, where, size, side)
+        elif not moving and size * math.prod(where.span(a).width for a in axes) <= OPERAND_BYTES:
+            base = where
+        if base is None:
+            return lambda k, place: self._once(value, axes, place, way, k)
+        depth = emitter.home(base.variables(value.axes - set(self._summed)))
+        with emitter.at(depth):
+            kept = self._ahead(value, axes, base, way, side)
+
+        def given(k: Round, place: Where) -> View:
+            view = kept.moved(place, base)
+            step = math.prod(base.span(a).width for a in axes)
+            return View(view.tile, collected(view.offset + k.number * step), view.strides)
+
+        return given
+
+    def _ahead(
+        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, way: Way, side: str
+    ) -> View:
+        """An operand that is kept; made one round ahead where the nest says so."""
+        emitter, block = self.emitter, self.emitter.blocks[-1]
+        key = self._key(value, axes, where, way)
+        if (self.definition.out, side) not in emitter.nest.ahead or any(
+            key in found.values for found in emitter.blocks
+        ):
+            return self._kept(value, axes, where, way, side)
+        if block.variable is None:
+            raise NotNested(f"an operand of {self.definition.out} is made in no loop")
+        if any(found.array in emitter.stage.members for found in inputs_of(value)):
+            raise NotNested(f"an operand of {self.definition.out} is made in the same round")
+        with emitter.next_round():
+            kept = self._kept(value, axes, where, way, side)
+        block.carried.append(kept.tile.name)
+        block.values[key] = kept
+        return kept
+
+    def _key(
+        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, way: Way
+    ) -> tuple[object, ...]:
+        return "operand", value, axes, spans_of(where, (*axes, *value.axes)), way, self._summed
+
+    def _place(
+        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, size: int, side: str
+    ) -> Where | None:
+        """Where an operand is, for the outermost of the open loops for which all of it that is needed
+        in the loop fits: `size` bytes for each element of its own axes. What is made of members of
+        the stage is there in their round alone. None where it does not even fit for the innermost."""
+        emitter = self.emitter
+        made = any(found.array in emitter.stage.members for found in inputs_of(value))
+        most = OPERAND_BYTES
+        if (self.definition.out, side) in emitter.nest.resident:
+            most = emitter.spec.sbuf_usable_bytes
+        fixed = where.variables(value.axes - set(axes) - set(self._summed))
+        for block in emitter.blocks[emitter.home(fixed) :] if not made else ():
+            spans = {a: block.spans.get(a) or Span(At(), a.extent) for a in axes}
+            spans |= {a: where.span(a) for a in axes if a in where.part and a not in block.spans}
+            if size * math.prod(span.width for span in spans.values()) <= most:
+                return where.within(spans)
+        here = size * math.prod(where.span(a).width for a in axes)
+        return where if here <= most else None
+
+    @property
+    def _summed(self) -> tuple[Axis, ...]:
+        return (self.summed, *(axis for axis, _ in self.others))
+
+    def _way(self, value: GraphValue, axes: tuple[Axis, ...], where: Where) -> Way:
+        """Turned where what is read lies on the chip with other axes on partitions, or in memory
+        along the summed axis."""
+        emitter = self.emitter
+        if not axes:
+            return "direct"
+        for found in inputs_of(value):
+            if found.array in emitter.stage.members:
+                laid = emitter.laid.get(found.array, ())
+                return "direct" if self.summed in laid else "turned"
+        for found in inputs_of(value):
+            if found.indices and self.summed in {a for a, s in found.indices[-1].terms if s == 1}:
+                return "turned"
+        return "direct"
+
+    def _kept(
+        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, way: Way, side: str,
+        each: Callable[[Where, View], None] | None = None,
+    ) -> View:  # fmt: skip
+        """All rounds of an operand, one after the other in one tile; `each` is done with each of them."""
+        emitter = self.emitter
+        key = self._key(value, axes, where, way)
+        for block in emitter.blocks:
+            if key in block.values:
+                return block.values[key]
+        tile, strides = self._new_kept(value, axes, where)
+        self._fill_rounds(value, axes, where, way, View(tile, At(), strides), each)
+        view = View(tile, At(), strides)
+        emitter.blocks[-1].values[key] = view
+        return view
+
+    def _new_kept(
+        self, value: GraphValue, axes: tuple[Axis, ...], where: Where
+    ) -> tuple[Tile, dict[Axis, int]]:
+        """A tile for all rounds of an operand, and the strides of its axes in a round."""
+        sizes = [where.span(axis).width for axis in axes]
+        name = self.emitter.names.new(f"{word_of(value, {})}_kept")
+        tile = Tile(name, self.size, math.prod(sizes) * self.rounds, self.found.dtype)
+        self.emitter.declare(tile)
+        return tile, dict(zip(axes, row_major(sizes), strict=True))
+
+    def _fill_rounds(
+        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, way: Way, kept: View,
+        each: Callable[[Where, View], None] | None = None, span: Span | None = None,
+    ) -> None:  # fmt: skip
+        """Brings all rounds of an operand into its tile, or those in a `span` of the summed axis."""
+        emitter = self.emitter
+        width = math.prod(where.span(a).width for a in axes)
+        extent = span.width if span else self.summed.extent
+        group, outer = 1, list[tuple[Axis, int]]()
+        if way != "direct" and axes:
+            # What is read lies with its own axes on partitions, all of the summed axis beside it.
+            lying, rest = self._lying(axes, where)
+            outer = [(axis, 1) for axis in rest]
+            if set(lying) <= set(self.where.part):
+                rows = math.prod(where.span(a).width for a in lying)
+                group = self.grouped(extent, self.size, rows)
+        spans = {**where.spans, self.summed: span} if span else where.spans
+        start = Where((self.summed,), spans, ())
+        before = At()
+        if span:
+            first = span.start * width
+            terms = tuple((name, factor // self.size) for name, factor in first.terms)
+            before = At(first.constant // self.size, terms)
+
+        def part(row: Round) -> None:
+            def fill(k: Round) -> None:
+                at = collected(before + k.number * (group * width))
+                into = View(kept.tile, at, kept.strides).moved(row.where, start)
+                place = Where((self.summed,), {**row.where.spans, **{
+                    a: k.where.span(a) for a in self._summed}}, where.order)  # fmt: skip
+                self._fill(value, axes, place, way, into, width)
+                if each:
+                    each(place, View(into.tile, into.offset, kept.strides))
+
+            emitter.each(row.where, [*self.others, (self.summed, self.size * group)], fill)
+
+        emitter.each(start, outer, part)
+
+    def begin_rounds(self) -> Callable[[Span], None]:
+        """A place for the operand that members of the stage make, for all rounds of a loop along the summed
+        axis, and a function that fills the part of one. Raises NotNested."""
+        name, members = self.definition.out, set(self.emitter.stage.members)
+        sides: dict[str, tuple[GraphValue, tuple[Axis, ...]]] = {
+            "left": (self.found.left, self.found.rows),
+            "right": (self.found.right, self.found.columns),
+        }
+        made = [s for s, (v, _) in sides.items() if {i.array for i in inputs_of(v)} & members]
+        if len(made) != 1 or self.others:
+            raise NotNested(f"{name} runs over {self.summed.name}, which its stage takes in parts")
+        (side,) = made
+        value, own = sides[side]
+        axes = self.own_axes(own, self.where)
+        way = self.emitter.nest.way(name, side) or self._way(value, axes, self.where)
+        tile, strides = self._new_kept(value, axes, self.where)
+        kept = View(tile, At(), strides)
+        self.emitter.blocks[-1].values[self._key(value, axes, self.where, way)] = kept
+
+        def fill(span: Span) -> None:
+            if span.width % self.size or any(f % self.size for _, f in span.start.terms):
+                raise NotNested(f"{name} takes {self.summed.name} in rounds of {self.size}")
+            self.within = span
+            self._fill_rounds(value, axes, self.where, way, kept, span=span)
+            self.within = None
+
+        return fill
+
+    def _once(
+        self, value: GraphValue, axes: tuple[Axis, ...], place: Where, way: Way, k: Round
+    ) -> View:
+        """An operand for one round of the sum."""
+        emitter = self.emitter
+        depth = emitter.home(place.variables(value.axes | set(axes)))
+        key = ("once", value, axes, spans_of(place, (*axes, *value.axes)), way)
+        for block in emitter.blocks:
+            if key in block.values:
+                return block.values[key]
+        with emitter.at(depth):
+            spot = Where((self.summed,), place.spans, place.order)
+            if way == "direct":
+                view = emitter.view(value, spot)
+                if view.tile.dtype != self.found.dtype:
+                    view = emitter.converted(view, spot, spot.free(value.axes), self.found.dtype)
+            else:
+                strides, width = {}, 1
+                for axis in reversed(axes):
+                    strides[axis] = width
+                    width *= place.span(axis).width
+                name = emitter.names.new(word_of(value, {}))
+                tile = Tile(name, spot.rows, width, self.found.dtype)
+                emitter.declare(tile)
+                view = View(tile, At(), strides)
+                self._fill(value, axes, spot, way, view, width)
+            emitter.blocks[-1].values[key] = view
+        return view
+
+    def _fill(
+        self, value: GraphValue, axes: tuple[Axis, ...], place: Where, way: Way, into: View,
+        step: int,
+    ) -> None:  # fmt: skip
+        """Rounds of an operand, which are `step` elements apart, into their place."""
+        emitter = self.emitter
+        if way == "direct":
+            own = place.free(set(axes))
+            view = View(into.tile, into.offset, {a: into.strides[a] for a in own})
+            loads = value.kind == "input" and value.array not in emitter.stage.members
+            if (
+                loads
+                and value.dtype == into.tile.dtype
+                and emitter.memory.load_into(value, place, view)
+            ):
+                return
+            spot = Where((self.summed,), place.spans, own)
+            emitter.each(
+                spot,
+                emitter.cut(spot, own, emitter.stage.columns),
+                lambda r: emitter.into(value, r.where, view.moved(r.where, spot)),
+            )
+            return
+        lying, rest = self._lying(axes, place)
+        turning = _Turning(self, value, place, into, step, lying, tuple(rest))
+        parts = [(a, 1) for a in rest]
+        if way == "squares":
+            turning.check_rows()
+            emitter.each(place, [*parts, (self.summed, self.size)], turning.squares)
+        elif turning.aside:
+            group = self.grouped(place.span(lying[0]).width, 128, 128) * 128
+            emitter.each(place, [*parts, (lying[0], group)], turning.turned)
+        else:
+            emitter.each(place, parts, turning.turned)
+
+    def _lying(self, axes: tuple[Axis, ...], place: Where) -> tuple[tuple[Axis, ...], list[Axis]]:
+        """Of an operand that is turned: what lies on partitions before, and its other axes."""
+        lying = tuple(a for a in axes if a in self.where.part)
+        if not lying and axes:
+            most = self.emitter.spec.partitions
+            lying = (max(reversed(axes), key=lambda axis: min(place.span(axis).width, most)),)
+        return lying, [a for a in axes if a not in lying and place.span(a).width > 1]
+
+    def grouped(self, width: int, size: int, rows: int) -> int:
+        """How many transposes, each of `size` along an axis of `width`, a bank of PSUM holds."""
+        if width <= size or width % size:
+            return 1
+        most = self.emitter.spec.psum_bank_bytes // 4 // rows
+        return max(n for n in range(1, max(most, 1) + 1) if (width // size) % n == 0)
+
+
+class _Turning(NamedTuple):
+    """An operand that is computed with its own axes on partitions, those that are `lying`, and transposed
+    into its place, where rounds of the sum are `step` elements apart; `rest` are its other axes."""
+
+    operands: Operands
+    value: GraphValue
+    place: Where
+    into: View
+    step: int
+    lying: tuple[Axis, ...]
+    rest: tuple[Axis, ...]
+
+    @property
+    def emitter(self) -> Emitter:
+        """Who writes."""
+        return self.operands.emitter
+
+    @property
+    def summed(self) -> Axis:
+        """The axis that is to lie on partitions."""
+        return self.operands.summed
+
+    @property
+    def size(self) -> int:
+        """Its elements in a round of the sum."""
+        return self.operands.size
+
+    @property
+    def aside(self) -> bool:
+        """Whether what lies on partitions does not do so in the result, and may be more than they are."""
+        return bool(self.lying) and self.lying[0] not in self.operands.where.part
+
+    def check_rows(self) -> None:
+        """Raises NotNested for an operand whose rows do not follow one another."""
+        rows = row_major([self.place.span(a).width for a in self.lying])
+        apart = any(self.into.strides[a] != n for a, n in zip(self.lying, rows, strict=True))
+        if apart or not set(self.lying) <= set(self.operands.where.part):
+            raise NotNested(f"an operand of {self.operands.definition.out} is not one run of rows")
+
+    def target(self, spot: Where) -> At:
+        """Where a part of the operand begins in its place."""
+        offset = self.into.offset
+        for axis in (*self.lying, *self.rest):
+            moved = spot.span(axis).start + self.place.span(axis).start * -1
+            offset = collected(offset + moved * self.into.strides.get(axis, 0))
+        return offset
+
+    def source(self, spot: Where) -> tuple[View, At, int]:
+        """Where a part lies before, its offset there, and its rows: computed for all of the summed axis
+        at once, where that is not too long, else for the rounds that are filled together."""
+        short = self.summed.extent <= self.emitter.stage.columns and not self.operands.within
+        own = spot.span(self.summed)
+        wide = Span(At(), self.summed.extent) if short else self.place.span(self.summed)
+        source = Where(
+            self.lying,
+            {**spot.spans, self.summed: wide},
+            (*self.rest, self.summed),
+        )
+        view = self.emitter.view(self.value, source)
+        start = collected(own.start + wide.start * -1)
+        if view.strides.get(self.summed) is None:
+            raise NotNested(
+                f"an operand of {self.operands.definition.out} lacks {self.summed.name}"
+            )
+        if view.tile.psum or view.tile.dtype not in ("float32", "bfloat16", "float16"):
+            view = self.emitter.converted(
+                view, source, source.free(self.value.axes), self.operands.found.dtype
+            )
+        offset = collected(view.offset + start * view.strides[self.summed])
+        return view, offset, source.rows
+
+    def turn(self, spot: Where, psum: View) -> None:
+        """One transpose by the Tensor engine."""
+        view, offset, rows = self.source(spot)
+        width = spot.span(self.summed).width
+        data = self.emitter.text.inside(
+            view.tile, rows, offset, [width], [view.strides[self.summed]]
+        )
+        dst = self.emitter.text.inside(psum.tile, width, psum.offset, [rows], [1])
+        ns = matmul_ns(self.emitter.spec, rows, width, view.tile.dtype)
+        self.emitter.put("", Form(self.emitter.text.transposed(dst, data), "tensor", ns))
+
+    def squares(self, round_: Round) -> None:
+        """Transposes of squares by the Vector engine, straight into the operand."""
+        spot = round_.where
+        view, offset, rows = self.source(spot)
+        width, along = spot.span(self.summed).width, view.strides[self.summed]
+        if view.tile.dtype != self.into.tile.dtype or rows % SQUARE or width % SQUARE or along != 1:
+            raise NotNested(
+                f"an operand of {self.operands.definition.out} is not made of squares of {SQUARE}"
+            )
+        target = self.target(spot) + round_.number * self.step
+        with (
+            self.emitter.loop("i_row", rows // SQUARE) as i,
+            self.emitter.loop("i_square", width // SQUARE) as j,
+        ):
+            dst = self.emitter.text.inside(
+                self.into.tile, SQUARE, target + i * SQUARE, [SQUARE], [1], j * SQUARE
+            )
+            data = self.emitter.text.inside(
+                view.tile, SQUARE, offset + j * SQUARE, [SQUARE], [1], i * SQUARE
+            )
+            call = self.emitter.text.call(
+                dst, "nc_transpose", f"data={data}, engine=nisa.vector_engine"
+            )
+            self.emitter.put("", Form(call, "vector", self.emitter.vector_ns(SQUARE)))
+
+    def turned(self, round_: Round) -> None:
+        """Transposes beside each other in PSUM, and one copy of all of them."""
+        spot = round_.where
+        rows = math.prod(min(spot.span(a).width, 128) for a in self.lying)
+        parts = [(self.summed, self.size)]
+        wide = self.aside
+        parts += [(self.lying[0], 128)] if wide else []
+        count = math.prod(-(-spot.span(a).width // n) for a, n in parts)
+        dtype = self.value.dtype if self.value.dtype in NARROW else "float32"
+        psum = Tile(
+            self.emitter.names.new("turned"),
+            self.size,
+            count * rows,
+            dtype,
+            psum=True,
+        )
+        self.emitter.declare(psum)
+        self.emitter.each(spot, parts, lambda r: self.turn(
+            r.where, View(psum, collected(r.number * rows), {})))  # fmt: skip
+        # Rounds of the sum follow one another, in PSUM as in the operand.
+        rounds = Axis("round", count) if not wide else None
+        strides = dict(
+            zip(self.lying, row_major([spot.span(a).width for a in self.lying]), strict=True)
+        )
+        own = {a: self.into.strides[a] for a in self.lying}
+        spans = {a: spot.span(a) for a in self.lying}
+        aim = (*self.lying,)
+        if rounds:
+            aim, strides[rounds] = (rounds, *self.lying), rows
+            own[rounds] = self.step
+        where = Where(
+            (Axis("k", min(self.size, self.place.span(self.summed).width)),),
+            spans,
+            aim,
+        )
+        self.emitter.copy(
+            where, aim, View(self.into.tile, self.target(spot), own), View(psum, At(), strides)
+        )

@@ -1,0 +1,327 @@
+"""What is combined over what lies on partitions: sums by products with ones, the largest by transposes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from accelopt.algorithm.algorithm import (
+    Definition,
+)  # fmt: skip
+from accelopt.algorithm.index import Axis
+from accelopt.kernels.nki.lift.emission.graph import GraphValue
+from accelopt.kernels.nki.lift.emission.nest import Form
+from accelopt.kernels.nki.lift.emission.prices import matmul_ns
+from accelopt.kernels.nki.lift.emission.tile_names import word_of
+from accelopt.kernels.nki.lift.emission.value_locations import At
+from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.nests.operands import Operands
+from accelopt.kernels.nki.nests.places import (
+    Round,
+    View,
+    Where,
+    row_major,
+    spans_of,
+)
+from accelopt.kernels.nki.nests.preparing import own_axes
+from accelopt.kernels.nki.nests.reading import Product, inputs_of
+from accelopt.kernels.nki.nests.text import Tile, merged
+
+if TYPE_CHECKING:
+    from accelopt.kernels.nki.nests.emission import Emitter
+
+CARRIED_BANKS = 6
+"""Of PSUM, that sums over all of a stage may take."""
+NEUTRAL = {"add": 0.0, "multiply": 1.0, "maximum": -3.4028235e38, "minimum": 3.4028235e38}
+
+
+class Partitions:
+    """Combinations over partitions in one nest."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter = emitter
+
+    def as_operand(self, value: GraphValue, each: Callable[[Where, View], None]) -> View | None:
+        """A value as an operand that a later product of the stage keeps, made now: `each` is done with each
+        part that is made. None where no product does."""
+        for name in self.emitter.stage.members:
+            found = self.emitter.reading.meanings[name].product
+            if found is None or value not in (found.left, found.right):
+                continue
+            side = "left" if value is found.left else "right"
+            definition = self.emitter.definitions[name]
+            own, spans = own_axes(definition), self.emitter.blocks[-1].spans
+            spans = {axis: span for axis, span in spans.items() if axis in own}
+            where = Where(self.emitter.laid.get(name, ()), spans, own)
+            operands = Operands(self.emitter, definition, found, where)
+            if self.emitter.nest.way(name, side) == "direct":
+                own = found.rows if side == "left" else found.columns
+                return operands.whole(value, own, side, each)
+        return None
+
+    def across(self, value: GraphValue, where: Where, into: View | None) -> View:
+        """What is combined over what lies on partitions, on each of them: sums by a product with ones,
+        the largest by transposes, there and back."""
+        (data,) = value.arguments
+        lying = [axis for axis in where.part if where.span(axis).width > 1]
+        stays = next((axis.name for axis in lying if axis not in value.reduced), None)
+        if stays or value.function not in ("add", "maximum", "minimum"):
+            what = f"lies beside {stays}" if stays else "is on partitions"
+            raise NotNested(f"a {value.function} runs over what {what}")
+        axes = where.free(value.axes)
+        inner = tuple(a for a in value.reduced if a not in lying and where.span(a).width > 1)
+        source = self.running(value, where, inner) if inner else self.emitter.view(data, where)
+        if source.tile.psum or source.tile.dtype != "float32":
+            source = self.emitter.converted(source, where, axes, "float32")
+        target = into or self.emitter.new_tile(word_of(value, {}), where, axes)
+        place = Where(where.part, where.spans, axes)
+        sums = value.function == "add"
+        combine = self.summed_across if sums else self.largest_across
+
+        def part(round_: Round) -> None:
+            spot = round_.where
+            aim = target.moved(spot, where)
+            found = combine(value, spot, axes, source.moved(spot, where), aim)
+            if found is not aim:
+                self.emitter.copy(spot, axes, aim, found)
+
+        bank = self.emitter.spec.psum_bank_bytes // 4
+        self.emitter.each(
+            place,
+            self.emitter.cut(place, axes, bank if sums else self.emitter.spec.partitions),
+            part,
+        )
+        return target
+
+    def running(self, value: GraphValue, where: Where, inner: Sequence[Axis]) -> View:
+        """What is combined over axes that do not lie on partitions, element by element: as what is
+        combined is made where that is made for a later product, else afterwards."""
+        (data,) = value.arguments
+        key = ("running", value, where.part, spans_of(where, tuple(value.axes)))
+        for block in self.emitter.blocks:
+            if key in block.values:
+                return block.values[key]
+        total, add = self.begin_running(value, where)
+        saved, self.emitter.sequential = self.emitter.sequential, True
+        made: list[Where] = []
+
+        def each(spot: Where, view: View) -> None:
+            made.append(spot)
+            add(spot, view)
+
+        whole = self.as_operand(data, each)
+        if not made:
+
+            def one(round_: Round) -> None:
+                spot = round_.where
+                add(spot, whole.moved(spot, where) if whole else self.emitter.view(data, spot))
+
+            most = self.emitter.cut(where, where.free(value.axes), self.emitter.stage.columns)
+            self.emitter.each(where, [*((axis, 1) for axis in inner), *most], one)
+        self.emitter.sequential = saved
+        return total
+
+    def begin_running(
+        self, value: GraphValue, where: Where, beside_psum: bool = False
+    ) -> tuple[View, Callable[[Where, View], None]]:
+        """A place for what is combined element by element, with a function that adds elements: in PSUM,
+        where one bank holds it and they are not, since that is read faster beside a tile in SBUF."""
+        axes = where.free(value.axes)
+        width = math.prod(where.span(axis).width for axis in axes)
+        psum = width * 4 <= self.emitter.spec.psum_bank_bytes and not beside_psum
+        total = self.emitter.new_tile(f"{word_of(value, {})}_running", where, axes, psum=psum)
+        dst = self.emitter.text.inside(total.tile, where.rows, At(), [width], [1])
+        fill = self.emitter.text.filled(
+            dst, (where.rows, width), str(NEUTRAL[value.function]), "float32"
+        )
+        self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(width)))
+        key = ("running", value, where.part, spans_of(where, tuple(value.axes)))
+        self.emitter.blocks[-1].values[key] = total
+
+        def add(spot: Where, view: View) -> None:
+            own = total.moved(spot, where)
+            self.emitter.issue(spot, spot.free(value.axes), [own, view, own], lambda dst, given, width: (
+                self.emitter.two_tiles(dst, given, f"nl.{value.function}", width, (own, view, own))))  # fmt: skip
+
+        return total, add
+
+    def combined_of(
+        self, definition: Definition, where: Where, later: Sequence[str], whole: bool
+    ) -> list[Callable[[Where, View], None]]:
+        """What to do with each part of a product, as it comes to PSUM, for later members that combine its
+        elements over what lies on partitions; `whole` is what stands there."""
+        found: list[Callable[[Where, View], None]] = []
+        for name in later:
+            value, lying = self.emitter.reading.meanings[name].value, self.emitter.laid.get(name)
+            if value is None or value.kind != "reduce" or lying != where.part:
+                continue
+            (data,) = value.arguments
+            if {v.array for v in inputs_of(data)} != {definition.out}:
+                continue
+            if not set(lying) <= set(value.reduced) or value.function not in NEUTRAL:
+                continue
+            own = own_axes(self.emitter.definitions[name])
+            place = Where(lying, {a: s for a, s in where.spans.items() if a in own}, own)
+            if len([a for a in value.reduced if place.span(a).width > 1]) > len(lying):
+                plain = whole and data.kind == "input"
+                _, add = self.begin_running(value, place, beside_psum=plain)
+                found.append(self._taker(add, None if plain else data))
+        return found
+
+    def _taker(
+        self, add: Callable[[Where, View], None], data: GraphValue | None
+    ) -> Callable[[Where, View], None]:
+        """Adds a value, or without one what stands in PSUM."""
+        return lambda spot, sums: add(spot, self.emitter.view(data, spot) if data else sums)
+
+    def summed_across(
+        self, value: GraphValue, where: Where, axes: Sequence[Axis], source: View, _: View
+    ) -> View:
+        """The sums over all partitions of a tile, on each of them, in PSUM."""
+        counts = [where.span(axis).width for axis in axes]
+        strides = dict(zip(axes, row_major(counts), strict=True))
+        sums = View(Tile(self.emitter.names.new(f"{word_of(value, {})}_sums"), where.rows,
+                         math.prod(counts), psum=True), At(), strides)  # fmt: skip
+        self.emitter.declare(sums.tile, sums=True)
+        sizes, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (sums, source)])
+        dst, moving = (self.emitter.text.inside(v.tile, where.rows, v.offset, sizes, own)
+                       for v, own in zip((sums, source), s, strict=True))  # fmt: skip
+        ones = self.emitter.ones(where.rows, where.rows, "float32")
+        ns = matmul_ns(self.emitter.spec, math.prod(counts), where.rows)
+        self.emitter.put(
+            "", Form(self.emitter.text.product(dst, f"{ones}[...]", moving), "tensor", ns)
+        )
+        return sums
+
+    def largest_across(
+        self, value: GraphValue, where: Where, axes: Sequence[Axis], source: View, aim: View
+    ) -> View:
+        """The largest or least over all partitions of a tile, on each of them, in PSUM; in its place
+        where that is there."""
+        counts = [where.span(axis).width for axis in axes]
+        width, rows, word = math.prod(counts), where.rows, word_of(value, {})
+        sizes, s = merged(counts, [[source.strides.get(axis, 0) for axis in axes]])
+        if len(sizes) > 1:
+            source = self.emitter.converted(source, where, axes, "float32")
+            sizes, s = [width], [[1]]
+        turned = Tile(self.emitter.names.new(f"{word}_turned"), width, rows, psum=True)
+        self.emitter.declare(turned)
+        data = self.emitter.text.inside(source.tile, rows, source.offset, sizes, s[0])
+        dst = self.emitter.text.inside(turned, width, At(), [rows], [1])
+        ns = matmul_ns(self.emitter.spec, rows, width)
+        self.emitter.put("", Form(self.emitter.text.transposed(dst, data), "tensor", ns))
+        column = Tile(self.emitter.names.new(word), width, 1)
+        self.emitter.declare(column)
+        one = View(column, At(), {})
+        self.emitter.reduced(value.function, width, one, View(turned, At(), {}), [rows], [1])
+        beside, partition = Axis("beside", rows), Axis("partition", width)
+        lying = Where((partition,), {}, (beside,))
+        wide = self.emitter.new_tile(f"{word}_wide", lying, (beside,))
+        self.emitter.copy(lying, (beside,), wide, one)
+        _, own = merged(counts, [[aim.strides.get(axis, 0) for axis in axes]])
+        in_place = aim.tile.psum and own == [[1]]
+        back = aim if in_place else self.emitter.new_tile(f"{word}_rows", where, axes, psum=True)
+        dst = self.emitter.text.inside(back.tile, rows, back.offset, [width], [1])
+        data = self.emitter.text.inside(wide.tile, width, At(), [rows], [1])
+        self.emitter.put("", Form(self.emitter.text.transposed(dst, data), "tensor", ns))
+        return back
+
+    def begin_carried(self, definition: Definition, lying: tuple[Axis, ...]) -> None:
+        """Sums to which each round of the stage adds its elements: in PSUM, where a product with ones
+        adds the partitions up on the way; where that is full in SBUF, a sum for each partition."""
+        found = self.emitter.reading.meanings[definition.out].product
+        if found is None or found.left.kind != "constant" or set(lying) != {*found.contracted}:
+            raise NotNested(
+                f"{definition.out} runs over what lies on partitions, and is no plain sum"
+            )
+        width = math.prod(axis.extent for axis in definition.axes)
+        bank = self.emitter.spec.psum_bank_bytes // 4
+        held = sum(
+            -(-view.tile.width // bank)
+            for view in self.emitter.held_sums.values()
+            if view.tile.psum
+        )
+        psum = held + -(-width // bank) <= CARRIED_BANKS
+        rows = 1 if psum else math.prod(part.size for part in self.emitter.stage.partition)
+        tile = Tile(self.emitter.names.new(f"{definition.out}_sum"), rows, width, psum=psum)
+        self.emitter.declare(tile, sums=psum)
+        if not psum:
+            dst = self.emitter.text.inside(tile, rows, At(), [width], [1])
+            fill = self.emitter.text.filled(dst, (rows, width), "0.0", "float32")
+            self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(width)))
+        place = Where((), {}, definition.axes)
+        strides = row_major([axis.extent for axis in definition.axes])
+        view = View(tile, At(), dict(zip(definition.axes, strides, strict=True)))
+        self.emitter.held_sums[definition.out] = view
+        self.emitter.carried[definition.out] = lambda: self.finish_carried(
+            definition, found, view, place
+        )
+
+    def add_carried(self, definition: Definition, where: Where) -> None:
+        """Adds this round's elements to the sums."""
+        found = self.emitter.reading.meanings[definition.out].product
+        assert found is not None
+        total = self.emitter.held_sums[definition.out]
+        axes = where.free(set(definition.axes))
+        most = (
+            self.emitter.spec.psum_bank_bytes // 4
+            if total.tile.psum
+            else self.emitter.stage.columns
+        )
+
+        def part(round_: Round) -> None:
+            spot = round_.where
+            view = self.emitter.view(found.right, spot)
+            into = total.moved(spot, Where((), {}, ()))
+            own = spot.free(set(definition.axes))
+            if total.tile.psum:
+                self.add_ones(spot, own, view, into)
+                return
+
+            def write(dst: str, given: list[str], width: int) -> tuple[Form, ...]:
+                return self.emitter.two_tiles(dst, given, "nl.add", width, (into, into, view))
+
+            self.emitter.issue(spot, own, [into, into, view], write)
+
+        self.emitter.each(where, self.emitter.cut(where, axes, most), part)
+
+    def add_ones(self, where: Where, axes: tuple[Axis, ...], view: View, into: View) -> None:
+        """Adds the partitions of a tile up, into PSUM."""
+        ones = self.emitter.constant_at_first(1.0, where)
+        if view.tile.dtype != "float32" or view.tile.psum:
+            view = self.emitter.converted(view, where, axes, "float32")
+        counts = [where.span(a).width for a in axes]
+        sizes, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (into, view)])
+        dst = self.emitter.text.inside(into.tile, 1, into.offset, sizes, s[0])
+        moving = self.emitter.text.inside(view.tile, where.rows, view.offset, sizes, s[1])
+        text = self.emitter.text.product(dst, self.emitter.column(ones, where.rows), moving)
+        self.emitter.put(
+            "", Form(text, "tensor", matmul_ns(self.emitter.spec, math.prod(sizes), 1))
+        )
+
+    def finish_carried(
+        self, definition: Definition, found: Product, sums: View, place: Where
+    ) -> None:
+        """Stores the sums, after the partitions are added up."""
+        pieces = self.emitter.cut(place, definition.axes, self.emitter.spec.psum_bank_bytes // 4)
+
+        def part(round_: Round) -> None:
+            spot = round_.where
+            moved = sums.moved(spot, place)
+            axes = spot.free(set(definition.axes))
+            if not sums.tile.psum:
+                width = math.prod(spot.span(a).width for a in axes)
+                psum = Tile(self.emitter.names.new(f"{definition.out}_sums"), 1, width, psum=True)
+                self.emitter.declare(psum, sums=True)
+                strides = row_major([spot.span(a).width for a in axes])
+                total = View(psum, At(), dict(zip(axes, strides, strict=True)))
+                row = Where((Axis("row", sums.tile.partitions),), spot.spans, ())
+                self.add_ones(row, axes, moved, total)
+                moved = total
+            out = self.emitter.arrays.get(definition.out)
+            aim = self.emitter.new_tile(definition.out, spot, axes, out.dtype if out else "float32")
+            self.emitter.evacuate(definition.out, found.scale, spot, axes, moved, aim)
+            self.emitter.memory.store(definition, spot, aim)
+
+        self.emitter.each(place, pieces, part)

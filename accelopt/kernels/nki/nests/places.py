@@ -1,0 +1,155 @@
+"""Parts of arrays and of tiles, and the loops that are open while a nest is written."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from accelopt.algorithm.index import Axis
+from accelopt.kernels.nki.lift.emission.nest import For, If, Line, NestNode, line
+from accelopt.kernels.nki.lift.emission.value_locations import At, Span
+from accelopt.kernels.nki.nests.text import Tile, collected
+
+
+@dataclass(frozen=True)
+class Where:
+    """The part of a definition's domain that is worked on: which axes lie on partitions, and the span
+    of each axis that is not whole; `order` is the order of free axes in tiles."""
+
+    part: tuple[Axis, ...]
+    spans: Mapping[Axis, Span]
+    order: tuple[Axis, ...]
+
+    def span(self, axis: Axis) -> Span:
+        """Where along an axis."""
+        return self.spans.get(axis) or Span(At(), axis.extent)
+
+    @property
+    def rows(self) -> int:
+        """Partitions."""
+        return math.prod(self.span(axis).width for axis in self.part)
+
+    def free(self, axes: frozenset[Axis] | set[Axis]) -> tuple[Axis, ...]:
+        """Those of some axes that lie along the free axis, in order."""
+        found = [a for a in axes if a not in self.part and self.span(a).width > 1]
+        place = {axis: n for n, axis in enumerate(self.order)}
+        return tuple(sorted(found, key=lambda a: (place.get(a, len(place)), a.name)))
+
+    def within(self, changes: Mapping[Axis, Span]) -> Where:
+        """With other spans for some axes."""
+        return Where(self.part, {**self.spans, **changes}, self.order)
+
+    def variables(self, axes: frozenset[Axis] | set[Axis]) -> set[str]:
+        """The loop variables that the spans of some axes depend on."""
+        return {name for axis in axes for name, _ in self.span(axis).start.terms}
+
+
+@dataclass(frozen=True)
+class View:
+    """Elements of a tile: an offset, and a stride for each free axis that it varies along."""
+
+    tile: Tile
+    offset: At
+    strides: Mapping[Axis, int]
+
+    def moved(self, where: Where, by: Where) -> View:
+        """The part at `where` of a view that was made at `by`, in which the axes begin."""
+        offset = self.offset
+        for axis, stride in self.strides.items():
+            step = where.span(axis).start + by.span(axis).start * -1
+            offset = offset + step * stride
+        return View(self.tile, collected(offset), self.strides)
+
+
+@dataclass
+class Local:
+    """A definition's tile on the chip: it holds the definition's elements at `where`."""
+
+    view: View
+    where: Where
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of an array from HBM on the chip: where it begins along each dimension, and how far."""
+
+    view: View
+    starts: Sequence[At]
+    sizes: Sequence[int]
+    strides: Sequence[int]
+
+
+@dataclass
+class Block:
+    """The body of an open loop: statements, and what is known in it."""
+
+    variable: str | None
+    nodes: list[NestNode]
+    values: dict[object, View] = field(default_factory=dict)
+    locals: dict[str, list[Local]] = field(default_factory=dict)
+    boxes: dict[object, list[Box]] = field(default_factory=dict)
+    spans: Mapping[Axis, Span] = field(default_factory=dict)
+    ahead: list[NestNode] = field(default_factory=list)
+    """Statements that make the tiles `carried` for the next round, while this one is worked on."""
+    carried: list[str] = field(default_factory=list)
+
+
+class Round(NamedTuple):
+    """One round of loops over parts of axes: where, and its number."""
+
+    where: Where
+    number: At
+
+
+def one_ahead(loop: For, block: Block) -> For:
+    """A loop in which the statements `ahead` of its block are done for the round after the present one."""
+    now, then = loop.variable, f"{loop.variable}_next"
+    names = {now: then, **{name: f"{name}_next" for name in block.carried}}
+
+    def renamed(node: NestNode) -> NestNode:
+        if isinstance(node, For):
+            return For(node.variable, node.extent, list(map(renamed, node.body)), node.kind)
+        if isinstance(node, Line):
+            forms = (
+                form._replace(text=re.sub(r"\w+", lambda w: names.get(w[0], w[0]), form.text))
+                for form in node.forms
+            )
+            return Line(tuple(forms), node.moved)
+        return node
+
+    first = If(f"{then} < {loop.extent}", list(map(renamed, block.ahead)))
+    rest = If(f"{then} > 0", [line(f"{now} = {then} - 1"), *loop.body])
+    last = [line(f"{name} = {name}_next") for name in block.carried]
+    return For(then, loop.extent + 1, [first, rest, *last], "static_range")
+
+
+def row_major(sizes: Sequence[int]) -> list[int]:
+    """The strides of elements that follow one another."""
+    return [math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
+
+
+def _key(at: At) -> tuple[object, ...]:
+    found = collected(at)
+    return (found.constant, *sorted(found.terms))
+
+
+def spans_of(where: Where, axes: Sequence[Axis] | tuple[Axis, ...]) -> tuple[object, ...]:
+    """What tells the spans of axes from others."""
+    return tuple(
+        (axis, _key(where.span(axis).start), where.span(axis).width) for axis in sorted(set(axes))
+    )
+
+
+def differs(one: At, other: At) -> bool:
+    """Whether two places are not the same in all rounds."""
+    difference = collected(one + other * -1)
+    return bool(difference.constant or difference.terms)
+
+
+def stride_of(shape: tuple[int, ...], n: int) -> int:
+    """Elements from one index of a dimension to the next."""
+    return math.prod(shape[n + 1 :])

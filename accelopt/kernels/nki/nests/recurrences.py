@@ -1,0 +1,122 @@
+"""Recurrences along a free axis, part after part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from accelopt.algorithm.algorithm import (
+    Definition,
+    Scan,
+)  # fmt: skip
+from accelopt.algorithm.index import Axis
+from accelopt.kernels.nki.lift.emission.blocks import number_text
+from accelopt.kernels.nki.lift.emission.graph import GraphValue
+from accelopt.kernels.nki.lift.emission.nest import Form
+from accelopt.kernels.nki.lift.emission.value_locations import At, Span
+from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.nests.places import (
+    Round,
+    View,
+    Where,
+    row_major,
+)
+from accelopt.kernels.nki.nests.text import Tile, collected
+
+if TYPE_CHECKING:
+    from accelopt.kernels.nki.nests.emission import Emitter
+
+
+class Recurrences:
+    """Recurrences of one nest."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter = emitter
+
+    def scan(
+        self, definition: Definition, parts: tuple[GraphValue, GraphValue, GraphValue], where: Where,
+        target: Callable[[Where], View], finish: Callable[[Where, View], None],
+    ) -> None:  # fmt: skip
+        """A recurrence along a free axis, part after part."""
+        assert isinstance(definition, Scan)
+        along = definition.along
+        if along in where.part:
+            raise NotNested(f"{definition.out} runs along {along.name}, which lies on partitions")
+        others = [(a, 1) for a in definition.axes if a != along and a not in where.part
+                  and where.span(a).width > 1]  # fmt: skip
+        factor, term, initial = parts
+
+        def one(round_: Round) -> None:
+            spot = round_.where
+            whole = spot.span(along)
+            kept = self.state_of(definition, initial, spot) if whole.width < along.extent else None
+            size = min(self.emitter.stage.columns, whole.width)
+            state = kept
+            for start in range(0, whole.width, size):
+                width = min(size, whole.width - start)
+                place = spot.within({along: Span(collected(whole.start + start), width)})
+                first = self.initial(initial, spot.within({along: Span(At(), 1)}), state)
+                view = target(place)
+                views = [view, *(self.tile_along(v, place, along) for v in (factor, term))]
+                names = (definition.scale, definition.combine)
+
+                def write(dst: str, given: list[str], width: int) -> tuple[Form, ...]:
+                    text = (
+                        f"data0={given[0]}, data1={given[1]}, initial={first}, "  # noqa: B023
+                        f"op0=nl.{names[0]}, op1=nl.{names[1]}"  # noqa: B023
+                    )
+                    said = self.emitter.said(*views)  # noqa: B023
+                    call = self.emitter.text.call(dst, "tensor_tensor_scan", text, said)
+                    return (Form(call, "vector", self.emitter.vector_ns(2 * width)),)
+
+                self.emitter.issue(place, (along,), views, write)
+                finish(place, view)
+                last = view.offset + view.strides.get(along, 0) * (width - 1)
+                state = View(view.tile, last, {})
+            if kept and state:
+                self.emitter.copy(spot, (), kept, state)
+
+        self.emitter.each(where, others, one)
+
+    def state_of(self, definition: Scan, initial: GraphValue, where: Where) -> View:
+        """Where a recurrence stands after the rounds of a loop along it that were, for each round of the
+        loops inside of that one."""
+        along = definition.along
+        if initial.kind != "constant":
+            raise NotNested(
+                f"{definition.out} begins with what is computed, and its stage takes {along.name} in parts"
+            )
+        depth = self.emitter.home({name for name, _ in where.span(along).start.terms})
+        inner = [b.variable for b in self.emitter.blocks[depth + 1 :] if b.variable]
+        strides = row_major([self.emitter.text.reach[name] for name in inner])
+        fixed = tuple((a, s.start.constant, s.width) for a, s in where.spans.items() if a != along)
+        key = (definition.out, fixed)
+        if key not in self.emitter.states:
+            with self.emitter.at(max(depth - 1, 0)):
+                width = math.prod(self.emitter.text.reach[name] for name in inner)
+                tile = Tile(self.emitter.names.new(f"{definition.out}_before"), where.rows, width)
+                self.emitter.declare(tile)
+                dst = self.emitter.text.inside(tile, where.rows, At(), [width], [1])
+                number = number_text(initial.constant, self.emitter.numbers)
+                fill = self.emitter.text.filled(dst, (where.rows, width), number, "float32")
+                self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(width)))
+            self.emitter.states[key] = tile
+        return View(self.emitter.states[key], At(0, tuple(zip(inner, strides, strict=True))), {})
+
+    def initial(self, value: GraphValue, where: Where, state: View | None) -> str:
+        """What a part of a recurrence begins with."""
+        if state is None:
+            return self.emitter.number(value, where)
+        if state.tile.dtype != "float32":
+            state = self.emitter.converted(state, where, (), "float32")
+        return self.emitter.column(state, where.rows)
+
+    def tile_along(self, value: GraphValue, where: Where, axis: Axis) -> View:
+        """A value with an element for each place along an axis, in SBUF."""
+        view = self.emitter.view(value, where)
+        if view.strides.get(axis) is None:
+            made = self.emitter.new_tile("repeated", where, (axis,))
+            self.emitter.copy(where, (axis,), made, view)
+            return made
+        return view
