@@ -17,19 +17,19 @@ from accelopt.kernel_source import fingerprint
 from accelopt.kernels.language import Configured
 from accelopt.kernels.moves import METHODS
 from accelopt.kernels.nki.devices.protocol import KernelFailure
-from accelopt.kernels.nki.knobs import FAULTS, Knobs, NestKnobs, ScheduleKnobs, fields
+from accelopt.kernels.nki.knobs import Knobs, NestKnobs, ScheduleKnobs, fields
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.lift.lowering import Lowered
-from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
+from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.schedule_text import describe
 from accelopt.kernels.nki.lift.search import Found, Pricing, neighbours, schedules, varied
+from accelopt.kernels.nki.nest_primitives import cheapest_nests, lowered_or_none
 from accelopt.kernels.nki.nests import primitives
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
-from accelopt.kernels.nki.nests.search import HOPELESS, described, with_columns
-from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.kernels.nki.nests.search import HOPELESS, described
 from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Chain, Node, Reschedule, made
 
@@ -130,10 +130,7 @@ class _Priced:
     def lowered(self, how: Schedule | Nest) -> Lowered | None:
         """The kernel of a schedule or nest, made once; None for one that has none."""
         if how not in self._lowered:
-            try:
-                self._lowered[how] = self.lifted.lowered(how, self.target)
-            except (NotLowered, NotNested, ResourceShort, *FAULTS):
-                self._lowered[how] = None
+            self._lowered[how] = lowered_or_none(self.lifted, self.target, how)
         return self._lowered[how]
 
     @cached_property
@@ -154,17 +151,7 @@ class _Priced:
     @cached_property
     def nests(self) -> list[tuple[Nest, Lowered]]:
         """Nests to begin with, the cheapest first."""
-        try:
-            starts = [*starting_nests(self.lifted.algorithm, self.target)]
-        except (NotNested, *FAULTS):
-            return []
-        wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
-        found: dict[str, tuple[Nest, Lowered]] = {}
-        for nest in (*starts, *wide):
-            lowered = self.lowered(nest)
-            if lowered is not None:
-                found.setdefault(lowered.body, (nest, lowered))
-        return sorted(found.values(), key=lambda pair: pair[1].price.ms)
+        return cheapest_nests(self.lifted.algorithm, self.target, self.lowered)
 
     @property
     def whole(self) -> Iterator[tuple[Schedule | Nest, str, Lowered]]:
@@ -179,12 +166,12 @@ class _Priced:
 
     def near(self, here: Schedule | Nest, now: Lowered) -> Iterator[_Near]:
         """What single primitives make of a schedule or nest, each kernel once."""
-        seen = {now.body}
+        seen = {now.source}
         changes = self._nests(here) if isinstance(here, Nest) else self._fields(here)
         for method, words, how in changes:
             lowered = self.lowered(how)
-            if lowered is not None and lowered.body not in seen:
-                seen.add(lowered.body)
+            if lowered is not None and lowered.source not in seen:
+                seen.add(lowered.source)
                 yield _Near(method, words, how, lowered)
 
     def _fields(self, here: Schedule) -> Iterator[tuple[str, str, Schedule]]:

@@ -6,18 +6,21 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from accelopt.algorithm.algorithm import Algorithm
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.lift.lowering import Lowered
-from accelopt.kernels.nki.lift.schedule import ResourceShort
+from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.schedule_prompts import computed
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.nests.primitives import Primitive, changed, neighbours
+from accelopt.kernels.nki.nests.search import with_columns
 from accelopt.kernels.nki.nests.starts import starting_nests
 
 TIMED = 8
@@ -70,16 +73,34 @@ def nest_of(known: object, lifted: Lifted, target: str) -> OwnNest:
     try:
         return OwnNest(Nest.model_validate(known), True)
     except ValidationError:
-        starts = [*starting_nests(lifted.algorithm, target), default_nest(lifted.algorithm, target)]
-    priced: list[tuple[float, int, Nest]] = []
-    for nest in starts:
-        try:
-            priced.append((lifted.lowered(nest, target).price.ms, len(priced), nest))
-        except (*REFUSALS, *FAULTS):
-            continue
-    if not priced:
+        found = cheapest_nests(lifted.algorithm, target, partial(lowered_or_none, lifted, target))
+    if not found:
         raise NotNested("no nest of what this kernel computes has a kernel")
-    return OwnNest(min(priced)[2], False)
+    return OwnNest(found[0][0], False)
+
+
+def lowered_or_none(lifted: Lifted, target: str, how: Schedule | Nest) -> Lowered | None:
+    """The kernel of a schedule or nest; None where it has none."""
+    try:
+        return lifted.lowered(how, target)
+    except (*REFUSALS, *FAULTS):
+        return None
+
+
+def cheapest_nests(
+    algorithm: Algorithm, target: str, lowered: Callable[[Nest], Lowered | None]
+) -> list[tuple[Nest, Lowered]]:
+    """Nests to begin with, each kernel once, the cheapest in closed form first."""
+    try:
+        starts = [*starting_nests(algorithm, target), default_nest(algorithm, target)]
+    except (NotNested, *FAULTS):
+        return []
+    wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
+    found: dict[str, tuple[Nest, Lowered]] = {}
+    for nest in (*starts, *wide):
+        if (kernel := lowered(nest)) is not None:
+            found.setdefault(kernel.source, (nest, kernel))
+    return sorted(found.values(), key=lambda pair: pair[1].price.ms)
 
 
 def after(lifted: Lifted, nest: Nest, asked: Sequence[Primitive], target: str) -> NestKernel:
@@ -98,7 +119,7 @@ def after(lifted: Lifted, nest: Nest, asked: Sequence[Primitive], target: str) -
 def near(lifted: Lifted, nest: Nest, target: str) -> NearNests:
     """What single primitives make of a nest."""
     refused = Counter[str]()
-    seen, made = {lifted.lowered(nest, target).body}, list[tuple[Lowered, Nest, Primitive]]()
+    seen, made = {lifted.lowered(nest, target).source}, list[tuple[Lowered, Nest, Primitive]]()
     for primitive in neighbours(lifted.algorithm, nest, target):
         try:
             next_ = changed(primitive, lifted.algorithm, nest, target)
@@ -109,8 +130,8 @@ def near(lifted: Lifted, nest: Nest, target: str) -> NearNests:
         except FAULTS as error:
             refused[f"lowering itself failed with {type(error).__name__}"] += 1
             continue
-        if lowered.body not in seen:
-            seen.add(lowered.body)
+        if lowered.source not in seen:
+            seen.add(lowered.source)
             made.append((lowered, next_, primitive))
     made.sort(key=lambda one: one[0].price.ms)
     kernels = (_kernel(lifted, nest, low, primitive) for low, nest, primitive in made[:TIMED])

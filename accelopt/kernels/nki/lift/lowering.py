@@ -39,11 +39,6 @@ class Lowered(NamedTuple):
     source: str
     price: Price
 
-    @property
-    def body(self) -> str:
-        """What two schedules with the same kernel share: all of it."""
-        return self.source
-
 
 def lower(
     algorithm: Algorithm | Graph,

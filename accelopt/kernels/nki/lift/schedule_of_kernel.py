@@ -41,7 +41,7 @@ def own_schedule(
             try:
                 lowered = lower(graph, schedule, interface, target)
                 seen[schedule] = _distance(wanted, lowered.price)
-                kernels.setdefault(lowered.body, (schedule, lowered.source))
+                kernels.setdefault(lowered.source, (schedule, lowered.source))
             except (NotLowered, ResourceShort) as refusal:
                 seen[schedule] = math.inf
                 reasons[str(refusal)] = reasons.get(str(refusal), 0) + 1

@@ -230,21 +230,21 @@ def _look(pricing: Pricing, times: Times, first: int, further: int) -> None:
     _time(times, varied(pricing.cheapest(), first), found)
     if found.timed[0].latency_ms < pricing.cheapest()[0][1].price.ms * NEAR_ENOUGH:
         return
-    done = {timed.lowered.body for timed in found.timed}
+    done = {timed.lowered.source for timed in found.timed}
     near: dict[str, tuple[Schedule, Lowered]] = {}
     for timed in found.timed[:2]:
         for schedule in neighbours(pricing.graph, timed.schedule):
             lowered = pricing.add(schedule)
-            if lowered is not None and lowered.body not in done:
-                near[lowered.body] = (schedule, lowered)
+            if lowered is not None and lowered.source not in done:
+                near[lowered.source] = (schedule, lowered)
     fresh = sorted(near.values(), key=lambda pair: pair[1].price.ms)
     worst = found.timed[0].latency_ms * MOST_OVER
     fresh = [pair for pair in fresh if pair[1].price.ms < worst]
     _time(times, fresh[:further], found)
     early = (timed.schedule.model_copy(update={"ahead": True}) for timed in found.timed[:2])
     pairs = [(schedule, pricing.add(schedule)) for schedule in early]
-    done = {timed.lowered.body for timed in found.timed}
-    new = [(s, lowered) for s, lowered in pairs if lowered and lowered.body not in done]
+    done = {timed.lowered.source for timed in found.timed}
+    new = [(s, lowered) for s, lowered in pairs if lowered and lowered.source not in done]
     _time(times, new, found)
 
 
@@ -291,7 +291,7 @@ class Pricing:
             self.found.refused[reason] = self.found.refused.get(reason, 0) + 1
             return None
         self.found.priced += 1
-        self.priced.setdefault(lowered.body, (schedule, lowered))
+        self.priced.setdefault(lowered.source, (schedule, lowered))
         return lowered
 
     def cheapest(self) -> list[tuple[Schedule, Lowered]]:
