@@ -128,16 +128,20 @@ class _Rooms:
         self.tracked = [unit.tensor.buffer.on_chip for unit in units]
         self.here = _units_here(stream)
         self.last = [-1] * len(units)
-        first = [-1] * len(units)
+        first, read = [-1] * len(units), [-1] * len(units)
         for at, touched in enumerate(self.here):
             for unit in touched:
                 self.last[unit] = at
                 if first[unit] < 0:
                     first[unit] = at
-        self.limit = _limits(stream, first, self.last, bounds) if bounds else {}
+            for unit in {stream.cell_unit[cell] for cell in stream.reads[at]}:
+                if read[unit] < 0:
+                    read[unit] = at
+        read = [max(found) for found in zip(first, read, strict=True)]
+        self.limit = _limits(stream, first, read, bounds) if bounds else {}
+        self.made: dict[int, list[int]] = {}  # of each site, in the order of their beginning
         self.bytes = [unit.bytes for unit in units]
         self.site = [unit.site for unit in units]
-        self.count: Counter[int] = Counter()
         self.users: list[list[int] | None] = [None] * len(units)  # None: not entered
         self.gone = bytearray(len(units))  # 1 where another has its place
         self.cells = stream.cells_of_units()
@@ -147,7 +151,6 @@ class _Rooms:
         self.next_dying = next(self.dying, -1)
         while self.next_dying >= 0 and self.last[self.next_dying] < 0:
             self.next_dying = next(self.dying, -1)
-        self.dead_of: dict[int, deque[int]] = {}
         self.dead: dict[_Memory, deque[int]] = {memory: deque() for memory in self.capacity}
 
     def decisions(self) -> list[Decision]:
@@ -176,8 +179,11 @@ class _Rooms:
             if users is not None:
                 users.append(at)
                 continue
-            replaced = self._allocate(unit, at)
+            turn = self._whose_turn(self.site[unit], unit)
+            replaced = self._allocate(unit, at, turn)
             self.users[unit] = [at]
+            if turn >= 0 and not self.gone[turn]:  # it is read again: wait for who has used it
+                before.update(self.users[turn] or ())
             if len(replaced) == 1 and self._alike(unit, replaced[0]):
                 self.place_of.update(zip(self.cells[unit], self.cells[replaced[0]], strict=True))
                 continue
@@ -193,27 +199,29 @@ class _Rooms:
             self.cells[other]
         )
 
-    def _allocate(self, unit: int, at: int) -> list[int]:
-        """The units whose place one takes."""
+    def _whose_turn(self, site: int, unit: int) -> int:
+        """The unit that was made as many before as the site has buffers; -1 for none."""
+        made, limit = self.made.setdefault(site, []), self.limit.get(site, 1 << 60)
+        made.append(unit)
+        return made[-1 - limit] if len(made) > limit else -1
+
+    def _allocate(self, unit: int, at: int, turn: int) -> list[int]:
+        """The units whose place one takes: that of `turn`, where it is dead."""
         self._bury(at)
-        site, size = self.site[unit], self.bytes[unit]
-        memory = self.memory[unit]
+        memory, size = self.memory[unit], self.bytes[unit]
         replaced: list[int] = []
-        waiting = self.dead_of.get(site)
-        while waiting and self.count[site] >= self.limit.get(site, 1 << 60):
-            self._reclaim(waiting.popleft(), replaced)
+        if turn >= 0 and self.last[turn] < at:
+            self._reclaim(turn, replaced)
         everywhere = self.dead[memory]
         while everywhere and self.used[memory] + size > self.capacity[memory]:
             self._reclaim(everywhere.popleft(), replaced)
         self.used[memory] += size
-        self.count[site] += 1
         return replaced
 
     def _bury(self, at: int) -> None:
         """Whoever was touched for the last time before an instance can give its place away."""
         unit = self.next_dying
         while unit >= 0 and self.last[unit] < at:
-            self.dead_of.setdefault(self.site[unit], deque()).append(unit)
             self.dead[self.memory[unit]].append(unit)
             unit = next(self.dying, -1)
         self.next_dying = unit
@@ -224,7 +232,6 @@ class _Rooms:
         self.gone[unit] = 1
         replaced.append(unit)
         self.used[self.memory[unit]] -= self.bytes[unit]
-        self.count[self.site[unit]] -= 1
 
 
 def _units_here(stream: Stream) -> list[list[int]]:
