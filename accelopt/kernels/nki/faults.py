@@ -17,6 +17,7 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice, SimulatedExe
 from accelopt.kernels.nki.differences import describe
 from accelopt.kernels.nki.referee.precision import in_single
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.requests import WARM
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sandbox.workers import Call
 from accelopt.sim.errors import NOWHERE, KernelError
@@ -40,7 +41,7 @@ def faults_call(kernel: str, task: str, target: str, evaluation: Evaluation) -> 
     if evaluation.status not in LOOKED_INTO:
         return None
     payload = {"kernel": kernel, "task": task, "target": target}
-    return Call(FAULTS, payload, FAULTS_SECONDS, BYTES)
+    return Call(FAULTS, payload, FAULTS_SECONDS, BYTES, warm=WARM)
 
 
 def faults_job(payload: Mapping[str, Any]) -> Faults:
