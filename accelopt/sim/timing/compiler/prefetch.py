@@ -34,8 +34,8 @@ def load_in_time(
     spec: Hardware,
     decisions: list[Decision],
 ) -> None:
-    """Orders transfers by who wants them first and lets the loads that products wait for wait until
-    their time has come, in the graph."""
+    """Orders transfers by who wants them first, in the graph, and lets the loads that products want wait
+    until so many products have been issued."""
     issue_ns = by_form(stream.instances, lambda form: price(form, spec).issue_ns)
     forms = [stream.instances[kind].form for kind in stream.kind]
     readers = _readers(stream, forms)
@@ -62,7 +62,7 @@ def load_in_time(
         before = bisect_right(lines[core], graph.wanted[at] - 1) - 1
         done = min(bisect_right(ends[core], following[core]), before)
         if at in readers and done > 0:
-            graph.behind.setdefault(lines[core][done - 1], []).append(at)
+            graph.after.setdefault((core, done), []).append(at)
             graph.waits[at] += 1
             waiting[stream.instances[stream.kind[at]].operation.source] += 1
     decisions += [
@@ -93,23 +93,22 @@ def _readers(stream: Stream, forms: list[Operation]) -> dict[int, int]:
 def _wanted(
     stream: Stream, forms: list[Operation], graph: DependenceGraph, readers: dict[int, int]
 ) -> list[int]:
-    """Of each load the first product or store that could not begin without it: one that wants it, or
-    stands in an engine's queue behind who does; where no product wants it, who reads it first. Then
-    no load that waits for a product before is itself waited for. Of the others their own positions."""
-    end = len(stream)
-    wanted = list(range(end))
+    """Of each load the first product or store that cannot begin without it: one that wants it, or
+    stands in an engine's queue behind who does. So no load waits for a product that waits for it. Where
+    no product wants it, who reads it first; of the others their own positions."""
+    wanted = list(range(len(stream)))
     behind: dict[tuple[int, Queue], int] = {}  # what waits for the next in each queue
-    for at in range(end - 1, -1, -1):
+    for at in range(len(stream) - 1, -1, -1):
         form, queue = forms[at], (stream.core_of(stream.kind[at]), forms[at].queue)
-        parts = [wanted[other] for other in graph.followers.get(at, ())]
+        others = [wanted[other] for other in graph.followers.get(at, ())]
+        if form.is_dma and at not in readers:
+            others += graph.successors[at]
+        else:
+            others += [wanted[other] for other in graph.successors[at]]
         if form.is_dma and not form.is_store:
-            others = graph.successors[at]
-            if at in readers:
-                others = [wanted[other] for other in others]
-            wanted[at] = min((*others, *parts), default=at)
+            wanted[at] = min(others, default=at)
         elif not form.is_dma:
             if form.queue is not Queue.TENSOR:
-                others = [wanted[other] for other in graph.successors[at]]
-                wanted[at] = min(*others, *parts, behind.get(queue, end), end)
+                wanted[at] = min((*others, behind.get(queue, len(stream))))
             behind[queue] = wanted[at]
     return wanted

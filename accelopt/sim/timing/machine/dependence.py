@@ -1,9 +1,10 @@
 """Who must wait for whom: values, overwrites, and buffers that are used again.
 
-Units that one declaration makes rotate through a few buffers. A new unit takes the place of one that
-is dead in program order, and whoever writes a part of it waits for everybody who touched that part of
-the old one: semaphores guard addresses. How many buffers there are decides how far loads run ahead of
-the work on what they bring.
+Units that one declaration makes rotate through a few buffers. A new unit takes the place of the one that
+was made so many before, and whoever writes a part of it waits for everybody who touched that part of
+the old one: semaphores guard addresses. One that is still to be read keeps its place, and the new one
+waits for all who have touched it. How many buffers there are decides how far loads run ahead of the work
+on what they bring.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from accelopt.sim.timing.stream.stream import Stream
 class DependenceGraph:
     """Dependences between instances. `successors[i]` wait until i's result is there, `followers[i]`
     only until i has started, `behind[i]` until it has been issued; few have any of the last two.
-    `wanted` are the positions by which transfers are ordered, where not by their own."""
+    `wanted` are the positions by which transfers are ordered, where not by their own. `after` are who
+    waits until a core has issued so many products, whichever."""
 
     successors: list[list[int]]
     followers: dict[int, list[int]]
     behind: dict[int, list[int]]
     waits: list[int]  # how many instances each one waits for
     wanted: list[int] = field(default_factory=list)
+    after: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
 
 def depend(
@@ -182,7 +185,7 @@ class _Rooms:
             turn = self._whose_turn(self.site[unit], unit)
             replaced = self._allocate(unit, at, turn)
             self.users[unit] = [at]
-            if turn >= 0 and not self.gone[turn]:  # it is read again: wait for who has used it
+            if turn >= 0 and not self.gone[turn]:
                 before.update(self.users[turn] or ())
             if len(replaced) == 1 and self._alike(unit, replaced[0]):
                 self.place_of.update(zip(self.cells[unit], self.cells[replaced[0]], strict=True))
@@ -246,13 +249,14 @@ def _units_here(stream: Stream) -> list[list[int]]:
 
 
 def _limits(
-    stream: Stream, first: list[int], last: list[int], bounds: CompilerBounds
+    stream: Stream, first: list[int], read: list[int], bounds: CompilerBounds
 ) -> dict[int, int]:
-    """How many buffers each SBUF site has."""
+    """How many buffers each SBUF site has, by the units that have begun and were not yet read: who
+    reads one again later adds none."""
     loaded = _loaded_sites(stream)
     size = {info.site: max(info.bytes, 1) for info in stream.units}
     limits: dict[int, int] = {}
-    for site, live in _most_at_once(stream, first, last).items():
+    for site, live in _most_at_once(stream, first, read).items():
         if site in loaded:
             limits[site] = max(live * bounds.load_buffers, bounds.load_buffer_bytes // size[site])
         else:

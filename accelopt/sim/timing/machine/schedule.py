@@ -231,6 +231,7 @@ class _Machine:
         self.hop, self.fetch = spec.semaphore_ns, spec.dma_latency_ns
         self.lines = _lines(stream, spec, factors, graph.wanted, order or [])
         self.order: list[int] = []  # in which everything started
+        self.products = [0] * cores  # that have been issued
         self.came = 0  # transfers whose dependences have been met
         shared = _Hbm(spec, cores)
         self.dma = [_DmaEngines(spec, shared if order else _Hbm(spec, 1)) for _ in range(cores)]
@@ -376,8 +377,12 @@ class _Machine:
             self._let_go(at, self.graph.followers[at], self.start[at])
         if at in self.graph.behind:
             self._let_go(at, self.graph.behind[at], self.free[at])
+        core, queue = divmod(self.lines.queue[at], QUEUES)
+        if queue == TENSOR:
+            self.products[core] += 1
+            self._let_go(at, self.graph.after.get((core, self.products[core]), ()), self.free[at])
 
-    def _let_go(self, at: int, others: list[int], moment: float) -> None:
+    def _let_go(self, at: int, others: Sequence[int], moment: float) -> None:
         waits, ready_at = self.waits, self.ready_at
         for other in others:
             waits[other] -= 1
