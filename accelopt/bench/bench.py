@@ -26,9 +26,8 @@ from accelopt.bench.folder import FIXED, KERNEL, LINEAGE, NOTES, REFERENCE, Benc
 from accelopt.caches import locked
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
-from accelopt.kernels.nki.inspection import Briefing
+from accelopt.kernels.nki.inspection import WARM, Briefing
 from accelopt.kernels.nki.language import NKI
-from accelopt.kernels.nki.requests import WARM
 from accelopt.nodes import Node, Plan
 from accelopt.sandbox.workers import Call
 from accelopt.stages.checking_tools import KernelTools

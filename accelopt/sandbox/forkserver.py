@@ -172,6 +172,12 @@ def own_server(
     return _own.setdefault(key, ForkServer(modules, threads, environment, beside=beside))
 
 
+def close_own_servers() -> None:
+    """End the servers of this process now; the next child that needs one begins it again."""
+    while _own:
+        _own.popitem()[1].close()
+
+
 def clean_server(modules: Sequence[str]) -> ForkServer:
     """Where a process that holds what a child must not see gets forks from: the server that it was
     started beside, or one of its own that has imported `modules`."""

@@ -15,9 +15,9 @@ from accelopt.kernels.nki.arguments import argument_of, shaped_outputs
 from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice, SimulatedExecutable
 from accelopt.kernels.nki.differences import describe
+from accelopt.kernels.nki.inspection import WARM
 from accelopt.kernels.nki.referee.precision import in_single
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.requests import WARM
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sandbox.workers import Call
 from accelopt.sim.errors import NOWHERE, KernelError

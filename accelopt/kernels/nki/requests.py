@@ -10,7 +10,7 @@ from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest, Sta
 from accelopt.kernels.nki.arguments import MadeArguments
 from accelopt.kernels.nki.devices import trainium
 from accelopt.kernels.nki.devices.kernel_folder import files_of
-from accelopt.kernels.nki.devices.simulated import TRACING
+from accelopt.kernels.nki.inspection import WARM
 from accelopt.sandbox import workers
 from accelopt.sandbox.workers import Call, Fault, Pool, as_evaluation
 from accelopt.time_limits import ARGUMENTS_SECONDS
@@ -19,8 +19,6 @@ EVALUATION = "accelopt.kernels.nki.jobs:evaluate_job"
 ARGUMENTS = "accelopt.kernels.nki.arguments:arguments_job"
 ARGUMENTS_BYTES = 12 << 30
 CONFIRMATION = "accelopt.kernels.nki.jobs:confirm_job"
-WARM = ("accelopt.kernels.nki.jobs", *TRACING)
-"""What a process has imported when it is ready to judge kernels on the simulated core."""
 
 
 async def submit(pool: Pool, request: EvaluationRequest) -> Evaluation:
