@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.kernels.nki.lift.authorship.steps import Key, Steps, name_of, names_bound
+from accelopt.kernels.nki.lift.authorship.steps import Key, Steps, arrays, names_bound, transfers
 from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
-from accelopt.parsing import parse_python
+from accelopt.parsing import parse_expression, parse_python
 
 NOBODYS = frozenset((0.0, 1.0, 2.0, 0.5))
 """Numbers, with either sign, that stand for themselves."""
@@ -50,7 +51,7 @@ def with_expressions(text: str, made: Steps, author: Steps) -> str:
             if said:
                 changes.append((node, said))
     changes += _places(made, author, viewed)
-    changes += _declared(made, author, taken)
+    changes += _declared(made, author, taken - viewed)
     text = fractions(replaced(text, changes))
     return _carried(text, made, author, [said for _, said in changes])
 
@@ -142,27 +143,15 @@ def _fraction(value: float) -> str | None:
 def _declared(made: Steps, author: Steps, taken: Collection[str]) -> Iterator[tuple[ast.expr, str]]:
     """The author's declarations of arrays in HBM that both kernels have by one name and in one shape,
     with the author's names for sizes."""
-    theirs = dict(_arrays(author))
+    theirs = dict(arrays(author))
     modules = {"nl", "nki", "nisa"}
-    for name, call in _arrays(made):
+    for name, call in arrays(made):
         own = theirs.get(name)
         if own is None or not identifiers(own.args[0]) or identifiers(own) & set(taken) - modules:
             continue
         shape = made.extents(call.args[0])
         if shape is not None and shape == author.extents(own.args[0]):
             yield call, ast.unparse(own)
-
-
-def _arrays(steps: Steps) -> Iterator[tuple[str, ast.Call]]:
-    """The arrays in HBM that a kernel declares."""
-    for step in steps.found:
-        match step.statement:
-            case ast.Assign(
-                targets=[ast.Name(id=name)], value=ast.Call(args=[_], keywords=options) as call
-            ) if name_of(call.func) == "ndarray":
-                places = [name_of(o.value) for o in options if o.arg == "buffer"]
-                if places in (["shared_hbm"], ["hbm"]):
-                    yield name, call
 
 
 # Sizes of tiles.
@@ -187,21 +176,7 @@ def _places(made: Steps, author: Steps, viewed: Collection[str]) -> Iterator[tup
 
 def _tiles(made: Steps) -> Mapping[str, str]:
     """The arrays that tiles are parts of: loaded from, or stored to."""
-    found: dict[str, str] = {}
-    for step in made.found:
-        for node in ast.walk(step.statement):
-            match node:
-                case ast.Assign(
-                    targets=[target],
-                    value=ast.Call(func=function, args=[ast.Subscript(value=ast.Name(id=array))]),
-                ) if name_of(function) == "load":
-                    found.update(dict.fromkeys(identifiers(target), array))
-                case ast.Call(
-                    args=[ast.Subscript(value=ast.Name(id=array))],
-                    keywords=[ast.keyword(value=ast.Name(id=tile))],
-                ) if name_of(node.func) == "store":
-                    found[tile] = array.removesuffix("_view")
-    return found
+    return {tile: array for tile, array, _ in transfers(made)}
 
 
 def _sizes(author: Steps) -> Mapping[tuple[str, int], Mapping[int, str]]:
@@ -227,6 +202,89 @@ def _subscripts(statement: ast.stmt) -> Iterator[tuple[str, int, ast.expr]]:
             parts = index.elts if isinstance(index, ast.Tuple) else [index]
             for number, part in enumerate(parts, 1):
                 yield node.value.id, LAST if number == len(parts) else number, part
+
+
+# Sizes of arguments.
+
+
+def with_sizes(text: str, made: Steps, author: Steps) -> str:
+    """`text`, whose steps are `made`, with the author's names for dimensions of arguments that it reads,
+    and with the author's expressions of those.
+
+    before: rows = x.shape[0]                        after: M, N = x.shape
+            for i in nl.affine_range(rows // 128):          for i in nl.affine_range(M // P):
+    """
+    own = {place: (name, node) for place, name, node in reversed([*_sizes_read(author)])}
+    changes: dict[str, str] = {}
+    lines = text.splitlines(keepends=True)
+    known = {ast.unparse(node) for node in made.function.body}
+    for place, name, statement in _sizes_read(made):
+        if place not in own or name == own[place][0]:
+            continue
+        said, theirs = own[place][0], ast.unparse(own[place][1])
+        if theirs not in known:
+            if set(names_bound(own[place][1])) & identifiers(made.function):
+                continue
+            lines[statement.lineno - 1] = f"    {theirs}\n"
+            known.add(theirs)
+        else:
+            lines[statement.lineno - 1] = ""
+        changes[name] = said
+    text = "".join(lines)
+    for name, said in changes.items():
+        text = re.sub(rf"\b{name}\b(?!\s*=[^=])", said, text)
+    return _with_constants(text, made.function.name, author, set(changes.values()))
+
+
+def _with_constants(text: str, kernel: str, author: Steps, sizes: set[str]) -> str:
+    """`text` with the author's sums of sizes and constants where it has the same with numbers."""
+    said: dict[str, str] = {}
+    for node in ast.walk(author.function):
+        names = identifiers(node) if isinstance(node, ast.BinOp) else set()
+        if names & sizes and names & author.constants and names <= sizes | author.constants:
+            plain = _Constants(author).visit(parse_expression(ast.unparse(node)))
+            said.setdefault(ast.unparse(plain), ast.unparse(node))
+    tree = parse_python(text)
+    function = next(n for n in tree.body if getattr(n, "name", "") == kernel)
+    found = [(n, said.get(ast.unparse(n), "")) for n in ast.walk(function)
+             if isinstance(n, ast.BinOp)]  # fmt: skip
+    return replaced(text, [(node, own) for node, own in found if own])
+
+
+class _Constants(ast.NodeTransformer):
+    """Numbers in the place of the author's names for them."""
+
+    def __init__(self, author: Steps) -> None:
+        self.author = author
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        number = self.author.numbers[node.id] if node.id in self.author.constants else None
+        return ast.Constant(number) if isinstance(number, int) else node
+
+
+def _sizes_read(steps: Steps) -> Iterator[tuple[tuple[str, int], str, ast.Assign]]:
+    """The dimensions of arguments that a kernel reads, with its names for them."""
+    bound = [name for step in steps.found for name in names_bound(step.statement)]
+    for step in steps.found:
+        match step.statement:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) as made:
+                pairs = list(zip(names, values, strict=False))
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=value) as made:
+                numbers = (
+                    parse_expression(f"{ast.unparse(value)}[{n}]") for n in range(len(names))
+                )
+                pairs = list(zip(names, numbers, strict=True))
+            case ast.Assign(targets=[target], value=value) as made:
+                pairs = [(target, value)]
+            case _:
+                continue
+        for target, value in pairs:
+            match target, value:
+                case ast.Name(id=name), ast.Subscript(
+                    value=ast.Attribute(value=ast.Name(id=array), attr="shape"),
+                    slice=ast.Constant(value=int(number)),
+                ) if bound.count(name) == 1 and array in steps.shapes:
+                    yield (array, number), name, made
 
 
 # What expressions need.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -68,6 +69,11 @@ class Steps:
             self._values[name] = self.meanings.read(name, ()) if shaped else self.meanings.number
         self._block(self.function.body)
         return self
+
+    @property
+    def outside(self) -> set[str]:
+        """The names of arrays that the kernel makes in HBM."""
+        return {name for name, _ in arrays(self)}
 
     def computed(self, key: Key) -> Step | None:
         """The first step that computes this; what gives no other value must be all that it does."""
@@ -295,6 +301,60 @@ class Steps:
         if function == "store":
             return (of("value") or list(arguments[1:2]) or [self.meanings.number])[0]
         return self._made(function, arguments)
+
+
+def arrays(steps: Steps) -> Iterator[tuple[str, ast.Call]]:
+    """The arrays in HBM that a kernel declares."""
+    for step in steps.found:
+        match step.statement:
+            case ast.Assign(
+                targets=[ast.Name(id=name)], value=ast.Call(args=[_], keywords=options) as call
+            ) if name_of(call.func) == "ndarray":
+                places = [name_of(o.value) for o in options if o.arg == "buffer"]
+                if places in (["shared_hbm"], ["hbm"]):
+                    yield name, call
+
+
+def transfers(steps: Steps) -> Iterator[tuple[str, str, bool]]:
+    """The tiles that are brought from arrays in HBM or stored to them: tile, array, and whether it is
+    stored."""
+    for step in steps.found:
+        for node in ast.walk(step.statement):
+            match node:
+                case ast.Assign(targets=[into], value=ast.Call(func=function, args=[data, *_])) if (
+                    name_of(function) == "load"
+                ):
+                    pair = into, data
+                case ast.Call(func=function, args=[into, data]) if name_of(function) == "store":
+                    pair = into, data
+                case ast.Call(
+                    func=function, args=[into], keywords=[ast.keyword(arg="value", value=data), *_]
+                ) if name_of(function) == "store":
+                    pair = into, data
+                case ast.Call(
+                    func=function,
+                    keywords=[
+                        ast.keyword(arg="dst", value=into),
+                        ast.keyword(arg="src", value=data),
+                    ],
+                ) if name_of(function) == "dma_copy":
+                    pair = into, data
+                case _:
+                    continue
+            to, of = (_VIEW.sub("", _whole(one)) for one in pair)
+            outside = {*steps.shapes, *steps.outside}
+            if (to in outside) != (of in outside) and to and of:
+                yield (of, to, True) if to in outside else (to, of, False)
+
+
+_VIEW = re.compile(r"_(view|flat)$")
+
+
+def _whole(node: ast.expr) -> str:
+    """The name of what an access takes a part of."""
+    while isinstance(node, (ast.Subscript, ast.Call, ast.Attribute)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def name_of(node: ast.expr) -> str:

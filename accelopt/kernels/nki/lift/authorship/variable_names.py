@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from accelopt.kernels.nki.lift.authorship.numbers import views
-from accelopt.kernels.nki.lift.authorship.steps import Steps
+from accelopt.kernels.nki.lift.authorship.steps import DESTINATIONS, Steps, transfers
 from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
 from accelopt.parsing import parse_python
 
@@ -27,7 +27,43 @@ def with_names(text: str, made: Steps, author: Steps) -> str:
         for name in names:
             if _base(name) in called and name not in changed:
                 wanted.setdefault(name, called[_base(name)] + _layout(name))
+    theirs = _transferred(author)
+    for place, names in _transferred(made).items():
+        if len(names) == 1 == len(theirs.get(place, ())):
+            (name,), (said,) = names, theirs[place]
+            wanted[name] = said
+    for name in sorted(identifiers(made.function)):
+        longer = [w for w in wanted if name.startswith(f"{w}_") and w not in made.shapes]
+        if longer and name not in made.shapes and name not in changed:
+            stem = max(longer, key=len)
+            wanted.setdefault(name, wanted[stem] + name.removeprefix(stem))
     return _renamed(text, made, wanted)
+
+
+def _transferred(steps: Steps) -> dict[tuple[str, bool], dict[str, None]]:
+    """The tiles that are brought from each array in HBM, and those that are stored to it."""
+    found: dict[tuple[str, bool], dict[str, None]] = {}
+    for tile, array, stored in transfers(steps):
+        found.setdefault((array, stored), {})[tile] = None
+    return found
+
+
+def _unread(steps: Steps) -> set[str]:
+    """The names of tiles that instructions write and none reads."""
+    nodes = [node for step in steps.found for node in ast.walk(step.statement)]
+    read = [node.id for node in nodes if isinstance(node, ast.Name)]
+    for node in nodes:
+        written = (
+            node.targets if isinstance(node, ast.Assign)
+            else [k.value for k in node.keywords if k.arg in DESTINATIONS]
+            if isinstance(node, ast.Call) else []
+        )  # fmt: skip
+        for target in written:
+            while isinstance(target, ast.Subscript):
+                target = target.value
+            if isinstance(target, ast.Name):
+                read.remove(target.id)
+    return {name for step in steps.found for name in step.targets} - set(read)
 
 
 def _called(names: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
@@ -63,10 +99,13 @@ def _names_by_meaning(steps: Steps) -> dict[int, dict[str, str]]:
     """The names that mean one computed value each, in order, by what they mean, with the function
     that gives them what is there already; not those of its negative."""
     found: dict[int, dict[str, str]] = {}
+    unread = _unread(steps)
     for step in steps.found:
         if steps.negative(step):
             continue
         for name, meaning in step.targets.items():
+            if name in unread:
+                continue
             settled = steps.named[name] - {steps.meanings.fresh}
             alone = len(settled) == 1 and not steps.meanings.plain(meaning)
             if alone and name not in steps.shapes and name not in returned(steps):
