@@ -24,10 +24,6 @@ PATIENCE = 5  # visits after which that shows
 FAILED = -0.7  # reward of a kernel that is wrong or does not run
 
 
-IN_WORDS_EVERY = 4
-"""Kernels made by rule in a row, after which a plan in words is carried out where one is open."""
-
-
 class Reward(NamedTuple):
     """What a speedup over the baseline is worth, and a kernel that failed."""
 
@@ -58,6 +54,9 @@ class MCGS:
         self.best = self.root = start
         self.round = 1
         self._reward = self.rewards[self.options["reward"]]
+        self._plans = (
+            settings.plans
+        )  # kernels by rule in a row, after which one in words is carried out
         self._size = settings.beam * settings.plans * settings.samples
         self._random = random.Random(seed)
         self._noise: dict[Edge, float] = {}
@@ -95,7 +94,7 @@ class MCGS:
         self._hopes = hopes(self._states, self._hoped)
         start = self._states[self.root.key]
         job = None
-        if self._without_words >= IN_WORDS_EVERY:  # a model was given, and is asked
+        if self._without_words >= self._plans:  # a model was given, and is asked
             job = self._descend(start, [], set(), words=True)
         return job or self._descend(start, [], set())
 

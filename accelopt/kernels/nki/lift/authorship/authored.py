@@ -15,7 +15,7 @@ from accelopt.kernels.nki.lift.authorship.module import bound, parts, with_kerne
 from accelopt.kernels.nki.lift.authorship.numbers import with_expressions, with_sizes
 from accelopt.kernels.nki.lift.authorship.redundant_reshapes import declared_first, without_detours
 from accelopt.kernels.nki.lift.authorship.steps import Steps, name_of
-from accelopt.kernels.nki.lift.authorship.variable_names import with_names
+from accelopt.kernels.nki.lift.authorship.variable_names import with_loop_names, with_names
 from accelopt.parsing import parse_expression, parse_python
 from accelopt.sim.dialects.dialect import dialect_of_source
 
@@ -54,6 +54,7 @@ class Author(NamedTuple):
         text = with_expressions(text, *self._steps(text))
         text = with_sizes(text, *self._steps(text))
         text = self._with_range(text)
+        text = with_loop_names(text, *self._steps(text))
         text = laid_out(text, "")
         text = with_comments(text, *self._steps(text), self.source)
         return self._said(with_kernel(self.source, self.kernel, text))

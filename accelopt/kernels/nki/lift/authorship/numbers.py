@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.kernels.nki.lift.authorship.steps import Key, Steps, arrays, names_bound, transfers
+from accelopt.kernels.nki.lift.authorship.steps import (
+    Key,
+    Steps,
+    arrays,
+    name_of,
+    names_bound,
+    transfers,
+)
 from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
 from accelopt.parsing import parse_expression, parse_python
 
@@ -52,6 +59,7 @@ def with_expressions(text: str, made: Steps, author: Steps) -> str:
                 changes.append((node, said))
     changes += _places(made, author, viewed)
     changes += _declared(made, author, taken - viewed)
+    changes += _tile_shapes(made, author, taken)
     text = fractions(replaced(text, changes))
     return _carried(text, made, author, [said for _, said in changes])
 
@@ -177,6 +185,36 @@ def _places(made: Steps, author: Steps, viewed: Collection[str]) -> Iterator[tup
 def _tiles(made: Steps) -> Mapping[str, str]:
     """The arrays that tiles are parts of: loaded from, or stored to."""
     return {tile: array for tile, array, _ in transfers(made)}
+
+
+def _tile_shapes(
+    made: Steps, author: Steps, taken: Collection[str]
+) -> Iterator[tuple[ast.expr, str]]:
+    """The author's names for the partitions and for the elements of tiles on the chip."""
+    names: dict[tuple[int, float], set[str]] = {}
+    for place, node in _tile_sides(author):
+        value = author.value(node)
+        if value is not None:
+            names.setdefault((place, value), set()).add(ast.unparse(node))
+    for place, node in _tile_sides(made):
+        said = names.get((place, node.value), ()) if isinstance(node, ast.Constant) else ()
+        for one in said if len(said) == 1 else ():
+            own = identifiers(parse_expression(one))
+            if own and not own & {*taken, *author.loops}:
+                yield node, one
+
+
+def _tile_sides(steps: Steps) -> Iterator[tuple[int, ast.expr]]:
+    """The first and the last number in the shapes of tiles that a kernel declares."""
+    for step in steps.found:
+        match step.statement:
+            case ast.Assign(
+                value=ast.Call(func=function, args=[ast.Tuple(elts=[first, *_, last])], keywords=k)
+            ) if name_of(function) == "ndarray" and not any("hbm" in ast.unparse(o) for o in k):
+                if isinstance(first, ast.Call) and first.args:
+                    first = first.args[0]  # par_dim
+                yield 0, first
+                yield LAST, last
 
 
 def _sizes(author: Steps) -> Mapping[tuple[str, int], Mapping[int, str]]:

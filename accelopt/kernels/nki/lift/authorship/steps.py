@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from accelopt.kernels.nki.lift.authorship.meaning import Meanings
 
 Key = tuple[int, str]
@@ -182,11 +184,9 @@ class Steps:
             return None
 
     def _give(self, target: ast.expr, meaning: int) -> None:
-        while isinstance(target, ast.Subscript):
-            target = target.value
-        if isinstance(target, ast.Name):
-            self._values[target.id] = meaning
-            self._targets[target.id] = meaning
+        if name := whole(target):
+            self._values[name] = meaning
+            self._targets[name] = meaning
 
     # Expressions.
 
@@ -341,16 +341,40 @@ def transfers(steps: Steps) -> Iterator[tuple[str, str, bool]]:
                     pair = into, data
                 case _:
                     continue
-            to, of = (_VIEW.sub("", _whole(one)) for one in pair)
+            to, of = (_VIEW.sub("", whole(one)) for one in pair)
             outside = {*steps.shapes, *steps.outside}
             if (to in outside) != (of in outside) and to and of:
                 yield (of, to, True) if to in outside else (to, of, False)
 
 
+def fills(steps: Steps) -> Iterator[tuple[str, float]]:
+    """The tiles that are filled with a number."""
+    for step in steps.found:
+        match step.statement:
+            case ast.Assign(targets=[into], value=ast.Call(func=function, args=[_, value])):
+                pass
+            case ast.Expr(
+                value=ast.Call(
+                    func=function,
+                    keywords=[
+                        ast.keyword(arg="dst", value=into),
+                        ast.keyword(arg="value", value=value),
+                        *_,
+                    ],
+                )
+            ):
+                pass
+            case _:
+                continue
+        number = steps.value(value) if name_of(function) in ("memset", "full") else None
+        if number is not None and whole(into):
+            yield whole(into), float(np.float32(number))
+
+
 _VIEW = re.compile(r"_(view|flat)$")
 
 
-def _whole(node: ast.expr) -> str:
+def whole(node: ast.expr) -> str:
     """The name of what an access takes a part of."""
     while isinstance(node, (ast.Subscript, ast.Call, ast.Attribute)):
         node = node.func if isinstance(node, ast.Call) else node.value

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from accelopt.kernels.nki.lift.authorship.numbers import views
-from accelopt.kernels.nki.lift.authorship.steps import DESTINATIONS, Steps, transfers
+from accelopt.kernels.nki.lift.authorship.steps import DESTINATIONS, Steps, fills, transfers, whole
 from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
 from accelopt.parsing import parse_python
 
@@ -28,10 +28,10 @@ def with_names(text: str, made: Steps, author: Steps) -> str:
             if _base(name) in called and name not in changed:
                 wanted.setdefault(name, called[_base(name)] + _layout(name))
     theirs = _transferred(author)
-    for place, names in _transferred(made).items():
-        if len(names) == 1 == len(theirs.get(place, ())):
-            (name,), (said,) = names, theirs[place]
-            wanted[name] = said
+    for (array, how), names in _transferred(made).items():
+        place = wanted.get(array, array), how
+        if len({_base(name) for name in names}) == 1 == len(theirs.get(place, ())):
+            wanted |= {name: next(iter(theirs[place])) + _number(name, names) for name in names}
     for name in sorted(identifiers(made.function)):
         longer = [w for w in wanted if name.startswith(f"{w}_") and w not in made.shapes]
         if longer and name not in made.shapes and name not in changed:
@@ -40,11 +40,45 @@ def with_names(text: str, made: Steps, author: Steps) -> str:
     return _renamed(text, made, wanted)
 
 
-def _transferred(steps: Steps) -> dict[tuple[str, bool], dict[str, None]]:
-    """The tiles that are brought from each array in HBM, and those that are stored to it."""
-    found: dict[tuple[str, bool], dict[str, None]] = {}
+def with_loop_names(text: str, made: Steps, author: Steps) -> str:
+    """`text` with the author's names for the variables of loops over the same range."""
+    theirs, own = _loops(author), _loops(made)
+    wanted = {
+        name: next(iter(theirs[over]))
+        for over, names in own.items()
+        for name in names
+        if len(names) == 1 == len(theirs.get(over, ()))
+        and sum(name in o for o in own.values()) == 1
+    }
+    return _renamed(text, made, wanted)
+
+
+def _loops(steps: Steps) -> dict[str, set[str]]:
+    """The variables of loops by what they run over, where that has a name."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(steps.function):
+        match node:
+            case ast.For(target=ast.Name(id=name), iter=ast.Call(args=args)) if any(
+                map(identifiers, args)
+            ):
+                found.setdefault(", ".join(map(ast.unparse, args)), set()).add(name)
+    return found
+
+
+def _number(name: str, names: Collection[str]) -> str:
+    """What a name ends on that one of several has for the same array."""
+    found = LAYOUT.search(name)
+    return (found[2] or "") if found and len(names) > 1 else ""
+
+
+def _transferred(steps: Steps) -> dict[tuple[str, float | None], dict[str, None]]:
+    """The tiles that are brought from each array in HBM (1), those that are stored to it (None), and by an
+    empty name those that are filled with a number."""
+    found: dict[tuple[str, float | None], dict[str, None]] = {}
     for tile, array, stored in transfers(steps):
-        found.setdefault((array, stored), {})[tile] = None
+        found.setdefault((array, None if stored else 1), {})[tile] = None
+    for tile, number in fills(steps):
+        found.setdefault(("", number), {})[tile] = None
     return found
 
 
@@ -59,10 +93,8 @@ def _unread(steps: Steps) -> set[str]:
             if isinstance(node, ast.Call) else []
         )  # fmt: skip
         for target in written:
-            while isinstance(target, ast.Subscript):
-                target = target.value
-            if isinstance(target, ast.Name):
-                read.remove(target.id)
+            if name := whole(target):
+                read.remove(name)
     return {name for step in steps.found for name in step.targets} - set(read)
 
 
