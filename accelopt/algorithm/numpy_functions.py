@@ -331,6 +331,24 @@ def _std(array: TracedArray, *args: Any, **kwargs: Any) -> TracedArray:
     return elementwise(array.trace, "sqrt", [_var(array, *args, **kwargs)])
 
 
+def _arg(name: str) -> Callable[..., TracedArray]:
+    """np.argmax and np.argmin: the first place that has the extremum."""
+
+    def found(trace: Trace, given: Any, axis: Any = None, out: Any = None,
+              keepdims: Any = False) -> TracedArray:  # fmt: skip
+        array = trace.traced(given)
+        if axis is None:
+            array, axis = array.reshape(-1), 0
+        length = array.shape[axis]
+        top = _reduced(trace, name, array, axis, True)
+        places = _moveaxis(trace.traced(np.arange(length)).broadcast(
+            (*(1 for _ in array.shape[1:]), length)), -1, axis)  # fmt: skip
+        first = where_(trace, elementwise(trace, "equal", [array, top]), places, length)
+        return _put(trace, _reduced(trace, "minimum", first, axis, keepdims), out, np.int64)
+
+    return found
+
+
 def _norm(
     trace: Trace, given: Any, ord: Any = None, axis: Any = None, keepdims: Any = False
 ) -> Any:
@@ -730,6 +748,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mean": lambda t, a, *r, **k: _mean(t.traced(a), *r, **k),
     "var": lambda t, a, *r, **k: _var(t.traced(a), *r, **k),
     "std": lambda t, a, *r, **k: _std(t.traced(a), *r, **k),
+    "argmax": _arg("maximum"),
+    "argmin": _arg("minimum"),
     "linalg.norm": _norm,
     "cumsum": lambda t, a, *r, **k: _accumulated(t, "add", a, *r, **k),
     "cumprod": lambda t, a, *r, **k: _accumulated(t, "multiply", a, *r, **k),
@@ -833,6 +853,8 @@ METHODS |= {
         "min",
         "any",
         "all",
+        "argmax",
+        "argmin",
         "mean",
         "var",
         "std",
