@@ -133,7 +133,7 @@ class OfflineProposer:
         ranked = await self._rank(view.node, max(MOST_PREDICTED, draws))
         for refused in (elsewhere, own):
             for place, option in enumerate(ranked[: draws + len(view.tried) + SPARE]):
-                kind = _kind(option.action)
+                kind = None if option.predicted is None else _kind(option.action)
                 if kind in kinds or (kind is not None and len(kinds) == KINDS):
                     continue
                 # What a search of schedules found, single changes of it make no faster.

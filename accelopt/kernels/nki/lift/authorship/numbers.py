@@ -276,53 +276,40 @@ def with_sizes(text: str, made: Steps, author: Steps) -> str:
 
 def _with_constants(text: str, kernel: str, author: Steps, sizes: set[str]) -> str:
     """`text` with the author's sums of sizes and constants where it has the same with numbers."""
+
+    def number(name: re.Match[str]) -> str:
+        return str(author.numbers[name[0]]) if name[0] in author.constants else name[0]
+
     said: dict[str, str] = {}
     for node in ast.walk(author.function):
         names = identifiers(node) if isinstance(node, ast.BinOp) else set()
         if names & sizes and names & author.constants and names <= sizes | author.constants:
-            plain = _Constants(author).visit(parse_expression(ast.unparse(node)))
-            said.setdefault(ast.unparse(plain), ast.unparse(node))
+            said.setdefault(re.sub(r"[A-Za-z_]\w*", number, ast.unparse(node)), ast.unparse(node))
     tree = parse_python(text)
     function = next(n for n in tree.body if getattr(n, "name", "") == kernel)
-    found = [(n, said.get(ast.unparse(n), "")) for n in ast.walk(function)
-             if isinstance(n, ast.BinOp)]  # fmt: skip
-    return replaced(text, [(node, own) for node, own in found if own])
-
-
-class _Constants(ast.NodeTransformer):
-    """Numbers in the place of the author's names for them."""
-
-    def __init__(self, author: Steps) -> None:
-        self.author = author
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        number = self.author.numbers[node.id] if node.id in self.author.constants else None
-        return ast.Constant(number) if isinstance(number, int) else node
+    found = [n for n in ast.walk(function) if isinstance(n, ast.BinOp) and ast.unparse(n) in said]
+    return replaced(text, [(node, said[ast.unparse(node)]) for node in found])
 
 
 def _sizes_read(steps: Steps) -> Iterator[tuple[tuple[str, int], str, ast.Assign]]:
     """The dimensions of arguments that a kernel reads, with its names for them."""
     bound = [name for step in steps.found for name in names_bound(step.statement)]
     for step in steps.found:
-        match step.statement:
-            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) as made:
-                pairs = list(zip(names, values, strict=False))
-            case ast.Assign(targets=[ast.Tuple(elts=names)], value=value) as made:
-                numbers = (
-                    parse_expression(f"{ast.unparse(value)}[{n}]") for n in range(len(names))
-                )
-                pairs = list(zip(names, numbers, strict=True))
-            case ast.Assign(targets=[target], value=value) as made:
-                pairs = [(target, value)]
-            case _:
-                continue
-        for target, value in pairs:
-            match target, value:
-                case ast.Name(id=name), ast.Subscript(
-                    value=ast.Attribute(value=ast.Name(id=array), attr="shape"),
-                    slice=ast.Constant(value=int(number)),
-                ) if bound.count(name) == 1 and array in steps.shapes:
-                    yield (array, number), name, made
+        if not isinstance(step.statement, ast.Assign):
+            continue
+        (target, *_), value = step.statement.targets, step.statement.value
+        pairs = [(target, value)]
+        if isinstance(target, ast.Tuple):
+            whole = isinstance(value, ast.Tuple)
+            values = value.elts if isinstance(value, ast.Tuple) else [value] * len(target.elts)
+            pairs = [
+                (one, part if whole else parse_expression(f"{ast.unparse(part)}[{n}]"))
+                for n, (one, part) in enumerate(zip(target.elts, values, strict=False))
+            ]
+        for name, read in ((ast.unparse(one), ast.unparse(part)) for one, part in pairs):
+            found = re.fullmatch(r"(\w+)\.shape\[(\d+)\]", read)
+            if found and bound.count(name) == 1 and found[1] in steps.shapes:
+                yield (found[1], int(found[2])), name, step.statement
 
 
 # What expressions need.

@@ -72,11 +72,6 @@ class Steps:
         self._block(self.function.body)
         return self
 
-    @property
-    def outside(self) -> set[str]:
-        """The names of arrays that the kernel makes in HBM."""
-        return {name for name, _ in arrays(self)}
-
     def computed(self, key: Key) -> Step | None:
         """The first step that computes this; what gives no other value must be all that it does."""
         same = (s for s in self.found if key in (s.keys[:1] if key[1] else s.keys))
@@ -315,63 +310,36 @@ def arrays(steps: Steps) -> Iterator[tuple[str, ast.Call]]:
                     yield name, call
 
 
+_VIEW = re.compile(r"_(view|flat)$")
+
+
 def transfers(steps: Steps) -> Iterator[tuple[str, str, bool]]:
     """The tiles that are brought from arrays in HBM or stored to them: tile, array, and whether it is
     stored."""
-    for step in steps.found:
-        for node in ast.walk(step.statement):
-            match node:
-                case ast.Assign(targets=[into], value=ast.Call(func=function, args=[data, *_])) if (
-                    name_of(function) == "load"
-                ):
-                    pair = into, data
-                case ast.Call(func=function, args=[into, data]) if name_of(function) == "store":
-                    pair = into, data
-                case ast.Call(
-                    func=function, args=[into], keywords=[ast.keyword(arg="value", value=data), *_]
-                ) if name_of(function) == "store":
-                    pair = into, data
-                case ast.Call(
-                    func=function,
-                    keywords=[
-                        ast.keyword(arg="dst", value=into),
-                        ast.keyword(arg="src", value=data),
-                    ],
-                ) if name_of(function) == "dma_copy":
-                    pair = into, data
-                case _:
-                    continue
-            to, of = (_VIEW.sub("", whole(one)) for one in pair)
-            outside = {*steps.shapes, *steps.outside}
-            if (to in outside) != (of in outside) and to and of:
+    outside = {*steps.shapes, *(name for name, _ in arrays(steps))}
+    for function, parts in _moves(steps):
+        if function in ("load", "store", "dma_copy") and len(parts) > 1:
+            to, of = (_VIEW.sub("", whole(part)) for part in parts[:2])
+            if to and of and (to in outside) != (of in outside):
                 yield (of, to, True) if to in outside else (to, of, False)
 
 
 def fills(steps: Steps) -> Iterator[tuple[str, float]]:
     """The tiles that are filled with a number."""
+    for function, parts in _moves(steps):
+        number = steps.value(parts[-1]) if function in ("memset", "full") else None
+        if number is not None:
+            yield whole(parts[0]), float(np.float32(number))
+
+
+def _moves(steps: Steps) -> Iterator[tuple[str, list[ast.expr]]]:
+    """The calls in statements by their function, with what they write first, and what that becomes."""
     for step in steps.found:
-        match step.statement:
-            case ast.Assign(targets=[into], value=ast.Call(func=function, args=[_, value])):
-                pass
-            case ast.Expr(
-                value=ast.Call(
-                    func=function,
-                    keywords=[
-                        ast.keyword(arg="dst", value=into),
-                        ast.keyword(arg="value", value=value),
-                        *_,
-                    ],
-                )
-            ):
-                pass
-            case _:
-                continue
-        number = steps.value(value) if name_of(function) in ("memset", "full") else None
-        if number is not None and whole(into):
-            yield whole(into), float(np.float32(number))
-
-
-_VIEW = re.compile(r"_(view|flat)$")
+        into = step.statement.targets[:1] if isinstance(step.statement, ast.Assign) else []
+        call = getattr(step.statement, "value", None)
+        if isinstance(call, ast.Call):
+            named = [k.value for k in call.keywords if k.arg in ("dst", "src", "value")]
+            yield name_of(call.func), [*into, *call.args, *named]
 
 
 def whole(node: ast.expr) -> str:
