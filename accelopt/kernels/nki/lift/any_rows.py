@@ -222,6 +222,8 @@ def _longer(algorithm: Algorithm, axis: Axis) -> Longer | None:
                     return None
                 axes.add(own)
                 dimensions.add((array, n))
+    if len({array for array, _ in dimensions}) < len(dimensions):
+        return None
     for definition in algorithm.definitions:
         bound = (
             definition.reduced if isinstance(definition, Reduce)

@@ -15,7 +15,7 @@ from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.search import schedules
-from accelopt.kernels.nki.nests.nest import Nest, Part, Stage
+from accelopt.kernels.nki.nests.nest import Nest, Part, Stage, default_nest
 from accelopt.kernels.nki.parameters import ParameterFacts
 
 NORM = """import neuronxcc.nki as nki
@@ -128,3 +128,26 @@ def test_a_kernel_that_combines_rows_keeps_their_number(tmp_path: Path) -> None:
     x, w = (np.random.default_rng(n).standard_normal((n, 384)) for n in (1024, 1))
     wanted = x * np.tile(x[:128], (8, 1)) * w
     np.testing.assert_allclose(run(path, x, w), wanted, rtol=1e-4, atol=1e-5)
+
+
+SQUARE = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def differences(x, w):
+    out = nl.ndarray((512, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    row = nl.load(x.reshape((1, 512))).broadcast_to((128, 512))
+    for i in nl.affine_range(4):
+        nl.store(out[nl.ds(i * 128, 128), :], row - nl.load(x[nl.ds(i * 128, 128), :]) * 2.0)
+    return out
+"""
+
+
+def test_an_axis_that_is_two_dimensions_of_an_array_keeps_its_number(tmp_path: Path) -> None:
+    """Every element is compared with every other: more of them make the result longer and wider."""
+    given = {"x": ParameterFacts((512, 1)), "w": ParameterFacts((1, 1))}
+    found = lifted(tmp_path, SQUARE, given)
+    nest = default_nest(found.algorithm, "trn1")
+    source = found.lowered(nest).source
+    assert for_any_rows(found, nest, source, "trn1") == source
