@@ -16,6 +16,7 @@ from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.search import schedules
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage, default_nest
+from accelopt.kernels.nki.nests.search import with_columns
 from accelopt.kernels.nki.parameters import ParameterFacts
 
 NORM = """import neuronxcc.nki as nki
@@ -136,9 +137,9 @@ import neuronxcc.nki.language as nl
 
 @nki.jit
 def differences(x, w):
-    out = nl.ndarray((512, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    row = nl.load(x.reshape((1, 512))).broadcast_to((128, 512))
-    for i in nl.affine_range(4):
+    out = nl.ndarray((2048, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    row = nl.load(x.reshape((1, 2048))).broadcast_to((128, 2048))
+    for i in nl.affine_range(16):
         nl.store(out[nl.ds(i * 128, 128), :], row - nl.load(x[nl.ds(i * 128, 128), :]) * 2.0)
     return out
 """
@@ -146,8 +147,8 @@ def differences(x, w):
 
 def test_an_axis_that_is_two_dimensions_of_an_array_keeps_its_number(tmp_path: Path) -> None:
     """Every element is compared with every other: more of them make the result longer and wider."""
-    given = {"x": ParameterFacts((512, 1)), "w": ParameterFacts((1, 1))}
+    given = {"x": ParameterFacts((2048, 1)), "w": ParameterFacts((1, 1))}
     found = lifted(tmp_path, SQUARE, given)
-    nest = default_nest(found.algorithm, "trn1")
+    nest = with_columns(default_nest(found.algorithm, "trn1"), 512)
     source = found.lowered(nest).source
     assert for_any_rows(found, nest, source, "trn1") == source
