@@ -218,7 +218,9 @@ def summarise(points: Sequence[Point], failed: Sequence[str] = ()) -> str:
         peak = [p.percent_of_bound for p in searched
                 if p.strategy == name and p.problem in problems and p.evaluations == most]  # fmt: skip
         cells = [f"{math.exp(value):.3f}" for value in means]
-        cells += [f"{area:.3f}", f"{share / whole:.0%}" if whole else "-", f"{mean(peak):.0%}"]
+        known = peak and not any(map(math.isnan, peak))
+        cells += [f"{area:.3f}", f"{share / whole:.0%}" if whole else "-"]
+        cells.append(f"{mean(peak):.0%}" if known else "-")
         lines.append(f"| {name} | {' | '.join(cells)} | {_wins(logs, name, problems)} |")
     if offline and problems:
         reached = math.exp(mean(offline[problem] for problem in problems))
@@ -302,7 +304,7 @@ def _target(case: Case) -> str:
 def _cases(options: Namespace) -> Iterator[Case]:
     own = sorted(path.parent for path in options.checkout.glob("*/kernel.py"))
     if own:
-        cases = [_own(folder) for folder in own]
+        cases = tuple(_own(folder) for folder in own)
     else:
         cases, _ = read_benchmark(options.checkout)
     unknown = {*options.problems} - {c.problem for c in cases} - {"all"}

@@ -890,7 +890,7 @@ class TracedNumpy(ModuleType):
 
     def _indices_(self, shape: Any, *_: Any, **more: Any) -> Any:
         whole = [self._trace.traced(np.arange(e)) for e in shape]
-        views = [
+        views: list[Any] = [
             np.expand_dims(a, tuple(k for k in range(len(shape)) if k != n))
             for n, a in enumerate(whole)
         ]

@@ -54,9 +54,6 @@ class MCGS:
         self.best = self.root = start
         self.round = 1
         self._reward = self.rewards[self.options["reward"]]
-        self._plans = (
-            settings.plans
-        )  # kernels by rule in a row, after which one in words is carried out
         self._size = settings.beam * settings.plans * settings.samples
         self._random = random.Random(seed)
         self._noise: dict[Edge, float] = {}
@@ -70,7 +67,7 @@ class MCGS:
         self._events: list[Event] = []
         self._numbers = 0
         self._built = 0
-        self._without_words = 0
+        self._by_rule = False
 
     @property
     def kept(self) -> Sequence[Node]:
@@ -94,7 +91,7 @@ class MCGS:
         self._hopes = hopes(self._states, self._hoped)
         start = self._states[self.root.key]
         job = None
-        if self._without_words >= self._plans:  # a model was given, and is asked
+        if self._by_rule:  # a model that was given has the next turn
             job = self._descend(start, [], set(), words=True)
         return job or self._descend(start, [], set())
 
@@ -251,7 +248,7 @@ class MCGS:
             edge.in_flight += 1
         state, edge = way[-1]
         self._building |= {edge.action.key} - {""}  # a plan in words has no key yet
-        self._without_words = self._without_words + 1 if edge.action.key else 0
+        self._by_rule = bool(edge.action.key)
         job = self._job(Want.BUILD, state.node, edge.action)
         self._ways[job.number] = way
         return job

@@ -13,9 +13,11 @@ from accelopt.kernels.nki.lift.authorship.steps import (
     Key,
     Steps,
     arrays,
+    moves,
     name_of,
     names_bound,
     transfers,
+    whole,
 )
 from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
 from accelopt.parsing import parse_expression, parse_python
@@ -29,6 +31,9 @@ LARGEST_WHOLE = 1e7
 """Of a fraction: larger ones are as good as any number."""
 
 
+SMALL = 128
+"""A width that tiles have for many reasons."""
+TRANSFERS = ("load", "store", "dma_copy")
 LAST = -1
 """The last dimension of an array."""
 
@@ -190,31 +195,59 @@ def _tiles(made: Steps) -> Mapping[str, str]:
 def _tile_shapes(
     made: Steps, author: Steps, taken: Collection[str]
 ) -> Iterator[tuple[ast.expr, str]]:
-    """The author's names for the partitions and for the elements of tiles on the chip."""
+    """The author's constant for the partitions of tiles on the chip, and the author's names for the sizes
+    of arguments where tiles are whole rows of them."""
     names: dict[tuple[int, float], set[str]] = {}
-    for place, node in _tile_sides(author):
-        value = author.value(node)
-        if value is not None:
-            names.setdefault((place, value), set()).add(ast.unparse(node))
-    for place, node in _tile_sides(made):
-        said = names.get((place, node.value), ()) if isinstance(node, ast.Constant) else ()
-        for one in said if len(said) == 1 else ():
-            own = identifiers(parse_expression(one))
-            if own and not own & {*taken, *author.loops}:
-                yield node, one
+    fixed = {name for name in author.numbers if name in author.constants or _is_plain(author, name)}
+    for _, sides in _tile_sides(author):
+        for place, node in zip((0, LAST), sides, strict=True):
+            value, own = author.value(node), identifiers(node)
+            if value is not None and own and (place == LAST or own <= fixed):
+                names.setdefault((place, value), set()).add(ast.unparse(node))
+    rows = _whole_rows(made)
+    for _, sides in _tile_sides(made):
+        for place, node in zip((0, LAST), sides, strict=True):
+            number = made.value(node) if isinstance(node, ast.Constant) else None
+            said = names.get((place, number), ()) if number is not None else ()
+            if (
+                number is not None
+                and len(said) == 1
+                and (place == 0 or (number in rows and number > SMALL))
+            ):
+                (one,) = said
+                if not identifiers(parse_expression(one)) & {*taken, *author.loops}:
+                    yield node, one
 
 
-def _tile_sides(steps: Steps) -> Iterator[tuple[int, ast.expr]]:
-    """The first and the last number in the shapes of tiles that a kernel declares."""
+def _is_plain(steps: Steps, name: str) -> bool:
+    """Whether a kernel binds a name to a number alone."""
+    bound = [s.statement for s in steps.found if name in names_bound(s.statement)]
+    return all(isinstance(getattr(one, "value", None), ast.Constant) for one in bound)
+
+
+def _whole_rows(made: Steps) -> set[object]:
+    """The widths of the tiles of which all that are loaded or stored are whole rows of an array."""
+    widths = {tile: getattr(sides[1], "value", None) for tile, sides in _tile_sides(made)}
+    whole_ones, others = set[object](), set[object]()
+    for function, parts in moves(made):
+        for here, there in (parts[:2], parts[1::-1]) if function in TRANSFERS else ():
+            if whole(here) in widths and isinstance(there, ast.Subscript):
+                index = there.slice.elts[-1] if isinstance(there.slice, ast.Tuple) else there.slice
+                (whole_ones if ast.unparse(index) == ":" else others).add(widths[whole(here)])
+    return whole_ones - others
+
+
+def _tile_sides(steps: Steps) -> Iterator[tuple[str, tuple[ast.expr, ast.expr]]]:
+    """The tiles that a kernel declares, with the first and the last number of their shapes."""
     for step in steps.found:
         match step.statement:
             case ast.Assign(
-                value=ast.Call(func=function, args=[ast.Tuple(elts=[first, *_, last])], keywords=k)
+                targets=[ast.Name(id=name)],
+                value=ast.Call(func=function, args=[ast.Tuple(elts=[first, *_, last])], keywords=k),
             ) if name_of(function) == "ndarray" and not any("hbm" in ast.unparse(o) for o in k):
                 if isinstance(first, ast.Call) and first.args:
                     first = first.args[0]  # par_dim
-                yield 0, first
-                yield LAST, last
+                yield name, (first, last)
 
 
 def _sizes(author: Steps) -> Mapping[tuple[str, int], Mapping[int, str]]:

@@ -317,7 +317,7 @@ def transfers(steps: Steps) -> Iterator[tuple[str, str, bool]]:
     """The tiles that are brought from arrays in HBM or stored to them: tile, array, and whether it is
     stored."""
     outside = {*steps.shapes, *(name for name, _ in arrays(steps))}
-    for function, parts in _moves(steps):
+    for function, parts in moves(steps):
         if function in ("load", "store", "dma_copy") and len(parts) > 1:
             to, of = (_VIEW.sub("", whole(part)) for part in parts[:2])
             if to and of and (to in outside) != (of in outside):
@@ -326,13 +326,13 @@ def transfers(steps: Steps) -> Iterator[tuple[str, str, bool]]:
 
 def fills(steps: Steps) -> Iterator[tuple[str, float]]:
     """The tiles that are filled with a number."""
-    for function, parts in _moves(steps):
+    for function, parts in moves(steps):
         number = steps.value(parts[-1]) if function in ("memset", "full") else None
         if number is not None:
             yield whole(parts[0]), float(np.float32(number))
 
 
-def _moves(steps: Steps) -> Iterator[tuple[str, list[ast.expr]]]:
+def moves(steps: Steps) -> Iterator[tuple[str, list[ast.expr]]]:
     """The calls in statements by their function, with what they write first, and what that becomes."""
     for step in steps.found:
         into = step.statement.targets[:1] if isinstance(step.statement, ast.Assign) else []

@@ -28,10 +28,10 @@ def with_names(text: str, made: Steps, author: Steps) -> str:
             if _base(name) in called and name not in changed:
                 wanted.setdefault(name, called[_base(name)] + _layout(name))
     theirs = _transferred(author)
-    for (array, how), names in _transferred(made).items():
+    for (array, how), tiles in _transferred(made).items():
         place = wanted.get(array, array), how
-        if len({_base(name) for name in names}) == 1 == len(theirs.get(place, ())):
-            wanted |= {name: next(iter(theirs[place])) + _number(name, names) for name in names}
+        if len({_base(name) for name in tiles}) == 1 == len(theirs.get(place, ())):
+            wanted |= {name: next(iter(theirs[place])) + _number(name, tiles) for name in tiles}
     for name in sorted(identifiers(made.function)):
         longer = [w for w in wanted if name.startswith(f"{w}_") and w not in made.shapes]
         if longer and name not in made.shapes and name not in changed:
