@@ -195,8 +195,11 @@ def load_rows(src, start):
     return tile
 
 
-@nki.jit
-def tokens_norm(x, gain):
+@nki.jit(mode="trace")
+def tokens_norm(
+    x: "nl.NkiTensor",  # tokens
+    gain: "nl.NkiTensor",
+) -> "nl.NkiTensor":
     """x (T, D), gain (1, D) -> (T, D)."""
     T, D = x.shape
     y = nl.ndarray((T, D), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -234,6 +237,8 @@ def test_a_kernel_of_nki_keeps_loops_sizes_and_names(tmp_path: Path) -> None:
     nest = Nest(stages=(Stage(members=("total", "out"), partition=(Part(axis="m", size=128),)),))
     source = authored(lifted, nest, lifted.lowered(nest, "trn2").source, "trn2")
     assert source.startswith(TOKENS[: TOKENS.index("def load_rows")])
+    header = TOKENS[TOKENS.index("@nki.jit(") : TOKENS.index("    y = ")]
+    assert header in source
     for said in ("T, D = x.shape", "for t in range(T // PART):", "y = nl.ndarray((T, D), dtype=x.dtype",
                  "g = nl.ndarray((PART, D)", "nisa.memset(dst=eps[...], value=EPS)", "scale=1 / D",
                  "ms = nl.ndarray((PART, 1)", "inv = nl.ndarray((PART, 1)",

@@ -57,7 +57,29 @@ class Author(NamedTuple):
         text = with_loop_names(text, *self._steps(text))
         text = laid_out(text, "")
         text = with_comments(text, *self._steps(text), self.source)
+        text = self._with_header(text)
         return self._said(with_kernel(self.source, self.kernel, text))
+
+    def _with_header(self, text: str) -> str:
+        """The text with the author's decorators and the author's line of the function."""
+        theirs, own = self._theirs(), _function(text, self.kernel)
+        assert theirs is not None and own is not None
+        names = (
+            [node.arg for node in ast.walk(f.args) if isinstance(node, ast.arg)]
+            for f in (theirs, own)
+        )
+        if theirs.col_offset or len({tuple(n) for n in names}) > 1:
+            return text
+        lines, made = self.source.splitlines(keepends=True), text.splitlines(keepends=True)
+        first, start = (min(n.lineno for n in (f, *f.decorator_list)) - 1 for f in (theirs, own))
+        for last in range(theirs.lineno, theirs.body[0].lineno):
+            header = lines[first:last]
+            try:
+                parse_python(f"{''.join(header)}    ...\n")
+            except SyntaxError:
+                continue
+            return "".join([*made[:start], *header, *made[own.lineno :]])
+        return text
 
     def _with_range(self, text: str) -> str:
         """The text with Python's range where the author's loops have it: in `nki` all ranges are it."""
