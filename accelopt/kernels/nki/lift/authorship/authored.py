@@ -71,7 +71,9 @@ class Author(NamedTuple):
         if theirs.col_offset or len({tuple(n) for n in names}) > 1:
             return text
         lines, made = self.source.splitlines(keepends=True), text.splitlines(keepends=True)
-        first, start = (min(n.lineno for n in (f, *f.decorator_list)) - 1 for f in (theirs, own))
+        first, start = (
+            min([f.lineno, *(n.lineno for n in f.decorator_list)]) - 1 for f in (theirs, own)
+        )
         for last in range(theirs.lineno, theirs.body[0].lineno):
             header = lines[first:last]
             try:
