@@ -40,6 +40,8 @@ TIMES = (2, 3, 5)
 """Multiples of the least number of rows for which the text is looked at."""
 FREE = ("range(", "assert ", "shared_hbm", ".reshape(")
 """What stands in lines whose numbers may depend on the rows: nothing on the chip does."""
+FAULTS = (LookupError, ArithmeticError, AssertionError, ValueError, RecursionError)
+"""Of lowering itself: the kernel that it was asked for stays as it is."""
 SHAPE_ASSERT = re.compile(r'(assert tuple\(\w+\.shape\) == \()([^()]*)(\), "\w+ must be )[^"]*"')
 
 
@@ -93,7 +95,7 @@ class _Text:
             lifted = _with_rows(lifted, axis, longer, extent)
         try:
             return _tokens(lifted.lowered(self.schedule, self.target).source)
-        except (NotLowered, NotNested, ResourceShort):
+        except (NotLowered, NotNested, ResourceShort, *FAULTS):
             return []
 
     def rows(self, axis: Axis, longer: Longer, found: Sequence[Rows]) -> Rows | None:
@@ -112,7 +114,7 @@ class _Text:
                 continue
             if one.type != tokenize.NUMBER or not one.string.isdigit() or n in taken:
                 return None
-            alone = self.own[n - 1].string in "(," and self.own[n + 1].string in "),"
+            alone = self.own[n - 1].string in ("(", ",") and self.own[n + 1].string in (")", ",")
             free = alone and any(mark in one.line for mark in FREE)
             if twice.string != str(2 * int(one.string)) or one.string == "0" or not free:
                 return None
