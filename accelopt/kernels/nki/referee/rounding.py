@@ -63,39 +63,14 @@ class Interval(NDArrayOperatorsMixin):
     def __init__(
         self,
         value: np.ndarray,
-        low: np.ndarray | None,
-        high: np.ndarray | None,
+        low: np.ndarray,
+        high: np.ndarray,
         formats: Formats,
         shared: np.ndarray | None = None,
-        far: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
-        self.value, self._low, self._high, self.formats = value, low, high, formats
-        self.shared, self._far = shared, far  # in place of ends: how far these are below and above
+        self.value, self.low, self.high, self.formats = value, low, high, formats
+        self.shared = shared
         self._view_of: tuple[Interval, Callable[[np.ndarray], Any]] | None = None
-
-    @property
-    def low(self) -> np.ndarray:
-        """The lower end."""
-        return self._end(-1, 0) if self._low is None else self._low
-
-    @property
-    def high(self) -> np.ndarray:
-        """The upper end."""
-        return self._end(1, 1) if self._high is None else self._high
-
-    def _end(self, sign: int, side: int) -> np.ndarray:
-        assert self._far is not None, "ends or how far they are"
-        with np.errstate(invalid="ignore"):
-            end = np.asarray(self.value + sign * self._far[side])
-        if np.isnan(np.min(end, initial=0)):
-            end[np.isnan(end) & ~np.isnan(self.value)] = sign * np.inf
-        return end
-
-    def _both(self) -> tuple[np.ndarray, np.ndarray]:
-        """How far the ends are below and above the value, as they are."""
-        if self._far is not None:
-            return self._far
-        return apart(self.low, self.value), apart(self.high, self.value)
 
     # What an array has -------------------------------------------------------------------------
 
@@ -127,17 +102,10 @@ class Interval(NDArrayOperatorsMixin):
         self._take_ends()
         if self.shared is None and isinstance(new, Interval) and new.shared is not None:
             self.shared = self.value.copy()
-        known = isinstance(new, Interval)
-        written = [(self.value, values(new)), (self.shared, values(new, with_shared))]
-        if self._far is None:
-            ends = (new.low, new.high) if known else (new, new)
-            written += zip((self._low, self._high), ends, strict=True)
-        else:
-            far = new._both() if known else (0.0, 0.0)
-            if self._far[0] is self._far[1] and far[0] is not far[1]:
-                far = (np.maximum(*far),) * 2
-            written += zip(self._far, far, strict=True)
-        for own, part in written:
+        parts = (new,) * 4
+        if isinstance(new, Interval):
+            parts = (new.value, new.low, new.high, with_shared(new))
+        for own, part in zip((self.value, self.low, self.high, self.shared), parts, strict=True):
             if own is not None:
                 own[values(key)] = part
 
@@ -203,7 +171,6 @@ class Interval(NDArrayOperatorsMixin):
     def _arithmetic(self, ufunc: np.ufunc, first: Interval, second: Interval) -> Interval:
         """A sum, difference, product or quotient of two, by how far each is from its value."""
         value, shared = ufunc(first.value, second.value), self._with_shared(ufunc, (first, second))
-        value = np.asarray(value)
         a, (below, above) = first.value, first.errors()
         if ufunc is np.divide:  # a product with what the divisor's ends make of its reciprocal
             ends = [np.reciprocal(end) for end in second.ends()]
@@ -218,15 +185,9 @@ class Interval(NDArrayOperatorsMixin):
             less, more = (less, more) if ufunc is np.add else (more, less)
             errors = [(below, above), (less, more)]
         else:
-            joint = (below * less,) * 2
-            if below is not above or less is not more:
-                joint = (np.maximum(below * more, above * less), np.maximum(joint[0], above * more))
+            joint = np.maximum(below * more, above * less), np.maximum(below * less, above * more)
             errors = [_scaled(below, above, b), _scaled(less, more, a), joint]
-        sides = [*zip(*errors, strict=True)]
-        both = [_root(*side) for side in (sides[:1] if all(a is b for a, b in errors) else sides)]
-        if np.isfinite(value.sum()) and all(np.isfinite(np.max(far, initial=0)) for far in both):
-            return Interval(value, None, None, self.formats, shared, (both[0], both[-1]))
-        below, above = _known(both[0]), _known(both[-1])
+        below, above = (_known(_root(*part)) for part in zip(*errors, strict=True))
         return self._like(value, value - below, value + above, shared)
 
     def __array_function__(
@@ -253,12 +214,6 @@ class Interval(NDArrayOperatorsMixin):
     def _arranged(self, function: Callable[[np.ndarray], Any]) -> Interval:
         """The same elements elsewhere."""
         value = function(self.value)
-        if self._far is not None:
-            own = self.shared_by_many() if np.size(value) > self.value.size else self
-            shared = None if own.shared is None else function(own.shared)
-            below = function(self._far[0])
-            above = below if self._far[0] is self._far[1] else function(self._far[1])
-            return Interval(np.asarray(value), None, None, self.formats, shared, (below, above))
         if self.is_exact:
             found = self._like(value, value, value)
             found._view_of = self, function
@@ -269,7 +224,7 @@ class Interval(NDArrayOperatorsMixin):
 
     def shared_by_many(self) -> Interval:
         """Where each element is used for many: its error is one that these have in common."""
-        exact = self.is_exact or (self._far is None and np.array_equal(self.low, self.high))
+        exact = self.is_exact or np.array_equal(self.low, self.high)
         if exact or self.value.dtype.kind != "f":
             return self
         signs = np.random.default_rng(self.value.size).random(self.value.shape) < 0.5
@@ -288,28 +243,24 @@ class Interval(NDArrayOperatorsMixin):
     @property
     def is_exact(self) -> bool:
         """True for what is given, or made of it by putting elements elsewhere."""
-        return self._low is self.value and self._high is self.value
+        return self.low is self.value and self.high is self.value
 
     def _take_ends(self) -> None:
         """Ends of its own for what was exact and is written into: those of what it is a view of."""
         if not self.is_exact:
             return
         if self._view_of is None:
-            self._low, self._high = self.value.copy(), self.value.copy()
+            self.low, self.high = self.value.copy(), self.value.copy()
         else:
             parent, view = self._view_of
             parent._take_ends()
-            self._low, self._high = np.asarray(view(parent.low)), np.asarray(view(parent.high))
+            self.low, self.high = np.asarray(view(parent.low)), np.asarray(view(parent.high))
 
     def errors(self) -> tuple[np.ndarray, np.ndarray]:
         """How far the ends are below and above the value, its rounding at least."""
         if self.value.dtype.kind == "f" and self.formats.largest >= RANGE:
             below = above = self._rounding()
-            if self._far is not None:
-                least, most = self._far
-                above = np.asarray(np.maximum(most, below))
-                below = above if least is most else np.asarray(np.maximum(least, below))
-            elif not self.is_exact:
+            if not self.is_exact:
                 with np.errstate(invalid="ignore"):
                     below = np.asarray(np.maximum(self.value - self.low, below))
                     above = np.asarray(np.maximum(self.high - self.value, above))
@@ -320,7 +271,7 @@ class Interval(NDArrayOperatorsMixin):
 
     def _rounding(self) -> np.ndarray:
         rounded = np.asarray(np.abs(self.value) * self.formats.kept)
-        if self.formats.few_bits:  # what bfloat16 holds: eight bits, the first of which is not kept
+        if self.formats.few_bits:  # what bfloat16 holds: eight bits, of which the first is not kept
             rounded[(self.value.astype(np.float64, copy=False).view(np.uint64) << 19) == 0] = 0
         return rounded
 

@@ -65,6 +65,11 @@ class Part(NamedTuple):
         """The inputs that give these rows."""
         return _cut(inputs, self.cuts, self.rows.places)
 
+    def has_integers(self, inputs: Sequence[Any]) -> bool:
+        """True where integers lie along the rows, which may be sorted, or different from one another."""
+        own = (v.dtype.kind for v, c in zip(inputs, self.cuts, strict=True) if c is not None)
+        return any(kind in "iub" for kind in own)
+
     def put(self, inputs: Sequence[Any], part: Sequence[Any]) -> list[Any]:
         """`inputs` with these rows, and all that rows share, as in `part`."""
         found = list(part)
@@ -79,16 +84,16 @@ def separate(
     reference: Reference, inputs: Sequence[Any], expected: Sequence[np.ndarray]
 ) -> Part | None:
     """Some rows along the first axis of the outputs whose rows the reference works out one by one; None
-    where there is no such axis, or integers lie along it, which may be sorted or different."""
+    where there is no such axis."""
     axes = range(min((one.ndim for one in expected), default=0))
     for axis in () if reference.agreement.rules else axes:
         count = expected[0].shape[axis]
         if count < 2 * LEAST_ROWS or any(one.shape[axis] != count for one in expected):
             continue
         for cuts in _cuts(inputs, axis, count):
-            cut = [v.dtype.kind for v, c in zip(inputs, cuts, strict=True) if c is not None]
             part = Part(Rows(axis, count, np.arange(LEAST_ROWS) * count // LEAST_ROWS), cuts)
-            if not {*cut} & {*"iub"} and _gives(reference, part, inputs, expected):
+            wanted = [part.rows.of(one) for one in expected]
+            if _agrees(reference, part.of(inputs), wanted):
                 return part
     return None
 
@@ -120,47 +125,23 @@ def drawn(part: Part, neighbours: int, generator: np.random.Generator) -> Part |
 
 
 def row_blocks(
-    reference: Reference,
-    inputs: list[Any],
-    expected: Sequence[np.ndarray],
-    axes: Sequence[int] | None = None,
+    reference: Reference, inputs: list[Any], expected: Sequence[np.ndarray]
 ) -> Iterator[tuple[tuple[slice, ...], list[Any]]]:
-    """`inputs` in blocks of rows that the reference works out one by one, each with its place in the
-    outputs. Each stays in the processor's cache. Else all of them at once. Rows lie along one of the
-    outputs' `axes`; a row that is large is cut along the next."""
-    if axes is None:
-        axes = range(min((one.ndim for one in expected), default=0))
-        axes = sorted(axes, key=lambda axis: (axis > 0, -expected[0].shape[axis]))
-    for number, axis in enumerate(() if reference.agreement.rules else axes):
-        count = expected[0].shape[axis]
-        if any(one.shape[axis] != count for one in expected):
-            continue
-        for cuts in _cuts(inputs, axis, count):
-            size = _rows_of_block(inputs, expected, count, cuts)
-            starts = 0, count // 2, count - size
-            if count < 4 * size or not all(
-                _agrees(
-                    reference,
-                    _cut(inputs, cuts, some := slice(start, start + size)),
-                    [one[(slice(None),) * axis + (some,)] for one in expected],
-                )
-                for start in starts
-            ):
-                continue
-            for start in range(0, count, size):
-                some = slice(start, start + size)
-                place, part = (slice(None),) * axis + (some,), _cut(inputs, cuts, some)
-                if size > 1:
-                    yield place, part
-                    continue
-                own = [one[place] for one in expected]
-                for inner, smaller in row_blocks(reference, part, own, axes[number + 1 :]):
-                    length = max(len(place), len(inner))
-                    both = [*inner, *[slice(None)] * (length - len(inner))]
-                    both[axis] = some
-                    yield tuple(both), smaller
-            return
-    yield (), inputs
+    """`inputs` in blocks of rows, each with its place in the outputs, that stay in the processor's cache
+    and are enough for what all share to be little of the work. Else all of them at once."""
+    part = separate(reference, inputs, expected)
+    if part is None:
+        yield (), inputs
+        return
+    axis, count, _ = part.rows
+    shares = [(np.size(v), c is None) for v, c in zip(inputs, part.cuts, strict=True)]
+    own = max(one.size for one in expected)
+    own = max([own, *(size for size, shared in shares if not shared)])
+    many = any(shared and size > BLOCK_OF_ROWS for size, shared in shares)
+    rows = max(1, count * BLOCK_OF_ROWS // max(1, own), ROWS_THAT_SHARE if many else 1)
+    for start in range(0, count, rows):
+        some = slice(start, start + rows)
+        yield (slice(None),) * axis + (some,), _cut(inputs, part.cuts, some)
 
 
 def _cuts(inputs: Sequence[Any], axis: int, count: int) -> Iterator[Cuts]:
@@ -181,23 +162,6 @@ def _cut(inputs: Sequence[Any], cuts: Cuts, some: slice | np.ndarray) -> list[An
         value if cut is None else value[(slice(None),) * cut + (some,)]
         for value, cut in zip(inputs, cuts, strict=True)
     ]
-
-
-def _rows_of_block(
-    inputs: Sequence[Any], expected: Sequence[np.ndarray], count: int, cuts: Cuts
-) -> int:
-    """As many as fit into the cache, but enough for what all blocks share to be little of the work."""
-    sizes = [np.size(value) for value in inputs]
-    shared = max((s for s, cut in zip(sizes, cuts, strict=True) if cut is None), default=0)
-    own = (size for size, cut in zip(sizes, cuts, strict=True) if cut is not None)
-    rows = count * BLOCK_OF_ROWS // max(1, *own, *(one.size for one in expected))
-    return max(1, rows, ROWS_THAT_SHARE if shared > BLOCK_OF_ROWS else 1)
-
-
-def _gives(
-    reference: Reference, part: Part, inputs: Sequence[Any], expected: Sequence[np.ndarray]
-) -> bool:
-    return _agrees(reference, part.of(inputs), [part.rows.of(one) for one in expected])
 
 
 def _agrees(reference: Reference, inputs: Sequence[Any], wanted: Sequence[np.ndarray]) -> bool:

@@ -277,7 +277,7 @@ class TrialStore:
             inputs = [in_single(value) for value in public.inputs]
             self._separate = reference.key, rows.separate(reference, inputs, public.expected)
         part = self._separate[1]
-        if part is None:
+        if part is None or part.has_integers(self._hidden(reference)):
             return None
         if expected:
             found = part.rows._replace(count=expected[0].shape[part.rows.axis])

@@ -14,7 +14,7 @@ from accelopt.kernels.nki.referee import pattern
 from accelopt.kernels.nki.referee.comparison import Gate
 from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.referee.rounding import Formats, Interval, intervals
+from accelopt.kernels.nki.referee.rounding import Formats, intervals
 from accelopt.kernels.nki.referee.tolerance import rounded as exactly
 from accelopt.kernels.nki.referee.trials import HIDDEN, ONE_SIDED, PUBLIC, STRESS, TrialStore
 
@@ -91,8 +91,8 @@ def transform_to_nki_inputs(inputs):
 
 
 def test_both_ends_of_an_interval_are_seen():
-    given = np.array([-6.7, 5.0])
-    x = Interval(given, given - 22, given + 22, Formats(0.0, 0.0, 1e38))
+    x = intervals(np.array([-6.7, 5.0]), Formats(0.0, 0.0, 1e38))
+    x.low, x.high = x.value - 22, x.value + 22
     for found in (np.maximum(x, 0), np.where(x > 0, x, 0), x * (x > 0)):
         assert found.value.tolist() == [0, 5] and found.high[0] == pytest.approx(15.3)
     ratio = 1 / (1 + np.exp(-np.asarray(x.value)))
@@ -157,13 +157,12 @@ def transform_to_nki_inputs(inputs):
 
 def test_errors_of_both_factors_count_together():
     """Of z * (1 + tanh(z)) far below zero each factor hides the other's error."""
-    given = np.array([-7.3])
-    z = Interval(given, given - 460, given + 460, Formats(0.0, 0.0, 1e38))
+    z = intervals(np.array([-7.3]), Formats(0.0, 0.0, 1e38))
+    z.low, z.high = z.value - 460, z.value + 460
     assert (0.5 * z * (1 + np.tanh(z))).high[0] >= 452
-    product = [
-        Interval(one, one - 10, one + 10, z.formats)
-        for one in (np.full((1, 1), n) for n in (2.0, 3.0))
-    ]
+    product = intervals(np.array([[2.0]]), z.formats), intervals(np.array([[3.0]]), z.formats)
+    for one in product:
+        one.low, one.high = one.value - 10, one.value + 10
     assert (product[0] @ product[1]).high[0, 0] >= 6 + 100
 
 
