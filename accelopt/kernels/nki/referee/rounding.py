@@ -531,28 +531,25 @@ def _sum(
                 total.shape
             )
             rounded = np.fmax(rounded, np.square((line - total) * (ALIKE / UNIT)))
-    below, above = (
-        np.sqrt(
-            np.square(far).sum(axis=tuple(summed), keepdims=keepdims)
-            + rounded * x.formats.summed**2
-        )
-        for far in x.errors()
-    )
-    return _summed(x, total, below, above, lambda a: a.sum(tuple(summed), keepdims=keepdims))
+    rounded = rounded * x.formats.summed**2
+    return _summed(x, total, rounded, lambda a: a.sum(tuple(summed), keepdims=keepdims))
 
 
 def _summed(
-    x: Interval,
-    total: np.ndarray,
-    below: np.ndarray,
-    above: np.ndarray,
-    function: Callable[[np.ndarray], Any],
+    x: Interval, total: np.ndarray, rounded: np.ndarray, function: Callable[[np.ndarray], Any]
 ) -> Interval:
-    """Sums with their errors; those that terms have in common add up."""
-    if x.shared is None:
-        return x._like(total, total - below, total + above)
-    shared = function(with_shared(_finite(x)))
-    below, above = (np.hypot(far, shared - total) for far in (below, above))
+    """Sums with their errors, `rounded` those of partial sums, squared. Independent ones add as squares,
+    those that terms have in common add up; no sum is beyond that of its terms' ends."""
+    shared = None if x.shared is None else function(with_shared(_finite(x)))
+    common = 0.0 if shared is None else np.square(shared - total)
+    with np.errstate(over="ignore", invalid="ignore"):
+        below, above = (
+            np.fmin(
+                np.sqrt(function(np.square(far)) + rounded + common),
+                function(far) + np.sqrt(rounded),
+            )
+            for far in x.errors()
+        )
     return x._like(total, total - below, total + above, shared)
 
 
@@ -566,13 +563,18 @@ def _cumulative(x: Interval, axis: Any = None, dtype: Any = None, out: Any = Non
         x, axis = x.reshape(-1), 0
     partial = np.cumsum(x.value, axis=axis)
     rounded = np.cumsum(np.square(_inexact(x.value, partial)), axis=axis) * x.formats.summed**2
-    below, above = (np.sqrt(np.cumsum(np.square(far), axis=axis) + rounded) for far in x.errors())
-    return _summed(x, partial, below, above, lambda a: np.cumsum(a, axis=axis))
+    return _summed(x, partial, rounded, lambda a: np.cumsum(a, axis=axis))
 
 
 def _mean(x: Interval, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any:
     total = _sum(x, axis, **more)
-    return total / (x.size / max(1, total.size))
+    found = total / (x.size / max(1, total.size))
+    if not x.formats.few_bits:
+        return found
+    # A sum of few bits may be exact; a mean that is kept up to date, as Welford's, rounds in each step.
+    squares = np.mean(np.square(x.value), axis, keepdims=more.get("keepdims") is True)
+    far = x.formats.summed * np.sqrt(squares)
+    return found._like(found.value, found.low - far, found.high + far, found.shared)
 
 
 def _variance(

@@ -21,7 +21,7 @@ BLOCK_OF_ROWS = 1 << 15  # elements
 ROWS_THAT_SHARE = 512  # in a block that shares much with the others
 SAME = 1e-5  # of the largest: what rounding makes of it
 LEAST_ROWS = 64  # of a part
-MOST_NEIGHBOURS = 64  # of which one is in a part: of a tile of 128, two
+MOST_NEIGHBOURS = 32  # of which one is in a part: of a tile of 128, four
 
 Place = tuple["slice | np.ndarray", ...]
 Cuts = tuple["int | None", ...]  # of each input the axis that is cut, None for one that all share
@@ -65,10 +65,14 @@ class Part(NamedTuple):
         """The inputs that give these rows."""
         return _cut(inputs, self.cuts, self.rows.places)
 
-    def has_integers(self, inputs: Sequence[Any]) -> bool:
-        """True where integers lie along the rows, which may be sorted, or different from one another."""
-        own = (v.dtype.kind for v, c in zip(inputs, self.cuts, strict=True) if c is not None)
-        return any(kind in "iub" for kind in own)
+    def has_order(self, inputs: Sequence[Any]) -> bool:
+        """True where integers along the rows are sorted, or all different, as those of some rows among
+        the others would not stay."""
+        own = (np.ravel(v) for v, c in zip(inputs, self.cuts, strict=True) if c is not None)
+        return any(
+            v.dtype.kind in "iu" and (len(np.unique(v)) == v.size or (np.diff(v) >= 0).all())
+            for v in own
+        )
 
     def put(self, inputs: Sequence[Any], part: Sequence[Any]) -> list[Any]:
         """`inputs` with these rows, and all that rows share, as in `part`."""
@@ -174,8 +178,8 @@ def _agrees(reference: Reference, inputs: Sequence[Any], wanted: Sequence[np.nda
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
     """True for what differs by a rounding at most."""
-    if one.shape != other.shape:
-        return False
+    if one.shape != other.shape or one.dtype.kind in "iub":
+        return np.array_equal(one, other)
     with np.errstate(all="ignore"):
         near = np.abs(one - other) <= SAME * np.abs(other).max(initial=0, where=np.isfinite(other))
         return bool((near | (one == other) | (np.isnan(one) & np.isnan(other))).all())

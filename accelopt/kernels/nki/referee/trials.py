@@ -39,7 +39,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 19
+VERSION = 20
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -277,7 +277,7 @@ class TrialStore:
             inputs = [in_single(value) for value in public.inputs]
             self._separate = reference.key, rows.separate(reference, inputs, public.expected)
         part = self._separate[1]
-        if part is None or part.has_integers(self._hidden(reference)):
+        if part is None or part.has_order(self._hidden(reference)):
             return None
         if expected:
             found = part.rows._replace(count=expected[0].shape[part.rows.axis])
