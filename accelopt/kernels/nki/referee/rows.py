@@ -102,7 +102,7 @@ def separate(
     return None
 
 
-def holds(reference: Reference, part: Part, inputs: Sequence[Any]) -> bool:
+def still_separate(reference: Reference, part: Part, inputs: Sequence[Any]) -> bool:
     """True where half of the part's rows are on these inputs what they are among the others. In float64:
     where rounding is magnified, as before a softmax, other blocks of a product round otherwise."""
     half = part._replace(rows=part.rows._replace(places=part.rows.places[::2]))
@@ -116,7 +116,7 @@ def holds(reference: Reference, part: Part, inputs: Sequence[Any]) -> bool:
     return _agrees(reference, list(map(in_double, half.of(inputs))), every_other)
 
 
-def drawn(part: Part, neighbours: int, generator: np.random.Generator) -> Part | None:
+def some_of(part: Part, neighbours: int, generator: np.random.Generator) -> Part | None:
     """One of so many neighbouring rows each, the first and the last among them; None for all rows."""
     count = part.rows.count
     number = max(LEAST_ROWS, count // min(neighbours, MOST_NEIGHBOURS))

@@ -21,10 +21,11 @@ import numpy as np
 
 from accelopt.caches import cache_limit, locked, secret_of
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.referee import rows, stress, terms
+from accelopt.kernels.nki.referee import stress, terms
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference, frozen
+from accelopt.kernels.nki.referee.rows import Part, Rows, separate, some_of, still_separate
 from accelopt.kernels.nki.referee.tolerance import SLACK, Exact, exact_outputs, radii_norms
 from accelopt.kernels.nki.referee.uses import Uses
 from accelopt.kernels.nki.referee.variation import (
@@ -97,7 +98,7 @@ class Trial(NamedTuple):
     exact: tuple[Exact, ...] | None
     updates: tuple[Update | None, ...]
     summed: tuple[float, ...] = ()
-    rows: rows.Rows | None = None
+    rows: Rows | None = None
 
     @property
     def forms(self) -> tuple[np.ndarray, ...]:
@@ -141,7 +142,7 @@ class TrialStore:
         self.max_bytes = cache_limit(self.root.parent) if max_bytes is None else max_bytes
         self._drawn: tuple[str, list[Any]] | None = None
         self._uses: tuple[str, Uses] | None = None
-        self._separate: tuple[str, rows.Part | None] | None = None
+        self._separate: tuple[str, Part | None] | None = None
 
     def discard_damaged(self, reference: Reference) -> bool:
         """Removes the trials of a problem of which a file is not what was written; True where there was
@@ -264,7 +265,7 @@ class TrialStore:
         reference: Reference,
         name: TrialName,
         expected: Sequence[np.ndarray] = (),
-    ) -> rows.Part | None:
+    ) -> Part | None:
         """The rows of a trial that stand for all of a large problem's; None for all of them. `expected`
         are outputs of its shape, where that is another one."""
         most = MADE_OF_HIDDEN if name == HIDDEN else MADE
@@ -275,7 +276,7 @@ class TrialStore:
             public = self.get(reference, PUBLIC[0])
             assert public is not None, "public trials are always made"
             inputs = [in_single(value) for value in public.inputs]
-            self._separate = reference.key, rows.separate(reference, inputs, public.expected)
+            self._separate = reference.key, separate(reference, inputs, public.expected)
         part = self._separate[1]
         if part is None or part.has_order(self._hidden(reference)):
             return None
@@ -283,7 +284,7 @@ class TrialStore:
             found = part.rows._replace(count=expected[0].shape[part.rows.axis])
             part = part._replace(rows=found)
         seed = self._hidden_seed(reference.key, f"rows of {name.kind}")
-        return rows.drawn(part, neighbours, np.random.default_rng(seed))
+        return some_of(part, neighbours, np.random.default_rng(seed))
 
     def _used(self, reference: Reference) -> Uses:
         """What the reference does with its inputs; asked once a problem."""
@@ -423,7 +424,7 @@ def _if_defined(
     name: TrialName,
     inputs: Sequence[Any],
     precision: Precision,
-    part: rows.Part | None,
+    part: Part | None,
 ) -> Trial | None:
     """The trial on these inputs; None where the reference does not take them."""
     with contextlib.suppress(ConfigError):
@@ -446,13 +447,13 @@ def trial_on(
     name: TrialName,
     inputs: Sequence[Any],
     precision: Precision | None,
-    part: rows.Part | None = None,
+    part: Part | None = None,
 ) -> Trial:
     """The trial on these inputs, with exact outputs for a precision; of a `part` of the rows alone, where
     these are separate on these inputs too."""
     given = list(inputs) if part is None else part.of(inputs)
     expected = reference.forward(given)
-    if part is not None and not rows.holds(reference, part, inputs):
+    if part is not None and not still_separate(reference, part, inputs):
         return trial_on(reference, name, inputs, precision)
     few = name == FEW_BITS
     exact = (
@@ -618,5 +619,5 @@ def _read(folder: Path, name: TrialName) -> Trial | None:
         exact=None if exact is None else tuple(Exact(*map(load, files)) for files in exact),
         updates=tuple(None if u is None else Update(*u) for u in description["updates"]),
         summed=tuple(description["summed"]),
-        rows=(some := description["rows"]) and rows.Rows(some[0], some[1], load(some[2])),
+        rows=(some := description["rows"]) and Rows(some[0], some[1], load(some[2])),
     )
