@@ -29,7 +29,7 @@ def _where(wrong: np.ndarray, count: int, rows: Rows | None) -> str:
         return "nearly everywhere"
     places, shape = [*np.nonzero(wrong)], [*wrong.shape]
     if rows is not None:
-        places[rows.axis], shape[rows.axis] = rows.places[places[rows.axis]], rows.count
+        places[rows.axis], shape[rows.axis] = rows.places[places[rows.axis]], rows.total
     if count == 1:
         return f"at {tuple(int(axis[0]) for axis in places)}"
     apart = [np.unique(axis) for axis in places]

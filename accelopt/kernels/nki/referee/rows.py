@@ -28,14 +28,14 @@ Cuts = tuple["int | None", ...]  # of each input the axis that is cut, None for 
 
 
 class Rows(NamedTuple):
-    """The `places` of some of the `count` rows along an axis of every output."""
+    """The `places` of some of the `total` rows along an axis of every output."""
 
     axis: int
-    count: int
+    total: int
     places: np.ndarray
 
     def __str__(self) -> str:
-        return f" ({len(self.places)} of {self.count} rows)"
+        return f" ({len(self.places)} of {self.total} rows)"
 
     def of(self, output: np.ndarray) -> np.ndarray:
         """These rows of a whole output."""
@@ -45,7 +45,7 @@ class Rows(NamedTuple):
         """An array of the shape and format of the output of which `output` has these rows; its values say
         nothing."""
         shape = [*output.shape]
-        shape[self.axis] = self.count
+        shape[self.axis] = self.total
         return np.broadcast_to(np.zeros((), output.dtype), shape)
 
     def place(self, place: tuple[int, ...]) -> tuple[int, ...]:
@@ -118,7 +118,7 @@ def still_separate(reference: Reference, part: Part, inputs: Sequence[Any]) -> b
 
 def some_of(part: Part, neighbours: int, generator: np.random.Generator) -> Part | None:
     """One of so many neighbouring rows each, the first and the last among them; None for all rows."""
-    count = part.rows.count
+    count = part.rows.total
     number = max(LEAST_ROWS, count // min(neighbours, MOST_NEIGHBOURS))
     if 2 * number > count:
         return None

@@ -281,7 +281,7 @@ class TrialStore:
         if part is None or part.has_order(self._hidden(reference)):
             return None
         if expected:
-            found = part.rows._replace(count=expected[0].shape[part.rows.axis])
+            found = part.rows._replace(total=expected[0].shape[part.rows.axis])
             part = part._replace(rows=found)
         seed = self._hidden_seed(reference.key, f"rows of {name.kind}")
         return some_of(part, neighbours, np.random.default_rng(seed))
@@ -585,7 +585,7 @@ def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, obje
         "exact": exact,
         "updates": trial.updates,
         "summed": trial.summed,
-        "rows": trial.rows and [trial.rows.axis, trial.rows.count, save(trial.rows.places)],
+        "rows": trial.rows and [trial.rows.axis, trial.rows.total, save(trial.rows.places)],
     }
 
 
