@@ -37,6 +37,7 @@ UPDATE_SLACK = 16.0
 # Samples of rounding may all be small by luck: a few elements may exceed what is allowed, to a point.
 MAX_BEYOND_FRACTION = 0.01
 MAX_BEYOND = 64.0
+MOST_MASKED = 8  # one element of so many counts at least, where the others are zero
 # In a sweep neighbours are alike, so samples are not small by luck; but a part of the range is few.
 MAX_BEYOND_OF_SWEEP = 0.002
 # Below this a real engine may flush to zero, and so may its exp() of a very negative number.
@@ -414,16 +415,18 @@ def _elements(
             missing = (error > limits.missing * np.abs(values[part])) & resolved[part]
             lost += int(np.count_nonzero(missing))
             judged += int(np.count_nonzero(resolved[part]))
+    # What is zero by a mask is right without rounding, and hides no wrong elements beside it.
+    counted = max(int(np.count_nonzero(values)), flat.size // MOST_MASKED, 1)
     if worst > rounding:
         place = trial.place(_place(at, shape))
         where += f": at {place} got {flat[at]:.9g}, exact {values[at]:.9g}"
-        if worst > limits.worst or beyond > limits.beyond * flat.size:
+        if worst > limits.worst or beyond > limits.beyond * counted:
             with np.errstate(all="ignore"):
                 wrong = np.abs(flat - values) > rounding * (allowed + limits.flushed)
             where += f"; {pattern.words(wrong.reshape(shape), output, exact.values, trial.rows)}"
     limit = limits.worst
     yield _check("largest error over honest rounding", worst <= limit, worst, limit, where)
-    fraction = beyond / max(flat.size, 1)
+    fraction = beyond / counted
     few = fraction <= limits.beyond
     yield _check("fraction beyond honest rounding", few, fraction, limits.beyond, where)
     if limits.missing < math.inf:
