@@ -83,7 +83,8 @@ def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
     first = outcomes[0]
     if first.best is None:
         said = first.failure.replace(KERNEL_FILE, Path(first.start.case.kernel).name)
-        raise ConfigError(f"there is nothing to start from: {said}")
+        what = "no kernel is right" if first.start.profile else "there is nothing to start from"
+        raise ConfigError(f"{what}: {said}")
     command = shlex.join(["accelopt", *sys.argv[1:]])
     words = [w for w in shlex.split(command) if w != "--resume"]
     again = f"{shlex.join([*words, '--replay', str(folder)])}  # with another --out"

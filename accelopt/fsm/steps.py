@@ -18,13 +18,15 @@ from accelopt.fsm.worker.user_test import refusal
 from accelopt.nodes import Job, Node, Plan, Result
 from accelopt.published import plan_id
 from accelopt.search.bottleneck_search import job_of
+from accelopt.stages.baseline_and_winner import first_verified
 from accelopt.stages.experience import write_findings
 from accelopt.stages.jobs import by_rule, keep, perform, silence
 from accelopt.store import write_atomically, write_json
 
 
 async def verify_initial(ctx: OptimizationContext) -> bool:
-    """Whether the kernel to start from passes the whole referee, and the user's own test."""
+    """Whether the kernel to start from passes the referee, and the user's own test. One that only hidden
+    inputs find fault with may be started from; it is no result (`finalize`)."""
     workshop, case = ctx.run.workshop, ctx.case
     source = workshop.language.complete(workshop.language.source(case))
     evaluation = await workshop.verifications.evaluate(case, source)
@@ -149,10 +151,11 @@ async def finalize(ctx: OptimizationContext) -> None:
     if ctx.result is not None or ctx.start is None:
         return
     ranked = ctx.strategy.ranked()
-    verify = ctx.run.workshop.verifications.evaluate
-    while ranked[0] is not ctx.start and (await verify(ctx.case, ranked[0].source)).profile is None:
-        ctx.logger.warning("%s falls at the last checks", ranked.pop(0).name)
-    best = ranked[0]
+    best, verdict = await first_verified(ranked, ctx.run)
+    if best is None:
+        ctx.result = failed(f"no kernel passes every check: {verdict.message}")
+        return
+    ranked = ranked[ranked.index(best) :]
     ctx.result = {
         "success": True,
         "kernel_code": best.source,
@@ -169,7 +172,7 @@ async def finalize(ctx: OptimizationContext) -> None:
 def failed(error: str) -> dict[str, object]:
     """The result of an optimisation that did not come to a kernel."""
     return {"success": False, "error": error, "kernel_code": None, "total_rounds": 0,
-            "stop_reason": "the initial kernel fails"}  # fmt: skip
+            "stop_reason": error.partition(":")[0]}  # fmt: skip
 
 
 def _listed(node: Node) -> dict[str, object]:

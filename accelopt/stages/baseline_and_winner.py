@@ -38,7 +38,7 @@ async def confirm_winner(
     language = run.workshop.language
     polished = await polish(fastest, run)
     first = polished[-1] if polished else fastest
-    best, verdict = await _first_verified(finalists(start, first, history, polished), run)
+    best, verdict = await first_verified(finalists(start, first, history, polished), run)
     if best is None:
         return Outcome(start, failure=verdict.message, ended=ended)
     run_files.write_kernels([best], (), len(history) + 1, run)
@@ -99,13 +99,14 @@ def finalists(
     return list(distinct.values())
 
 
-async def _first_verified(nodes: Sequence[Node], run: Run) -> tuple[Node | None, Evaluation]:
-    """The first that passes with full scrutiny, or None; with the verdict on it, or on the last."""
+async def first_verified(nodes: Sequence[Node], run: Run) -> tuple[Node | None, Evaluation]:
+    """The first that passes with full scrutiny, or None; with the verdict on it, or on the last. A start
+    that was let in with a warning does not pass."""
     verdict = Evaluation(status=Status.MISSING, message="there is no kernel to verify")
     for node in nodes:
         run.watcher.verifying(node)
         verdict = await run.workshop.verifications.evaluate(node.case, node.source)
-        if verdict.profile is not None:
+        if verdict.profile is not None and not verdict.message:
             return node, verdict
     return None, verdict
 

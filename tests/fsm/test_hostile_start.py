@@ -1,4 +1,5 @@
-"""Kernels that cheat are refused before a worker starts, whatever a test of the user's says."""
+"""Kernels that cheat are refused, whatever a test of the user's says: before a worker starts, or, where only
+hidden inputs find fault with them, as a result (the search may start from such a kernel)."""
 
 import pytest
 from exhibits import header, kernel_file, names, reference_file
@@ -15,8 +16,10 @@ ALL = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for n
 def test_a_museum_piece_is_refused_though_the_test_exits_with_success(tmp_path, name):
     manager = FSMOptimizationManager(log_dir=tmp_path / "run", max_rounds=1, workers=1)
     found = manager.run_optimization(kernel_file(name), reference_file(name), PASSES)
-    assert not found["success"] and "the initial kernel fails" in found["error"]
-    assert not (tmp_path / "run" / "workers").exists()
+    assert not found["success"] and found["kernel_code"] is None
+    if "hidden" not in found["error"]:
+        assert "the initial kernel fails" in found["error"]
+        assert not (tmp_path / "run" / "workers").exists()
 
 
 def test_the_quick_ones_are_there():

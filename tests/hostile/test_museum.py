@@ -1,7 +1,8 @@
 """Every kernel of the museum gets the verdict that stands in its second line (`exhibits.py`).
 
-A verdict may allow several statuses where it is a matter of taste which comes first, `correct` means:
-as correct, and as fast, as the honest kernel.
+`refused|crash` is refused for its text, and crashes where the published rules read no text; where time runs
+out, which limit of the host is met first is the host's. `correct` means: as correct, and as fast, as the
+honest kernel.
 `honest_<reference>` is that kernel; other honest ones compute the same in another way, and must pass.
 """
 
@@ -50,6 +51,12 @@ def judgement(trials) -> Callable[[str], Evaluation]:
     return cache(lambda kernel: judged(kernel, trials))
 
 
+def verdicts(kernel: str, *, published: bool = False) -> list[str]:
+    """Of a kernel that its text gives away the one verdict with that scrutiny."""
+    said = header(kernel)["verdict"].removesuffix("|coding:utf-7").split("|")
+    return said if said[0] == "timeout" else said[-1:] if published else said[:1]
+
+
 def is_control_needed(kernel: str) -> bool:
     """True for a kernel that may be correct without being honest."""
     return "correct" in header(kernel)["verdict"] and not kernel.startswith("honest_")
@@ -64,8 +71,7 @@ def test_verdict(kernel, judgement, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-caller")
     monkeypatch.setenv("TZ", MARK)  # passes to every child: it marks what we started
     evaluation = judgement(kernel)
-    expected = header(kernel)["verdict"].split("|")
-    assert evaluation.status.value in expected, (evaluation.status, evaluation.message)
+    assert evaluation.status.value in verdicts(kernel), (evaluation.status, evaluation.message)
     if evaluation.status is Status.CORRECT and is_control_needed(kernel):
         control = judgement(f"honest_{header(kernel)['reference']}")
         assert evaluation.profile.latency == control.profile.latency
@@ -83,7 +89,7 @@ def test_what_its_text_gives_away_is_confined_all_the_same(kernel, trials, monke
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-caller")
     monkeypatch.setenv("TZ", MARK)
     evaluation = judged(kernel, trials, Scrutiny.PUBLISHED)
-    assert evaluation.status.value in header(kernel)["verdict"].split("|"), evaluation.message
+    assert evaluation.status.value in verdicts(kernel, published=True), evaluation.message
     assert "secret" not in evaluation.model_dump_json()
 
 

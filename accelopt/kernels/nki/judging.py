@@ -412,7 +412,7 @@ class _Run:
             raise KernelFailure(failure.status, f"{failure.message}; {ORDER}") from failure
 
     def _judge(self, trial: Trial, outputs: tuple[np.ndarray, ...]) -> None:
-        transformed = shaped_outputs(self.reference, outputs, trial.expected)
+        transformed = shaped_outputs(self.reference, outputs, trial.forms)
         request, rounding = self.request, self.device.rounding
         agreement = self.reference.agreement
         judge = Gate(

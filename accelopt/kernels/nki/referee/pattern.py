@@ -4,38 +4,44 @@ from __future__ import annotations
 
 import numpy as np
 
+from accelopt.kernels.nki.referee.rows import Rows
+
 DENSE = 0.9  # of a region's elements that are wrong: it is the region that is wrong
 ALIKE = 1e-3  # factors that differ by less are one
 
 
-def words(wrong: np.ndarray, got: np.ndarray, expected: np.ndarray) -> str:
+def words(
+    wrong: np.ndarray, got: np.ndarray, expected: np.ndarray, rows: Rows | None = None
+) -> str:
     """`12 of 4096 elements differ, all in [0:12, 127:128] (the tail of axis 1); they are 0`. `wrong` are
-    booleans of the outputs' shape; empty where none is."""
+    booleans of the outputs' shape, or of these `rows` of it; empty where none is."""
     count = int(np.count_nonzero(wrong))
     if not count:
         return ""
-    said = [f"{count} of {wrong.size} elements differ", _where(wrong, count)]
+    said = [f"{count} of {wrong.size} elements differ", _where(wrong, count, rows)]
     return ", ".join(filter(None, said)) + _how(got[wrong], expected[wrong])
 
 
-def _where(wrong: np.ndarray, count: int) -> str:
+def _where(wrong: np.ndarray, count: int, rows: Rows | None) -> str:
     if not wrong.ndim or count == wrong.size:
         return ""
     if count >= DENSE * wrong.size:
         return "nearly everywhere"
-    places = np.nonzero(wrong)
+    places, shape = [*np.nonzero(wrong)], [*wrong.shape]
+    if rows is not None:
+        places[rows.axis], shape[rows.axis] = rows.places[places[rows.axis]], rows.total
     if count == 1:
         return f"at {tuple(int(axis[0]) for axis in places)}"
     apart = [np.unique(axis) for axis in places]
     box = [(int(axis[0]), int(axis[-1]) + 1) for axis in apart]
-    spans = list(map(_span, box, map(_step, apart), wrong.shape))
+    spans = list(map(_span, box, map(_step, apart), shape))
     dense = count >= DENSE * np.prod([len(axis) for axis in apart])
     said = "in" if dense else "scattered in"
     if set(spans) == {":"}:
         return "scattered"
     tails = [
         f"the tail of axis {n}"
-        for n, ((low, high), axis) in enumerate(zip(box, wrong.shape, strict=True))
+        for n, ((low, high), axis) in enumerate(zip(box, shape, strict=True))
         if dense and low > 0 and high == axis
     ]
     return f"{said} [{', '.join(spans)}]" + (f" ({' and '.join(tails)})" if tails else "")

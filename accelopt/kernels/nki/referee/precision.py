@@ -164,3 +164,10 @@ def in_single(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.name in NARROW:
         return value.astype(np.float32)
     return value
+
+
+def in_double(value: Any) -> Any:
+    """Floating-point arrays as float64; everything else as it is."""
+    if isinstance(value, np.ndarray) and is_float(value.dtype):
+        return value.astype(np.float64)
+    return value

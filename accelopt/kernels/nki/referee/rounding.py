@@ -17,7 +17,6 @@ from functools import reduce
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
@@ -272,9 +271,8 @@ class Interval(NDArrayOperatorsMixin):
 
     def _rounding(self) -> np.ndarray:
         rounded = np.asarray(np.abs(self.value) * self.formats.kept)
-        if self.formats.few_bits:
-            with np.errstate(over="ignore"):
-                rounded[self.value.astype(ml_dtypes.bfloat16) == self.value] = 0
+        if self.formats.few_bits:  # what bfloat16 holds: eight bits, of which the first is not kept
+            rounded[(self.value.astype(np.float64, copy=False).view(np.uint64) << 19) == 0] = 0
         return rounded
 
     def ends(self) -> tuple[np.ndarray, np.ndarray]:
@@ -373,7 +371,10 @@ def _divisor(given: Any, like: Interval) -> Any:
 
 def _shared_by_many(operands: Sequence[Any]) -> Sequence[Any]:
     """`operands` of a function of single elements, of which some may be smaller than its result."""
-    count = int(np.prod(np.broadcast_shapes(*map(np.shape, map(values, operands)))))
+    shapes = [*map(np.shape, map(values, operands))]
+    if shapes.count(shapes[0]) == len(shapes):
+        return operands
+    count = int(np.prod(np.broadcast_shapes(*shapes)))
     return [
         one.shared_by_many() if isinstance(one, Interval) and one.value.size < count else one
         for one in operands
@@ -530,28 +531,25 @@ def _sum(
                 total.shape
             )
             rounded = np.fmax(rounded, np.square((line - total) * (ALIKE / UNIT)))
-    below, above = (
-        np.sqrt(
-            np.square(far).sum(axis=tuple(summed), keepdims=keepdims)
-            + rounded * x.formats.summed**2
-        )
-        for far in x.errors()
-    )
-    return _summed(x, total, below, above, lambda a: a.sum(tuple(summed), keepdims=keepdims))
+    rounded = rounded * x.formats.summed**2
+    return _summed(x, total, rounded, lambda a: a.sum(tuple(summed), keepdims=keepdims))
 
 
 def _summed(
-    x: Interval,
-    total: np.ndarray,
-    below: np.ndarray,
-    above: np.ndarray,
-    function: Callable[[np.ndarray], Any],
+    x: Interval, total: np.ndarray, rounded: np.ndarray, function: Callable[[np.ndarray], Any]
 ) -> Interval:
-    """Sums with their errors; those that terms have in common add up."""
-    if x.shared is None:
-        return x._like(total, total - below, total + above)
-    shared = function(with_shared(_finite(x)))
-    below, above = (np.hypot(far, shared - total) for far in (below, above))
+    """Sums with their errors, `rounded` those of partial sums, squared. Independent ones add as squares,
+    those that terms have in common add up; no sum is beyond that of its terms' ends."""
+    shared = None if x.shared is None else function(with_shared(_finite(x)))
+    common = 0.0 if shared is None else np.square(shared - total)
+    with np.errstate(over="ignore", invalid="ignore"):
+        below, above = (
+            np.fmin(
+                np.sqrt(function(np.square(far)) + rounded + common),
+                function(far) + np.sqrt(rounded),
+            )
+            for far in x.errors()
+        )
     return x._like(total, total - below, total + above, shared)
 
 
@@ -565,13 +563,18 @@ def _cumulative(x: Interval, axis: Any = None, dtype: Any = None, out: Any = Non
         x, axis = x.reshape(-1), 0
     partial = np.cumsum(x.value, axis=axis)
     rounded = np.cumsum(np.square(_inexact(x.value, partial)), axis=axis) * x.formats.summed**2
-    below, above = (np.sqrt(np.cumsum(np.square(far), axis=axis) + rounded) for far in x.errors())
-    return _summed(x, partial, below, above, lambda a: np.cumsum(a, axis=axis))
+    return _summed(x, partial, rounded, lambda a: np.cumsum(a, axis=axis))
 
 
 def _mean(x: Interval, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any:
     total = _sum(x, axis, **more)
-    return total / (x.size / max(1, total.size))
+    found = total / (x.size / max(1, total.size))
+    if not x.formats.few_bits:
+        return found
+    # A sum of few bits may be exact; a mean that is kept up to date, as Welford's, rounds in each step.
+    squares = np.mean(np.square(x.value), axis, keepdims=more.get("keepdims") is True)
+    far = x.formats.summed * np.sqrt(squares)
+    return found._like(found.value, found.low - far, found.high + far, found.shared)
 
 
 def _variance(

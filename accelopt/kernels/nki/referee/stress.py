@@ -65,7 +65,7 @@ class Kind(IntEnum):
 
 _MILD = (0.4, 0.12, 0.12, 0.12, 0.12, 0.12, 0, 0, 0, 0)
 _EXTREME = (0.26, 0.06, 0.06, 0.08, 0.08, 0.08, 0.16, 0.14, 0.06, 0.02)
-_ONE_SIDED = (0.3, 0, 0, 0.2, 0.4, 0, 0, 0, 0.1, 0)
+_ONE_SIDED = (0.18, 0, 0, 0.2, 0.4, 0, 0, 0, 0.1, 0.12)
 _WITH_ZEROS = (Kind.ZERO, Kind.CONSTANT, Kind.ONE_HOT, Kind.MINUTE)
 # Where there are few vectors, chance is left out. The two begin differently: there may be only one.
 _IN_TURN = (Kind.SPIKE, Kind.FAR_AWAY, Kind.LARGE, Kind.AS_IT_IS, Kind.TINY, Kind.MINUTE)
@@ -269,7 +269,7 @@ def one_sided(
     inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
 ) -> list[Any]:
     """`inputs` in which no sum cancels: every vector has one sign. Inputs take turns: of the first,
-    third, ... an eighth is positive and large and the others have signs of their own, the second,
+    third, ... an eighth is positive and large, some are huge, and the others have signs of their own, the second,
     fourth, ... are negative throughout. So some products of two inputs are large and negative in
     every term, as attention's scores must be before a mask of -100 shows."""
     changed: list[Any] = []
@@ -295,6 +295,8 @@ def one_sided(
             kinds[:eighth] = Kind.LARGE
             if number == extreme and len(rows) < FEW_VECTORS:
                 kinds = np.resize(np.array(_THEN), len(rows))
+            huge = kinds == Kind.HUGE  # throughout: a mask of -10,000 shows beside such a row alone
+            rows[huge] += rows[huge].mean(axis=1, keepdims=True)
             _apply(rows, kinds, generator, severity.factor, signed=False)
         if signed:
             rows *= signs.astype(rows.dtype)[:, None]

@@ -22,15 +22,13 @@ import numpy as np
 
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee.norms import blocks, l2
-from accelopt.kernels.nki.referee.precision import SINGLE, Precision, in_single, is_float
+from accelopt.kernels.nki.referee.precision import SINGLE, Precision, in_double, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rounding import Formats, apart, given_as
+from accelopt.kernels.nki.referee.rows import row_blocks
 
-BLOCK_OF_ROWS = 1 << 15  # elements
 EVERY_BLOCK = 8  # of many, where one number is asked of all
-ROWS_THAT_SHARE = 512  # in a block that shares much with the others
 Rows = tuple[slice, ...]
-SAME = 1e-5  # of the largest: what rounding makes of it
 NEIGHBOURS = 32
 # How much worse than the samples an honest algorithm with another order of operations may be.
 SLACK = 16.0
@@ -85,7 +83,7 @@ def exact_outputs(
     exact = expected
     if _fits_in_float64(expected):
         with contextlib.suppress(ConfigError, MemoryError):
-            exact = reference.forward([_wide(value) for value in inputs], to_lose=True)
+            exact = reference.forward(list(map(in_double, inputs)), to_lose=True)
     moved = [reference.forward(_moved(inputs, sign * precision.unit)) for sign in (-1, 1)]
     with np.errstate(all="ignore"):
         noises = [
@@ -151,7 +149,7 @@ def rounded(
             shared[number] = given_as(value, formats)
         return shared[number]
 
-    for rows, part in itertools.islice(_row_blocks(reference, singles, expected), 0, None, every):
+    for rows, part in itertools.islice(row_blocks(reference, singles, expected), 0, None, every):
         yield rows, *reference.rounded([*map(given, range(len(part)), part)], formats)
 
 
@@ -176,108 +174,6 @@ def radii_norms(
     return [(square * times) ** 0.5 for square, times in zip(squares, counts, strict=True)]
 
 
-def _row_blocks(
-    reference: Reference,
-    inputs: list[Any],
-    expected: Sequence[np.ndarray],
-    axes: Sequence[int] | None = None,
-) -> Iterator[tuple[Rows, list[Any]]]:
-    """`inputs` in blocks of rows that the reference works out one by one: what it makes of some of them
-    is what it makes of all, there. Each stays in the processor's cache. Else all of them at once. Rows
-    lie along one of the outputs' `axes`; a row that is large is cut along the next."""
-    if axes is None:
-        axes = range(min((one.ndim for one in expected), default=0))
-        axes = sorted(axes, key=lambda axis: (axis > 0, -expected[0].shape[axis]))
-    for number, axis in enumerate(() if reference.agreement.rules else axes):
-        count = expected[0].shape[axis]
-        if any(one.shape[axis] != count for one in expected):
-            continue
-        for cuts in _cuts(inputs, axis, count):
-            rows = _rows_of_block(inputs, expected, count, cuts)
-            if count < 4 * rows or not _is_separate(reference, inputs, expected, rows, cuts, axis):
-                continue
-            for start in range(0, count, rows):
-                place, part = _block(inputs, start, rows, cuts, axis)
-                if rows > 1:
-                    yield place, part
-                    continue
-                own = [one[place] for one in expected]
-                for inner, smaller in _row_blocks(reference, part, own, axes[number + 1 :]):
-                    size = max(len(place), len(inner))
-                    both = [*inner, *[slice(None)] * (size - len(inner))]
-                    both[axis] = place[axis]
-                    yield tuple(both), smaller
-            return
-    yield (), inputs
-
-
-Cuts = tuple["int | None", ...]  # of each input the axis that is cut, None for one that all share
-
-
-def _cuts(inputs: Sequence[Any], axis: int, count: int) -> Iterator[Cuts]:
-    """Which inputs may have their part in the `count` rows along an output's axis: all that have so
-    many at the same axis, the first of them, the first that has so many at any."""
-    shapes = [np.shape(value) for value in inputs]
-    same = [axis if shape[axis : axis + 1] == (count,) else None for shape in shapes]
-    any_axis = [shape.index(count) if count in shape else None for shape in shapes]
-    found = [tuple(same)]
-    for places in (same, any_axis):
-        first = next((number for number, place in enumerate(places) if place is not None), -1)
-        found.append(tuple(p if n == first else None for n, p in enumerate(places)))
-    yield from (cuts for cuts in dict.fromkeys(found) if any(cut is not None for cut in cuts))
-
-
-def _rows_of_block(
-    inputs: Sequence[Any], expected: Sequence[np.ndarray], count: int, cuts: Cuts
-) -> int:
-    """As many as fit into the cache, but enough for what all blocks share to be little of the work."""
-    sizes = [np.size(value) for value in inputs]
-    shared = max((s for s, cut in zip(sizes, cuts, strict=True) if cut is None), default=0)
-    own = (size for size, cut in zip(sizes, cuts, strict=True) if cut is not None)
-    rows = count * BLOCK_OF_ROWS // max(1, *own, *(one.size for one in expected))
-    return max(1, rows, ROWS_THAT_SHARE if shared > BLOCK_OF_ROWS else 1)
-
-
-def _block(
-    inputs: Sequence[Any], start: int, rows: int, cuts: Cuts, axis: int
-) -> tuple[Rows, list[Any]]:
-    some = slice(start, start + rows)
-    part = [
-        value if cut is None else value[(slice(None),) * cut + (some,)]
-        for value, cut in zip(inputs, cuts, strict=True)
-    ]
-    return (slice(None),) * axis + (some,), part
-
-
-def _is_separate(
-    reference: Reference,
-    inputs: Sequence[Any],
-    expected: Sequence[np.ndarray],
-    rows: int,
-    cuts: Cuts,
-    axis: int,
-) -> bool:
-    count = expected[0].shape[axis]
-    for start in (0, count // 2, count - rows):
-        place, part = _block(inputs, start, rows, cuts, axis)
-        try:
-            found = reference.forward(part)
-        except ConfigError:
-            return False
-        if not all(map(_same, found, (one[place] for one in expected))):
-            return False
-    return True
-
-
-def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    """True for what differs by a rounding at most."""
-    if one.shape != other.shape:
-        return False
-    with np.errstate(all="ignore"):
-        near = np.abs(one - other) <= SAME * np.abs(other).max(initial=0, where=np.isfinite(other))
-        return bool((near | (one == other) | (np.isnan(one) & np.isnan(other))).all())
-
-
 def _fits_in_float64(expected: tuple[np.ndarray, ...]) -> bool:
     """True when the host has room for the float64 outputs and a few temporaries of their size."""
     needed = TEMPORARIES * 8 * sum(output.size for output in expected)
@@ -300,12 +196,6 @@ def _argument_scale(output: np.ndarray, inputs: Sequence[Any]) -> list[np.ndarra
         if isinstance(value, np.ndarray) and value.shape == output.shape and is_float(value.dtype)
     ]
     return found if len(found) == 1 else []
-
-
-def _wide(value: Any) -> Any:
-    if isinstance(value, np.ndarray) and is_float(value.dtype):
-        return value.astype(np.float64)
-    return value
 
 
 def _moved(inputs: Sequence[Any], step: float) -> list[Any]:

@@ -25,6 +25,7 @@ from accelopt.kernels.nki.referee import stress, terms
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference, frozen
+from accelopt.kernels.nki.referee.rows import Part, Rows, separate, some_of, still_separate
 from accelopt.kernels.nki.referee.tolerance import SLACK, Exact, exact_outputs, radii_norms
 from accelopt.kernels.nki.referee.uses import Uses
 from accelopt.kernels.nki.referee.variation import (
@@ -39,13 +40,16 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 18
+VERSION = 20
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
 UPDATE_FRACTION = 0.1
 # Stress inputs on which the reference itself is mostly undefined say nothing.
 MIN_JUDGED = 0.5
+# Elements that a reference makes, results on the way among them, above which some rows stand for all where
+# exact outputs are worked out: of ordinary hidden inputs, and of the others.
+MADE_OF_HIDDEN, MADE = 1 << 23, 1 << 21
 
 
 class TrialName(NamedTuple):
@@ -84,7 +88,8 @@ class Update(NamedTuple):
 class Trial(NamedTuple):
     """One set of inputs. `exact` only where the reference was also worked out in float64; where it
     was not, `sizes[i]` are the norms of output i's rows, `updates[i]` says what output i updates. Of the
-    ordinary hidden inputs, `summed` are the relative errors of float32 sums."""
+    ordinary hidden inputs, `summed` are the relative errors of float32 sums. With `rows`, `expected` and
+    `exact` have those rows of the outputs alone, and no others are judged."""
 
     name: TrialName
     inputs: tuple[Any, ...]
@@ -93,6 +98,20 @@ class Trial(NamedTuple):
     exact: tuple[Exact, ...] | None
     updates: tuple[Update | None, ...]
     summed: tuple[float, ...] = ()
+    rows: Rows | None = None
+
+    @property
+    def forms(self) -> tuple[np.ndarray, ...]:
+        """Arrays of the shapes and formats of whole outputs."""
+        return self.expected if self.rows is None else tuple(map(self.rows.whole, self.expected))
+
+    def judged(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """What is judged of whole outputs."""
+        return list(outputs if self.rows is None else map(self.rows.of, outputs))
+
+    def place(self, place: tuple[int, ...]) -> tuple[int, ...]:
+        """Where an element of what is judged stands in the whole output."""
+        return place if self.rows is None else self.rows.place(place)
 
 
 HIDDEN = TrialName("hidden")
@@ -123,6 +142,7 @@ class TrialStore:
         self.max_bytes = cache_limit(self.root.parent) if max_bytes is None else max_bytes
         self._drawn: tuple[str, list[Any]] | None = None
         self._uses: tuple[str, Uses] | None = None
+        self._separate: tuple[str, Part | None] | None = None
 
     def discard_damaged(self, reference: Reference) -> bool:
         """Removes the trials of a problem of which a file is not what was written; True where there was
@@ -167,15 +187,17 @@ class TrialStore:
             return trial_on(reference, name, reference.inputs(name.seed), None)
         if name == SHAPE:
             other = self.get(reference, OTHER_SHAPE)
-            return other and trial_on(reference, name, other.inputs, precision)
+            part = other and self._part(reference, name, other.expected)
+            return other and trial_on(reference, name, other.inputs, precision, part)
         drawn = self._hidden(reference)
         if name.kind == "hidden":
-            return trial_on(reference, name, drawn, precision)
+            return trial_on(reference, name, drawn, precision, self._part(reference, name))
         if name == OTHER_SHAPE:
             return _of_another_shape(reference, drawn)
         if name in (SIGNS, FLAGS):
             plain = other_signs(drawn) if name == SIGNS else other_flags(drawn)
-            return _if_defined(reference, name, plain, precision) if plain else None
+            part = self._part(reference, name) if plain else None
+            return _if_defined(reference, name, plain, precision, part) if plain else None
         return self._in_situation(reference, name, precision, drawn)
 
     def _in_situation(
@@ -184,10 +206,13 @@ class TrialStore:
         """The trial of the first severity on which the reference is defined, or else as far as it is
         defined on any."""
         seed = self._hidden_seed(reference.key, name.kind)
+        part = None if name in (END, EVERY, NOT_FINITE) else self._part(reference, name)
+        drawn, whole = (drawn if part is None else part.of(drawn)), drawn
         inputs = [in_single(value) for value in drawn]
         public = self.get(reference, PUBLIC[0])
-        shapes = [output.shape for output in public.expected] if public else []
-        uses = self._used(reference, inputs)
+        outputs = () if public is None else public.expected
+        shapes = [one.shape for one in (map(part.rows.of, outputs) if part else outputs)]
+        uses = self._used(reference)
         kept = [stress.not_finite_places(value) for value in inputs]
         inputs = [
             value if places is None else np.where(places, 0, value).astype(value.dtype)
@@ -198,6 +223,8 @@ class TrialStore:
         inputs = _other_arguments(reference, name, inputs, uses, np.random.default_rng(seed))
         turned = [stress.never_positive(value) for value in inputs]
         best: Trial | None = None
+        tried: list[list[Any]] = []
+        undefined: list[tuple[float, list[Any]]] = []
         for severity in stress.SEVERITIES:
             changed = _negated(inputs, turned)
             changed = SITUATIONS[name.kind](changed, shapes, np.random.default_rng(seed), severity)
@@ -207,22 +234,62 @@ class TrialStore:
                     zip(_negated(changed, turned), kept, strict=True)
                 )
             ]
+            if any(all(map(np.array_equal, changed, earlier)) for earlier in tried):
+                continue
+            tried.append(changed)
             with contextlib.suppress(ConfigError):
                 if name in (END, EVERY) and not _sums_exactly(reference, inputs, changed, seed):
                     changed = terms.inexact(inputs, changed, np.random.default_rng(seed))
-                changed = reference.legal(_in_formats(changed, drawn))
+                changed = _in_formats(changed, drawn)
+                changed = reference.legal(changed if part is None else part.put(whole, changed))
                 if name == NOT_FINITE:
                     return trial_on(reference, name, changed, None)
-                trial = trial_on(reference, name, changed, precision)
+                given = changed if part is None else part.of(changed)
+                finite = [float(np.isfinite(one).mean()) for one in reference.forward(given)]
+                if (least := min(finite, default=0.0)) < MIN_JUDGED:
+                    undefined.append((least, changed))
+                    continue
+                trial = trial_on(reference, name, changed, precision, part)
                 if _is_defined(trial):
                     return trial
                 if best is None or _judged(trial) > _judged(best):
                     best = trial
+        most, changed = max(undefined, key=lambda one: one[0], default=(0.0, []))
+        if most > (0.0 if best is None else _judged(best)):
+            other = trial_on(reference, name, changed, precision, part)
+            best = other if best is None or _judged(other) > _judged(best) else best
         return best if best is not None and _judged(best) > 0 else None
 
-    def _used(self, reference: Reference, inputs: list[Any]) -> Uses:
+    def _part(
+        self,
+        reference: Reference,
+        name: TrialName,
+        expected: Sequence[np.ndarray] = (),
+    ) -> Part | None:
+        """The rows of a trial that stand for all of a large problem's; None for all of them. `expected`
+        are outputs of its shape, where that is another one."""
+        most = MADE_OF_HIDDEN if name == HIDDEN else MADE
+        neighbours = self._used(reference).made // most
+        if neighbours < 2:
+            return None
+        if self._separate is None or self._separate[0] != reference.key:
+            public = self.get(reference, PUBLIC[0])
+            assert public is not None, "public trials are always made"
+            inputs = [in_single(value) for value in public.inputs]
+            self._separate = reference.key, separate(reference, inputs, public.expected)
+        part = self._separate[1]
+        if part is None or part.has_order(self._hidden(reference)):
+            return None
+        if expected:
+            found = part.rows._replace(total=expected[0].shape[part.rows.axis])
+            part = part._replace(rows=found)
+        seed = self._hidden_seed(reference.key, f"rows of {name.kind}")
+        return some_of(part, neighbours, np.random.default_rng(seed))
+
+    def _used(self, reference: Reference) -> Uses:
         """What the reference does with its inputs; asked once a problem."""
         if self._uses is None or self._uses[0] != reference.key:
+            inputs = [in_single(value) for value in self._hidden(reference)]
             self._uses = reference.key, reference.uses(inputs)
         return self._uses[1]
 
@@ -353,11 +420,15 @@ def _of_another_shape(reference: Reference, drawn: Sequence[Any]) -> Trial | Non
 
 
 def _if_defined(
-    reference: Reference, name: TrialName, inputs: Sequence[Any], precision: Precision
+    reference: Reference,
+    name: TrialName,
+    inputs: Sequence[Any],
+    precision: Precision,
+    part: Part | None,
 ) -> Trial | None:
     """The trial on these inputs; None where the reference does not take them."""
     with contextlib.suppress(ConfigError):
-        if _is_defined(trial := trial_on(reference, name, inputs, precision)):
+        if _is_defined(trial := trial_on(reference, name, inputs, precision, part)):
             return trial
     return None
 
@@ -372,15 +443,23 @@ def _judged(trial: Trial) -> float:
 
 
 def trial_on(
-    reference: Reference, name: TrialName, inputs: Sequence[Any], precision: Precision | None
+    reference: Reference,
+    name: TrialName,
+    inputs: Sequence[Any],
+    precision: Precision | None,
+    part: Part | None = None,
 ) -> Trial:
-    """The trial on these inputs, with exact outputs for a precision."""
-    expected = reference.forward(inputs)
+    """The trial on these inputs, with exact outputs for a precision; of a `part` of the rows alone, where
+    these are separate on these inputs too."""
+    given = list(inputs) if part is None else part.of(inputs)
+    expected = reference.forward(given)
+    if part is not None and not still_separate(reference, part, inputs):
+        return trial_on(reference, name, inputs, precision)
     few = name == FEW_BITS
     exact = (
         None
         if precision is None
-        else exact_outputs(reference, inputs, expected, precision, few_bits=few)
+        else exact_outputs(reference, given, expected, precision, few_bits=few)
     )
     normed = expected if exact is None else ()
     return Trial(
@@ -389,10 +468,11 @@ def trial_on(
         expected=expected,
         sizes=tuple(row_norms(output) for output in normed),
         exact=exact,
-        updates=_updates(reference, inputs, normed),
-        summed=_summed(reference, inputs, expected, exact, precision)
+        updates=_updates(reference, given, normed),
+        summed=_summed(reference, given, expected, exact, precision)
         if name == HIDDEN and exact and precision is not None
         else (),
+        rows=None if part is None else part.rows,
     )
 
 
@@ -505,6 +585,7 @@ def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, obje
         "exact": exact,
         "updates": trial.updates,
         "summed": trial.summed,
+        "rows": trial.rows and [trial.rows.axis, trial.rows.total, save(trial.rows.places)],
     }
 
 
@@ -538,4 +619,5 @@ def _read(folder: Path, name: TrialName) -> Trial | None:
         exact=None if exact is None else tuple(Exact(*map(load, files)) for files in exact),
         updates=tuple(None if u is None else Update(*u) for u in description["updates"]),
         summed=tuple(description["summed"]),
+        rows=(some := description["rows"]) and Rows(some[0], some[1], load(some[2])),
     )

@@ -25,11 +25,12 @@ NOT_FINITE |= {"nanmax", "nanmin", "isneginf", "isposinf"}
 @dataclass
 class Uses:
     """By the input's number: what is an index or converted, the ranges that integers are compared with;
-    and the names of NumPy that were asked for."""
+    the names of NumPy that were asked for; and how many elements came about on the way."""
 
     indices: set[int] = field(default_factory=set)
     compared: dict[int, tuple[float, float]] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
+    made: int = 0
 
     @property
     def not_finite(self) -> bool:
@@ -112,6 +113,7 @@ class Watched(NDArrayOperatorsMixin):
 
     def _like(self, found: Any, sources: frozenset[int] | None = None) -> Any:
         if isinstance(found, (np.ndarray, np.generic)):
+            self.uses.made += found.size
             return Watched(np.asarray(found), sources or self.sources, self.uses)
         return found
 

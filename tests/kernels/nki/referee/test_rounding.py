@@ -243,3 +243,10 @@ def test_wrong_elements_are_described(change, said):
     assert (
         "by a factor of 3" in pattern.words(got != expected, got, expected) or got[change].ndim == 0
     )
+
+
+def test_a_sum_is_no_less_than_its_terms_at_their_lower_ends():
+    """Of exp(x - max) in bfloat16 the error of the maximum is one for the row; no power falls below zero."""
+    x = intervals(np.array([[90.0, 1.0, 89.0]]), Formats(2.0**-5, 2.0**-20, 1e38))
+    total = np.exp(x - x.max(axis=1, keepdims=True)).sum(axis=1)
+    assert 0 < total.low[0] < 1 < total.high[0] and np.isfinite(np.log(total).low).all()

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.referee.comparison import MAX_BEYOND
+from accelopt.evaluation import Status
+from accelopt.kernels.nki.referee.comparison import MAX_BEYOND, Gate
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.referee.rows import LEAST_ROWS, MOST_NEIGHBOURS
 from accelopt.kernels.nki.referee.stress import Severity, stressed
 from accelopt.kernels.nki.referee.tolerance import exact_outputs
 from accelopt.kernels.nki.referee.trials import (
@@ -389,3 +391,23 @@ def transform_to_nki_inputs(inputs):
     for name in (STRESS, HIDDEN):
         (x,) = TrialStore(tmp_path / "trials").get(Reference(path), name).inputs
         assert x.min() >= 0 and x.max() <= 1
+
+
+def test_some_rows_stand_for_all_of_a_large_problem(tmp_path):
+    """A row's softmax depends on no other row: half of a wrong tile of 128 is seen, and where it is."""
+    path = tmp_path / "reference.py"
+    path.write_text(FAR_SOFTMAX.replace("(1024, 64)", "(4096, 64)"))
+    reference, store = Reference(path), TrialStore(tmp_path / "trials")
+    trial = store.get(reference, STRESS)
+    places = trial.rows.places
+    assert LEAST_ROWS <= len(places) <= 4096 // 4 and {0, 4095} <= {*places}
+    assert np.diff(places).max() <= 2 * MOST_NEIGHBOURS
+    assert trial.inputs[0].shape == (4096, 64) and trial.exact[0].values.shape[0] == len(places)
+    assert not np.array_equal(
+        places, TrialStore(tmp_path / "other").get(reference, STRESS).rows.places
+    )
+    output = reference.forward(trial.inputs)[0]
+    assert Gate().judge(trial, [output], [output]).status is Status.CORRECT
+    output[2112:2176] = 7
+    said = Gate().judge(trial, [output], [output]).message
+    assert "rows)" in said and "[21" in said, said

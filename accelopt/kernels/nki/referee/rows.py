@@ -1,0 +1,185 @@
+"""What a reference works out row by row: blocks of it that fit into the processor's cache, and a part
+that stands for all of a large problem.
+
+Rows lie along an axis of the outputs and of some inputs, and the reference makes of some of them what it
+makes of all, there. That is tried, not derived. No kernel knows which rows a part has: they are drawn with
+the user's secret, one from each run of neighbours, so that every tile of 128 has some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from accelopt.errors import ConfigError
+from accelopt.kernels.nki.referee.precision import in_double
+from accelopt.kernels.nki.referee.reference import Reference
+
+BLOCK_OF_ROWS = 1 << 15  # elements
+ROWS_THAT_SHARE = 512  # in a block that shares much with the others
+SAME = 1e-5  # of the largest: what rounding makes of it
+LEAST_ROWS = 64  # of a part
+MOST_NEIGHBOURS = 32  # of which one is in a part: of a tile of 128, four
+
+Place = tuple["slice | np.ndarray", ...]
+Cuts = tuple["int | None", ...]  # of each input the axis that is cut, None for one that all share
+
+
+class Rows(NamedTuple):
+    """The `places` of some of the `total` rows along an axis of every output."""
+
+    axis: int
+    total: int
+    places: np.ndarray
+
+    def __str__(self) -> str:
+        return f" ({len(self.places)} of {self.total} rows)"
+
+    def of(self, output: np.ndarray) -> np.ndarray:
+        """These rows of a whole output."""
+        return np.take(output, self.places, self.axis)
+
+    def whole(self, output: np.ndarray) -> np.ndarray:
+        """An array of the shape and format of the output of which `output` has these rows; its values say
+        nothing."""
+        shape = [*output.shape]
+        shape[self.axis] = self.total
+        return np.broadcast_to(np.zeros((), output.dtype), shape)
+
+    def place(self, place: tuple[int, ...]) -> tuple[int, ...]:
+        """Where an element of the part stands in the whole."""
+        return tuple(
+            int(self.places[at]) if axis == self.axis else at for axis, at in enumerate(place)
+        )
+
+
+class Part(NamedTuple):
+    """Rows of the outputs, and where they lie in the inputs."""
+
+    rows: Rows
+    cuts: Cuts
+
+    def of(self, inputs: Sequence[Any]) -> list[Any]:
+        """The inputs that give these rows."""
+        return _cut(inputs, self.cuts, self.rows.places)
+
+    def has_order(self, inputs: Sequence[Any]) -> bool:
+        """True where integers along the rows are sorted, or all different, as those of some rows among
+        the others would not stay."""
+        own = (np.ravel(v) for v, c in zip(inputs, self.cuts, strict=True) if c is not None)
+        return any(
+            v.dtype.kind in "iu" and (len(np.unique(v)) == v.size or (np.diff(v) >= 0).all())
+            for v in own
+        )
+
+    def put(self, inputs: Sequence[Any], part: Sequence[Any]) -> list[Any]:
+        """`inputs` with these rows, and all that rows share, as in `part`."""
+        found = list(part)
+        for number, cut in enumerate(self.cuts):
+            if cut is not None:
+                found[number] = np.array(inputs[number], dtype=part[number].dtype)
+                found[number][(slice(None),) * cut + (self.rows.places,)] = part[number]
+        return found
+
+
+def separate(
+    reference: Reference, inputs: Sequence[Any], expected: Sequence[np.ndarray]
+) -> Part | None:
+    """Some rows along the first axis of the outputs whose rows the reference works out one by one; None
+    where there is no such axis."""
+    axes = range(min((one.ndim for one in expected), default=0))
+    for axis in () if reference.agreement.rules else axes:
+        count = expected[0].shape[axis]
+        if count < 2 * LEAST_ROWS or any(one.shape[axis] != count for one in expected):
+            continue
+        for cuts in _cuts(inputs, axis, count):
+            part = Part(Rows(axis, count, np.arange(LEAST_ROWS) * count // LEAST_ROWS), cuts)
+            wanted = [part.rows.of(one) for one in expected]
+            if _agrees(reference, part.of(inputs), wanted):
+                return part
+    return None
+
+
+def still_separate(reference: Reference, part: Part, inputs: Sequence[Any]) -> bool:
+    """True where half of the part's rows are on these inputs what they are among the others. In float64:
+    where rounding is magnified, as before a softmax, other blocks of a product round otherwise."""
+    half = part._replace(rows=part.rows._replace(places=part.rows.places[::2]))
+    try:
+        found = reference.forward(list(map(in_double, part.of(inputs))))
+    except ConfigError:
+        return False
+    every_other = [
+        np.take(one, range(0, one.shape[part.rows.axis], 2), part.rows.axis) for one in found
+    ]
+    return _agrees(reference, list(map(in_double, half.of(inputs))), every_other)
+
+
+def some_of(part: Part, neighbours: int, generator: np.random.Generator) -> Part | None:
+    """One of so many neighbouring rows each, the first and the last among them; None for all rows."""
+    count = part.rows.total
+    number = max(LEAST_ROWS, count // min(neighbours, MOST_NEIGHBOURS))
+    if 2 * number > count:
+        return None
+    starts = np.arange(number + 1) * count // number
+    places = generator.integers(starts[:-1], starts[1:])
+    places[0], places[-1] = 0, count - 1
+    return part._replace(rows=part.rows._replace(places=places))
+
+
+def row_blocks(
+    reference: Reference, inputs: list[Any], expected: Sequence[np.ndarray]
+) -> Iterator[tuple[tuple[slice, ...], list[Any]]]:
+    """`inputs` in blocks of rows, each with its place in the outputs, that stay in the processor's cache
+    and are enough for what all share to be little of the work. Else all of them at once."""
+    part = separate(reference, inputs, expected)
+    if part is None:
+        yield (), inputs
+        return
+    axis, count, _ = part.rows
+    shares = [(np.size(v), c is None) for v, c in zip(inputs, part.cuts, strict=True)]
+    own = max(one.size for one in expected)
+    own = max([own, *(size for size, shared in shares if not shared)])
+    many = any(shared and size > BLOCK_OF_ROWS for size, shared in shares)
+    rows = max(1, count * BLOCK_OF_ROWS // max(1, own), ROWS_THAT_SHARE if many else 1)
+    for start in range(0, count, rows):
+        some = slice(start, start + rows)
+        yield (slice(None),) * axis + (some,), _cut(inputs, part.cuts, some)
+
+
+def _cuts(inputs: Sequence[Any], axis: int, count: int) -> Iterator[Cuts]:
+    """Which inputs may have their part in the `count` rows along an output's axis: all that have so
+    many at the same axis, the first of them, the first that has so many at any."""
+    shapes = [np.shape(value) for value in inputs]
+    same = [axis if shape[axis : axis + 1] == (count,) else None for shape in shapes]
+    any_axis = [shape.index(count) if count in shape else None for shape in shapes]
+    found = [tuple(same)]
+    for places in (same, any_axis):
+        first = next((number for number, place in enumerate(places) if place is not None), -1)
+        found.append(tuple(p if n == first else None for n, p in enumerate(places)))
+    yield from (cuts for cuts in dict.fromkeys(found) if any(cut is not None for cut in cuts))
+
+
+def _cut(inputs: Sequence[Any], cuts: Cuts, some: slice | np.ndarray) -> list[Any]:
+    return [
+        value if cut is None else value[(slice(None),) * cut + (some,)]
+        for value, cut in zip(inputs, cuts, strict=True)
+    ]
+
+
+def _agrees(reference: Reference, inputs: Sequence[Any], wanted: Sequence[np.ndarray]) -> bool:
+    try:
+        found = reference.forward(inputs)
+    except ConfigError:
+        return False
+    return len(found) == len(wanted) and all(map(_same, found, wanted))
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    """True for what differs by a rounding at most."""
+    if one.shape != other.shape or one.dtype.kind in "iub":
+        return np.array_equal(one, other)
+    with np.errstate(all="ignore"):
+        near = np.abs(one - other) <= SAME * np.abs(other).max(initial=0, where=np.isfinite(other))
+        return bool((near | (one == other) | (np.isnan(one) & np.isnan(other))).all())
