@@ -36,9 +36,9 @@ from accelopt.stages.failure_text import error_text
 from accelopt.stages.workshop import Workshop
 from accelopt.time_limits import BRIEFING_SECONDS
 
-PARTS = ("limits", "engines", "lines", "prices", "memory", "compiler")
+PARTS = ("advice", "limits", "lines", "engines", "prices", "memory", "compiler")
 """Of a profile, in the order of use."""
-USUAL = ("limits", "engines", "lines")
+USUAL = ("advice", "limits", "lines", "engines")
 MOST_FOUND = 20
 COUNTERS = ("hbm_read_bytes", "hbm_write_bytes", "hardware_flops")
 EXPLANATION_BYTES = 6 << 30

@@ -13,7 +13,7 @@ from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.hardware.front_ends import FRONT_ENDS
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
-from accelopt.report.kernel_simulation import as_given, simulate
+from accelopt.report.kernel_simulation import Simulation, as_given, simulation
 from accelopt.sim import timing
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
@@ -94,8 +94,13 @@ def named(text: str, *given: Path | None) -> str:
     return text
 
 
-def simulated(order: Mapping[str, Any], core: Hardware | None = None) -> timing.KernelProfile:
+def simulated(order: Mapping[str, Any]) -> timing.KernelProfile:
     """The simulated profile of a kernel. Raises ConfigError where there can be none."""
+    return simulation_of(order).profile
+
+
+def simulation_of(order: Mapping[str, Any], core: Hardware | None = None) -> Simulation:
+    """The simulation of a kernel, on a calibrated `core` or that of its target. Raises ConfigError."""
     kernel, reference = Path(order["kernel"]), Path(order["reference"])
     target, seconds = str(order["target"]), float(order["seconds"])
-    return simulate(kernel, reference, target, seconds, str(order["compiler"]), core)
+    return simulation(kernel, reference, target, seconds, str(order["compiler"]), core)

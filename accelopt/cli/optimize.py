@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from accelopt.api import DEFAULTS, ROUNDS, device_of, optimize_kernel, starting_case
+from accelopt.cli.apply import apply_advice
 from accelopt.cli.kernel_file import (
     DefinitionOption,
     ReferenceOption,
@@ -56,6 +57,12 @@ def optimize(
     offline: Annotated[bool, typer.Option("--offline", help="rules only, no model")] = False,
     out: Annotated[Path | None, typer.Option(help="the run's folder")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
+    apply: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="carry out this piece of `accelopt profile`'s advice, and no search"
+        ),
+    ] = None,
     *,
     shared: Options,
 ) -> None:
@@ -63,6 +70,9 @@ def optimize(
     if offline and shared.model_config:
         raise ConfigError("--offline and --model-config exclude each other")
     folder = out or Path("runs") / kernel.stem
+    if apply is not None:
+        apply_advice(kernel, reference, apply, shared, folder)
+        return
     outcomes = optimize_kernel(
         kernel,
         starting_case(kernel, reference, definition, workload),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from accelopt.cli.kernel_file import (
     naming,
     order,
     simulated,
+    simulation_of,
 )
 from accelopt.kernels.nki.calibration.machine import core_of, target_of
 from accelopt.report.profile_text import profile_text
@@ -42,6 +44,10 @@ def profile(
         target = target_of(machine, target)
     asked = order(kernel, reference, target, seconds, compiler)
     asked["machine"] = None if machine is None else str(machine.absolute())
+    given = {"--target": target, "--machine": machine, "--compiler": compiler}
+    words = [str(word) for pair in given.items() if pair[1] for word in pair]
+    command = ["accelopt", "optimize", str(kernel), "--reference", str(reference), *words]
+    asked["apply"] = shlex.join([*command, "--apply"])
     with naming(kernel, reference):
         typer.echo(ask("accelopt.cli.profile:profile_job", asked, seconds).text, nl=False)
 
@@ -51,8 +57,9 @@ def profile_job(asked: Mapping[str, Any]) -> Said:
 
     def work() -> Said:
         core = core_of(Path(asked["machine"])) if asked["machine"] else None
-        found = simulated(asked, core)
-        return Said(text=profile_text(found, interval(found)))
+        found, _ = made = simulation_of(asked, core)
+        rewrite = made.rewritten(Path(asked["kernel"]))
+        return Said(text=profile_text(found, interval(found), rewrite, asked["apply"]))
 
     return said_by(work)
 

@@ -7,6 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -64,13 +65,16 @@ def read_primitives(text: str) -> list[Primitive]:
         raise NotNested(f"primitive {where}: {first['msg']}" if where else first["msg"]) from None
 
 
-def nest_of(known: object, lifted: Lifted, target: str) -> OwnNest:
+def nest_of(known: object, lifted: Lifted, target: str, most: int | None = None) -> OwnNest:
     """The nest that a kernel is `known` to be written by, as JSON gives it; where that is no nest, the
-    cheapest one to begin with."""
+    cheapest one to begin with, of `most` at most that are looked at."""
     try:
         return OwnNest(Nest.model_validate(known), True)
     except ValidationError:
-        starts = [*starting_nests(lifted.algorithm, target), default_nest(lifted.algorithm, target)]
+        starts = [
+            *islice(starting_nests(lifted.algorithm, target), most),
+            default_nest(lifted.algorithm, target),
+        ]
     priced: list[tuple[float, int, Nest]] = []
     for nest in starts:
         try:

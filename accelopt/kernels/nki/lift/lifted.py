@@ -44,7 +44,7 @@ from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.kernels.nki.translation.translate import in_dialect
-from accelopt.sandbox import ForkServer, scratch_folder
+from accelopt.sandbox import ForkServer, Start, scratch_folder, spawn
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Program
@@ -107,13 +107,15 @@ def lifted_kernel(
     given: Mapping[str, ParameterFacts],
     target: str = "trn1",
     author: str = "",
+    start: Start | None = None,
 ) -> Lifted:
     """What the kernel `source`, which lies at `path`, computes. `given` has shape and format of what
     is passed for each parameter, and plain values. `author` is the module that lowered kernels are
-    written into, where that is not `source`. Raises NotLifted, and KernelFailure for a kernel that
-    breaks a rule."""
-    with closing(ForkServer(TRACING)) as server:
-        device = SimulatedDevice(target, start=server.start)
+    written into, where that is not `source`. `start` begins the processes that trace, by default a server's
+    copies. Raises NotLifted, and KernelFailure for a kernel that breaks a rule."""
+    with contextlib.ExitStack() as held:
+        server = None if start else held.enter_context(closing(ForkServer(TRACING)))
+        device = SimulatedDevice(target, start=server.start if server else start or spawn)
         called = _Called(source, path, given, device)
         free = called.free()
         lifted = called.near(free)
