@@ -12,7 +12,6 @@ from accelopt.cli.child_process import Said, ask, said_by
 from accelopt.cli.kernel_file import named, naming, order, simulation_of
 from accelopt.errors import ConfigError, printable
 from accelopt.kernels.nki.advice import Advice, advice
-from accelopt.kernels.nki.calibration.machine import core_of, target_of
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.report.diffs import patch_of
 from accelopt.report.rule_check import check, check_text
@@ -36,13 +35,10 @@ def apply_advice(
     Raises ConfigError."""
     if reference is None:
         raise ConfigError("--apply is for an NKI kernel with its --reference")
-    target = options.target
-    if options.machine is not None:
-        target = target_of(options.machine, target)
-    asked = order(kernel, reference, target, TRACE_SECONDS, options.compiler)
+    given = options.target, TRACE_SECONDS, options.compiler, options.machine
+    asked = order(kernel, reference, *given)
     written = folder / f"{kernel.stem}_advice_{number}.py"
     asked |= {
-        "machine": None if options.machine is None else str(options.machine.absolute()),
         "number": number,
         "written": str(written.absolute()),
         "rel_tol": options.rel_tol,
@@ -60,7 +56,7 @@ def apply_job(asked: Mapping[str, Any]) -> Said:
 
     def work() -> Said:
         kernel, written = Path(asked["kernel"]), Path(asked["written"])
-        made = simulation_of(asked, core_of(Path(asked["machine"])) if asked["machine"] else None)
+        made = simulation_of(asked)
         found, rewrite = made.profile, made.rewritten(kernel)
         listed = advice(found, what_ifs(found), memory_use(found.run.program), rewrite)
         if asked["number"] > len(listed):

@@ -86,6 +86,18 @@ def optimize(
     show(outcomes, folder, by_rule=shared.model_config is None)
 
 
+def replaying(words: list[str], folder: Path) -> list[str]:
+    """The words of a command that replays the run in `folder` into a folder beside it."""
+    kept = list[str]()
+    for before, word in zip(["", *words], words, strict=False):
+        if before not in ("--out", "--replay") and not word.startswith(
+            ("--out", "--replay", "--resume")
+        ):
+            kept.append(word)
+    beside = folder.resolve().parent / f"{folder.resolve().name}_replayed"
+    return [*kept, "--replay", str(folder.resolve()), "--out", str(beside)]
+
+
 def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
     """The table, the diffs, and how to get there again."""
     screen = output()
@@ -95,8 +107,7 @@ def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
         said = first.failure.replace(KERNEL_FILE, Path(first.start.case.kernel).name)
         raise ConfigError(f"there is nothing to start from: {said}")
     command = shlex.join(["accelopt", *sys.argv[1:]])
-    words = [w for w in shlex.split(command) if w != "--resume"]
-    again = f"{shlex.join([*words, '--replay', str(folder)])}  # with another --out"
+    again = shlex.join(["accelopt", *replaying(sys.argv[1:], folder)])
     text = f"Made by:\n  {command}\nThe same answers again, without a model:\n  {again}\n"
     left: dict[str, Path] = {}
     for outcome in (outcome for outcome in outcomes if outcome.best is not None):

@@ -21,7 +21,6 @@ from accelopt.cli.kernel_file import (
     simulated,
     simulation_of,
 )
-from accelopt.kernels.nki.calibration.machine import core_of, target_of
 from accelopt.report.profile_text import profile_text
 from accelopt.report.timeline import timeline_json
 from accelopt.sim.timing import interval
@@ -40,10 +39,7 @@ def profile(
     machine: MachineOption = None,
 ) -> None:
     """Say how long KERNEL takes on the simulated NeuronCore, and why."""
-    if machine is not None:
-        target = target_of(machine, target)
-    asked = order(kernel, reference, target, seconds, compiler)
-    asked["machine"] = None if machine is None else str(machine.absolute())
+    asked = order(kernel, reference, target, seconds, compiler, machine)
     given = {"--target": target, "--machine": machine, "--compiler": compiler}
     words = [str(word) for pair in given.items() if pair[1] for word in pair]
     command = ["accelopt", "optimize", str(kernel), "--reference", str(reference), *words]
@@ -56,8 +52,7 @@ def profile_job(asked: Mapping[str, Any]) -> Said:
     """The work of `profile`, in a child process."""
 
     def work() -> Said:
-        core = core_of(Path(asked["machine"])) if asked["machine"] else None
-        found, _ = made = simulation_of(asked, core)
+        found, _ = made = simulation_of(asked)
         rewrite = made.rewritten(Path(asked["kernel"]))
         return Said(text=profile_text(found, interval(found), rewrite, asked["apply"]))
 
@@ -71,10 +66,11 @@ def timeline(
     target: TargetOption = None,
     seconds: Seconds = TRACE_SECONDS,
     compiler: CompilerOption = "",
+    machine: MachineOption = None,
 ) -> None:
     """Write the simulated execution of KERNEL as a trace that https://ui.perfetto.dev opens."""
     asked = {
-        **order(kernel, reference, target, seconds, compiler),
+        **order(kernel, reference, target, seconds, compiler, machine),
         "output": str(output.absolute()),
     }
     with naming(kernel, reference):
