@@ -38,7 +38,7 @@ NAMED = Plan.read(
 
 COLUMNS = {
     "kernel, reference": ("Reference", "The kernel"),
-    "figures": ("What limits", "Where the time", "What its instr", "Memory", "What the comp", "Its counters"),
+    "figures": ("What to change", "What limits", "Where the time", "What its instr", "Memory", "What the comp", "Its counters"),
     "rules": ("What rules can",),
     "schedules": ("What it computes",),
     "calls": ("The calls",),

@@ -42,6 +42,7 @@ WARM = ("accelopt.kernels.nki.inspection", *TRACING)
 INSPECTION_BYTES = 6 << 30
 MOST_LINES = 5
 MEBIBYTE = 1 << 20
+LONGEST_QUESTION = 2000  # characters
 QUESTION = re.compile(
     rf"(?:lines?\s+([\d\s,and]+?)|\b({'|'.join([*QUEUE_NAMES, *TRANSFERS])})\b[\w\s]*?)"
     r"\s*(?:x|\*|times)\s*(\d*\.?\d+)",
@@ -101,7 +102,8 @@ def brief_job(payload: Mapping[str, Any]) -> Briefing:
 def what_if_job(payload: Mapping[str, Any]) -> Briefing:
     """The answer to the `question` in `payload`, `lines 12 14 x 0.5; vector x 0.8`: the time with each
     change alone, and with all of them."""
-    asked = [*QUESTION.finditer(str(payload["question"]))]
+    question = " ".join(str(payload["question"]).split())
+    asked = [*QUESTION.finditer(question)] if len(question) <= LONGEST_QUESTION else []
     if not asked:
         return Briefing(parts={"answer": HOW_TO_ASK})
     try:
