@@ -88,7 +88,7 @@ class Facts:
         return near(milliseconds, then) and abs(int(change) / 100 - (then / self.now - 1)) <= 0.0051
 
     def bounded(self, least, listed, share):
-        named = [number(one) for one in re.findall(rf"\w {N}", listed)]
+        named = [number(one) for one in re.findall(rf" {N}(?=,| ms|$)", listed)]
         parts = all(any(near(f"{one}", ms) for ms in self.bound.least) for one in named)
         return (
             near(least, self.bound.latency_ms)
