@@ -12,6 +12,7 @@ from accelopt.sim.timing.stream.operation import QUEUE_NAMES
 from accelopt.sim.timing.what_if import what_ifs, with_changes
 
 N = r"([\d,]+(?:\.\d+)?(?:e[-+]?\d+)?)"
+WORDS = re.compile("[A-Za-z]{2,}")
 MIB = 1 << 20
 
 
@@ -73,7 +74,9 @@ class Facts:
 
     def asks(self, milliseconds, change, question):
         """A what-if, of lines and engines asked once more."""
-        then = self.asked[question]
+        then = self.asked.get(question)
+        if then is None:
+            return False
         again = None
         if one := re.fullmatch(r"line (\d+) takes half as long", question):
             again = with_changes(self.found, [(frozenset({int(one[1])}), 0.5)])
@@ -191,8 +194,7 @@ class Facts:
                 else one.count == 1 or str(one.count) in one.action
             )
             and (size is None or near(size[1], one.bytes / MIB))
-            and re.sub(r"\W+|\w*t\d+\w*", "", one.action)[:12]
-            == re.sub(r"\W+|\w*t\d+\w*", "", said)[:12]
+            and {*WORDS.findall(re.sub(r"t\d+", "", one.action))} <= {*WORDS.findall(said)}
         )
 
 
