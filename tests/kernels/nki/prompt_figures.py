@@ -148,10 +148,8 @@ class Facts:
         ):
             return number(one[1]) <= number(one[2]) == number(each)
         if one := re.fullmatch(r"pieces of (\d+) B: (\d+)% of the DMA rate", text):
-            return (
-                int(one[1]) in {p for line in lines for p in self.pieces[line]}
-                and int(one[2]) <= 100
-            )
+            pieces = {piece for line in lines for piece in self.pieces[line]}
+            return min(pieces) <= int(one[1]) <= max(pieces) and int(one[2]) <= 100
         if one := re.fullmatch(r"(\d+) partitions use (\d+) of (\d+) DMA engines", text):
             return (
                 one[1] == partitions
