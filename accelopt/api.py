@@ -27,7 +27,7 @@ from accelopt.loop import optimize_all
 from accelopt.report.page import REPORT, page
 from accelopt.report.progress import LiveBoard
 from accelopt.report.story import write_story
-from accelopt.sandbox import fork, workers
+from accelopt.sandbox import fork_with_server, workers
 from accelopt.sandbox.workers import Call, Fault
 from accelopt.search.method_catalog import Learned, read_learned
 from accelopt.search.strategy import refuse_wrong_options
@@ -134,7 +134,7 @@ def write(
     path = str(Path(reference).resolve())
     payload = {"reference": path, "dialect": dialect, "target": target}
     call = Call("accelopt.kernels.nki.reference_kernels:write_job", payload, seconds, WRITE_BYTES)
-    found = workers.perform(call, Written, watch=watch, start=fork)
+    found = workers.perform(call, Written, watch=watch, start=fork_with_server)
     if isinstance(found, Fault):
         raise ConfigError(f"{found.message}\n{found.output.strip()[-SHOWN:]}".strip())
     if found.kernel is None:

@@ -26,7 +26,7 @@ from accelopt.bench.folder import FIXED, KERNEL, LINEAGE, NOTES, REFERENCE, Benc
 from accelopt.caches import locked
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
-from accelopt.kernels.nki.inspection import Briefing
+from accelopt.kernels.nki.inspection import WARM, Briefing
 from accelopt.kernels.nki.language import NKI
 from accelopt.nodes import Node, Plan
 from accelopt.sandbox.workers import Call
@@ -186,7 +186,7 @@ class Bench:
             "compiler": options.compiler,
             "constants": options.constants,
         }
-        call = Call(EXPLANATION, payload, BRIEFING_SECONDS, EXPLANATION_BYTES)
+        call = Call(EXPLANATION, payload, BRIEFING_SECONDS, EXPLANATION_BYTES, warm=WARM)
         found = await self.language.pool.ask(call, Briefing)
         return found.parts["answer"] if isinstance(found, Briefing) else found.message
 

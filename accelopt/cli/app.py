@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -58,15 +61,42 @@ def _options(
     """Makes kernels for AI accelerators faster, by itself."""
 
 
-def command(arguments: Sequence[str] = ()) -> Callable[[], None]:
-    """What the command line does, with everything that it needs imported: of the subcommands the one
-    that `arguments` name, or all."""
-    asked = set(arguments[:1]) & {*COMMANDS, *GROUPS} or {*COMMANDS, *GROUPS}
-    for name in (name for name in COMMANDS if name in asked):
-        app.command(name)(_load(COMMANDS[name]))
-    for name in (name for name in GROUPS if name in asked):
-        app.add_typer(_load(GROUPS[name]), name=name)
+def command(arguments: Sequence[str] | None = None) -> Callable[[], None]:
+    """What the command line does, with everything that it needs imported: the subcommand that
+    `arguments` name; of all others where they name none, their summaries; without `arguments`, all."""
+    for table, add in ((COMMANDS, _add_command), (GROUPS, _add_group)):
+        for name, place in table.items():
+            if arguments is None or name in arguments[:1]:
+                add(name, _load(place))
+            elif not {*COMMANDS, *GROUPS} & {*arguments[:1]}:
+                app.command(name, help=_summary(place))(_named_alone)
     return _call
+
+
+def _add_command(name: str, function: Any) -> None:
+    app.command(name)(function)
+
+
+def _add_group(name: str, group: Any) -> None:
+    app.add_typer(group, name=name)
+
+
+def _named_alone() -> None:
+    """Stands for a subcommand that was not asked for."""
+
+
+def _summary(place: str) -> str:
+    """The first paragraph of a subcommand's docstring, or a group's `help`, read and not imported."""
+    module, _, name = place.partition(":")
+    found = find_spec(module)
+    assert found is not None and found.origin is not None
+    for node in ast.parse(Path(found.origin).read_text(encoding="utf-8")).body:
+        match node:
+            case ast.FunctionDef(name=function) if function == name:
+                return (ast.get_docstring(node) or "").partition("\n\n")[0]
+            case ast.Assign([ast.Name(id=group)], ast.Call(keywords=words)) if group == name:
+                return str(next(ast.literal_eval(one.value) for one in words if one.arg == "help"))
+    raise AssertionError(f"{place} has no summary")
 
 
 def _call() -> None:

@@ -11,7 +11,7 @@ from rich.status import Status
 from accelopt.errors import AcceloptError, ConfigError, quoted
 from accelopt.evaluation import Row
 from accelopt.report.console import console
-from accelopt.sandbox import fork, workers
+from accelopt.sandbox import fork_with_server, workers
 from accelopt.sandbox.workers import Call, Fault
 from accelopt.time_limits import COMMAND_SECONDS
 
@@ -57,7 +57,7 @@ def ask(function: str, payload: Mapping[str, object], seconds: float) -> Said:
     for what the user can mend, and for a reference that ends the process or never comes to an end."""
     call = Call(function, payload, seconds + COMMAND_SECONDS, BYTES)
     with waiting() as watch:
-        found = workers.perform(call, Said, watch=watch, start=fork)
+        found = workers.perform(call, Said, watch=watch, start=fork_with_server)
     if isinstance(found, Fault):
         output = found.output.strip()[-SHOWN:]
         said = [found.message, quoted(output, whole=True)] if output else [found.message]

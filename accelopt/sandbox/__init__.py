@@ -5,7 +5,7 @@ of it behind; `conversation.Conversation` is a child that answers requests. It k
 """
 
 from accelopt.sandbox.child import Ending
-from accelopt.sandbox.forkserver import ForkServer
+from accelopt.sandbox.forkserver import ForkServer, clean_server, fork_with_server
 from accelopt.sandbox.launch import ChildOutcome, run
 from accelopt.sandbox.policy import Limits, Policy
 from accelopt.sandbox.scratch import remove, scratch_folder, sweep
@@ -18,7 +18,9 @@ __all__ = [
     "Limits",
     "Policy",
     "Start",
+    "clean_server",
     "fork",
+    "fork_with_server",
     "remove",
     "run",
     "scratch_folder",

@@ -26,7 +26,7 @@ from accelopt.sandbox.forkserver import ForkServer
 from accelopt.sandbox.leases import lease
 from accelopt.sandbox.scratch import scratch_folder
 from accelopt.sandbox.starting import spawn
-from accelopt.sandbox.workers import Call, Fault, perform
+from accelopt.sandbox.workers import Call, Fault, perform, server_for
 from accelopt.time_limits import CLUSTER_SECONDS
 
 LOCAL = "local"
@@ -185,7 +185,7 @@ def _no_answer(address: str, error: Exception) -> ConfigError:
 
 @cache
 def _server(modules: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> ForkServer:
-    return ForkServer(modules, environment=dict(environment))
+    return server_for(modules, dict(environment), 1)
 
 
 def _core() -> int | None:

@@ -177,8 +177,10 @@ def _work(job: ChildJob, entered: list[str], result: int, requests: int) -> None
     """Confine this process, say how, and call the entry; never returns."""
     code = _FAILED
     try:
-        from accelopt.sandbox import confinement
+        from accelopt.sandbox import confinement, starting
 
+        if job.policy.confined:
+            starting.leave_server()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         confinement.set_limits(job.limits)
         held = confinement.confine(job.policy) if job.policy.confined else []

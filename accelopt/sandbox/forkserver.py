@@ -1,7 +1,8 @@
 """Children without start-up time: forks of a process that has done the imports.
 
 The server is an interpreter started with the same few variables as any child. It imports what it is
-told to, and then does nothing but fork: it never sees a job, so no child sees another's.
+told to, and then does nothing but fork: it never sees a job, so no child sees another's. Its children,
+which do, may have a server `beside` them: a fork of it from before the first job.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from accelopt.sandbox.starting import (
     Streams,
     become_keeper,
     ended_within,
+    fork,
+    server_beside,
     spawn,
     variables_of,
 )
@@ -39,7 +42,7 @@ _SERVER = """\
 import os, sys
 sys.path[:0] = sys.argv[2].split(os.pathsep)
 from accelopt.sandbox.forkserver import serve
-serve(int(sys.argv[1]), sys.argv[3:])
+serve(int(sys.argv[1]), sys.argv[4:], beside=sys.argv[3] == "beside")
 """
 
 
@@ -47,7 +50,8 @@ class ForkServer:
     """Starts children that have `modules` imported already; `start` is a `Start` for `sandbox.run`.
 
     The modules are imported with `environment`, beside the few variables of any child: some read theirs
-    once and for all. Each child has its own as well.
+    once and for all. Each child has its own as well. Children that are not confined can ask for forks
+    by `clean_server`, if the server keeps one `beside` them.
     The server begins with the first child and ends with `close`, or with this process. Where there
     can be none (not Linux) every child is a new interpreter.
     """
@@ -57,9 +61,12 @@ class ForkServer:
         modules: Sequence[str],
         threads: int = 1,
         environment: Mapping[str, str] | None = None,
+        *,
+        beside: bool = False,
     ) -> None:
         self.modules = modules
         self.threads = threads
+        self.beside = beside
         self.environment = environment or {}
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -86,7 +93,8 @@ class ForkServer:
         if self._process is None or self._process.poll() is not None or self._socket is None:
             self.close()
             self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            words = [_SERVER, str(theirs.fileno()), search_path(), *self.modules]
+            beside = "beside" if self.beside else ""
+            words = [_SERVER, str(theirs.fileno()), search_path(), beside, *self.modules]
             folder = Path(tempfile.gettempdir())
             with theirs:
                 self._process = subprocess.Popen(
@@ -136,33 +144,108 @@ class _Served:
             self._code = int(code) if code else -signal.SIGKILL  # the server itself is gone
 
 
-def serve(descriptor: int, modules: Sequence[str]) -> None:
-    """The server's side: fork for every message, say how each child ended, until the client ends."""
+class _Beside(ForkServer):
+    """The server that this process was started beside."""
+
+    def __init__(self, theirs: socket.socket) -> None:
+        super().__init__(())
+        self._socket = theirs
+
+    def _served(self) -> socket.socket:
+        assert self._socket is not None
+        return self._socket
+
+
+_own: dict[object, ForkServer] = {}
+os.register_at_fork(after_in_child=_own.clear)
+
+
+def own_server(
+    modules: Sequence[str],
+    threads: int = 1,
+    environment: Mapping[str, str] | None = None,
+    *,
+    beside: bool = False,
+) -> ForkServer:
+    """The `ForkServer` of this process with these settings, which ends with it."""
+    key = (tuple(modules), threads, tuple((environment or {}).items()), beside)
+    return _own.setdefault(key, ForkServer(modules, threads, environment, beside=beside))
+
+
+def close_own_servers() -> None:
+    """End the servers of this process now; the next child that needs one begins it again."""
+    while _own:
+        _own.popitem()[1].close()
+
+
+def clean_server(modules: Sequence[str]) -> ForkServer:
+    """Where a process that holds what a child must not see gets forks from: the server that it was
+    started beside, or one of its own that has imported `modules`."""
+    beside = server_beside()
+    return own_server(modules) if beside is None else _Beside(beside)
+
+
+def fork_with_server(streams: Streams, setting: ChildSetting) -> ChildProcess:
+    """A `Start`: `fork`, where the child has another fork of this process for a server beside it."""
+    if setting.wrapper or not kernel.LINUX:
+        return fork(streams, setting)
+    with _forked_server() as server:
+        return fork(streams, setting, server)
+
+
+def serve(descriptor: int, modules: Sequence[str], *, beside: bool = False) -> None:
+    """The server's side: fork for every message, say how each child ended, until the client ends. With
+    `beside`, children that are not confined can ask a fork of this very process for more."""
     for module in modules:
         with contextlib.suppress(Exception):  # for the child to say, if it needs it
             importlib.import_module(module)
     gc.collect()
     gc.freeze()
+    with socket.socket(fileno=descriptor) as client:
+        _serve(client, _forked_server() if beside else None)
+
+
+def _forked_server() -> socket.socket:
+    """The socket of a fork of this process that does nothing but serve, and ends when nobody has it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        try:
+            os.setsid()
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for place in range(3):
+                os.dup2(nothing, place)
+            os.dup2(theirs.fileno(), 3)
+            os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+            _serve(socket.socket(fileno=3), None)
+        finally:
+            os._exit(0)
+    theirs.close()
+    return ours
+
+
+def _serve(client: socket.socket, beside: socket.socket | None) -> None:
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     running: dict[int, int] = {}
-    with socket.socket(fileno=descriptor) as client:
-        while True:
-            ready, _, _ = select.select([client.fileno(), wake], [], [])
-            if wake in ready:
-                os.read(wake, 4096)
-                _tell_ends(running)
-            if client.fileno() in ready:
-                message, descriptors, _, _ = socket.recv_fds(client, _MESSAGE_BYTES, 5)
-                if not message:
-                    return
-                _serve_one(json.loads(message), descriptors, running)
+    while True:
+        ready, _, _ = select.select([client.fileno(), wake], [], [])
+        if wake in ready:
+            os.read(wake, 4096)
+            _tell_ends(running)
+        if client.fileno() in ready:
+            message, descriptors, _, _ = socket.recv_fds(client, _MESSAGE_BYTES, 5)
+            if not message:
+                return
+            _serve_one(json.loads(message), descriptors, running, beside)
 
 
 def _serve_one(
-    message: Mapping[str, object], descriptors: Sequence[int], running: dict[int, int]
+    message: Mapping[str, object],
+    descriptors: Sequence[int],
+    running: dict[int, int],
+    beside: socket.socket | None,
 ) -> None:
     *ends, status = descriptors
     variables = message["variables"]
@@ -171,7 +254,8 @@ def _serve_one(
     if pid == 0:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        become_keeper(Streams(*ends), ChildSetting((), variables, Path(str(message["folder"]))))
+        setting = ChildSetting((), variables, Path(str(message["folder"])))
+        become_keeper(Streams(*ends), setting, beside)
     for end in ends:
         os.close(end)
     running[pid] = status
@@ -181,7 +265,8 @@ def _serve_one(
 def _tell_ends(running: dict[int, int]) -> None:
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            status = running.pop(ended[0])
+            if (status := running.pop(ended[0], None)) is None:
+                continue  # the server beside the children
             _tell(status, os.waitstatus_to_exitcode(ended[1]))
             os.close(status)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from typing import NamedTuple, Protocol
 from accelopt.sandbox import entry
 
 ENTRY = Path(__file__).with_name("entry.py")
-RESULT, REQUESTS = 3, 4  # descriptors of a fork
+RESULT, REQUESTS, BESIDE = 3, 4, 5  # descriptors of a fork
 _STEP_SECONDS = 0.01
 
 
@@ -98,7 +99,9 @@ def spawn(streams: Streams, setting: ChildSetting) -> ChildProcess:
     )
 
 
-def fork(streams: Streams, setting: ChildSetting) -> ChildProcess:
+def fork(
+    streams: Streams, setting: ChildSetting, beside: socket.socket | None = None
+) -> ChildProcess:
     """A copy of this process, which must have one thread. A wrapper still needs an interpreter."""
     if setting.wrapper or not hasattr(os, "fork"):
         return spawn(streams, setting)
@@ -106,20 +109,25 @@ def fork(streams: Streams, setting: ChildSetting) -> ChildProcess:
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        become_keeper(streams, setting)
+        become_keeper(streams, setting, beside)
     return _Forked(pid)
 
 
-def become_keeper(streams: Streams, setting: ChildSetting) -> None:
-    """In a fork: leave everything of the parent but its memory, and do the job. Never returns."""
+def become_keeper(
+    streams: Streams, setting: ChildSetting, beside: socket.socket | None = None
+) -> None:
+    """In a fork: leave everything of the parent but its memory, and do the job, with the socket of the
+    server `beside` it. Never returns."""
     code = 1
     try:
         os.setsid()
-        _keep_only(streams)
+        _keep_only(streams, beside)
         os.chdir(setting.folder)
         os.environ.clear()
         os.environ.update(setting.variables)
         tempfile.tempdir = None  # what an import has asked for in the parent's environment
+        if "numpy.random" in sys.modules:  # Python's own generator begins anew by itself
+            sys.modules["numpy.random"].seed()
         code = entry.main(RESULT, REQUESTS)
     except BaseException:
         traceback.print_exc()
@@ -127,12 +135,32 @@ def become_keeper(streams: Streams, setting: ChildSetting) -> None:
         os._exit(code)
 
 
-def _keep_only(streams: Streams) -> None:
-    """Move the streams to descriptors 0 to 4 and close all others, which are the parent's."""
-    job, output, *ours = (fcntl.fcntl(s, fcntl.F_DUPFD, REQUESTS + 1) for s in streams)
+def _keep_only(streams: Streams, beside: socket.socket | None) -> None:
+    """Move the streams to descriptors 0 to 4, the socket to 5, and close all others, which are the parent's."""
+    kept = (*streams, *([] if beside is None else [beside.fileno()]))
+    job, output, *ours = (fcntl.fcntl(s, fcntl.F_DUPFD, BESIDE + 1) for s in kept)
     for place, stream in enumerate((job, output, output, *ours)):
         os.dup2(stream, place)
-    os.closerange(REQUESTS + 1, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(BESIDE + (beside is not None), os.sysconf("SC_OPEN_MAX"))
+    _Beside.held = None if beside is None else socket.socket(fileno=BESIDE)
+
+
+class _Beside:
+    """The socket of the server that this process was started beside, if it was."""
+
+    held: socket.socket | None = None
+
+
+def server_beside() -> socket.socket | None:
+    """Where this process may ask for forks that know nothing of its job (see `forkserver`)."""
+    return _Beside.held
+
+
+def leave_server() -> None:
+    """Before code that nobody has vouched for: it must not ask for processes."""
+    if _Beside.held is not None:
+        _Beside.held.close()
+        _Beside.held = None
 
 
 class _Forked:

@@ -24,7 +24,7 @@ from accelopt.errors import AcceloptError, sentence
 from accelopt.evaluation import Evaluation, Row, Status
 from accelopt.sandbox.child import Ending
 from accelopt.sandbox.drivers import NEURON, NVIDIA
-from accelopt.sandbox.forkserver import ForkServer
+from accelopt.sandbox.forkserver import ForkServer, own_server
 from accelopt.sandbox.launch import ChildOutcome, run
 from accelopt.sandbox.leases import NotLeased, lease
 from accelopt.sandbox.policy import Limits, Policy
@@ -77,14 +77,19 @@ def perform(
     threads: int | None = None,
     cancelled: Cancelled = lambda: False,
     watch: Callable[[str], None] = lambda _: None,
-    start: Start = spawn,
+    start: Start | None = None,
 ) -> Answer | Fault:
     """Do `call` in a child process of its own, and wait for it. Any way in which it ends is a value.
-    `watch` is told what the child notes of its work.
+    `watch` is told what the child notes of its work. Without `start` a call with `warm` modules is a
+    fork of a server of this process that has them.
 
     The child runs our code with the caller's rights but not its environment; what it evaluates must
     be confined further by the device.
     """
+    threads = threads or os.cpu_count() or 1
+    environment = {**KEEP_MEMORY, **(call.environment or {})}
+    if start is None and call.warm:
+        start = own_server(call.warm, threads, environment, beside=True).start
     limits = Limits(
         seconds=call.seconds,
         memory_bytes=call.memory_bytes,
@@ -97,11 +102,11 @@ def perform(
         {"function": call.function, "payload": dict(call.payload)},
         policy=Policy(confined=False, variables=(*NEURON.variables, *NVIDIA.variables)),
         limits=limits,
-        environment={**KEEP_MEMORY, **(call.environment or {})},
-        threads=threads or os.cpu_count() or 1,
+        environment=environment,
+        threads=threads,
         cancelled=cancelled,
         listen=heard_by(watch),
-        start=start,
+        start=start or spawn,
     )
     told = split(outcome.result)
     if outcome.completed and told.rest:
@@ -111,6 +116,11 @@ def perform(
             said = f"the evaluation's process left a damaged answer: {error.error_count()} faults"
             return Fault(Status.FAULT, said, outcome.output, outcome.seconds)
     return _fault(outcome, limits, told)
+
+
+def server_for(warm: tuple[str, ...], environment: Mapping[str, str], threads: int) -> ForkServer:
+    """A server for calls that want `warm` modules and an `environment`, with one beside its children."""
+    return ForkServer(warm, threads, {**KEEP_MEMORY, **environment}, beside=True)
 
 
 def as_evaluation(found: Evaluation | Fault) -> Evaluation:
@@ -226,7 +236,7 @@ class WorkerPool:
         if self._share_cores:
             call = call._replace(payload={**call.payload, "core": core})
         start = self._server(call).start if call.warm else spawn
-        threads = 1 if call.warm else self._threads
+        threads = self._threads_of(call)
 
         def work(cancelled: Cancelled) -> Answer | Fault:
             try:
@@ -239,11 +249,15 @@ class WorkerPool:
         return await self._in_thread(core, work)
 
     def _server(self, call: Call) -> ForkServer:
-        environment = call.environment or {}
-        key = call.warm, tuple(environment.items())
+        key = call.warm, tuple((call.environment or {}).items())
         if key not in self._servers:
-            self._servers[key] = ForkServer(call.warm, environment=environment)
+            self._servers[key] = server_for(
+                call.warm, call.environment or {}, self._threads_of(call)
+            )
         return self._servers[key]
+
+    def _threads_of(self, call: Call) -> int:
+        return 1 if call.gpu else self._threads
 
     async def _in_thread(self, core: int, work: Callable[[Cancelled], T]) -> T:
         stop = threading.Event()

@@ -12,6 +12,7 @@ from accelopt.agents.experience_text import outcome_text
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Row
 from accelopt.experience import Development
+from accelopt.kernels.nki.devices.simulated import TRACING
 from accelopt.nodes import Job, Node
 from accelopt.report.kernel_simulation import simulate
 from accelopt.report.kernel_summary import portrait
@@ -26,6 +27,7 @@ from accelopt.time_limits import PORTRAIT_SECONDS, RETRACE_SECONDS
 
 PORTRAIT = "accelopt.stages.run_story:portrait_job"
 PORTRAIT_BYTES = 8 << 30
+PORTRAIT_WARM = ("accelopt.stages.run_story", *TRACING)
 MOST_TRACED = 20_000  # instructions whose execution is worth a trace file beside the report
 
 
@@ -135,7 +137,8 @@ def _portrayed(kernel: Path, node: Node, traced: Path | None = None) -> Portraye
         "compiler": node.profile.compiler,
         "traced": str(traced.resolve()) if traced else "",
     }
-    found = perform(Call(PORTRAIT, payload, PORTRAIT_SECONDS, PORTRAIT_BYTES), Portrayed)
+    call = Call(PORTRAIT, payload, PORTRAIT_SECONDS, PORTRAIT_BYTES, warm=PORTRAIT_WARM)
+    found = perform(call, Portrayed)
     return Portrayed() if isinstance(found, Fault) else found
 
 

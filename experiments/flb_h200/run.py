@@ -163,8 +163,7 @@ def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object
     found: dict[str, list[float]] = {"start": [], "winner": []}
     for turn in range(args.turns):
         for label, solution in (("start", start), ("winner", winner)):
-            plan = FULL._replace(kernel_clock=turn == 0)
-            verdict = evaluate(task_of(folder, name, solution, plan=plan))
+            verdict = evaluate(task_of(folder, name, solution, plan=FULL))
             if verdict.evaluation.profile is None:
                 judged = judged and verdict.evaluation.status not in NO_VERDICTS
                 row[f"{label}_failure"] = failure_of(verdict.evaluation)

@@ -122,3 +122,24 @@ def test_the_cache_says_its_place_keeps_to_a_limit_and_is_cleared(tmp_path):
     assert TrialStore(folder / "trials").max_bytes == 1 << 29
     assert "0 MiB of at most 512 MiB" in said("--clear")
     assert not (folder / "trials").exists()
+
+
+def test_help_imports_no_subcommand_and_says_what_each_says_of_itself():
+    """`--help` ends within half a second on an idle machine: typer and summaries read from the files."""
+    helped = """
+import sys
+from accelopt.cli.app import command
+call = command({})
+print(*(name for name in sys.modules if name == "numpy" or name.startswith("accelopt.cli.")))
+sys.argv[1:] = ["--help"]
+call()
+"""
+    few, every = (
+        subprocess.run(
+            [sys.executable, "-c", helped.format(words)], capture_output=True, text=True, check=True
+        ).stdout.partition("\n")
+        for words in ('["--help"]', "")
+    )
+    assert few[0] == "accelopt.cli.app"
+    assert "accelopt.cli.optimize" in every[0]
+    assert few[2] == every[2] and "Make KERNEL faster" in few[2]

@@ -52,6 +52,31 @@ def remember(payload: Payload, channel: BinaryIO) -> None:
     json.left_behind = "something"  # type: ignore[attr-defined]
 
 
+def ask_beside(payload: Payload, channel: BinaryIO) -> None:
+    """With something in memory, have two others told what they see of it, and each draw a number."""
+    from accelopt.sandbox import Limits, Policy, clean_server, run
+
+    json.left_behind = "a secret"  # type: ignore[attr-defined]
+    told = [
+        run(
+            f"tests.sandbox.misdeeds:{entry}",
+            {},
+            policy=Policy(readable=(str(Path(__file__).parents[1]), "/proc")),
+            limits=Limits(seconds=20),
+            start=clean_server(["json", "numpy"]).start,
+        ).result.decode()
+        for entry in ("remember", "remember", "draw", "draw", "descriptors")
+    ]
+    channel.write(json.dumps(told).encode())
+
+
+def draw(payload: Payload, channel: BinaryIO) -> None:
+    """A number of NumPy's own generator, which nobody has seeded."""
+    import numpy
+
+    channel.write(str(numpy.random.random()).encode())
+
+
 def name_this_process(mark: object) -> None:
     """The name that other processes see in /proc/PID/comm: at most 15 characters."""
     ctypes.CDLL(None).prctl(15, str(mark).encode(), 0, 0, 0)  # PR_SET_NAME

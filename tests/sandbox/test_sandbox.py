@@ -20,6 +20,7 @@ from accelopt.sandbox import (
     Policy,
     bubblewrap,
     fork,
+    fork_with_server,
     kernel,
     run,
     seccomp,
@@ -33,7 +34,7 @@ QUICK = Limits(seconds=30, memory_bytes=1 << 30)
 
 @pytest.fixture(scope="module")
 def server():
-    warm = ForkServer(["json", "numpy"])
+    warm = ForkServer(["json", "numpy"], beside=True)
     yield warm
     warm.close()
 
@@ -203,6 +204,16 @@ def test_a_child_inherits_no_descriptor(tmp_path, server):
 def test_forks_of_a_server_do_not_see_each_other(server):
     for _ in range(2):
         assert json.loads(call("remember", start=server.start).result) == "nothing"
+
+
+def test_who_holds_something_gets_forks_that_hold_nothing(server):
+    """From the server that it was started beside, or from one of its own; confined ones ask for none."""
+    for how in (server.start, fork_with_server, spawn):
+        policy = Policy(confined=False)
+        told = json.loads(call("ask_beside", policy=policy, start=how).result)
+        assert told[:2] == ['"nothing"'] * 2
+        assert told[2] != told[3] and 0 <= float(told[2]) < 1
+        assert not any("socket" in place for place in json.loads(told[4]).values())
 
 
 def test_a_server_that_was_killed_is_started_again(server):

@@ -15,6 +15,7 @@ from accelopt.kernels.nki.arguments import argument_of, shaped_outputs
 from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice, SimulatedExecutable
 from accelopt.kernels.nki.differences import describe
+from accelopt.kernels.nki.inspection import WARM
 from accelopt.kernels.nki.referee.precision import in_single
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.source_lines import Sources
@@ -40,7 +41,7 @@ def faults_call(kernel: str, task: str, target: str, evaluation: Evaluation) -> 
     if evaluation.status not in LOOKED_INTO:
         return None
     payload = {"kernel": kernel, "task": task, "target": target}
-    return Call(FAULTS, payload, FAULTS_SECONDS, BYTES)
+    return Call(FAULTS, payload, FAULTS_SECONDS, BYTES, warm=WARM)
 
 
 def faults_job(payload: Mapping[str, Any]) -> Faults:

@@ -37,8 +37,8 @@ INSPECTION = "accelopt.kernels.nki.inspection:inspect_job"
 BOUND = "accelopt.kernels.nki.inspection:bound_job"
 BRIEFING = "accelopt.kernels.nki.inspection:brief_job"
 WHAT_IF = "accelopt.kernels.nki.inspection:what_if_job"
-WARM = ("accelopt.kernels.nki.inspection", *TRACING)
-"""What a process has imported when it is ready to inspect kernels."""
+WARM = ("accelopt.kernels.nki.inspection", "accelopt.kernels.nki.jobs", *TRACING)
+"""What a process has imported when it is ready to inspect kernels and to judge them."""
 INSPECTION_BYTES = 6 << 30
 MOST_LINES = 5
 MEBIBYTE = 1 << 20

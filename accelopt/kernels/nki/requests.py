@@ -8,7 +8,9 @@ from typing import Any
 
 from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.arguments import MadeArguments
+from accelopt.kernels.nki.devices import trainium
 from accelopt.kernels.nki.devices.kernel_folder import files_of
+from accelopt.kernels.nki.inspection import WARM
 from accelopt.sandbox import workers
 from accelopt.sandbox.workers import Call, Fault, Pool, as_evaluation
 from accelopt.time_limits import ARGUMENTS_SECONDS
@@ -65,6 +67,7 @@ def call_for(request: EvaluationRequest, cache: str) -> Call:
         {"request": placed, "cache": cache},
         request.total_seconds,
         request.memory_bytes,
+        warm=() if trainium.available() else WARM,
         files=(*files_of(Path(placed["kernel"])), placed["task"]),
     )
 
@@ -77,6 +80,7 @@ async def confirm(pool: Pool, winner: EvaluationRequest, parent: EvaluationReque
         {"winner": one, "parent": other, "cache": pool.cache},
         winner.total_seconds,
         winner.memory_bytes,
+        warm=() if trainium.available() else WARM,
         files=(*files_of(Path(one["kernel"])), *files_of(Path(other["kernel"])), one["task"]),
     )
     found = await pool.ask(call, Confirmation)
@@ -88,7 +92,8 @@ async def confirm(pool: Pool, winner: EvaluationRequest, parent: EvaluationReque
 def made_arguments(task: Path) -> MadeArguments:
     """Shapes and dtypes of the kernel inputs that the reference `task` makes, in a child process;
     none when it fails, whatever it does."""
-    call = Call(ARGUMENTS, {"task": str(task.resolve())}, ARGUMENTS_SECONDS, ARGUMENTS_BYTES)
+    asked = {"task": str(task.resolve())}
+    call = Call(ARGUMENTS, asked, ARGUMENTS_SECONDS, ARGUMENTS_BYTES, warm=WARM)
     found = workers.perform(call, MadeArguments)
     return MadeArguments() if isinstance(found, Fault) else found
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 from accelopt.kernels.nki.advice import Rewrite
 from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
-from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.parameters import ParameterFacts, by_parameter
-from accelopt.sandbox import ForkServer, Start, scratch_folder
+from accelopt.sandbox import Start, scratch_folder
 from accelopt.sim.errors import KernelError
 from accelopt.sim.timing import KernelProfile, profile
 
@@ -44,21 +42,19 @@ def rewritten(
         for one in arguments
     ]
     given = by_parameter(source, facts)
-    with contextlib.ExitStack() as held:
-        try:
-            lift(run.program)  # most kernels that do not lift end here, before a process begins
-            begin = start or held.enter_context(closing(ForkServer(TRACING))).start
-            lifted = lifted_kernel(source, kernel, given, target, start=begin)
-            nest = nest_primitives.nest_of(None, lifted, target, MOST_STARTS).nest
-            made = nest_primitives.after(lifted, nest, (), target)
-            path = held.enter_context(scratch_folder()) / kernel.name
+    try:
+        lift(run.program)  # most kernels that do not lift end here, before a process begins
+        lifted = lifted_kernel(source, kernel, given, target, start=start)
+        nest = nest_primitives.nest_of(None, lifted, target, MOST_STARTS).nest
+        made = nest_primitives.after(lifted, nest, (), target)
+        with scratch_folder() as folder:
+            path = folder / kernel.name
             path.write_text(made.source, encoding="utf-8")
-            device = SimulatedDevice(target, begin)
-            program = device.compile(str(path), arguments).program
-            latency = profile(program, run.spec, run.compiler).latency_ms
-        except (NotLifted, KernelFailure, KernelError):
-            return None
-        except (*nest_primitives.REFUSALS, *nest_primitives.FAULTS):
-            return None
+            program = SimulatedDevice(target, start).compile(str(path), arguments).program
+        latency = profile(program, run.spec, run.compiler).latency_ms
+    except (NotLifted, KernelFailure, KernelError, *nest_primitives.REFUSALS):
+        return None
+    except nest_primitives.FAULTS:
+        return None
     words = described(nest).removeprefix("Rewrite: ")
     return Rewrite(f"write the whole kernel by another loop nest ({words})", made.source, latency)

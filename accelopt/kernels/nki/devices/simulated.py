@@ -29,7 +29,7 @@ from accelopt.kernels.nki.devices.protocol import (
     Timings,
 )
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message, unfinished_line
-from accelopt.sandbox import ChildOutcome, Ending, Limits, Policy, Start, run, spawn
+from accelopt.sandbox import ChildOutcome, Ending, Limits, Policy, Start, clean_server, run, spawn
 from accelopt.sim import compute, coverage, dtypes, rules, serial, timing
 from accelopt.sim.compute.executor import Order
 from accelopt.sim.compute.trips import counted
@@ -71,8 +71,8 @@ TRACING = (
 class SimulatedDevice:
     """One simulated NeuronCore of generation `target`.
 
-    Kernels see what the process holds that traces them. `start` may be `sandbox.fork` only where
-    this process holds no data: no inputs, no outputs, no secret. `constants` are a calibrated
+    Kernels see what the process holds that traces them: by default a fork of `clean_server`. `start` may
+    be `sandbox.fork` only where this process holds no data: no inputs, no outputs, no secret. `constants` are a calibrated
     machine's, `compiler` is the version of the front end, by default that of a kernel's dialect.
     """
 
@@ -82,7 +82,7 @@ class SimulatedDevice:
     def __init__(
         self,
         target: str = "trn1",
-        start: Start = spawn,
+        start: Start | None = None,
         constants: Mapping[str, float] | None = None,
         compiler: str = "",
     ) -> None:
@@ -91,7 +91,7 @@ class SimulatedDevice:
         self.target = target
         self.core = calibrated(target, constants)
         self.compiler = compiler
-        self.start = start
+        self.start = start or clean_server(TRACING).start
         self.name = f"simulated {target}"
 
     def compile(
@@ -118,11 +118,11 @@ class SimulatedDevice:
     def traced_again(
         self, kernel_path: str, arguments: Sequence[KernelArgument], again: int, seconds: float
     ) -> bytes:
-        """The Program's bytes as the kernel leaves them at another date, in another home."""
+        """The Program's bytes as the kernel leaves them at another date, in another home, in an
+        interpreter of its own."""
         kernel = str(Path(kernel_path).resolve())
-        outcome = self._traced(
-            "trace_job", kernel, arguments_to_json(arguments), seconds, again=again
-        )
+        given = arguments_to_json(arguments)
+        outcome = self._traced("trace_job", kernel, given, seconds, again, spawn)
         message, data = _answer(outcome, kernel, seconds)
         _refuse(message)
         return data
@@ -166,6 +166,7 @@ class SimulatedDevice:
         arguments: list[object] | None,
         seconds: float,
         again: int = 0,
+        start: Start | None = None,
     ) -> ChildOutcome:
         return run(
             f"accelopt.kernels.nki.devices.tracing:{job}",
@@ -183,7 +184,7 @@ class SimulatedDevice:
                 memory_bytes=TRACE_MEMORY_BYTES,
                 result_bytes=PROGRAM_BYTES,
             ),
-            start=self.start,
+            start=start or self.start,
         )
 
 

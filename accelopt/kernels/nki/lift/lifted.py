@@ -8,7 +8,6 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.equality import nearly_equal
 from accelopt.algorithm.notation import definition_text
 from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
-from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.devices.tracing import arguments_to_json
 from accelopt.kernels.nki.kernel_function import (
     KernelFunction,
@@ -44,7 +43,7 @@ from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.kernels.nki.translation.translate import in_dialect
-from accelopt.sandbox import ForkServer, Start, scratch_folder, spawn
+from accelopt.sandbox import Start, scratch_folder
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Program
@@ -111,15 +110,12 @@ def lifted_kernel(
 ) -> Lifted:
     """What the kernel `source`, which lies at `path`, computes. `given` has shape and format of what
     is passed for each parameter, and plain values. `author` is the module that lowered kernels are
-    written into, where that is not `source`. `start` begins the processes that trace, by default a server's
-    copies. Raises NotLifted, and KernelFailure for a kernel that breaks a rule."""
-    with contextlib.ExitStack() as held:
-        server = None if start else held.enter_context(closing(ForkServer(TRACING)))
-        device = SimulatedDevice(target, start=server.start if server else start or spawn)
-        called = _Called(source, path, given, device)
-        free = called.free()
-        lifted = called.near(free)
-        twins, asserts = called.twins(lifted, free)
+    written into, where that is not `source`; `start` begins the processes that trace. Raises NotLifted,
+    and KernelFailure for a kernel that breaks a rule."""
+    called = _Called(source, path, given, SimulatedDevice(target, start))
+    free = called.free()
+    lifted = called.near(free)
+    twins, asserts = called.twins(lifted, free)
     name = lifted.interface.name
     written_into = author if _has(author, name) else source
     shapes = {parameter: what.shape for parameter, what in called.plain.facts.items()}

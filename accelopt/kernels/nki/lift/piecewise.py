@@ -7,13 +7,12 @@ import ast
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.caches import VerdictCache, package_key
 from accelopt.kernels.nki.devices.protocol import TensorArgument
-from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lowering import Interface, shape_text
 from accelopt.kernels.nki.lift.pieces import Opaque, Piece, Pieces, pieces, with_pieces
@@ -24,7 +23,6 @@ from accelopt.kernels.nki.nests.nest import Nest
 from accelopt.kernels.nki.nests.search import described, search_nests
 from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.parsing import parse_python
-from accelopt.sandbox import ForkServer
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.store import content_key
 
@@ -64,9 +62,7 @@ def rewritten_in_pieces(
         TensorArgument(what.shape, what.dtype) if what.shape else what.value
         for what in plain.facts.values()
     ]
-    with closing(ForkServer(TRACING)) as server:
-        device = SimulatedDevice(target, start=server.start)
-        program = device.compile(str(path), arguments).program
+    program = SimulatedDevice(target).compile(str(path), arguments).program
     found = pieces(program, source)
     dialect = dialect_of_source(source)
     first = [
