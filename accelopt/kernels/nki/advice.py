@@ -15,6 +15,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.access import Access, Tensor
@@ -102,13 +104,13 @@ class _Work(NamedTuple):
     the price of the first."""
 
     operation: Operation
-    count: int
+    times: int
     ns: float
     transfer: Transfer | None
 
     @property
     def total_ns(self) -> float:
-        return self.count * self.ns
+        return self.times * self.ns
 
     @property
     def partitions(self) -> int:
@@ -225,7 +227,7 @@ class _Mechanisms:
         """How often each line does each kind of work: what Python unrolled counts together."""
         times: Counter[tuple[SourceLine, str]] = Counter()
         for one in self._works:
-            times[_key(one.operation)] += one.count
+            times[_key(one.operation)] += one.times
         return times
 
     def _joined(self, work: _Work, most: int) -> int:
@@ -568,7 +570,7 @@ def _in_psum(operation: Operation) -> bool:
     return any(a.tensor.buffer is Buffer.PSUM for a in (*operation.reads, *operation.writes))
 
 
-def _as(access: Access, dtype: object) -> Access:
+def _as(access: Access, dtype: np.dtype) -> Access:
     return replace(access, dtype=dtype) if access.dtype.itemsize == 4 else access
 
 
