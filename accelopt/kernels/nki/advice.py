@@ -49,6 +49,7 @@ FIXED_SHARE = 0.3  # of an instruction's cycles: from there on wider ones pay
 WIDE = 512  # elements a partition, or columns of a product, from which on an instruction is wide
 LONG_PIECE = 2048  # bytes: pieces of a transfer from which on DMA nears its rate
 MOST_LINES = 4
+MOST_MOVED = 24  # kinds of work that another engine is asked for
 WIDTH = 80
 SIXTEEN_BIT = 2
 NAMES = {Queue.VECTOR: "Vector", Queue.SCALAR: "Scalar", Queue.GPSIMD: "GpSimd"}
@@ -353,15 +354,24 @@ class _Mechanisms:
             )
 
     def _engines(self) -> Iterator[_Question]:
-        """Costly work that an engine with less to do can do as well."""
-        by_line: dict[tuple[SourceLine, str, Queue], list[_Work]] = defaultdict(list)
+        """Costly work that an engine with less to do can do as well: of one line, and of all alike."""
+        alike: dict[tuple[SourceLine | None, str, Queue], list[_Work]] = defaultdict(list)
         for one in self._computing:
-            by_line[(*_key(one.operation), one.operation.queue)].append(one)
+            source, label = _key(one.operation)
+            alike[source, label, one.operation.queue].append(one)
+            alike[None, label, one.operation.queue].append(one)
         busy = self.found.occupancy
-        costly = sorted(by_line.items(), key=lambda item: -sum(w.total_ns for w in item[1]))
-        for (_, label, queue), works in costly[:MOST_LINES]:
+        costly = sorted(alike.items(), key=lambda item: -sum(w.total_ns for w in item[1]))
+        for (source, label, queue), works in costly[:MOST_MOVED]:
+            if source is None and len({w.operation.source for w in works}) < 2:
+                continue
             own = QUEUE_NAMES[queue]
             able = {str(engine) for engine in works[0].operation.opcode.engines}
+            adds = works[0].operation.opcode is reductions.TENSOR_REDUCE and _ops(
+                works[0].operation
+            ) in (["add"], ["mean"])
+            if adds:
+                able.add("scalar")
             for other in ENGINE_QUEUES:
                 name = QUEUE_NAMES[other]
                 if name not in able or other is queue or busy[name] >= busy[own]:
@@ -369,10 +379,11 @@ class _Mechanisms:
                 if other is Queue.GPSIMD and any(_in_psum(w.operation) for w in works):
                     continue
                 asked = self._asking(
-                    "give {label} of {lines} to the {name} engine, which works {now:.0%} of the time, "
+                    "give {label} of {lines} to the {name} engine{how}, which works {now:.0%} of the time, "
                     "where {own} works {then:.0%}",
                     {w.operation: 1.0 for w in works},
-                    label=label, name=NAMES[other], now=busy[name], own=NAMES[queue],
+                    label=label, name=NAMES[other],
+                    how=" (activation_reduce of a copy)" if adds and other is Queue.SCALAR else "", now=busy[name], own=NAMES[queue],
                     then=busy[own],
                 )  # fmt: skip
                 yield asked._replace(queue=other)
