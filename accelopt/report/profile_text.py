@@ -13,6 +13,7 @@ from accelopt.sim.timing.stream.operation import Decision
 
 LINES_SHOWN = 12
 WIDTH = 100  # columns
+COMMAND = "  $ "
 SILENT_BELOW = 0.005
 """Scenarios that change the latency by less are not worth a line."""
 
@@ -30,7 +31,8 @@ def profile_text(
     told = briefing(found, problem_bound(found.run.program, found.run.spec), rewrite)
     parts = [
         _headline(found, interval),
-        told["advice"] + (f"\n{apply} N carries one out, or says where to edit." if apply else ""),
+        told["advice"]
+        + (f"\nTo carry one out, or to see where to edit:\n{COMMAND}{apply} N" if apply else ""),
         told["limits"],
         _aspects(found),
         told["engines"],
@@ -130,9 +132,13 @@ def _summary(found: KernelProfile) -> str:
 
 
 def folded(text: str) -> str:
-    """The lines of `text` in at most 100 columns: longer ones are continued below, farther in."""
+    """The lines of `text` in at most 100 columns: longer ones are continued below, farther in; a command
+    stays whole."""
     rows: list[str] = []
     for line in text.splitlines():
+        if line.startswith(COMMAND):
+            rows.append(line)
+            continue
         indent = line[: len(line) - len(line.lstrip(" -"))]
         rows += textwrap.wrap(
             line, WIDTH, subsequent_indent=" " * (len(indent) + 4), break_long_words=False,

@@ -45,7 +45,7 @@ def test_profile_what_if_and_explain_say_what_the_commands_print(tmp_path, kerne
     own = benches.files(tmp_path / "own", kernel)
     given = own[0], "--reference", own[1], "--target", target
     printed, said = benches.command("profile", *given), benches.command("explain", *given)
-    assert all(len(line) <= 100 for line in lines(printed))
+    assert all(len(line) <= 100 for line in lines(printed) if not line.startswith("$ accelopt"))
     unfolded = " ".join(printed.split())
     for part in ("advice", "limits", "engines", "prices", "memory"):
         told = [

@@ -40,7 +40,7 @@ def test_advice_is_carried_out_judged_and_shown_or_said_to_be_an_edit_by_hand(ke
     listed = re.findall(r"^ (\d)\. ([\d.]+) to ([\d.]+) ms (written|what-if)", printed, re.M)
     kinds = [kind for *_, kind in listed]
     assert "written" in kinds and "what-if" in kinds and 2 <= len(listed) <= 5
-    command = re.search(r"^(accelopt optimize [\s\S]*? --apply) N", printed, re.M)[1]
+    command = re.search(r"^  \$ (accelopt optimize .* --apply) N$", printed, re.M)[1]
     words = shlex.split(command)[1:]
     number, _, after, _ = listed[kinds.index("written")]
     said = accelopt(*words, number, folder=kernel)

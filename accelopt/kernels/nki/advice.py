@@ -182,14 +182,13 @@ class _Mechanisms:
             *self._on_the_way(), *self._narrower(), *self._buffers(),
         ]  # fmt: skip
         busy = max(self.found.occupancy.values()) * self.found.latency_ms * 1e6
-        total = {one.operation: one.total_ns for one in self._works}
 
         def saved(question: _Question) -> float:
             if question.answer is not None:
                 return busy
             if question.queue is not None:
-                return sum(total[operation] for operation in question.factors)
-            return sum(total[one] * (1 - part) for one, part in question.factors.items())
+                return sum(self._total[operation] for operation in question.factors)
+            return sum(self._total[one] * (1 - part) for one, part in question.factors.items())
 
         worth = [one for one in every if saved(one) >= WORTH_ASKING * busy]
         most = FEWEST + INSTANCES // max(len(self.found.run.stream), 1)
@@ -219,6 +218,11 @@ class _Mechanisms:
         ]
 
     @cached_property
+    def _total(self) -> dict[Operation, float]:
+        """The ns that all instances of each operation take."""
+        return {one.operation: one.total_ns for one in self._works}
+
+    @cached_property
     def _computing(self) -> list[_Work]:
         """What Vector, Scalar and GpSimd engine do."""
         return [one for one in self._works if one.operation.queue in ENGINE_QUEUES]
@@ -239,11 +243,10 @@ class _Mechanisms:
         self, change: str, factors: Mapping[Operation, float], **given: object
     ) -> _Question:
         """`change` with the lines, those first that take most, in place of `{lines}`."""
-        busy: Counter[int] = Counter()
-        for one in self._works:
-            if one.operation in factors:
-                busy[one.operation.source.line] += one.total_ns  # type: ignore[assignment]
-        lines = tuple(line for line, _ in busy.most_common())
+        busy: dict[int, float] = defaultdict(float)
+        for operation in factors:
+            busy[operation.source.line] += self._total[operation]
+        lines = tuple(sorted(busy, key=lambda line: -busy[line]))
         return _Question(
             change.format(lines=_lines(lines), does="does" if len(lines) == 1 else "do", **given),
             factors,
