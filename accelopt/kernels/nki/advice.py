@@ -360,8 +360,8 @@ class _Mechanisms:
         """Costly work that an engine with less to do can do as well: of one line, and of all alike."""
         alike: dict[tuple[SourceLine | None, str, Queue], list[_Work]] = defaultdict(list)
         for one in self._computing:
-            source, label = _key(one.operation)
-            alike[source, label, one.operation.queue].append(one)
+            line, label = _key(one.operation)
+            alike[line, label, one.operation.queue].append(one)
             alike[None, label, one.operation.queue].append(one)
         busy = self.found.occupancy
         costly = sorted(alike.items(), key=lambda item: -sum(w.total_ns for w in item[1]))
