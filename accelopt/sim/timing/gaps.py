@@ -80,8 +80,12 @@ def _gap(found: KernelProfile, since: float, at: int) -> Gap:
         return stream.instances[stream.kind[instance]].operation.source
 
     gap = Gap(since * 1e-6, timeline.start[at] * 1e-6, source(at))
-    cause = timeline.cause[at]
-    if cause < 0 or not since < timeline.done[cause] <= timeline.start[at]:
+    done = np.asarray(timeline.done)
+    ended = np.flatnonzero((since <= done) & (done <= timeline.start[at]))
+    ended = ended[np.argsort(done[ended], kind="stable")].tolist()
+    successors = found.run.graph.successors
+    cause = next((one for one in reversed(ended) if at in successors[one]), -1)
+    if cause < 0:
         return gap
     result = not {*stream.writes[cause]}.isdisjoint(stream.reads[at])
     waited: Literal["result", "place"] = "result" if result else "place"

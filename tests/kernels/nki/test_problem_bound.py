@@ -35,9 +35,11 @@ from accelopt.stages.roofline_standings import SIZES, nkibench_work
 
 HERE = Path(__file__).resolve()
 sys.path += [str(HERE.parents[2]), str(HERE.parents[2] / "nkibench"), str(HERE.with_name("lift"))]
+sys.path.append(str(HERE.parents[3] / "benchmarks"))
 import algorithms as written  # noqa: E402
 import exhibits  # noqa: E402
 import nkibench_problems as nkibench  # noqa: E402
+from timing_corpus import corpus  # noqa: E402
 
 standin.install(always=True)
 
@@ -62,6 +64,19 @@ def bounds(program):
 def traced(text, *shapes, dtype=np.float32):
     kernel = load(HEAD + text, "bounded.py").kernel
     return trace_kernel(kernel, [AbstractTensor(shape, np.dtype(dtype)) for shape in shapes])
+
+
+def test_nothing_that_others_measured_is_below_its_bound():
+    """Times of trn2_public.csv: of each problem the shortest, against the bound of one of its kernels."""
+    shortest, programs = defaultdict(list), {}
+    for one in corpus("trn2", []):
+        if one.programs:
+            shortest[one.versions_of].append(one.figures["latency"])
+            programs.setdefault(one.versions_of, one.programs)
+    assert len(programs) >= 10
+    for problem, made in programs.items():
+        least = sum(problem_bound(program, TARGETS["trn2"]).latency_ms for program in made())
+        assert least < min(shortest[problem])
 
 
 @pytest.mark.parametrize("problem", sorted(nkibench.SHAPES))

@@ -50,8 +50,12 @@ def test_the_longest_come_first_and_name_what_they_waited_for(found):
 
 def test_what_nothing_held_is_said_to_be_unknown(found):
     every = [gap for one in engine_activity(found, longest=10_000) for gap in one.longest]
-    ends = [ns * 1e-6 for ns in found.run.timeline.done]
+    run = found.run
+    sources = [run.stream.instances[kind].operation.source for kind in run.stream.kind]
     for gap in every:
-        within = [end for end in ends if gap.start_ms < end <= gap.end_ms]
-        assert gap.behind is None or within  # something ended in it that it waited for
+        ends = [
+            ns * 1e-6 for ns, at in zip(run.timeline.done, sources, strict=True) if at == gap.behind
+        ]
+        within = [end for end in ends if gap.start_ms <= end <= gap.end_ms]
+        assert gap.behind is None or within  # what it waited for ended in it
         assert (gap.behind is None) == (gap.waited == "unknown")

@@ -136,42 +136,77 @@ def test_only_loads_of_the_same_bytes_are_dropped(starts, width):
     )
 
 
-TOUCHED = """
-def kernel(a, b, engine):
-    n = a.shape[0] // 128
-    out = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.shared_hbm)
-    touched = nl.ndarray((128, n), dtype=a.dtype, buffer=nl.sbuf)
-    nisa.memset(dst=touched, value=0)
-    right = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=right, src=b)
-    sums = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
-    for i in range(n):
-        left = nl.ndarray((128, 128), dtype=a.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=left, src=a[i * 128 : (i + 1) * 128, 0:128])
-        if engine:
-            column = touched[:, i : i + 1]
-            nisa.tensor_copy(dst=column, src=left[:, 0:1], engine=getattr(nisa, engine))
-        nisa.nc_matmul(dst=sums, stationary=left, moving=right)
-    done = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.sbuf)
-    nisa.tensor_copy(dst=done, src=sums)
-    if engine:
-        nisa.tensor_tensor(dst=done[:, 0:n], data1=done[:, 0:n], data2=touched, op=nl.add)
-    nisa.dma_copy(dst=out, src=done)
+COPIED = """
+def kernel(lhsT, rhs, blocks, way, times, read):
+    (K, M), N = lhsT.shape, rhs.shape[1]
+    tm, tn, tk = blocks
+    out = nl.ndarray((M, N), dtype=lhsT.dtype, buffer=nl.shared_hbm)
+    total, column = [nl.ndarray((128, 1), dtype=lhsT.dtype, buffer=nl.sbuf) for _ in range(2)]
+    nisa.memset(dst=total, value=0)
+    def block(source, k, columns, ways):
+        shape = (128, tk, columns.stop - columns.start)
+        tile = nl.ndarray(shape, dtype=source.dtype, buffer=nl.sbuf)
+        for one in range(tk):
+            top = (k * tk + one) * 128
+            nisa.dma_copy(dst=tile[:, one], src=source[top : top + 128, columns])
+            if read:
+                nisa.tensor_copy(dst=column, src=tile[:, one, 0:1], engine=getattr(nisa, read))
+                nisa.tensor_tensor(dst=total, data1=total, data2=column, op=nl.add)
+        for engine in ways * times:
+            made = nl.ndarray(shape, dtype=source.dtype, buffer=nl.sbuf)
+            for one in range(tk):
+                nisa.tensor_copy(dst=made[:, one], src=tile[:, one], engine=getattr(nisa, engine))
+            tile = made
+        return tile
+    for n in range(N // (512 * tn)):
+        sums = [nl.ndarray((128, tn * 512), dtype=nl.float32, buffer=nl.sbuf) for _ in range(M // 128)]
+        for row in sums:
+            nisa.memset(dst=row, value=0)
+        for k in range(K // (128 * tk)):
+            right = block(rhs, k, slice(n * tn * 512, (n + 1) * tn * 512), way[1])
+            for m in range(M // (128 * tm)):
+                left = block(lhsT, k, slice(m * tm * 128, (m + 1) * tm * 128), way[0])
+                for bn in range(tn):
+                    for bm in range(tm):
+                        product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+                        for one in range(tk):
+                            nisa.nc_matmul(
+                                dst=product, stationary=left[:, one, bm * 128 : (bm + 1) * 128],
+                                moving=right[:, one, bn * 512 : (bn + 1) * 512])
+                        place = sums[m * tm + bm][:, bn * 512 : (bn + 1) * 512]
+                        nisa.tensor_tensor(dst=place, data1=place, data2=product, op=nl.add)
+        for m, row in enumerate(sums):
+            if read:
+                nisa.tensor_scalar(dst=row, data=row, op0=nl.add, operand0=total)
+            rows, columns = slice(m * 128, (m + 1) * 128), slice(n * tn * 512, (n + 1) * tn * 512)
+            nisa.dma_copy(dst=out[rows, columns], src=row)
     return out
 """
+ENGINES = st.sampled_from(["gpsimd_engine", "scalar_engine", "vector_engine"])
+WAYS = st.lists(ENGINES, max_size=2, unique=True)
 
 
-@pytest.mark.parametrize("engine", ["gpsimd_engine", "scalar_engine", "vector_engine"])
-def test_a_read_that_nobody_needs_brings_no_load_forward(engine):
-    """More distinct work costs no less; nothing was measured. Had an idle engine that touches a column of
-    each tile counted as who asks for it, the tile would be there before the product waits."""
-    kernel = load(HEAD + TOUCHED).kernel
-    shapes = [AbstractTensor((8192, 128), F32), AbstractTensor((128, 512), F32)]
+@settings(max_examples=40, deadline=None)
+@given(
+    st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.sampled_from([1, 2, 3, 6])),
+    st.tuples(WAYS, WAYS),
+    st.integers(1, 2),
+    st.none() | ENGINES,
+    st.sampled_from([F32, BF16]),
+)
+def test_what_reads_a_load_before_its_product_makes_no_kernel_faster(
+    blocks, ways, times, read, dtype
+):
+    """More work costs no less; nothing was measured. A copy on an idle engine that asked for the load in
+    the product's place took 0.84 to 0.99 of the time, and so would a read of a column beside it. What
+    is below 1 are anomalies of list schedules."""
+    kernel = load(HEAD + COPIED).kernel
+    shapes = [AbstractTensor((768, 512), dtype), AbstractTensor((768, 1024), dtype)]
     honest, more = (
-        profile(trace_kernel(kernel, [*shapes, name], target="trn2"), TRN2).latency_ms
-        for name in ("", engine)
+        profile(trace_kernel(kernel, [*shapes, blocks, *rest], target="trn2"), TRN2).latency_ms
+        for rest in ((([], []), 1, None), (ways, times, read))
     )
-    assert more >= honest
+    assert more >= (0.995 if any(ways) else 0.99) * honest
 
 
 HALVES = """
@@ -222,3 +257,24 @@ def test_transfers_whose_descriptors_are_made_in_the_run_take_turns(products):
     """nki-dge.rst: about 600 ns each; copies of 256 B rows take 51.6 us for 64 of them."""
     program = trace_kernel(products.copy_tiled, [AbstractTensor((4096, 128), BF16)], target="trn2")
     assert profile(program, TRN2).latency_ms == pytest.approx(0.0516, rel=0.1)
+
+
+def test_tiles_that_others_read_in_other_parts_are_both_loaded():
+    """The same rows are read whole of one tile and in halves of the other: neither stands for the other.
+    Assumption: the compiler then merges nothing; what is asked is that the kernel has a time at all."""
+    kernel = f"""{HEAD}
+def parts(x):
+    out = nl.ndarray((128, 1024), dtype=x.dtype, buffer=nl.shared_hbm)
+    a, b = (nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
+    nisa.dma_copy(dst=a, src=x)
+    nisa.dma_copy(dst=b, src=x)
+    y = nl.ndarray((128, 1024), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=y[:, 0:512], src=a)
+    nisa.tensor_copy(dst=y[:, 512:768], src=b[:, 0:256])
+    nisa.tensor_copy(dst=y[:, 768:1024], src=b[:, 256:512])
+    nisa.dma_copy(dst=out, src=y)
+    return out
+"""
+    program = trace_kernel(load(kernel).parts, (AbstractTensor((128, 512), F32),), target="trn2")
+    found = profile(program, TRN2)
+    assert found.latency_ms > 0 and _transfers(found) == 3

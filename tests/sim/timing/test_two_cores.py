@@ -85,13 +85,13 @@ def test_the_later_core_decides_and_the_launch_counts_once():
 @settings(deadline=None, max_examples=12)
 @given(st.integers(1, 7), st.integers(0, 6), st.integers(0, 6))
 def test_time_lies_between_the_longer_part_and_the_sum(first, many, few):
-    """Engines take what is ready first, and so may end sooner where something else came late (Graham's
-    anomaly of list schedules): of 147 such kernels one does, by 0.06%."""
+    """Sharing the HBM makes no core faster: each keeps the order in which it was compiled. (An engine that
+    takes what is ready first ends sooner where something else comes late, Graham's anomaly.)"""
     rows = f"range({first} * me, {first} + {8 - first} * me)"
     body = of_rows(rows).replace("range(8)", f"range({few} if me else {many})")
     two = timed(body, ARRAY, 2)
     parts = alone_us(two)
-    assert max(parts) * (1 - 1e-3) <= net_us(two) <= sum(parts) + 1e-6
+    assert max(parts) - 1e-6 <= net_us(two) <= sum(parts) + 1e-6
 
 
 WORK = """

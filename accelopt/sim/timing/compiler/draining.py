@@ -3,9 +3,8 @@
 Where the rounds of an outermost loop are no multiple of a number (`whole_rounds`), every round shows
 the latency of a transfer once, as if the engines ran dry between two rounds. Seven chunk lengths of
 adamw on trn2 show it (76 to 342 rounds: five of them lose 0.80 to 0.86 us a round, whether its rows
-have 3 or 9 KiB, one 0.54, one 0.16), seven others and silu's seven do not (all multiples of 16), and
-the two slowest versions of silu have 31 and 10 rounds (measured/trn2_kernels.csv). Documents say
-nothing of it: the number is what those kernels have in common.
+have 3 or 9 KiB, one 0.54, one 0.16), seven others and silu's seven do not (all multiples of 16;
+measured/trn2_kernels.csv). Documents say nothing of it: the number is what those kernels have in common.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Who must wait for whom: values, overwrites, and buffers that are used again.
 
-Units that one declaration makes rotate through a few buffers. A new unit takes the place of one that
-is dead in program order, and whoever writes a part of it waits for everybody who touched that part of
-the old one: semaphores guard addresses. How many buffers there are decides how far loads run ahead of
-the work on what they bring.
+Units that one declaration makes rotate through a few buffers. A new unit takes the place of the one that
+was made so many before, and whoever writes a part of it waits for everybody who touched that part of
+the old one: semaphores guard addresses. One that is still to be read keeps its place, and the new one
+waits for all who have touched it. How many buffers there are decides how far loads run ahead of the work
+on what they bring.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from accelopt.sim.timing.stream.stream import Stream
 class DependenceGraph:
     """Dependences between instances. `successors[i]` wait until i's result is there, `followers[i]`
     only until i has started, `behind[i]` until it has been issued; few have any of the last two.
-    `wanted` are the positions by which transfers are ordered, where not by their own."""
+    `wanted` are the positions by which transfers are ordered, where not by their own. `after` are who
+    waits until a core has issued so many products, whichever."""
 
     successors: list[list[int]]
     followers: dict[int, list[int]]
     behind: dict[int, list[int]]
     waits: list[int]  # how many instances each one waits for
     wanted: list[int] = field(default_factory=list)
+    after: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
 
 def depend(
@@ -128,16 +131,20 @@ class _Rooms:
         self.tracked = [unit.tensor.buffer.on_chip for unit in units]
         self.here = _units_here(stream)
         self.last = [-1] * len(units)
-        first = [-1] * len(units)
+        first, read = [-1] * len(units), [-1] * len(units)
         for at, touched in enumerate(self.here):
             for unit in touched:
                 self.last[unit] = at
                 if first[unit] < 0:
                     first[unit] = at
-        self.limit = _limits(stream, first, self.last, bounds) if bounds else {}
+            for unit in {stream.cell_unit[cell] for cell in stream.reads[at]}:
+                if read[unit] < 0:
+                    read[unit] = at
+        read = [max(found) for found in zip(first, read, strict=True)]
+        self.limit = _limits(stream, first, read, bounds) if bounds else {}
+        self.made: dict[int, list[int]] = {}  # of each site, in the order of their beginning
         self.bytes = [unit.bytes for unit in units]
         self.site = [unit.site for unit in units]
-        self.count: Counter[int] = Counter()
         self.users: list[list[int] | None] = [None] * len(units)  # None: not entered
         self.gone = bytearray(len(units))  # 1 where another has its place
         self.cells = stream.cells_of_units()
@@ -147,7 +154,6 @@ class _Rooms:
         self.next_dying = next(self.dying, -1)
         while self.next_dying >= 0 and self.last[self.next_dying] < 0:
             self.next_dying = next(self.dying, -1)
-        self.dead_of: dict[int, deque[int]] = {}
         self.dead: dict[_Memory, deque[int]] = {memory: deque() for memory in self.capacity}
 
     def decisions(self) -> list[Decision]:
@@ -176,8 +182,11 @@ class _Rooms:
             if users is not None:
                 users.append(at)
                 continue
-            replaced = self._allocate(unit, at)
+            turn = self._whose_turn(self.site[unit], unit)
+            replaced = self._allocate(unit, at, turn)
             self.users[unit] = [at]
+            if turn >= 0 and not self.gone[turn]:
+                before.update(self.users[turn] or ())
             if len(replaced) == 1 and self._alike(unit, replaced[0]):
                 self.place_of.update(zip(self.cells[unit], self.cells[replaced[0]], strict=True))
                 continue
@@ -193,27 +202,29 @@ class _Rooms:
             self.cells[other]
         )
 
-    def _allocate(self, unit: int, at: int) -> list[int]:
-        """The units whose place one takes."""
+    def _whose_turn(self, site: int, unit: int) -> int:
+        """The unit that was made as many before as the site has buffers; -1 for none."""
+        made, limit = self.made.setdefault(site, []), self.limit.get(site, 1 << 60)
+        made.append(unit)
+        return made[-1 - limit] if len(made) > limit else -1
+
+    def _allocate(self, unit: int, at: int, turn: int) -> list[int]:
+        """The units whose place one takes: that of `turn`, where it is dead."""
         self._bury(at)
-        site, size = self.site[unit], self.bytes[unit]
-        memory = self.memory[unit]
+        memory, size = self.memory[unit], self.bytes[unit]
         replaced: list[int] = []
-        waiting = self.dead_of.get(site)
-        while waiting and self.count[site] >= self.limit.get(site, 1 << 60):
-            self._reclaim(waiting.popleft(), replaced)
+        if turn >= 0 and self.last[turn] < at:
+            self._reclaim(turn, replaced)
         everywhere = self.dead[memory]
         while everywhere and self.used[memory] + size > self.capacity[memory]:
             self._reclaim(everywhere.popleft(), replaced)
         self.used[memory] += size
-        self.count[site] += 1
         return replaced
 
     def _bury(self, at: int) -> None:
         """Whoever was touched for the last time before an instance can give its place away."""
         unit = self.next_dying
         while unit >= 0 and self.last[unit] < at:
-            self.dead_of.setdefault(self.site[unit], deque()).append(unit)
             self.dead[self.memory[unit]].append(unit)
             unit = next(self.dying, -1)
         self.next_dying = unit
@@ -224,7 +235,6 @@ class _Rooms:
         self.gone[unit] = 1
         replaced.append(unit)
         self.used[self.memory[unit]] -= self.bytes[unit]
-        self.count[self.site[unit]] -= 1
 
 
 def _units_here(stream: Stream) -> list[list[int]]:
@@ -239,13 +249,14 @@ def _units_here(stream: Stream) -> list[list[int]]:
 
 
 def _limits(
-    stream: Stream, first: list[int], last: list[int], bounds: CompilerBounds
+    stream: Stream, first: list[int], read: list[int], bounds: CompilerBounds
 ) -> dict[int, int]:
-    """How many buffers each SBUF site has."""
+    """How many buffers each SBUF site has, by the units that have begun and were not yet read: who
+    reads one again later adds none."""
     loaded = _loaded_sites(stream)
     size = {info.site: max(info.bytes, 1) for info in stream.units}
     limits: dict[int, int] = {}
-    for site, live in _most_at_once(stream, first, last).items():
+    for site, live in _most_at_once(stream, first, read).items():
         if site in loaded:
             limits[site] = max(live * bounds.load_buffers, bounds.load_buffer_bytes // size[site])
         else:

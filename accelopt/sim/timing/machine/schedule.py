@@ -3,7 +3,8 @@ engines, ports that two engines cannot use at once. Two cores of a logical core 
 twice, and one HBM.
 
 An event-driven list scheduler. Hardware engines are in order; the compiler's own reordering is a
-window: an engine that waits may start a later instruction out of the next few.
+window: an engine that waits may start a later instruction out of the next few. Of two cores, which are
+compiled apart, each keeps the order that this gives it with the HBM to itself.
 """
 
 from __future__ import annotations
@@ -167,10 +168,14 @@ class _Lines(NamedTuple):
 
 
 def _lines(
-    stream: Stream, spec: Hardware, factors: Sequence[float] | None, wanted: list[int]
+    stream: Stream,
+    spec: Hardware,
+    factors: Sequence[float] | None,
+    wanted: list[int],
+    order: list[int],
 ) -> _Lines:
-    """The queues in program order, transfers as they are wanted, and what each kind of operation
-    costs."""
+    """The queues in program order, transfers as they are wanted, or all in a given order, and what
+    each kind of operation costs."""
     queue_of = [
         int(item.form.queue) + QUEUES * stream.core_of(kind)
         for kind, item in enumerate(stream.instances)
@@ -180,10 +185,10 @@ def _lines(
     scale = [1.0] * len(costs) if factors is None else factors
     ordinal = [0] * len(queue)
     members: list[list[int]] = [[] for _ in range(QUEUES * stream.cores)]
-    for at, q in enumerate(queue):
-        members[q].append(at)
+    for at in order or range(len(queue)):
+        members[queue[at]].append(at)
     for q, line in enumerate(members):
-        if wanted and q % QUEUES == DMA:
+        if wanted and not order and q % QUEUES == DMA:
             line.sort(key=wanted.__getitem__)
         for place, at in enumerate(line):
             ordinal[at] = place
@@ -213,19 +218,23 @@ class _Machine:
         spec: Hardware,
         lookahead: tuple[int, ...],
         factors: Sequence[float] | None,
+        order: list[int] | None = None,
     ) -> None:
+        """Two cores of which no `order` is known have an HBM each."""
         n = len(stream)
         self.kind = stream.kind
         self.costs = costs
         self.graph = graph
         cores = stream.cores
         queues = QUEUES * cores
-        self.lookahead = lookahead * cores
+        self.lookahead = ((1,) * QUEUES if order else lookahead) * cores
         self.hop, self.fetch = spec.semaphore_ns, spec.dma_latency_ns
-        self.lines = _lines(stream, spec, factors, graph.wanted)
+        self.lines = _lines(stream, spec, factors, graph.wanted, order or [])
+        self.order: list[int] = []  # in which everything started
+        self.products = [0] * cores  # that have been issued
         self.came = 0  # transfers whose dependences have been met
-        hbm = _Hbm(spec, cores)
-        self.dma = [_DmaEngines(spec, hbm) for _ in range(cores)]
+        shared = _Hbm(spec, cores)
+        self.dma = [_DmaEngines(spec, shared if order else _Hbm(spec, 1)) for _ in range(cores)]
         ramps = spec.tensor_ramp_fraction < 1
         self.clock = {
             core * QUEUES + TENSOR: TensorClock(spec) for core in range(cores if ramps else 0)
@@ -251,7 +260,6 @@ class _Machine:
             if waits == 0:
                 self._becomes_ready(at)
         events, engine_free, lines = self.events, self.engine_free, self.lines
-        started = 0
         while events:
             now, queue = heappop(events)
             if now < engine_free[queue]:
@@ -262,13 +270,13 @@ class _Machine:
             is_dma = queue % QUEUES == DMA
             at = self._transfer(queue, now) if is_dma else self._instruction(queue, now)
             if at >= 0:
-                started += 1
+                self.order.append(at)
                 self._leaves(queue, lines.ordinal[at])
                 heappush(events, (self.free[at], queue))
                 self._release(at)
-        if started < len(self.waits):
+        if len(self.order) < len(self.waits):
             raise RuntimeError(
-                f"{len(self.waits) - started} of {len(self.waits)} instances never started: "
+                f"{len(self.waits) - len(self.order)} of {len(self.waits)} instances never started: "
                 "dependences form a cycle"
             )
         return Timeline(
@@ -369,8 +377,12 @@ class _Machine:
             self._let_go(at, self.graph.followers[at], self.start[at])
         if at in self.graph.behind:
             self._let_go(at, self.graph.behind[at], self.free[at])
+        core, queue = divmod(self.lines.queue[at], QUEUES)
+        if queue == TENSOR:
+            self.products[core] += 1
+            self._let_go(at, self.graph.after.get((core, self.products[core]), ()), self.free[at])
 
-    def _let_go(self, at: int, others: list[int], moment: float) -> None:
+    def _let_go(self, at: int, others: Sequence[int], moment: float) -> None:
         waits, ready_at = self.waits, self.ready_at
         for other in others:
             waits[other] -= 1
@@ -396,7 +408,11 @@ def schedule(
 ) -> Timeline:
     """Runs the stream on the machine. `factors` makes instructions of each kind (an index into
     `stream.instances`) take another time; what transfers take is in `costs`."""
-    timeline = _Machine(stream, graph, costs, spec, lookahead, factors).run()
+    machine = _Machine(stream, graph, costs, spec, lookahead, factors)
+    timeline = machine.run()
+    if stream.cores > 1:
+        order = machine.order
+        timeline = _Machine(stream, graph, costs, spec, lookahead, factors, order).run()
     return replace(timeline, latency_ns=timeline.latency_ns + spec.launch_ns)
 
 

@@ -66,7 +66,13 @@ class TestLoopsOfTheDevice:
             found = profile(counted(program, [tile, np.full((1, 1), rows, np.int32)]))
             assert _count(found, "activation") == rows
 
-    def test_loops_in_loops_have_the_mean_rounded_up(self, nki_text):
-        """The inner one runs 0, 1, 2 and 3 times: 1.5 on average."""
-        inner = "nl.fori_loop(0, 4, lambda i: nl.fori_loop(0, i, lambda j: step(tile)))"
-        assert _count(profile(_rounds(nki_text, inner)), "activation") == 4 * 2
+    @pytest.mark.parametrize("rounds", [1, 2, 4, 9])
+    @pytest.mark.parametrize("first", [0, 1, 3])
+    def test_loops_in_loops_have_the_mean_rounded_up(self, nki_text, rounds, first):
+        """The inner one runs 0, 1, 2 and 3 times: 1.5 on average. Never less than what is written out."""
+        inner = f"lambda i: nl.fori_loop({first}, i, lambda j: step(tile))"
+        found = profile(_rounds(nki_text, f"nl.fori_loop(0, {rounds}, {inner})"))
+        trips = sum(max(i - first, 0) for i in range(rounds))
+        assert _count(found, "activation") == rounds * -(-trips // rounds)
+        written = profile(_rounds(nki_text, f"for _ in nl.static_range({trips}): step(tile)"))
+        assert found.latency_ms >= written.latency_ms
