@@ -344,8 +344,7 @@ class Result(NamedTuple):
 
     `judged` are the keys of all evaluations in the order of rank, repairs included. `remarks` say
     why something is not there. `asked` counts the calls for plans, `unanswered` says why some of
-    them got no answer. `busy` is the share of its time that each resource worked for the job's kernel,
-    told with its actions.
+    them got no answer. `again` is true where nothing came of a job and another try may do better.
     """
 
     job: Job
@@ -358,6 +357,7 @@ class Result(NamedTuple):
     diagnosis: Diagnosis | None = None
     space: Space | None = None
     development: Development | None = None
+    again: bool = False
 
     def record(self) -> dict[str, Any]:
         """The result as plain JSON, without the job and without sources of actions."""
@@ -388,4 +388,5 @@ class Result(NamedTuple):
             Diagnosis.model_validate(record["diagnosis"]) if record["diagnosis"] else None,
             Space.model_validate(record["space"]) if record["space"] else None,
             Development.model_validate(told) if (told := record.get("development")) else None,
+            record.get("again", False),
         )

@@ -2,11 +2,11 @@
 
     python benchmarks/developers.py [--out FOLDER] [--workers 2]
 
-The model is a script: conversations of our own (`benchmarks/conversations`), in which the same two kernels
-are written by a planner and an executor in two rounds, and by an agent. So the kernels say nothing of a
+The model is a script: conversations that we wrote by hand (`benchmarks/conversations`, three kernels), in
+which the same two kernels are written by a planner and an executor in two rounds, and by an agent. So the kernels say nothing of a
 model; what is compared is what each way asks: tokens (four characters each, counted over all requests as
 an endpoint bills them), calls, and kernels judged until each latency is reached. Times are simulated.
-Prints a table in Markdown.
+Prints a table in Markdown, with the ratios to the agent's tokens and to the start's latency.
 """
 
 from __future__ import annotations
@@ -142,28 +142,53 @@ def spent(out: Path) -> Spent:
     return Spent(len(own), tokens, sum(longest.values()) + last)
 
 
+class Row(NamedTuple):
+    """What one way came to on one kernel; latencies in ms."""
+
+    kernel: str
+    way: str
+    spent: Spent
+    written: int
+    start: float
+    best: float | None
+    last: float | None
+
+    def text(self, agent: Spent) -> str:
+        """The row of the table; tokens also as a multiple of the agent's."""
+        calls, tokens, new = self.spent
+        best = "" if self.best is None else f"{self.best:.4g} ({self.start / self.best:.2f}x)"
+        last = "" if self.last is None else f"{self.last:.4g} ({self.start / self.last:.2f}x)"
+        ratio = f"{tokens / agent.tokens:.2f}, {new / agent.new:.2f}"
+        return (
+            f"| {self.kernel} | {self.way} | {calls} | {tokens:,} | {new:,} | {ratio} | {self.written} | {best} | "
+            f"{last} |"
+        )
+
+
+def made(folder: Path, way: Way, place: Path, workers: int) -> Row:
+    """One way on one kernel."""
+    outcome = run(way, folder, place, workers)
+    written = [n for n in outcome.nodes if n.change and n.change.kind == "plan" and n.latency]
+    best = min((node.latency or 0.0 for node in written), default=None)
+    last = outcome.best.latency if outcome.best else None
+    start = outcome.start.latency or 0.0
+    return Row(folder.name, way.name, spent(place), len(written), start, best, last)
+
+
 def rows(out: Path, workers: int) -> Iterator[str]:
     """The table, a row a way and conversation."""
     yield (
-        "| kernel | way | calls | tokens | of them new | by the model | simulated ms | with the last pass "
-        "of the rules |"
+        "| kernel | way | calls | tokens | of them new | times the agent's, all and new | by the model | "
+        "simulated ms | with the last pass of the rules |"
     )
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for folder in sorted(path for path in CONVERSATIONS.iterdir() if path.is_dir()):
-        for way in WAYS:
-            place = out / folder.name / way.name.replace(" ", "_")
-            outcome = run(way, folder, place, workers)
-            calls, tokens, new = spent(place)
-            written = [
-                n for n in outcome.nodes if n.change and n.change.kind == "plan" and n.latency
-            ]
-            best = min((node.latency or 0.0 for node in written), default=None)
-            told = "" if best is None else f"{best:.4g}"
-            last = outcome.best.latency if outcome.best else None
-            yield (
-                f"| {folder.name} | {way.name} | {calls} | {tokens:,} | {new:,} | {len(written)} | {told} | "
-                f"{last:.4g} |"
-            )
+        found = [
+            made(folder, way, out / folder.name / way.name.replace(" ", "_"), workers)
+            for way in WAYS
+        ]
+        [agent] = [row.spent for row in found if row.way == "agent"]
+        yield from (row.text(agent) for row in found)
 
 
 def main() -> None:

@@ -13,7 +13,9 @@ import asyncio
 import re
 import tempfile
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from accelopt.agents.calls import Answer, CallFailed, Question, Tool
 from accelopt.agents.completion import CHARACTERS_PER_TOKEN
@@ -38,7 +40,7 @@ NAMED = Plan.read(
 
 COLUMNS = {
     "kernel, reference": ("Reference", "The kernel"),
-    "figures": ("What limits", "Where the time", "What its instr", "Memory", "What the comp", "Its counters"),
+    "figures": ("What to change", "What limits", "Where the time", "What its instr", "Memory", "What the comp", "Its counters"),
     "rules": ("What rules can",),
     "schedules": ("What it computes",),
     "calls": ("The calls",),
@@ -100,35 +102,52 @@ async def main(args: Namespace) -> None:
             model, texts = Silent(), prompts
             planner = Planner(model, prompts, toolbox=toolbox)
             executor = Executor(model, model, texts, toolbox, sheet=shop.language.sheet)
-            rows: dict[str, list[str]] = {"planner": [], "executor": []}
+            found: dict[str, dict[str, Size]] = {}
             for case in chosen:
                 view = await measure(case, shop)
                 asked = planner.question(view, 0, 2)
                 written = executor.question(view, NAMED, 0, 0)
                 for role, prompt in (("planner", asked), ("executor", written)):
                     report(case.problem, role, prompt.system, prompt.user)
-                    rows[role].append(row(case.problem, prompt.system, prompt.user))
-            for role, lines in rows.items():
-                print("\n".join(["", *heading(role), *lines]))
+                    sizes = size_of(prompt.system, prompt.user)
+                    found.setdefault(case.problem, {})[role] = sizes
+            print("\n".join(["", *tables(found)]))
 
 
-def heading(role: str) -> list[str]:
-    """The first two lines of a role's table."""
-    names = [f"{role} for", "tokens", "system", *COLUMNS, "the rest"]
-    return [f"| {' | '.join(names)} |", f"|---|{'---:|' * (len(names) - 1)}"]
+class Size(NamedTuple):
+    """Tokens of a prompt: in all, of its system text, of each group of sections, and of the rest."""
+
+    total: int
+    system: int
+    groups: dict[str, int]
+    rest: int
 
 
-def row(problem: str, system: str, user: str) -> str:
-    """A line of the table: the sum, and what each group of sections takes of it."""
+def size_of(system: str, user: str) -> Size:
+    """The tokens of a prompt."""
     sizes = parts(user)
-    groups = [
-        sum(size for name, size in sizes.items() if name.startswith(prefixes))
-        for prefixes in COLUMNS.values()
-    ]
+    groups = {
+        group: sum(size for name, size in sizes.items() if name.startswith(prefixes))
+        for group, prefixes in COLUMNS.items()
+    }
     fixed = len(system) // CHARACTERS_PER_TOKEN
-    total = fixed + sum(sizes.values())
-    numbers = [total, fixed, *groups, total - fixed - sum(groups)]
-    return f"| {problem} | {' | '.join(f'{number:,}' for number in numbers)} |"
+    rest = sum(sizes.values()) - sum(groups.values())
+    return Size(fixed + sum(sizes.values()), fixed, groups, rest)
+
+
+def tables(found: Mapping[str, Mapping[str, Size]]) -> Iterator[str]:
+    """The two tables of docs/agents.md, of what each problem's planner and executor are sent."""
+    planner, executor = next(iter(found.values())).values()
+    yield "| | planner | executor |\n|---|---:|---:|"
+    yield f"| system | {planner.system:,} | {executor.system:,} |"
+    yield f"| task and tools | {planner.rest:,} | {executor.rest:,} |"
+    shown = [name for name in COLUMNS if name != "calls"]
+    yield f"\n| problem | planner | {' | '.join(shown)} | executor | calls |\n|---|{'---:|' * 7}"
+    for problem, sizes in found.items():
+        asked, written = sizes["planner"], sizes["executor"]
+        numbers = [asked.total, *(asked.groups[name] for name in shown), written.total]
+        numbers.append(written.groups["calls"])
+        yield f"| {problem} | {' | '.join(f'{number:,}' for number in numbers)} |"
 
 
 def report(problem: str, role: str, system: str, user: str) -> None:

@@ -95,8 +95,12 @@ def write_results(args: Namespace, results: list[ServiceResult], started: str) -
     write_json(args.output_path, output, indent=4)
     script_options.write_times(args.exp_dir, "executor", started, ended)
     samples = [sample for result in results for sample in result.samples.values()]
-    correct = sum(sample.succeeded for sample in samples)
-    script_options.say(f"{correct} of {len(samples)} samples are correct; see {args.output_path}")
+    written = [sample for sample in samples if sample.body]
+    correct = sum(sample.succeeded for sample in written)
+    said = f"{correct} of {len(written)} kernels that were written are correct"
+    script_options.say(
+        f"{said if written else 'no new kernel was written'}; see {args.output_path}"
+    )
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ from accelopt.agents.prompts import numbered, quote
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.agents.questions import kernel_slots, question_about
 from accelopt.agents.roles import Prompts
-from accelopt.kernel_source import functions
+from accelopt.kernel_source import apply_patch, fenced_blocks, functions, is_patch
 from accelopt.nodes import Change, Plan
 from accelopt.replies import kernel_in
 
 UNANSWERED = "the model did not answer"
+NO_BLOCK = "the reply held no code block with the kernel"
 LONGEST_ERROR = 6000  # characters of a tool's message; its end says most
 MOST_EXPERIENCES = 3
 MOST_JOINED = 2  # other kernels that a plan may take something from
@@ -61,7 +62,8 @@ class Executor:
             return await self.by_rule.implement(view, change, draw, sample)
         if sample == 0 and (written := _written_by_planner(change, view.kernel)):
             return Draft(written)
-        return await self._draft(self.model, self.question(view, change, draw, sample), view)
+        question = self.question(view, change, draw, sample)
+        return await self._draft(self.model, question, view, view.kernel)
 
     def question(self, view: KernelView, change: Change, draw: int, sample: int) -> Question:
         """The prompt of sample number `sample`: the same for the same view and change."""
@@ -83,9 +85,10 @@ class Executor:
         question = question_about(
             view, "fixer", self.prompts["fixer"], slots, draw, sample, failure.round
         )
-        return await self._draft(self.fixer, question, view)
+        return await self._draft(self.fixer, question, view, failed)
 
-    async def _draft(self, model: Model, question: Question, view: KernelView) -> Draft:
+    async def _draft(self, model: Model, question: Question, view: KernelView, base: str) -> Draft:
+        """What a model writes: a whole kernel, or a diff that applies to `base`."""
         session = self.toolbox.open(view) if self.toolbox else ToolSession()
         limit = self.toolbox.limit if self.toolbox else 0
         try:
@@ -94,10 +97,9 @@ class Executor:
             if session.best is not None:
                 return Draft(session.best.source, checked=session.sources)
             return Draft(None, f"{UNANSWERED}: {error}", failed=True, checked=session.sources)
-        source = kernel_in(answer.text)
+        source, reason = _kernel_or_patched(answer.text, base)
         if source is None and session.best is not None:
             return Draft(session.best.source, checked=session.sources)
-        reason = "" if source else "the reply held no code block with the kernel"
         best = session.best.source if session.best else None
         return Draft(source, reason, checked=session.sources, best=best)
 
@@ -113,6 +115,20 @@ class Executor:
             ],
             "tools": tools_text(self.toolbox),
         }
+
+
+def _kernel_or_patched(reply: str, base: str) -> tuple[str | None, str]:
+    """The kernel in a reply, or the one that its diff makes of `base`; or None and why there is none."""
+    plain = reply.replace("\r\n", "\n")
+    texts = [block.text for block in fenced_blocks(plain)] or [plain]
+    diffs = [text for text in texts if is_patch(text)]
+    for diff in diffs:
+        if made := apply_patch(base, diff):
+            return made, ""
+    if source := None if diffs else kernel_in(reply):
+        return source, ""
+    said = "the diff in the reply does not apply to the kernel" if diffs else NO_BLOCK
+    return None, said
 
 
 def _written_by_planner(change: Change, kernel: str) -> str | None:

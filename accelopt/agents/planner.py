@@ -73,6 +73,8 @@ class Planner:
     async def _read(self, answer: Answer, view: KernelView) -> PlanDraft | str:
         """What the answer wants done; a sentence for a schedule that the kernel does not have."""
         reasoning = answer.reasoning or answer.text
+        if not answer.text.strip():
+            return PlanDraft(None, reasoning, "the answer was empty")
         answer = answer._replace(text=in_lines(answer.text))
         if chosen := RULE.search(answer.text):
             for one in view.suggestions:

@@ -62,7 +62,12 @@ async def develop(job: Job, view: KernelView, run: Run) -> Result:
         return made._replace(remarks=(said, *made.remarks), asked=1, unanswered=(said,))
     if said:
         run.watcher.reported(case, f"iteration {view.iteration}, the agent ended: {said}")
-    return Result(job, nodes=tuple(session.nodes), remarks=(said,) if said else (), asked=1)
+    if not session.nodes:
+        run.watcher.reported(case, f"iteration {view.iteration}: the agent handed in nothing")
+    nothing = not session.nodes
+    return Result(
+        job, nodes=tuple(session.nodes), remarks=(said,) if said else (), asked=1, again=nothing
+    )
 
 
 class AgentSession:

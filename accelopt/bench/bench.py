@@ -36,9 +36,9 @@ from accelopt.stages.failure_text import error_text
 from accelopt.stages.workshop import Workshop
 from accelopt.time_limits import BRIEFING_SECONDS
 
-PARTS = ("limits", "engines", "lines", "prices", "memory", "compiler")
+PARTS = ("advice", "limits", "lines", "engines", "prices", "memory", "compiler")
 """Of a profile, in the order of use."""
-USUAL = ("limits", "engines", "lines")
+USUAL = ("advice", "limits", "lines", "engines")
 MOST_FOUND = 20
 COUNTERS = ("hbm_read_bytes", "hbm_write_bytes", "hardware_flops")
 EXPLANATION_BYTES = 6 << 30
@@ -313,17 +313,18 @@ class Bench:
         account = await self.language.account(node)
         told = "\n\n".join(account[name] for name in USUAL if account.get(name))
         with locked(self.record.with_suffix(".lock")) if self.record else nullcontext():
-            self.accepted = [*self._recorded(), node]
-            number = len(self.accepted)
+            known = self._recorded()
+            number = len(known) + 1
+            (self.folder.root / LINEAGE).mkdir(exist_ok=True)
+            self.folder.keep(f"{LINEAGE}/{number}.py", node.source)
+            self.folder.keep(
+                f"{LINEAGE}/{number}.md",
+                f"# {change}\n\n{_time(node)}; before {_time(before)}\n\n```\n{told}\n```\n",
+            )
+            self.accepted = [*known, node]
             if self.record:
                 with self.record.open("a") as lines:
                     lines.write(json.dumps(node.record()) + "\n")
-        (self.folder.root / LINEAGE).mkdir(exist_ok=True)
-        self.folder.keep(f"{LINEAGE}/{number}.py", node.source)
-        self.folder.keep(
-            f"{LINEAGE}/{number}.md",
-            f"# {change}\n\n{_time(node)}; before {_time(before)}\n\n```\n{told}\n```\n",
-        )
         return number
 
     def _recorded(self) -> list[Node]:

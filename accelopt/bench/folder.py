@@ -47,6 +47,8 @@ class BenchFolder:
         """The same for the bench itself."""
         if not NAME.fullmatch(name):
             raise self._unknown(name)
+        if len(text.encode()) > LONGEST:
+            raise ConfigError(f"{name} would be longer than {LONGEST:,} bytes")
         path = self.root / name
         if path.parent.is_symlink() or path.is_symlink():
             raise ConfigError(f"{name} is a link, which is not followed")

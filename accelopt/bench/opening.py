@@ -35,7 +35,8 @@ from accelopt.stages.workshop import open_workshop
 from accelopt.store import content_key, read_text, write_atomically, write_json
 
 CASE, RECORD, SESSIONS, HELD = "case.json", "accepted.jsonl", "sessions", ".lock"
-KEPT = ("target", "compiler", "rel_tol", "precision", "database", "workers")
+KEPT = ("target", "compiler", "rel_tol", "precision", "database", "workers",
+        "machine")  # fmt: skip
 """The options that a folder is made with."""
 GUIDE = Path(__file__).with_name("guide.md")
 SKILL = """---
@@ -76,6 +77,7 @@ def make_folder(folder: Path, case: Case, options: Options) -> MadeFolder:
     write_atomically(place / kernel.name, source)
     write_atomically(place / "reference" / Path(case.task).name, read_text(case.task))
     kept = {name: getattr(options, name) for name in KEPT}
+    kept["machine"] = str(options.machine.absolute()) if options.machine else None
     write_json(state / CASE, {"kernel": kernel.name, "reference": Path(case.task).name, **kept})
     guide = GUIDE.read_text()
     write_atomically(folder / "AGENTS.md", guide)

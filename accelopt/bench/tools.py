@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, get_type_hints
 
@@ -40,10 +41,15 @@ def _tool(name: str, method: Callable[..., Awaitable[str]]) -> BenchTool:
 
     async def call(bench: Bench, given: Mapping[str, Any]) -> str:
         try:
+            json.dumps(given, ensure_ascii=False).encode()
             arguments = model.model_validate(given).model_dump()
             first = arguments.pop("first")
             answer = await method(bench, **arguments)
             return page(answer if name in AS_IT_IS else placed_nowhere(answer), first)
+        except UnicodeEncodeError:
+            return (
+                f"{name} was not called: an argument holds half of a character (a lone surrogate)."
+            )
         except ValidationError as error:
             return f"{name} was not called: {faults(error)}."
         except (AcceloptError, OSError) as error:

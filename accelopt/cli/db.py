@@ -96,7 +96,9 @@ def methods(database: DATABASE = FILE, target: str = "") -> None:
         table.add_column(column, justify="left" if column in ("limited by", "method") else "right")
     for one in queries.reliefs(opened, target):
         gain = f"{math.exp(one.gain):.3f}" if one.correct else ""
-        table.add_row(one.bottleneck or "?", one.method, str(one.tried), str(one.correct), gain)
+        table.add_row(
+            one.bottleneck or "not known", one.method, str(one.tried), str(one.correct), gain
+        )
     output().print(table)
 
 

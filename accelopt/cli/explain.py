@@ -11,6 +11,7 @@ from accelopt.cli.child_process import Said, ask, said_by
 from accelopt.cli.kernel_file import (
     CompilerOption,
     KernelFile,
+    MachineOption,
     Seconds,
     TargetOption,
     naming,
@@ -28,9 +29,10 @@ def explain(
     target: TargetOption = None,
     seconds: Seconds = TRACE_SECONDS,
     compiler: CompilerOption = "",
+    machine: MachineOption = None,
 ) -> None:
     """Say what KERNEL computes, in which loops and tiles, and what limits it."""
-    asked = order(kernel, reference, target, seconds, compiler)
+    asked = order(kernel, reference, target, seconds, compiler, machine)
     with naming(kernel, reference):
         typer.echo(ask("accelopt.cli.explain:explain_job", asked, seconds).text, nl=False)
 

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from accelopt.errors import ConfigError
-from accelopt.hardware import TARGETS, Hardware
+from accelopt.hardware import TARGETS
 from accelopt.hardware.front_ends import FRONT_ENDS
+from accelopt.kernels.nki.calibration.machine import core_of, target_of
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
-from accelopt.report.kernel_simulation import as_given, simulate
+from accelopt.report.kernel_simulation import Simulation, as_given, simulation
 from accelopt.sim import timing
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
@@ -64,12 +65,20 @@ def known(target: str) -> str:
 
 
 def order(
-    kernel: Path, reference: Path | None, target: str | None, seconds: float, compiler: str = ""
+    kernel: Path,
+    reference: Path | None,
+    target: str | None,
+    seconds: float,
+    compiler: str = "",
+    machine: Path | None = None,
 ) -> dict[str, object]:
     """What a child process is told of the files on the command line, as they are named there and as
-    they are found from anywhere. Raises ConfigError where one is no file, and for a front end that
-    does not take the kernel."""
+    they are found from anywhere; a calibrated `machine` says the target. Raises ConfigError where one is
+    no file, and for a front end that does not take the kernel."""
+    if machine is not None:
+        target = target_of(machine, target)
     return {
+        "machine": None if machine is None else str(machine.absolute()),
         "compiler": checked_front_end(compiler, dialect_of_file(kernel)),
         "kernel": str(existing(kernel).resolve()),
         "reference": None if reference is None else str(existing(reference).resolve()),
@@ -94,8 +103,14 @@ def named(text: str, *given: Path | None) -> str:
     return text
 
 
-def simulated(order: Mapping[str, Any], core: Hardware | None = None) -> timing.KernelProfile:
+def simulated(order: Mapping[str, Any]) -> timing.KernelProfile:
     """The simulated profile of a kernel. Raises ConfigError where there can be none."""
+    return simulation_of(order).profile
+
+
+def simulation_of(order: Mapping[str, Any]) -> Simulation:
+    """The simulation of a kernel, on a calibrated machine or the table's. Raises ConfigError."""
+    core = core_of(Path(order["machine"])) if order["machine"] else None
     kernel, reference = Path(order["kernel"]), Path(order["reference"])
     target, seconds = str(order["target"]), float(order["seconds"])
-    return simulate(kernel, reference, target, seconds, str(order["compiler"]), core)
+    return simulation(kernel, reference, target, seconds, str(order["compiler"]), core)

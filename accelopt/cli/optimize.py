@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from accelopt.api import DEFAULTS, ROUNDS, device_of, optimize_kernel, starting_case
+from accelopt.cli.apply import apply_advice
 from accelopt.cli.kernel_file import (
     DefinitionOption,
     ReferenceOption,
@@ -56,6 +57,12 @@ def optimize(
     offline: Annotated[bool, typer.Option("--offline", help="rules only, no model")] = False,
     out: Annotated[Path | None, typer.Option(help="the run's folder")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
+    apply: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="carry out this piece of `accelopt profile`'s advice, and no search"
+        ),
+    ] = None,
     *,
     shared: Options,
 ) -> None:
@@ -63,6 +70,9 @@ def optimize(
     if offline and shared.model_config:
         raise ConfigError("--offline and --model-config exclude each other")
     folder = out or Path("runs") / kernel.stem
+    if apply is not None:
+        apply_advice(kernel, reference, apply, shared, folder)
+        return
     outcomes = optimize_kernel(
         kernel,
         starting_case(kernel, reference, definition, workload),
@@ -76,6 +86,18 @@ def optimize(
     show(outcomes, folder, by_rule=shared.model_config is None)
 
 
+def replaying(words: list[str], folder: Path) -> list[str]:
+    """The words of a command that replays the run in `folder` into a folder beside it."""
+    kept = list[str]()
+    for before, word in zip(["", *words], words, strict=False):
+        if before not in ("--out", "--replay") and not word.startswith(
+            ("--out", "--replay", "--resume")
+        ):
+            kept.append(word)
+    beside = folder.resolve().parent / f"{folder.resolve().name}_replayed"
+    return [*kept, "--replay", str(folder.resolve()), "--out", str(beside)]
+
+
 def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
     """The table, the diffs, and how to get there again."""
     screen = output()
@@ -86,8 +108,7 @@ def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
         what = "no kernel is right" if first.start.profile else "there is nothing to start from"
         raise ConfigError(f"{what}: {said}")
     command = shlex.join(["accelopt", *sys.argv[1:]])
-    words = [w for w in shlex.split(command) if w != "--resume"]
-    again = f"{shlex.join([*words, '--replay', str(folder)])}  # with another --out"
+    again = shlex.join(["accelopt", *replaying(sys.argv[1:], folder)])
     text = f"Made by:\n  {command}\nThe same answers again, without a model:\n  {again}\n"
     left: dict[str, Path] = {}
     for outcome in (outcome for outcome in outcomes if outcome.best is not None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +19,8 @@ from accelopt.cli.kernel_file import (
     naming,
     order,
     simulated,
+    simulation_of,
 )
-from accelopt.kernels.nki.calibration.machine import core_of, target_of
 from accelopt.report.profile_text import profile_text
 from accelopt.report.timeline import timeline_json
 from accelopt.sim.timing import interval
@@ -38,10 +39,11 @@ def profile(
     machine: MachineOption = None,
 ) -> None:
     """Say how long KERNEL takes on the simulated NeuronCore, and why."""
-    if machine is not None:
-        target = target_of(machine, target)
-    asked = order(kernel, reference, target, seconds, compiler)
-    asked["machine"] = None if machine is None else str(machine.absolute())
+    asked = order(kernel, reference, target, seconds, compiler, machine)
+    given = {"--target": target, "--machine": machine, "--compiler": compiler}
+    words = [str(word) for pair in given.items() if pair[1] for word in pair]
+    command = ["accelopt", "optimize", str(kernel), "--reference", str(reference), *words]
+    asked["apply"] = shlex.join([*command, "--apply"])
     with naming(kernel, reference):
         typer.echo(ask("accelopt.cli.profile:profile_job", asked, seconds).text, nl=False)
 
@@ -50,9 +52,9 @@ def profile_job(asked: Mapping[str, Any]) -> Said:
     """The work of `profile`, in a child process."""
 
     def work() -> Said:
-        core = core_of(Path(asked["machine"])) if asked["machine"] else None
-        found = simulated(asked, core)
-        return Said(text=profile_text(found, interval(found)))
+        found, _ = made = simulation_of(asked)
+        rewrite = made.rewritten(Path(asked["kernel"]))
+        return Said(text=profile_text(found, interval(found), rewrite, asked["apply"]))
 
     return said_by(work)
 
@@ -64,10 +66,11 @@ def timeline(
     target: TargetOption = None,
     seconds: Seconds = TRACE_SECONDS,
     compiler: CompilerOption = "",
+    machine: MachineOption = None,
 ) -> None:
     """Write the simulated execution of KERNEL as a trace that https://ui.perfetto.dev opens."""
     asked = {
-        **order(kernel, reference, target, seconds, compiler),
+        **order(kernel, reference, target, seconds, compiler, machine),
         "output": str(output.absolute()),
     }
     with naming(kernel, reference):

@@ -14,6 +14,7 @@ from accelopt.bench.opening import MadeFolder, make_folder, open_bench, read_fol
 from accelopt.bench.server import required_mcp, serve_http, serve_stdio
 from accelopt.cli.kernel_file import (
     CompilerOption,
+    MachineOption,
     ReferenceOption,
     RelTol,
     TargetOption,
@@ -38,6 +39,7 @@ def serve(
     reference: ReferenceOption = None,
     target: TargetOption = None,
     compiler: CompilerOption = "",
+    machine: MachineOption = None,
     rel_tol: RelTol = None,
     precision: Annotated[
         str, typer.Option(help="formats allowed below the inputs' own, such as bfloat16")
@@ -65,13 +67,14 @@ def serve(
             raise ConfigError("--reference is needed: the NumPy module that says what to compute")
         case = own_kernel(path, reference)
         options = Options(
-            target=target or default_target(path),
+            target=target,
+            machine=machine,
             compiler=checked_front_end(compiler, dialect_of_file(path)),
             rel_tol=rel_tol,
             precision=precision,
             database=database,
             workers=workers,
-        )
+        ).at(default_target(path))
         with naming(path, reference):
             made = make_folder(init, case, options)
             with session_folder(made.state) as session:

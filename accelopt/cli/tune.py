@@ -19,6 +19,7 @@ from accelopt.api import (
 from accelopt.cli.kernel_file import (
     CompilerOption,
     DefinitionOption,
+    MachineOption,
     ReferenceOption,
     TargetOption,
     WorkloadOption,
@@ -75,6 +76,7 @@ def tune(
     ] = False,
     target: TargetOption = None,
     compiler: CompilerOption = "",
+    machine: MachineOption = None,
     workers: Annotated[int, typer.Option(min=0, help="evaluations at a time; 0: by CPUs")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="of the experts' choices")] = 0,
     out: Annotated[Path | None, typer.Option(help="the run's folder")] = None,
@@ -96,13 +98,14 @@ def tune(
         strategy_option=[f"{name}={value}" for name, value in given.items() if value],
         evaluations=evaluations,
         window=1 if sequential else Options().window,
-        target=target or default_target(kernel),
+        target=target,
+        machine=machine,
         compiler=checked_front_end(compiler, dialect_of_file(kernel)),
         model_config=model_config,
         workers=workers,
         backend=language_of_case(case),
         seed=seed,
-    )
+    ).at(default_target(kernel))
     [outcome] = run_search([case], config_of(options, folder), "the same command with --resume")
     _show(case, outcome, folder)
 

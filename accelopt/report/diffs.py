@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import NamedTuple
 
 AROUND = 3  # unchanged lines kept beside a change
@@ -21,11 +22,27 @@ class DiffRow(NamedTuple):
 NO_NEWLINE = "\\ No newline at end of file\n"
 
 
+LINE = re.compile(r"[^\n]*\n|[^\n]+")
+MARK = "\ufeff"
+
+
+def ended_as(raw: str, text: str) -> str:
+    """`text`, which has plain ends of lines, with the byte order mark and the ends that a file's `raw` text
+    has: lines that stay keep theirs, new ones get the commonest."""
+    own = LINE.findall(raw.removeprefix(MARK))
+    new = LINE.findall(text)
+    windows = 2 * sum(line.endswith("\r\n") for line in own) > len(own)
+    made = [line.replace("\n", "\r\n") if windows else line for line in new]
+    plain = [line.replace("\r\n", "\n") for line in own]
+    for block in difflib.SequenceMatcher(None, plain, new, autojunk=False).get_matching_blocks():
+        made[block.b : block.b + block.size] = own[block.a : block.a + block.size]
+    return (MARK if raw.startswith(MARK) else "") + "".join(made)
+
+
 def patch_of(before: str, after: str, name: str) -> str:
     """A unified diff that `patch` applies to the file `name`; empty for equal texts."""
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-    )
+    texts = (LINE.findall(before), LINE.findall(after))
+    lines = difflib.unified_diff(*texts, f"a/{name}", f"b/{name}")
     return "".join(line if line.endswith("\n") else f"{line}\n{NO_NEWLINE}" for line in lines)
 
 

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
+from accelopt.kernels.nki.advice import Rewrite
 from accelopt.kernels.nki.arguments import argument_of
-from accelopt.kernels.nki.devices import KernelFailure
+from accelopt.kernels.nki.devices import KernelArgument, KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice, tensors_of
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.rewriting import rewritten
 from accelopt.report.rule_check import stopped
 from accelopt.sim import timing
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import KernelError
+
+
+class Simulation(NamedTuple):
+    """A kernel's simulated profile, and the arguments that it was traced with."""
+
+    profile: timing.KernelProfile
+    arguments: tuple[KernelArgument, ...]
+
+    def rewritten(self, kernel: Path) -> Rewrite | None:
+        """The kernel in that file, which was simulated, by another loop nest."""
+        return rewritten(kernel, self.arguments, self.profile)
 
 
 def simulate(
@@ -24,6 +38,18 @@ def simulate(
     compiler: str = "",
     core: Hardware | None = None,
 ) -> timing.KernelProfile:
+    """The profile of `simulation`."""
+    return simulation(kernel, reference, target, seconds, compiler, core).profile
+
+
+def simulation(
+    kernel: Path,
+    reference: Path,
+    target: str,
+    seconds: float,
+    compiler: str = "",
+    core: Hardware | None = None,
+) -> Simulation:
     """The simulated profile of a kernel on a target of the table of hardware, or a `core` of that
     generation, with the front end of a version, by default that of its dialect.
 
@@ -33,11 +59,12 @@ def simulate(
     problem = Reference(reference)
     inputs = problem.kernel_inputs(problem.inputs(0))
     try:
-        arguments = [argument_of(value) for value in inputs]
+        arguments = tuple(argument_of(value) for value in inputs)
         program = device.compile(str(kernel), arguments, seconds=seconds).program
         core = core or TARGETS[target]
         built = timing.Compiler.for_program(program, core, compiler)
-        return timing.profile(counted(program, tensors_of(inputs)), core, built)
+        found = timing.profile(counted(program, tensors_of(inputs)), core, built)
+        return Simulation(found, arguments)
     except KernelFailure as failure:
         raise ConfigError(as_given(f"{kernel}: {stopped(failure)}", kernel)) from failure
     except KernelError as error:

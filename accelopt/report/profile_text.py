@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from accelopt.evaluation import Diagnosis
-from accelopt.kernels.nki.briefing import briefing
-from accelopt.kernels.nki.diagnosis import diagnose
+import textwrap
+
+from accelopt.kernels.nki.advice import Rewrite
+from accelopt.kernels.nki.briefing import MEBIBYTE, briefing
 from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.timing import UNRESOLVED, KernelProfile, LatencyRange, LineCost
 from accelopt.sim.timing.stream.operation import Decision
 
 LINES_SHOWN = 12
+WIDTH = 100  # columns
+COMMAND = "  $ "
 SILENT_BELOW = 0.005
 """Scenarios that change the latency by less are not worth a line."""
 
 
-def profile_text(found: KernelProfile, interval: LatencyRange | None = None) -> str:
-    """Headline, what limits it and how near it is to the bound of its problem, what-ifs, single aspects,
-    engines, costly lines, the price of instructions, memory, what the compiler did, and every counter;
-    what a planner reads is in it."""
-    told = briefing(found, problem_bound(found.run.program, found.run.spec))
+def profile_text(
+    found: KernelProfile,
+    interval: LatencyRange | None = None,
+    rewrite: Rewrite | None = None,
+    apply: str = "",
+) -> str:
+    """Headline and advice; then the account: what limits the kernel and how near it is to the bound of its
+    problem, what-ifs, single aspects, engines, costly lines, the price of instructions, memory, what the
+    compiler did, and every counter. What a planner reads is in it. `rewrite` is the kernel by another nest, `apply` the command that carries
+    advice out, but for its number."""
+    told = briefing(found, problem_bound(found.run.program, found.run.spec), rewrite)
     parts = [
         _headline(found, interval),
-        bottlenecks_text(diagnose(found)),
+        told["advice"]
+        + (f"\nTo carry one out, or to see where to edit:\n{COMMAND}{apply} N" if apply else ""),
         told["limits"],
         _aspects(found),
-        _engines(found),
         told["engines"],
         _lines(found),
         f"what its instructions cost\n{told['prices']}" if told["prices"] else "",
@@ -33,7 +42,7 @@ def profile_text(found: KernelProfile, interval: LatencyRange | None = None) -> 
         _decisions(found.decisions),
         _summary(found),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return folded("\n\n".join(part for part in parts if part)) + "\n"
 
 
 def _headline(found: KernelProfile, interval: LatencyRange | None) -> str:
@@ -64,18 +73,6 @@ def _headline(found: KernelProfile, interval: LatencyRange | None) -> str:
     return text
 
 
-def bottlenecks_text(diagnosis: Diagnosis) -> str:
-    """What limits a kernel, a resource a paragraph, the one first that holds it up most, with the lines
-    that matter for it."""
-    rows = [f"resources and the share of the time that they work ({diagnosis.origin})"]
-    for one in diagnosis.bottlenecks:
-        state = "idle" if one.resource == "overlap" else "busy"
-        rows.append(f"  {one.resource:8s} {one.share:6.1%} {state}  {one.reason}")
-        if one.lines:
-            rows.append(f"{'':22s}most in line {', '.join(map(str, one.lines))}")
-    return "\n".join(rows)
-
-
 def _aspects(found: KernelProfile) -> str:
     rows = ["single aspects of this kernel         ms   share  meaning"]
     for bound in found.bounds:
@@ -86,24 +83,13 @@ def _aspects(found: KernelProfile) -> str:
     return "\n".join(rows)
 
 
-def _engines(found: KernelProfile) -> str:
-    def told(shares: dict[str, float]) -> str:
-        return ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
-
-    text = f"engines active: {told(found.occupancy)}"
-    if len(found.occupancy_by_core) == 1:
-        return text
-    rows = [f"  core {n}: {told(one)}" for n, one in enumerate(found.occupancy_by_core)]
-    return "\n".join([f"{text} (mean of two cores)", *rows])
-
-
 def _lines(found: KernelProfile) -> str:
     if not found.lines:
         return ""
     sources = Sources()
     rows = [
         "source lines by their part of the critical path",
-        f"  {'line':>6s} {'critical':>9s} {'busiest engine':>22s} {'times':>8s} {'bytes':>15s}",
+        f"  {'line':>6s} {'critical':>9s} {'busiest engine':>22s} {'times':>8s} {'MiB':>8s}",
     ]
     for line in found.lines[:LINES_SHOWN]:
         rows.append(_line(line, found.latency_ms, sources))
@@ -113,10 +99,10 @@ def _lines(found: KernelProfile) -> str:
 def _line(line: LineCost, latency_ms: float, sources: Sources) -> str:
     engine = max(line.busy_ms, key=line.busy_ms.__getitem__)
     busy = f"{engine} {line.busy_ms[engine]:.4g} ms"
-    size = f"{line.bytes:,}" if line.bytes else ""
+    size = f"{line.bytes / MEBIBYTE:.4g}" if line.bytes else ""
     return (
         f"  {line.source.line:6d} {line.critical_ms / latency_ms:9.1%} {busy:>22s} {line.count:8,d} "
-        f"{size:>15s}  {sources.named(line.operations, line.source)}\n"
+        f"{size:>8s}  {sources.named(line.operations, line.source)}\n"
         f"         {sources.text(line.source)}"
     )
 
@@ -142,4 +128,20 @@ def _summary(found: KernelProfile) -> str:
     rows.append("physical counts")
     rows.append(f"  {'matmul flops, counted once':42s} {true.flops:,}")
     rows.append(f"  {'DMA descriptors':42s} {true.dma_descriptors:,}")
+    return "\n".join(rows)
+
+
+def folded(text: str) -> str:
+    """The lines of `text` in at most 100 columns: longer ones are continued below, farther in; a command
+    stays whole."""
+    rows: list[str] = []
+    for line in text.splitlines():
+        if line.startswith(COMMAND):
+            rows.append(line)
+            continue
+        indent = line[: len(line) - len(line.lstrip(" -"))]
+        rows += textwrap.wrap(
+            line, WIDTH, subsequent_indent=" " * (len(indent) + 4), break_long_words=False,
+            break_on_hyphens=False, drop_whitespace=True,
+        ) or [""]  # fmt: skip
     return "\n".join(rows)

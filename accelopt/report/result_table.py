@@ -45,7 +45,7 @@ class ProblemResult(NamedTuple):
         said = "; ".join(plain(text).rstrip(".") for text in self.changes)
         if not said:
             return plain(self.failure) or "nothing faster was found"
-        doubt = "" if self.resolved else "less than the timing tells apart; "
+        doubt = "" if self.resolved else "the timing does not tell it from the start; "
         if self.depends_on:
             doubt = f"no gain with {self.depends_on[0]}; "
         return (doubt if self.confirmed else "within noise; ") + said
@@ -61,6 +61,7 @@ class ProblemResult(NamedTuple):
 HEADINGS = ("problem", "before", "after", "speedup", "of bound")
 PADDING = 3  # columns between and around those of a table
 WIDE = 110  # columns of a terminal from which on a row has room for what was changed
+ROOM = 40  # columns that this needs at least
 
 
 class ResultsTable:
@@ -80,14 +81,14 @@ class ResultsTable:
              _speedup(row), _peak(row)]
             for row in self.rows
         ]  # fmt: skip
-        wide = options.max_width >= WIDE
+        taken = [max(map(len, column)) for column in zip(HEADINGS, *cells, strict=True)]
+        room = options.max_width - 1 - sum(taken) - PADDING * (len(taken) + 1)
+        wide = options.max_width >= WIDE and room >= ROOM
         table = Table(title=f"Results on {self.device}", box=box.SIMPLE_HEAD, title_justify="left")
         table.add_column("problem", overflow="fold")
         for name in HEADINGS[1:]:
             table.add_column(name, justify="right", no_wrap=True)
         if wide:
-            taken = [max(map(len, column)) for column in zip(HEADINGS, *cells, strict=True)]
-            room = options.max_width - 1 - sum(taken) - PADDING * (len(taken) + 1)
             table.add_column("what was changed", no_wrap=True, overflow="ellipsis", width=room)
         for row, line in zip(self.rows, cells, strict=True):
             table.add_row(*map(Text, [*line, row.change] if wide else line))
@@ -95,15 +96,14 @@ class ResultsTable:
         for row in self.rows:
             if not wide:
                 yield Text(f"  {row.problem}: {row.change}", no_wrap=True, overflow="ellipsis")
+            if row.exactness:
+                yield Text(f"  {row.exactness}", style="dim", overflow="fold")
             if row.place:
                 shapes = f" (for {row.holds_for})" if row.holds_for else ""
                 yield Text(f"  {row.place}{shapes}", style="dim", overflow="fold")
-            if row.exactness:
-                yield Text(f"  {row.exactness}", style="dim", overflow="fold")
-            if row.between:
-                low, high = row.between
-                words = f"eight of ten speedups predicted so measure {low:.2f} to {high:.2f}"
-                yield Text(f"  {words}", style="dim", overflow="fold")
+        if any(row.between and _speedup(row).endswith(")") for row in self.rows):
+            words = "(a to b): what eight of ten speedups predicted so measure"
+            yield Text(f"  {words}", style="dim", overflow="fold")
 
 
 def plain(text: str, limit: int = 240) -> str:
@@ -119,7 +119,10 @@ def _milliseconds(value: float | None) -> str:
 def _speedup(row: ProblemResult) -> str:
     if row.speedup is None:
         return ""
-    return f"{row.speedup:.2f}x"
+    if not row.resolved and row.speedup != 1:
+        return "not told apart"
+    between = "" if row.between is None else f" ({row.between[0]:.2f} to {row.between[1]:.2f})"
+    return f"{row.speedup:.2f}x{between}"
 
 
 def _peak(row: ProblemResult) -> str:

@@ -76,6 +76,10 @@ class ProblemStory(Row):
     before: float | None = None
     after: float | None = None
     confirmed: bool = True
+    resolved: bool = Field(default=True, description="whether the timing tells the gain apart")
+    between: tuple[float, float] | None = Field(
+        default=None, description="of eight of ten speedups"
+    )
     failure: str = ""
     changes: tuple[str, ...] = ()
     holds_for: str = ""

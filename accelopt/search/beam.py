@@ -14,7 +14,7 @@ class Beam:
 
     A round ends when all of its kernels are developed. After one that made nothing new, the fastest
     kernels that were never developed take the places; it is the last where there is none, and it made
-    nothing at all.
+    nothing at all. Where another try may do better, one more round of the same kernels follows it.
     """
 
     def __init__(self, start: Node, settings: Settings, seed: int) -> None:
@@ -30,6 +30,7 @@ class Beam:
         self._known = {start.key: start}
         self._developed: set[str] = set()
         self._fresh = False
+        self._tried_again = False
 
     @property
     def kept(self) -> Sequence[Node]:
@@ -57,10 +58,16 @@ class Beam:
         if len(self._told) < len(self._beam):
             return
         made = any(told.nodes for told in self._told)
+        again = not (made or self._tried_again) and any(told.again for told in self._told)
+        self._tried_again = again
         chosen = self.selection(self._told, self.width)
         left = [] if self._fresh else self._undeveloped()
-        self._beam = tuple(left or chosen)
-        self._told, self._fresh, self._asked = [], False, 0 if made or left else len(self._beam)
+        self._beam = self._beam if again and not left else tuple(left or chosen)
+        self._told, self._fresh, self._asked = (
+            [],
+            False,
+            0 if made or left or again else len(self._beam),
+        )
         self.round += 1
 
     def _undeveloped(self) -> list[Node]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accelopt.nodes import Node, Result
 from accelopt.published import CandidateRow
-from accelopt.report.diffs import patch_of
+from accelopt.report.diffs import ended_as, patch_of
 from accelopt.search.candidate_selection import Selection
 from accelopt.store import write_atomically
 
@@ -24,9 +24,10 @@ def write_kernel(path: Path, source: str, kernel: Path | str) -> None:
 
 
 def write_winner(folder: Path, source: str, start: str, kernel: Path | str) -> None:
-    """`best.py`, and `best.diff` from the text `start` of the file `kernel`, whose line ends both have."""
-    windows = b"\r\n" in Path(kernel).read_bytes()
-    before, after = (t.replace("\n", "\r\n") if windows else t for t in (start, source))
+    """`best.py`, and `best.diff` to it from the file `kernel` as it is, whose ends of lines both have. Where
+    nothing was found, `source` is the text `start` that the search began with."""
+    before = Path(kernel).read_bytes().decode()
+    after = before if source == start else ended_as(before, source)
     write_kernel(folder / "best.py", after, kernel)
     write_atomically(folder / "best.diff", patch_of(before, after, Path(kernel).name))
 

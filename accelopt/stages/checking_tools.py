@@ -114,9 +114,8 @@ class KernelTools:
         if node.profile is None:
             return f"not timed. {await error_text(node, self.language)}"
         brief = await self.language.account(node)
-        parts = [
-            brief[name] for name in ("limits", "engines", "lines", "prices") if brief.get(name)
-        ]
+        shown = ("advice", "limits", "engines", "lines", "prices")
+        parts = [brief[name] for name in shown if brief.get(name)]
         return "\n\n".join(parts or (await self.language.explain(node)).facts)
 
     async def what_if(self, question: str) -> str:

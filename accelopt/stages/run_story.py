@@ -69,6 +69,8 @@ def _problem(outcome: Outcome, run: Run, judged_after: Mapping[str, float]) -> P
         before=outcome.before.percent_of_peak,
         after=outcome.after.percent_of_peak if changed else None,
         confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
+        resolved=outcome.resolved,
+        between=outcome.confirmation.between if outcome.confirmation else None,
         failure=outcome.failure,
         holds_for=outcome.holds_for,
         exactness=outcome.exactness,

@@ -1,6 +1,7 @@
 """`accelopt serve` under the client of the package `mcp` itself, over real pipes and sockets."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -250,3 +251,38 @@ def test_without_the_package_one_sentence_says_how_to_install_it(bench, tmp_path
         done.stderr
         == "error: mcp 2 is not installed; install it with: pip install 'accelopt[serve]'\n"
     )
+
+
+def test_what_is_no_message_of_the_protocol_ends_nothing(bench):
+    """Raw lines over the pipe: no JSON, no UTF-8, depth, calls before the greeting, wrong types, and
+    cancellations of nothing."""
+    process = subprocess.Popen(
+        [sys.executable, *SERVE, str(bench)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+
+    def send(number, method, params):
+        sent = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        lines.append(json.dumps({name: part for name, part in sent.items() if part != ""}).encode())
+
+    lines = [b"garbage", b'{"jsonrpc": "2.0"}', b"\xff\xfe", b"[" * 100_000, b"null"]
+    send(1, "tools/call", {"name": "read"})
+    hello = {"protocolVersion": "2025-03-26", "capabilities": {}}
+    send(2, "initialize", {**hello, "clientInfo": {"name": "x", "version": "1"}})
+    send("", "notifications/initialized", "")
+    send(3, "tools/call", {"name": "read", "arguments": [1, 2]})
+    send(4, "tools/call", {"name": 7})
+    send(5, "tools/call", {"name": "write", "arguments": {"text": "x" * 3_000_000}})
+    send("", "notifications/cancelled", {"requestId": []})
+    send(6, "tools/call", {"name": "recall", "arguments": {}})
+    process.stdin.write(b"\n".join(lines) + b"\n")
+    process.stdin.flush()
+    answers = {}
+    while 6 not in answers or 5 not in answers:
+        answer = json.loads(process.stdout.readline())
+        answers[answer["id"]] = answer
+    assert all("error" in answers[number] for number in (1, 3, 4))
+    assert "would be longer" in answers[5]["result"]["content"][0]["text"]
+    assert "start:" in answers[6]["result"]["content"][0]["text"]
+    process.stdin.close()
+    assert process.wait(30) == 0
+    process.stdout.close()

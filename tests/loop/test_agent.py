@@ -9,11 +9,12 @@ import pytest
 import toy
 
 from accelopt.agents.agent import AgentBudget
-from accelopt.agents.budget import Budget
+from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.scripted_server import Scripted, ScriptedServer
 from accelopt.errors import ConfigError
 from accelopt.search.strategy import Settings
 from accelopt.stages.config import Options
+from accelopt.stages.live_board import board_for, watcher_of
 
 ONE_ROUND = Settings(iterations=1, beam=1, plans=1, samples=1)
 AGENT = AgentBudget(evaluations=20, tokens=100_000)
@@ -164,3 +165,39 @@ def test_only_strategies_that_develop_kernels_take_an_agent(tmp_path):
         Options(developer="agent", strategy="mcgs").config(tmp_path, drive.PROMPTS.parent)
     with pytest.raises(ConfigError, match="no developer 'team'"):
         Options(developer="team").config(tmp_path, drive.PROMPTS.parent)
+
+
+def test_a_round_in_which_nothing_is_handed_in_is_said_and_the_next_one_begins(tmp_path, capsys):
+    case = toy.start(tmp_path / "start")
+    settings = ONE_ROUND._replace(iterations=3)
+    board = board_for([case], settings, Ledger())
+    begun = []
+
+    def respond(request):
+        messages = request["messages"]
+        if "at a bench" not in messages[0]["content"]:
+            return "no optimization found"
+        if not any(message["role"] == "assistant" for message in messages):
+            begun.append(messages[1]["content"])
+        if len(begun) < 2:
+            return agent((STEPS[0],), "I see nothing to gain.")(request)
+        return agent(STEPS[:2], "Half is all.")(request)
+
+    with ScriptedServer(respond) as server:
+        [outcome], _ = run(
+            tmp_path / "run", server.url, settings=settings, starts=[case],
+            watcher=watcher_of(board, settings),
+        )  # fmt: skip
+    assert len(begun) == 3 and outcome.best.latency == 50.0
+    said = capsys.readouterr().err
+    assert "iteration 1, the agent ended: I see nothing to gain." in said
+    assert "iteration 1: the agent handed in nothing" in said
+    assert "iteration 2: the agent handed in nothing" not in said
+
+
+def test_two_rounds_in_which_nothing_is_handed_in_are_the_last(tmp_path):
+    with ScriptedServer(agent((STEPS[0],), "Nothing.")) as server:
+        [outcome], _ = run(
+            tmp_path, server.url, settings=ONE_ROUND._replace(iterations=9), backend="toy:Ruleless"
+        )
+    assert outcome.best.latency == 100.0 and len(asked(server)) == 4  # two turns, twice

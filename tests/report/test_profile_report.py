@@ -41,8 +41,17 @@ def found():
 
 def test_text_explains_the_kernel(found):
     text = profile_text(found, interval(found))
+    assert all(len(line) <= 100 for line in text.splitlines())
+    text = " ".join(text.split())
     assert f"{found.latency_ms:.4g} ms, simulated trn1, SDK 2.21 front end (calibrated" in text
-    for heading in ("of bound", "engines active", "source lines", "what the compiler", "profiler"):
+    for heading in (
+        "of bound",
+        "At work",
+        "change first",
+        "source lines",
+        "what the compiler",
+        "profiler",
+    ):
         assert heading in text
     assert "nl.load(x[i, 0:rows, 0:width]), shift, nl.add" in text
     assert "made (line " in text and "is spilled:" in text

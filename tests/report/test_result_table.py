@@ -26,6 +26,8 @@ ROWS = [
     ),
     ProblemResult("b", 2.0, 1.99, None, None, ["Split."], "b.py", confirmed=False),
     ProblemResult("e", 2.0, 2.0, None, None, [], "e.py", resolved=False),
+    ProblemResult("f", 2.0, 1.95, None, None, ["Tile."], "f.py", resolved=False, between=(0.9, 1.2)),
+    ProblemResult("g", 4.0, 2.0, None, None, ["Keep."], "g.py", exactness="0.5 ulps from exact"),
     ProblemResult("d", 2.0, 1.5, None, None, ["Fuse."], "d.py", depends_on=["loops left apart"],
               between=(0.77, 2.31)),
     ProblemResult("c", None, None, None, None, [], "", failure="wrong [/numbers]"),
@@ -46,10 +48,14 @@ def test_the_final_table_names_device_gain_and_changes(width):
         "wrong [/numbers]",
         "nothing faster was found",
         "runs/first/matmul/best.py",
-        "eight of ten speedups predicted so measure 0.77 to 2.31",
+        "1.33x (0.77 to 2.31)",
+        "eight of ten speedups predicted so measure",
+        "not told apart",
+        "0.5 ulps from exact",
     ):
         assert wanted in text, wanted
     assert "steps" not in text
+    assert "1.03x" not in text and "(0.90 to 1.20)" not in text  # a gain that may be none
     assert max(map(len, text.splitlines())) <= width
 
 

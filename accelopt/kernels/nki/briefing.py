@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from accelopt.hardware import Hardware
+from accelopt.kernels.nki.advice import Rewrite, advice, advice_text
 from accelopt.kernels.nki.problem_bound import ProblemBound
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.errors import NOWHERE
@@ -47,16 +48,19 @@ WIDEST = 512  # columns that one matrix product takes
 PIECES = (256, 512, 1024, 2048, 4096)
 
 
-def briefing(found: KernelProfile, bound: ProblemBound | None) -> dict[str, str]:
-    """The parts by name: `limits`, `engines`, `lines`, `memory`, `compiler`, `prices`. `bound` is what the
-    kernel's problem takes at least, where that is known."""
+def briefing(
+    found: KernelProfile, bound: ProblemBound | None, rewrite: Rewrite | None = None
+) -> dict[str, str]:
+    """The parts by name: `advice`, `limits`, `engines`, `lines`, `memory`, `compiler`, `prices`. `bound` is
+    what the kernel's problem takes at least, where that is known, `rewrite` the kernel by another nest."""
     sources = Sources()
-    asked = what_ifs(found)
+    asked, used = what_ifs(found), memory_use(found.run.program)
     return {
+        "advice": advice_text(advice(found, asked, used, rewrite)),
         "limits": _limits(found, asked, bound),
         "engines": _engines(found),
         "lines": _lines(found),
-        "memory": _memory(memory_use(found.run.program), found, sources),
+        "memory": _memory(used, found, sources),
         "compiler": _decisions(_decided(found, asked), sources),
         "prices": _prices(bill(found), found, sources),
     }
@@ -302,7 +306,7 @@ def _prices(rows: Sequence[Priced], found: KernelProfile, sources: Sources) -> s
         alike = replace(row, source=NOWHERE, instruction=instruction)
         same.setdefault(alike, []).append(row.source.line)
     for row, lines in [*same.items()][:MOST_PRICES]:
-        each = f"{row.nanoseconds:,.0f} ns" if row.engine == "dma" else f"{row.cycles:,.0f} cyc"
+        each = f"{row.nanoseconds:,.0f} ns"
         size = f"{row.partitions}x{row.elements}" + " B" * row.instruction.startswith("spill_")
         where = (
             f"line {lines[0]}" if len(lines) == 1 else f"each of lines {', '.join(map(str, lines))}"
@@ -336,9 +340,15 @@ def _remark(row: Priced, spec: Hardware) -> str:
     }[row.engine]
     if row.dynamic:
         least = spec.dynamic_issue_cycles
-        remarks.append(f"its place is read at run time: {least} cycles at least, whatever its size")
+        least_ns = least / spec.ghz(row.engine)
+        remarks.append(
+            f"its place is read at run time: {least_ns:.0f} ns at least, whatever its size"
+        )
     elif fixed >= FIXED_SHARE * row.cycles:
-        remarks.append(f"{fixed:.0f} of {row.cycles:.0f} cycles are its fixed cost: wider tiles")
+        fixed_ns = fixed / spec.ghz(row.engine)
+        remarks.append(
+            f"{fixed_ns:.0f} of {row.nanoseconds:.0f} ns are its fixed cost: wider tiles"
+        )
     if row.partitions <= spec.partitions // 2:
         remarks.append(f"{row.partitions} of {spec.partitions} lanes work")
     if row.apart:
@@ -389,7 +399,7 @@ def _product_remark(row: Priced, spec: Hardware) -> str:
         helps = (
             "only fewer products help" if row.elements >= WIDEST else "wider ones help, or fewer"
         )
-        return f"{peak:,.0f} of {row.cycles:,.0f} cycles at the peak rate: {helps}"
+        return f"{peak / spec.ghz('tensor'):,.0f} of {row.nanoseconds:,.0f} ns at the peak rate: {helps}"
     return ""
 
 

@@ -22,6 +22,7 @@ from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.diagnosis import diagnose, moved_again
 from accelopt.kernels.nki.parameters import PlainValue
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound, problem_bound
+from accelopt.kernels.nki.rewriting import rewritten
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sandbox import fork
 from accelopt.sandbox.workers import Call
@@ -41,6 +42,7 @@ WARM = ("accelopt.kernels.nki.inspection", "accelopt.kernels.nki.jobs", *TRACING
 INSPECTION_BYTES = 6 << 30
 MOST_LINES = 5
 MEBIBYTE = 1 << 20
+LONGEST_QUESTION = 2000  # characters
 QUESTION = re.compile(
     rf"(?:lines?\s+([\d\s,and]+?)|\b({'|'.join([*QUEUE_NAMES, *TRANSFERS])})\b[\w\s]*?)"
     r"\s*(?:x|\*|times)\s*(\d*\.?\d+)",
@@ -91,7 +93,8 @@ def brief_job(payload: Mapping[str, Any]) -> Briefing:
         found = _profiled(payload)
         told = payload.get("bound")
         bound = ProblemBound.model_validate(told) if told else None
-        return Briefing(parts=briefing(found, bound))
+        rewrite = rewritten(Path(payload["kernel"]), _arguments(payload), found, fork)
+        return Briefing(parts=briefing(found, bound, rewrite))
     except (KernelFailure, KernelError):
         return Briefing()
 
@@ -99,7 +102,8 @@ def brief_job(payload: Mapping[str, Any]) -> Briefing:
 def what_if_job(payload: Mapping[str, Any]) -> Briefing:
     """The answer to the `question` in `payload`, `lines 12 14 x 0.5; vector x 0.8`: the time with each
     change alone, and with all of them."""
-    asked = [*QUESTION.finditer(str(payload["question"]))]
+    question = " ".join(str(payload["question"]).split())
+    asked = [*QUESTION.finditer(question)] if len(question) <= LONGEST_QUESTION else []
     if not asked:
         return Briefing(parts={"answer": HOW_TO_ASK})
     try:
@@ -181,13 +185,16 @@ def _profiled(payload: Mapping[str, Any]) -> timing.KernelProfile:
 
 
 def _traced(payload: Mapping[str, Any]) -> tuple[Program, Hardware]:
-    arguments: list[KernelArgument] = [
+    # Nothing is here but the kernel's path.
+    device = SimulatedDevice(payload["target"], fork, payload.get("constants"))
+    return device.compile(payload["kernel"], _arguments(payload)).program, device.core
+
+
+def _arguments(payload: Mapping[str, Any]) -> list[KernelArgument]:
+    return [
         TensorArgument(tuple(value[0]), value[1]) if isinstance(value, list) else value
         for value in payload["arguments"]
     ]
-    # Nothing is here but the kernel's path.
-    device = SimulatedDevice(payload["target"], fork, payload.get("constants"))
-    return device.compile(payload["kernel"], arguments).program, device.core
 
 
 def sentences(found: timing.KernelProfile) -> list[str]:

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -68,13 +69,14 @@ def read_primitives(text: str) -> list[Primitive]:
         raise NotNested(f"primitive {where}: {first['msg']}" if where else first["msg"]) from None
 
 
-def nest_of(known: object, lifted: Lifted, target: str) -> OwnNest:
+def nest_of(known: object, lifted: Lifted, target: str, most: int | None = None) -> OwnNest:
     """The nest that a kernel is `known` to be written by, as JSON gives it; where that is no nest, the
-    cheapest one to begin with."""
+    cheapest one to begin with, of `most` at most that are looked at."""
     try:
         return OwnNest(Nest.model_validate(known), True)
     except ValidationError:
-        found = cheapest_nests(lifted.algorithm, target, partial(lowered_or_none, lifted, target))
+        lowered = partial(lowered_or_none, lifted, target)
+        found = cheapest_nests(lifted.algorithm, target, lowered, most)
     if not found:
         raise NotNested("no nest of what this kernel computes has a kernel")
     return OwnNest(found[0][0], False)
@@ -89,14 +91,19 @@ def lowered_or_none(lifted: Lifted, target: str, how: Schedule | Nest) -> Lowere
 
 
 def cheapest_nests(
-    algorithm: Algorithm, target: str, lowered: Callable[[Nest], Lowered | None]
+    algorithm: Algorithm,
+    target: str,
+    lowered: Callable[[Nest], Lowered | None],
+    most: int | None = None,
 ) -> list[tuple[Nest, Lowered]]:
-    """Nests to begin with, each kernel once, the cheapest in closed form first."""
+    """Nests to begin with, each kernel once, the cheapest in closed form first. With `most`, the default
+    one and the first so many others alone, at their own widths."""
     try:
-        starts = [*starting_nests(algorithm, target), default_nest(algorithm, target)]
+        starts = [*islice(starting_nests(algorithm, target), most), default_nest(algorithm, target)]
     except (NotNested, *FAULTS):
         return []
-    wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
+    widths = () if most else (2048, 8192)
+    wide = [with_columns(nest, columns) for nest in starts for columns in widths]
     found: dict[str, tuple[Nest, Lowered]] = {}
     for nest in (*starts, *wide):
         if (kernel := lowered(nest)) is not None:

@@ -17,7 +17,7 @@ from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.timing.machine.schedule import schedule
 from accelopt.sim.timing.machine.transfers import Transfer
 from accelopt.sim.timing.profile import KernelProfile, profile
-from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation
+from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
 
 Subject = Literal[
     "engine", "loads", "stores", "line", "lanes", "overheads", "overlap", "buffers", "sbuf"
@@ -57,7 +57,7 @@ def what_ifs(found: KernelProfile, lines: int = MOST_LINES) -> tuple[WhatIf, ...
             asked.append(WhatIf("line", question, _halved(found, line.source), source=line.source))
         if any(_filled(found, item.operation) < 1 for item in found.run.stream.instances):
             question = "instructions on few partitions were merged until they fill all of them"
-            asked.append(WhatIf("lanes", question, _scaled(found, partial(_filled, found))))
+            asked.append(WhatIf("lanes", question, scaled(found, partial(_filled, found))))
         asked.append(WhatIf("overheads", "instructions have no fixed costs", _bare(found)))
         asked.append(WhatIf("overlap", "nothing waits for anything else", overlapped(found)))
         passes = {decision.pass_name for decision in found.decisions}
@@ -95,7 +95,7 @@ def with_changes(
     def factor(operation: Operation) -> float:
         return math.prod(part for subject, part in changes if _concerns(subject, operation))
 
-    return _scaled(found, factor)
+    return scaled(found, factor)
 
 
 def _concerns(subject: frozenset[int] | str, operation: Operation) -> bool:
@@ -116,16 +116,35 @@ def _transfers(found: KernelProfile) -> list[WhatIf]:
 
 def _where(found: KernelProfile, chosen: Callable[[Operation], bool], factor: float) -> float:
     """The latency in ms where the chosen operations take `factor` of their time."""
-    return _scaled(found, lambda operation: factor if chosen(operation) else 1.0)
+    return scaled(found, lambda operation: factor if chosen(operation) else 1.0)
 
 
-def _scaled(found: KernelProfile, factor: Callable[[Operation], float]) -> float:
+def on_engine(found: KernelProfile, chosen: frozenset[Operation], queue: Queue) -> float:
+    """The latency in ms where another engine does the chosen operations, at its own prices."""
+    run = found.run
+
+    def there(operation: Operation) -> Operation:
+        return replace(operation, queue=queue)
+
+    instances = [
+        item._replace(operation=there(item.operation), form=there(item.form))
+        if item.operation in chosen
+        else item
+        for item in run.stream.instances
+    ]
+    stream = replace(run.stream, instances=instances)
+    lookahead = run.compiler.bounds.lookahead
+    return schedule(stream, run.graph, run.costs, run.spec, lookahead).latency_ns * 1e-6
+
+
+def scaled(found: KernelProfile, factor: Callable[[Operation], float]) -> float:
     """The latency in ms where each operation takes `factor` of its time."""
     run = found.run
     factors = [factor(item.operation) for item in run.stream.instances]
     costs: list[Transfer | None] = [
         cost._replace(
             engine_ns=cost.engine_ns * part,
+            issue_ns=cost.issue_ns * part,
             conflict_ns=cost.conflict_ns * part,
             hbm_read=round(cost.hbm_read * part),
             hbm_write=round(cost.hbm_write * part),

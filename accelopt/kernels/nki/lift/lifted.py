@@ -43,7 +43,7 @@ from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.kernels.nki.translation.translate import in_dialect
-from accelopt.sandbox import scratch_folder
+from accelopt.sandbox import Start, scratch_folder
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Program
@@ -106,12 +106,13 @@ def lifted_kernel(
     given: Mapping[str, ParameterFacts],
     target: str = "trn1",
     author: str = "",
+    start: Start | None = None,
 ) -> Lifted:
     """What the kernel `source`, which lies at `path`, computes. `given` has shape and format of what
     is passed for each parameter, and plain values. `author` is the module that lowered kernels are
-    written into, where that is not `source`. Raises NotLifted, and KernelFailure for a kernel that
-    breaks a rule."""
-    called = _Called(source, path, given, SimulatedDevice(target))
+    written into, where that is not `source`; `start` begins the processes that trace. Raises NotLifted,
+    and KernelFailure for a kernel that breaks a rule."""
+    called = _Called(source, path, given, SimulatedDevice(target, start))
     free = called.free()
     lifted = called.near(free)
     twins, asserts = called.twins(lifted, free)

@@ -1,0 +1,60 @@
+"""A kernel written anew by one loop nest, to be shown beside advice: the cheapest of a few, simulated once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from accelopt.kernels.nki.advice import Rewrite
+from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.parameters import ParameterFacts, by_parameter
+from accelopt.sandbox import Start, scratch_folder
+from accelopt.sim.errors import KernelError
+from accelopt.sim.timing import KernelProfile, profile
+
+MOST_STARTS = 8
+"""Nests that are looked at; `accelopt optimize` looks at many more, and at what primitives make of them."""
+
+
+def rewritten(
+    kernel: Path,
+    arguments: Sequence[KernelArgument],
+    found: KernelProfile,
+    start: Start | None = None,
+) -> Rewrite | None:
+    """The kernel in a file by the cheapest of a few loop nests that compute the same, simulated as
+    `found` was with these `arguments`; None where it does not lift, or no such nest has a kernel. `start`
+    begins the processes that trace."""
+    # Lifting is not loaded by everybody who can be given advice.
+    from accelopt.kernels.nki import nest_primitives
+    from accelopt.kernels.nki.lift.failure import NotLifted
+    from accelopt.kernels.nki.lift.lifted import lifted_kernel
+    from accelopt.kernels.nki.lift.lifting import lift
+    from accelopt.kernels.nki.nests.search import described
+
+    run, source = found.run, kernel.read_text(encoding="utf-8-sig")
+    target = run.spec.name
+    facts = [
+        ParameterFacts(one.shape, one.dtype)
+        if isinstance(one, TensorArgument)
+        else ParameterFacts((), value=one)
+        for one in arguments
+    ]
+    given = by_parameter(source, facts)
+    try:
+        lift(run.program)  # most kernels that do not lift end here, before a process begins
+        lifted = lifted_kernel(source, kernel, given, target, start=start)
+        nest = nest_primitives.nest_of(None, lifted, target, MOST_STARTS).nest
+        made = nest_primitives.after(lifted, nest, (), target)
+        with scratch_folder() as folder:
+            path = folder / kernel.name
+            path.write_text(made.source, encoding="utf-8")
+            program = SimulatedDevice(target, start).compile(str(path), arguments).program
+        latency = profile(program, run.spec, run.compiler).latency_ms
+    except (NotLifted, KernelFailure, KernelError, *nest_primitives.REFUSALS):
+        return None
+    except nest_primitives.FAULTS:
+        return None
+    words = described(nest).removeprefix("Rewrite: ")
+    return Rewrite(f"write the whole kernel by another loop nest ({words})", made.source, latency)
