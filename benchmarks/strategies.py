@@ -3,14 +3,16 @@
     python benchmarks/strategies.py [CHECKOUT] [--strategies all] [--problems all] [--evaluations 32]
                                     [--seeds 3] [--judge timing|full] [--no-verify] [--workers 2] [--out FOLDER]
 
-Every strategy, without a model, on each problem of an NKIBench folder (ours by default). An evaluation
+Every strategy, without a model, on each problem of a folder: NKIBench's (ours by default), or one with a
+folder of `kernel.py` and `reference.py` for each problem. An evaluation
 is a distinct kernel judged; failures count, the baseline and repeats do not. Nothing is simulated to
 find out what to try: actions are ranked by closed forms alone. With `--judge timing` the simulated core
 is asked for the time alone, and every winner then passes the full referee, or counts as no gain and is
 listed. `offline` is the schedule search with simulated lookahead, which is not bounded by evaluations.
 
 Writes curves.csv (a row an evaluation), summary.md and, where plotly is there, curves.html to the folder.
-Run again, it continues. All times are simulated, for one NeuronCore of trn1.
+Run again, it continues. All times are simulated, for one NeuronCore of trn1, or of
+trn2 for kernels in the `nki` dialect.
 """
 
 from __future__ import annotations
@@ -29,11 +31,13 @@ from statistics import mean
 from typing import NamedTuple
 
 from accelopt.agents.proposer import Proposer
+from accelopt.api import own_kernel
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Case, Evaluation
 from accelopt.kernel_wrapper import NKIKernel
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.benchmark import read_benchmark
+from accelopt.kernels.nki.default_target import default_target
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.language import NKI
 from accelopt.kernels.nki.problem_bound import case_bound
@@ -46,7 +50,6 @@ from accelopt.stages.workshop import WorkshopOptions, open_workshop
 from accelopt.store import content_key
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGET = "trn1"
 WIDTH = Settings(iterations=UNBOUNDED, beam=3, plans=4, samples=1)
 AT = (4, 8, 16, 32, 64)  # evaluations at which the summary looks
 OFFLINE, RANDOM = "offline", "random"
@@ -110,7 +113,7 @@ async def run_one(name: str, case: Case, seed: int, options: Namespace) -> Searc
     """One search of one strategy; its folder keeps what was paid for."""
     folder = options.out / "runs" / f"{name}_{seed}"
     place = "nki" if options.judge == "full" else TIMED
-    language = LanguageOptions(folder / "kernels", place, target=TARGET, lookahead=False)
+    language = LanguageOptions(folder / "kernels", place, target=_target(case), lookahead=False)
     async with open_workshop(folder, WorkshopOptions(language, workers=options.workers)) as shop:
         proposer = Proposer(shop.offline, shop.offline, shop.offline)
         settings = WIDTH._replace(strategy=name, evaluations=options.evaluations)
@@ -164,7 +167,7 @@ def curve(
 async def offline_ms(case: Case, options: Namespace) -> list[Point]:
     """What the schedule search with simulated lookahead promises, as one point."""
     folder = options.out / "runs" / OFFLINE
-    language = LanguageOptions(folder / "kernels", TIMED, target=TARGET)
+    language = LanguageOptions(folder / "kernels", TIMED, target=_target(case))
     async with open_workshop(folder, WorkshopOptions(language, workers=options.workers)) as shop:
         proposer = Proposer(shop.offline, shop.offline, shop.offline)
         start = await measure(case, Run(shop, proposer, WIDTH, folder))
@@ -200,7 +203,7 @@ def summarise(points: Sequence[Point], failed: Sequence[str] = ()) -> str:
     offline = {p.problem: math.log(p.speedup) for p in points if p.strategy == OFFLINE}
     heads = [f"at {n}" for n in at]
     lines = [
-        f"{len(problems)} problems ({', '.join(problems)}); simulated {TARGET}; geometric mean speedup "
+        f"{len(problems)} problems ({', '.join(problems)}); geometric mean speedup "
         "over the baselines after so many evaluations.",
         "",
         f"| strategy | {' | '.join(heads)} | area | of offline | of bound | better than random |",
@@ -215,7 +218,9 @@ def summarise(points: Sequence[Point], failed: Sequence[str] = ()) -> str:
         peak = [p.percent_of_bound for p in searched
                 if p.strategy == name and p.problem in problems and p.evaluations == most]  # fmt: skip
         cells = [f"{math.exp(value):.3f}" for value in means]
-        cells += [f"{area:.3f}", f"{share / whole:.0%}" if whole else "-", f"{mean(peak):.0%}"]
+        known = peak and not any(map(math.isnan, peak))
+        cells += [f"{area:.3f}", f"{share / whole:.0%}" if whole else "-"]
+        cells.append(f"{mean(peak):.0%}" if known else "-")
         lines.append(f"| {name} | {' | '.join(cells)} | {_wins(logs, name, problems)} |")
     if offline and problems:
         reached = math.exp(mean(offline[problem] for problem in problems))
@@ -287,18 +292,33 @@ def _point(name: str, case: Case, seed: int, count: int, before: float, best: fl
 
 @cache
 def _bound_ms(case: str) -> float:
-    bound = case_bound(Case.model_validate_json(case), SimulatedDevice(TARGET))
+    parsed = Case.model_validate_json(case)
+    bound = case_bound(parsed, SimulatedDevice(_target(parsed)))
     return bound.latency_ms if bound else math.nan
 
 
+def _target(case: Case) -> str:
+    return default_target(Path(case.kernel))
+
+
 def _cases(options: Namespace) -> Iterator[Case]:
-    cases, _ = read_benchmark(options.checkout)
+    own = sorted(path.parent for path in options.checkout.glob("*/kernel.py"))
+    if own:
+        cases = tuple(_own(folder) for folder in own)
+    else:
+        cases, _ = read_benchmark(options.checkout)
     unknown = {*options.problems} - {c.problem for c in cases} - {"all"}
     if unknown:
         sys.exit(f"error: no problem {min(unknown)!r} in {options.checkout}")
     named = [c for c in cases if c.problem in options.problems or "all" in options.problems]
     order = {name: place for place, name in enumerate(options.problems)}
     return iter(sorted(named, key=lambda case: order.get(case.problem, 0)))
+
+
+def _own(folder: Path) -> Case:
+    case = own_kernel(folder / "kernel.py", folder / "reference.py")
+    names = {"case_name": folder.name, "problem": folder.name, "service_name": f"{folder.name}_ID0"}
+    return case.model_copy(update=names)
 
 
 def _options(arguments: Sequence[str] | None) -> Namespace:

@@ -38,8 +38,8 @@ MOST_PREDICTED = 6  # actions on one kernel whose time is predicted, or as many 
 MOST_EXTENDED = 6  # of those, the fastest ones, that may begin a longer chain
 MOST_FURTHER = 3  # the same for a kernel inside a chain
 SPARE = 1  # chains looked at beyond those that were drawn or tried
-LEAST_GAIN = 0.002  # predicted share of the goal that a plan must save to be carried out
-GAIN = 0.01  # predicted share of the time that a further change of a chain must save
+GAIN = 0.01  # predicted share of the time that a plan, or a further change of a chain, must save
+KINDS = 2  # of kernels by schedule that are judged at a time: the fastest predicted, and one of another kind
 
 Actions = Callable[[Node, str], Awaitable[Sequence[Action]]]
 Predict = Callable[[Node, str], Awaitable[float | None]]
@@ -129,10 +129,15 @@ class OfflineProposer:
         own = {item.change.key for item in view.tried if not item.before}
         elsewhere = {item.change.key for item in view.tried}
         fresh = 0
+        kinds: set[object] = set()
         ranked = await self._rank(view.node, max(MOST_PREDICTED, draws))
         for refused in (elsewhere, own):
             for place, option in enumerate(ranked[: draws + len(view.tried) + SPARE]):
-                longest = LONGEST_CHAIN if place < MOST_EXTENDED else 1
+                kind = None if option.predicted is None else _kind(option.action)
+                if kind in kinds or (kind is not None and len(kinds) == KINDS):
+                    continue
+                # What a search of schedules found, single changes of it make no faster.
+                longest = LONGEST_CHAIN if place < MOST_EXTENDED and kind is None else 1
                 change, last = await self._chain(view.node, option, longest)
                 if change.key in refused or _hopeless(last.predicted, view.goal):
                     continue
@@ -142,6 +147,7 @@ class OfflineProposer:
                     return PlanDraft(change, reasoning=" ".join(view.facts))
                 own.add(change.key)
                 elsewhere.add(change.key)
+                kinds |= {kind} - {None}
                 fresh += 1
         return PlanDraft(None, reason=self.fault or _why_none(len(ranked)))
 
@@ -241,6 +247,14 @@ def _steps(change: Change) -> tuple[Rewrite | Reschedule, ...]:
     return (change,) if isinstance(change, (Rewrite, Reschedule)) else ()
 
 
+def _kind(action: Action) -> object:
+    """What kernels by schedule have in common that differ in sizes alone; None for others."""
+    if not isinstance(action.change, Reschedule):
+        return None
+    stages = action.change.schedule.get("stages", ())
+    return action.method, tuple(tuple(stage.get("members", ())) for stage in stages)
+
+
 def _together(steps: Sequence[Rewrite | Reschedule]) -> Change:
     return steps[0] if len(steps) == 1 else Chain(steps=tuple(steps))
 
@@ -253,7 +267,7 @@ def _why_none(actions: int) -> str:
 
 
 def _hopeless(predicted: float | None, goal: float | None) -> bool:
-    return predicted is not None and goal is not None and predicted > goal * (1 - LEAST_GAIN)
+    return predicted is not None and goal is not None and predicted > goal * (1 - GAIN)
 
 
 async def _once(

@@ -29,62 +29,44 @@ from accelopt.algorithm.values import fresh_axis
 # Elementwise.
 
 PLAIN = {
-    "add": "add", "subtract": "subtract", "multiply": "multiply", "true_divide": "divide",
-    "divide": "divide", "maximum": "maximum", "minimum": "minimum", "fmax": "maximum",
-    "fmin": "minimum", "power": "power", "float_power": "power", "exp": "exp", "log": "log",
-    "sqrt": "sqrt", "square": "square", "absolute": "abs", "fabs": "abs", "negative": "negative",
-    "sign": "sign", "tanh": "tanh", "sin": "sin", "cos": "cos", "tan": "tan", "arctan": "arctan",
-    "floor": "floor", "ceil": "ceil", "trunc": "trunc", "reciprocal": "reciprocal",
-    "remainder": "mod", "fmod": "fmod", "erf": "erf", "expit": "sigmoid", "conjugate": "copy",
+    **{name: name for name in (
+        "add subtract multiply divide maximum minimum power exp log sqrt square negative sign tanh "
+        "sin cos tan arctan floor ceil trunc reciprocal fmod erf").split()},
+    "true_divide": "divide", "fmax": "maximum", "fmin": "minimum", "float_power": "power",
+    "absolute": "abs", "fabs": "abs", "remainder": "mod", "expit": "sigmoid", "conjugate": "copy",
     "positive": "copy", "logical_xor": "not_equal",
 }  # fmt: skip
 """Ufuncs of NumPy and SciPy that are one scalar function."""
 COMPARED = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 TRUTHS = {"logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "invert"}
 BITS = {"bitwise_and", "bitwise_or", "invert", "bitwise_xor"}
-MATHEMATICAL = {
-    "erf": "erf", "exp": "exp", "log": "log", "sqrt": "sqrt", "tanh": "tanh", "sin": "sin",
-    "cos": "cos", "fabs": "abs", "floor": "floor", "ceil": "ceil",
-}  # fmt: skip
+MATHEMATICAL = set("erf exp log sqrt tanh sin cos fabs floor ceil".split())
 """Functions of `math`, for np.vectorize."""
 
 
-def _composed(trace: Trace, name: str, given: Sequence[Value]) -> Value | None:
-    """A ufunc that is several scalar functions; None for one that is not known."""
-    values = trace.values
-    x = given[0]
-
-    def f(function: str, *arguments: Value | float) -> Value:
-        made = [values.number(a) if isinstance(a, float) else a for a in arguments]
-        return apply(values, function, made)
-
-    if name in ("expm1", "exp2"):
-        return f("subtract", f("exp", x), 1.0) if name == "expm1" else (
-            f("exp", f("multiply", x, math.log(2))))  # fmt: skip
-    if name == "log1p":
-        return f("log", f("add", x, 1.0))
-    if name in ("log2", "log10"):
-        return f("multiply", f("log", x), 1 / math.log(2 if name == "log2" else 10))
-    if name in ("cosh", "sinh"):
-        both = f("add" if name == "cosh" else "subtract", f("exp", x), f("exp", f("negative", x)))
-        return f("multiply", both, 0.5)
-    if name == "logaddexp":
-        if given[1] == Constant(0.0):
-            return f("softplus", x)
-        return f("add", given[1], f("softplus", f("subtract", x, given[1])))
-    if name == "hypot":
-        return f("sqrt", f("add", f("square", x), f("square", given[1])))
-    if name == "heaviside" and isinstance(given[1], Constant):
-        return f(
-            "select", f("greater", x, 0.0), 1.0, f("select", f("equal", x, 0.0), given[1], 0.0)
-        )
-    if name in ("deg2rad", "radians"):
-        return f("multiply", x, math.pi / 180)
-    if name == "ndtr":
-        return f("multiply", f("add", f("erf", f("multiply", x, 1 / math.sqrt(2))), 1.0), 0.5)
-    if name == "clip":
-        return f("minimum", f("maximum", x, given[1]), given[2])
-    return None
+LOG2, LOG10 = math.log(2), math.log(10)
+COMPOSED: dict[str, Callable[..., Value]] = {
+    "expm1": lambda f, x: f("subtract", f("exp", x), 1.0),
+    "exp2": lambda f, x: f("exp", f("multiply", x, LOG2)),
+    "log1p": lambda f, x: f("log", f("add", x, 1.0)),
+    "log2": lambda f, x: f("multiply", f("log", x), 1 / LOG2),
+    "log10": lambda f, x: f("multiply", f("log", x), 1 / LOG10),
+    "cosh": lambda f, x: f("multiply", f("add", f("exp", x), f("exp", f("negative", x))), 0.5),
+    "sinh": lambda f, x: f("multiply", f("subtract", f("exp", x), f("exp", f("negative", x))), 0.5),
+    "logaddexp": lambda f, x, y: (
+        f("softplus", x) if y == Constant(0.0) else f("add", y, f("softplus", f("subtract", x, y)))
+    ),
+    "hypot": lambda f, x, y: f("sqrt", f("add", f("square", x), f("square", y))),
+    "heaviside": lambda f, x, y: f(
+        "select", f("greater", x, 0.0), 1.0, f("select", f("equal", x, 0.0), y, 0.0)
+    ),
+    "deg2rad": lambda f, x: f("multiply", x, math.pi / 180),
+    "erfc": lambda f, x: f("subtract", 1.0, f("erf", x)),
+    "ndtr": lambda f, x: f("multiply", f("add", f("erf", f("multiply", x, 0.5**0.5)), 1.0), 0.5),
+    "clip": lambda f, x, low, high: f("minimum", f("maximum", x, low), high),
+}
+"""Ufuncs that are several scalar functions, by `f` that applies one to values and numbers."""
+COMPOSED["radians"] = COMPOSED["deg2rad"]
 
 
 def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Value:
@@ -112,8 +94,14 @@ def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Valu
                 return values.number(float(getattr(np, name)(*numbers)))
     if name in PLAIN:
         return apply(values, PLAIN[name], given)
-    found = _composed(trace, name, given)
-    return trace.refuse(f"np.{name} has no definition as an Algorithm") if found is None else found
+    if name not in COMPOSED or (name == "heaviside" and not isinstance(given[1], Constant)):
+        return trace.refuse(f"np.{name} has no definition as an Algorithm")
+
+    def f(function: str, *arguments: Value | float) -> Value:
+        made = [values.number(a) if isinstance(a, float) else a for a in arguments]
+        return apply(values, function, made)
+
+    return COMPOSED[name](f, *given)
 
 
 def _compared(trace: Trace, name: str, left: Value, right: Value) -> Value:
@@ -184,7 +172,7 @@ def _dtype(trace: Trace, name: str, given: Sequence[Any]) -> np.dtype:
         else g if np.isscalar(g) else np.ones((1,) * min(np.ndim(g), 1), np.asarray(g).dtype)
         for g in given
     ]  # fmt: skip
-    if name in ("erf", "expit", "ndtr"):
+    if not hasattr(np, name):  # of SciPy
         return np.result_type(*plain)
     with np.errstate(all="ignore"):
         return np.asarray(getattr(np, name)(*plain)).dtype
@@ -197,7 +185,7 @@ def _ufunc(trace: Trace, ufunc: np.ufunc, method: str, given: Sequence[Any], mor
     if method == "reduce":
         made = _reduced(trace, name, given[0], **more)
     elif method == "accumulate":
-        made = _accumulated(trace, name, given[0], more.get("axis", 0))
+        made = _accumulated(trace.traced(given[0]), name, more.get("axis", 0))
     elif method == "outer":
         left, right = map(trace.traced, given)
         made = elementwise(trace, name, [left[(..., *(None,) * right.ndim)], right])
@@ -304,48 +292,57 @@ def _mean(array: TracedArray, axis: Any = None, dtype: Any = None, out: Any = No
           keepdims: Any = False, **_: Any) -> TracedArray:  # fmt: skip
     kind = dtype or (array.dtype if is_float(array.dtype) else np.float64)
     total = _sum(array, axis, kind, None, keepdims)
-    return _put(
-        array.trace, elementwise(array.trace, "divide", [total, _count(array, axis)]), out, kind
-    )
+    return _put(total / _count(array, axis), out, kind)
 
 
-def _put(trace: Trace, made: TracedArray, out: Any, dtype: Any = None) -> TracedArray:
+def _put(made: TracedArray, out: Any, dtype: Any = None) -> TracedArray:
     if dtype is not None:
-        made = trace.array(made.shape, dtype, made.value)
+        made = made.trace.array(made.shape, dtype, made.value)
     if out is None:
         return made
-    trace.write(out, made)
+    made.trace.write(out, made)
     return cast(TracedArray, out)
 
 
 def _var(array: TracedArray, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
          keepdims: Any = False, correction: Any = None, **_: Any) -> TracedArray:  # fmt: skip
-    trace = array.trace
-    centred = elementwise(trace, "subtract", [array, _mean(array, axis, keepdims=True)])
-    total = _sum(elementwise(trace, "square", [centred]), axis, None, None, keepdims)
+    squares = cast(TracedArray, np.square(array - _mean(array, axis, keepdims=True)))
+    total = _sum(squares, axis, None, None, keepdims)
     left = _count(array, axis) - (ddof if correction is None else correction)
-    return _put(trace, elementwise(trace, "divide", [total, left]), out, dtype or total.dtype)
+    return _put(total / left, out, dtype or total.dtype)
 
 
-def _std(array: TracedArray, *args: Any, **kwargs: Any) -> TracedArray:
-    return elementwise(array.trace, "sqrt", [_var(array, *args, **kwargs)])
+def _arg(name: str) -> Callable[..., TracedArray]:
+    """np.argmax and np.argmin: the first place that has the extremum."""
+
+    def found(
+        array: TracedArray, axis: Any = None, out: Any = None, keepdims: Any = False
+    ) -> TracedArray:
+        trace = array.trace
+        if axis is None:
+            array, axis = array.reshape(-1), 0
+        length = array.shape[axis]
+        top = _reduced(trace, name, array, axis, True)
+        places = _moveaxis(trace.traced(np.arange(length)).broadcast(
+            (*(1 for _ in array.shape[1:]), length)), -1, axis)  # fmt: skip
+        first = where_(trace, array == top, places, length)
+        return _put(_reduced(trace, "minimum", first, axis, keepdims), out, np.int64)
+
+    return found
 
 
-def _norm(
-    trace: Trace, given: Any, ord: Any = None, axis: Any = None, keepdims: Any = False
-) -> Any:
-    array = trace.traced(given)
+def _norm(array: TracedArray, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:
     if ord in (None, 2) and (axis is None or isinstance(axis, int)):
-        return elementwise(trace, "sqrt", [_sum(array * array, axis, keepdims=keepdims)])
+        return np.sqrt(_sum(array * array, axis, keepdims=keepdims))
     if ord == 1 and isinstance(axis, int):
-        return _sum(elementwise(trace, "absolute", [array]), axis, keepdims=keepdims)
-    return trace.refuse("this np.linalg.norm has no definition as an Algorithm")
+        return np.sum(np.abs(array), axis, keepdims=keepdims)
+    return array.trace.refuse("this np.linalg.norm has no definition as an Algorithm")
 
 
-def _accumulated(trace: Trace, name: str, given: Any, axis: Any = None, dtype: Any = None,
+def _accumulated(array: TracedArray, name: str, axis: Any = None, dtype: Any = None,
                  out: Any = None) -> TracedArray:  # fmt: skip
     """np.cumsum and the like: a recurrence along an axis."""
-    array = trace.traced(given)
+    trace = array.trace
     if axis is None:
         array, axis = array.reshape(-1), 0
     values, body = trace.values, array.value
@@ -365,7 +362,7 @@ def _accumulated(trace: Trace, name: str, given: Any, axis: Any = None, dtype: A
     factor, combine, term, initial = forms[name]
     made = ScanElement("multiply", factor, combine, term, initial, along, index_of(own))
     kind = dtype or (np.int64 if array.dtype.kind in "bui" else array.dtype)
-    return _put(trace, trace.array(array.shape, kind, values.same(made)), out)
+    return _put(trace.array(array.shape, kind, values.same(made)), out)
 
 
 # Products.
@@ -375,28 +372,28 @@ def matmul(trace: Trace, left: Any, right: Any, **_: Any) -> TracedArray:
     """np.matmul."""
     a, b = trace.traced(left), trace.traced(right)
     if a.ndim == 1 and b.ndim == 1:
-        return _sum(elementwise(trace, "multiply", [a, b]))
+        return _sum(a * b)
     if a.ndim == 1:
         return matmul(trace, a[None], b)[..., 0, :]
     if b.ndim == 1:
         return matmul(trace, a, b[:, None])[..., 0]
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(f"matmul: {a.shape} and {b.shape} do not go together")
-    product = elementwise(trace, "multiply", [a[..., :, :, None], b[..., None, :, :]])
+    product = a[..., :, :, None] * b[..., None, :, :]
     return _sum(product, -2, product.dtype)
 
 
-def _dot(trace: Trace, left: Any, right: Any, out: Any = None) -> TracedArray:
-    a, b = trace.traced(left), trace.traced(right)
+def _dot(a: TracedArray, right: Any, out: Any = None) -> TracedArray:
+    trace, b = a.trace, a.trace.traced(right)
     if not a.ndim or not b.ndim:
-        return _put(trace, elementwise(trace, "multiply", [a, b]), out)
+        return _put(a * b, out)
     if b.ndim <= 2:
-        return _put(trace, matmul(trace, a, b), out)
-    return _put(trace, _tensordot(trace, a, b, ([a.ndim - 1], [b.ndim - 2])), out)
+        return _put(matmul(trace, a, b), out)
+    return _put(_tensordot(a, b, ([a.ndim - 1], [b.ndim - 2])), out)
 
 
-def _tensordot(trace: Trace, left: Any, right: Any, axes: Any = 2) -> TracedArray:
-    a, b = trace.traced(left), trace.traced(right)
+def _tensordot(a: TracedArray, right: Any, axes: Any = 2) -> TracedArray:
+    b = a.trace.traced(right)
     if isinstance(axes, int):
         axes = (range(a.ndim - axes, a.ndim), range(axes))
     first, second = ([n] if isinstance(n, int) else list(n) for n in axes)
@@ -407,7 +404,7 @@ def _tensordot(trace: Trace, left: Any, right: Any, axes: Any = 2) -> TracedArra
         other[y] = own[x]
     kept = [c for n, c in enumerate(own) if n not in first]
     kept += [c for n, c in enumerate(other) if n not in second]
-    return _einsum(trace, f"{''.join(own)},{''.join(other)}->{''.join(kept)}", a, b)
+    return _einsum(a.trace, f"{''.join(own)},{''.join(other)}->{''.join(kept)}", a, b)
 
 
 def _einsum(trace: Trace, text: Any, *given: Any, out: Any = None, **_: Any) -> TracedArray:
@@ -442,41 +439,29 @@ def _einsum(trace: Trace, text: Any, *given: Any, out: Any = None, **_: Any) -> 
     kind = np.result_type(*(a.dtype for a in arrays))
     whole = trace.array(shape, kind, trace.values.product(parts))
     summed = tuple(range(len(right), len(order)))
-    return _put(trace, _sum(whole, summed, kind) if summed else whole, out)
+    return _put(_sum(whole, summed, kind) if summed else whole, out)
 
 
 # Shapes and places.
 
 
+def _reshaped(function: Callable[..., np.ndarray]) -> Callable[..., TracedArray]:
+    """A function of NumPy's that adds or removes dimensions of one element."""
+
+    def made(array: TracedArray, *args: Any, **kwargs: Any) -> TracedArray:
+        return array.reshape(function(np.broadcast_to(0, array.shape), *args, **kwargs).shape)
+
+    return made
+
+
 def _moveaxis(array: TracedArray, source: Any, destination: Any) -> TracedArray:
-    one = [source] if isinstance(source, int) else list(source)
-    other = [destination] if isinstance(destination, int) else list(destination)
-    order = [n for n in range(array.ndim) if n not in [s % array.ndim for s in one]]
-    for to, where in sorted(
-        zip((d % array.ndim for d in other), (s % array.ndim for s in one), strict=True)
-    ):
-        order.insert(to, where)
+    order = np.moveaxis(np.empty(range(array.ndim)), source, destination).shape
     return array.transpose(order)
 
 
-def _expanded(array: TracedArray, axis: Any) -> TracedArray:
-    places = [axis] if isinstance(axis, int) else list(axis)
-    rank = array.ndim + len(places)
-    held = {n % rank for n in places}
-    return array[tuple(None if n in held else slice(None) for n in range(rank))]
-
-
-def _squeezed(array: TracedArray, axis: Any = None) -> TracedArray:
-    places = (
-        [n for n, e in enumerate(array.shape) if e == 1] if axis is None else _places(array, axis)
-    )
-    return array[tuple(0 if n in places else slice(None) for n in range(array.ndim))]
-
-
-def _repeated(trace: Trace, given: Any, repeats: Any, axis: Any = None) -> TracedArray:
-    array = trace.traced(given)
+def _repeated(array: TracedArray, repeats: Any, axis: Any = None) -> TracedArray:
     if np.ndim(repeats):
-        trace.refuse("np.repeat by an array has no definition as an Algorithm")
+        array.trace.refuse("np.repeat by an array has no definition as an Algorithm")
     if axis is None:
         array, axis = array.reshape(-1), 0
     axis, times = axis % array.ndim, int(repeats)
@@ -487,8 +472,7 @@ def _repeated(trace: Trace, given: Any, repeats: Any, axis: Any = None) -> Trace
     return array.view_as(shape, dict(zip(own, new, strict=True))).copy()
 
 
-def _tiled(trace: Trace, given: Any, times: Any) -> TracedArray:
-    array = trace.traced(given)
+def _tiled(array: TracedArray, times: Any) -> TracedArray:
     reps = (times,) if isinstance(times, int) else tuple(times)
     rank = max(len(reps), array.ndim)
     array = array[(None,) * (rank - array.ndim) + (Ellipsis,)]
@@ -498,9 +482,9 @@ def _tiled(trace: Trace, given: Any, times: Any) -> TracedArray:
     return array.view_as(shape, dict(zip(axes_of_shape(array.shape), new, strict=True))).copy()
 
 
-def _padded(trace: Trace, given: Any, width: Any, mode: Any = "constant", constant_values: Any = 0,
+def _padded(array: TracedArray, width: Any, mode: Any = "constant", constant_values: Any = 0,
             **_: Any) -> TracedArray:  # fmt: skip
-    array = trace.traced(given)
+    trace = array.trace
     if isinstance(width, dict):
         width = [width.get(n, width.get(n - array.ndim, (0, 0))) for n in range(array.ndim)]
     ends = np.broadcast_to(np.asarray(width), (array.ndim, 2)).tolist()
@@ -524,16 +508,15 @@ def _padded(trace: Trace, given: Any, width: Any, mode: Any = "constant", consta
     return array
 
 
-def _rolled(trace: Trace, given: Any, shift: Any, axis: Any = None) -> TracedArray:
-    array = trace.traced(given)
+def _rolled(array: TracedArray, shift: Any, axis: Any = None) -> TracedArray:
     if axis is None:
-        return _rolled(trace, array.reshape(-1), shift, 0).reshape(array.shape)
+        return _rolled(array.reshape(-1), shift, 0).reshape(array.shape)
     pairs = [(shift, axis)] if isinstance(axis, int) else list(zip(shift, axis, strict=True))
     for by, along in pairs:
         at = (array.shape[along] - by) % array.shape[along]
         key = (slice(None),) * (along % array.ndim)
         parts = [array[(*key, slice(at, None))], array[(*key, slice(0, at))]]
-        array = trace.joined([p for p in parts if p.size], along)
+        array = array.trace.joined([p for p in parts if p.size], along)
     return array
 
 
@@ -544,15 +527,15 @@ def _flipped(array: TracedArray, axis: Any = None) -> TracedArray:
     ]
 
 
-def _split(array: TracedArray, parts: Any, axis: int = 0) -> list[TracedArray]:
-    length = array.shape[axis]
-    if isinstance(parts, int):
-        ends = [length * n // parts for n in range(1, parts)]
-    else:
-        ends = [int(n) for n in parts]
-    key = (slice(None),) * (axis % array.ndim)
-    bounds = zip([0, *ends], [*ends, length], strict=True)
-    return [array[(*key, slice(a, b))] for a, b in bounds]
+def _split(cut: Callable[..., list[np.ndarray]]) -> Callable[..., list[TracedArray]]:
+    """np.split or np.array_split."""
+
+    def made(array: TracedArray, parts: Any, axis: int = 0) -> list[TracedArray]:
+        key = (slice(None),) * (axis % array.ndim)
+        pieces = cut(np.arange(array.shape[axis]), parts)
+        return [array[(*key, slice(p[0], p[-1] + 1) if len(p) else slice(0, 0))] for p in pieces]
+
+    return made
 
 
 def _windows(array: TracedArray, window_shape: Any, axis: Any = None, **_: Any) -> TracedArray:
@@ -573,16 +556,15 @@ def _windows(array: TracedArray, window_shape: Any, axis: Any = None, **_: Any) 
     return array.view_as([*shape, *sizes], old)
 
 
-def _take(trace: Trace, given: Any, indices: Any, axis: Any = None, **_: Any) -> TracedArray:
-    array = trace.traced(given)
+def _take(array: TracedArray, indices: Any, axis: Any = None, **_: Any) -> TracedArray:
     if axis is None:
         array, axis = array.reshape(-1), 0
-    place = indices if isinstance(indices, int) else trace.traced(indices)
+    place = indices if isinstance(indices, int) else array.trace.traced(indices)
     return array[(*(slice(None),) * (axis % array.ndim), place)]
 
 
-def _take_along(trace: Trace, given: Any, indices: Any, axis: Any = -1) -> TracedArray:
-    array, places = trace.traced(given), trace.traced(indices)
+def _take_along(array: TracedArray, indices: Any, axis: Any = -1) -> TracedArray:
+    trace, places = array.trace, array.trace.traced(indices)
     axis %= array.ndim
     keys: list[Any] = []
     for n, extent in enumerate(array.shape):
@@ -654,25 +636,20 @@ def where_(trace: Trace, mask: Any, on_true: Any, on_false: Any) -> TracedArray:
     return trace.array(shape, np.result_type(*plain), select(trace, chosen, *branches))
 
 
-def _triangle(trace: Trace, given: Any, k: int, sign: int) -> TracedArray:
-    array = trace.traced(given)
+def _triangle(array: TracedArray, k: int, sign: int) -> TracedArray:
+    trace = array.trace
     row, column = identity(array.shape)[-2:]
     kept = trace.values.where([(row - column + k) * sign], array.value, trace.values.number(0))
     return trace.array(array.shape, array.dtype, kept)
 
 
-def _clip(trace: Trace, given: Any, low: Any = None, high: Any = None, out: Any = None,
+def _clip(array: TracedArray, low: Any = None, high: Any = None, out: Any = None,
           min: Any = None, max: Any = None, **_: Any) -> TracedArray:  # fmt: skip
     low, high = (min if low is None else low), (max if high is None else high)
-    made = trace.traced(given)
     for name, limit in (("maximum", low), ("minimum", high)):
         if limit is not None:
-            made = elementwise(trace, name, [made, limit])
-    return _put(trace, made, out)
-
-
-def _stacked(trace: Trace, arrays: Any, axis: int = 0, **_: Any) -> TracedArray:
-    return trace.stacked([trace.traced(a) for a in arrays], axis)
+            array = elementwise(array.trace, name, [array, limit])
+    return _put(array, out)
 
 
 def _joined(trace: Trace, arrays: Any, axis: Any = 0, **_: Any) -> TracedArray:
@@ -680,6 +657,23 @@ def _joined(trace: Trace, arrays: Any, axis: Any = 0, **_: Any) -> TracedArray:
     if axis is None:
         parts, axis = [p.reshape(-1) for p in parts], 0
     return trace.joined(parts, axis)
+
+
+def _average(array: TracedArray, axis: Any = None, weights: Any = None, **_: Any) -> Any:
+    if weights is None:
+        return _mean(array, axis)
+    heavy = array.trace.traced(weights)
+    if heavy.ndim < array.ndim:
+        heavy = heavy[
+            tuple(slice(None) if n == axis % array.ndim else None for n in range(array.ndim))
+        ]
+    return np.sum(array * heavy, axis) / np.sum(heavy.broadcast(array.shape), axis)
+
+
+def _selected(trace: Trace, masks: Any, choices: Any, default: Any = 0) -> Any:
+    for mask, choice in zip(reversed(masks), reversed(choices), strict=True):
+        default = where_(trace, mask, choice, default)
+    return default
 
 
 def _diff(array: TracedArray, n: int = 1, axis: int = -1) -> TracedArray:
@@ -695,16 +689,12 @@ def _copied(trace: Trace, target: Any, source: Any, casting: Any = None, where: 
     trace.write(target, trace.traced(source))
 
 
-def _rows(array: TracedArray) -> TracedArray:
-    return array if array.ndim > 1 else array.reshape(1, -1)
-
-
 def _like(fill: Any) -> Callable[..., TracedArray]:
-    def made(trace: Trace, like: Any, *more: Any, dtype: Any = None, shape: Any = None,
+    def made(like: TracedArray, *more: Any, dtype: Any = None, shape: Any = None,
              **_: Any) -> TracedArray:  # fmt: skip
         value = more[0] if fill is None else fill
         kind = dtype or (more[0] if more and fill is not None else None) or like.dtype
-        return created(trace, like.shape if shape is None else shape, value, kind)
+        return created(like.trace, like.shape if shape is None else shape, value, kind)
 
     return made
 
@@ -721,81 +711,86 @@ def created(trace: Trace, shape: Any, fill: Any, dtype: Any) -> TracedArray:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sum": lambda t, a, *r, **k: _sum(t.traced(a), *r, **k),
-    "prod": lambda t, a, *r, **k: _reducer("multiply")(t.traced(a), *r, **k),
-    "max": lambda t, a, *r, **k: _reducer("maximum")(t.traced(a), *r, **k),
-    "min": lambda t, a, *r, **k: _reducer("minimum")(t.traced(a), *r, **k),
-    "any": lambda t, a, *r, **k: _reducer("logical_or")(t.traced(a), *r, **k),
-    "all": lambda t, a, *r, **k: _reducer("logical_and")(t.traced(a), *r, **k),
-    "mean": lambda t, a, *r, **k: _mean(t.traced(a), *r, **k),
-    "var": lambda t, a, *r, **k: _var(t.traced(a), *r, **k),
-    "std": lambda t, a, *r, **k: _std(t.traced(a), *r, **k),
+    "sum": _sum,
+    "prod": _reducer("multiply"),
+    "max": _reducer("maximum"),
+    "min": _reducer("minimum"),
+    "any": _reducer("logical_or"),
+    "all": _reducer("logical_and"),
+    "mean": _mean,
+    "average": _average,
+    "var": _var,
+    "std": lambda a, *r, **k: np.sqrt(_var(a, *r, **k)),
+    "ptp": lambda a, *r, **k: np.max(a, *r, **k) - np.min(a, *r, **k),
+    "count_nonzero": lambda a, *r, **k: np.sum(a != 0, *r, **k),
+    "argmax": _arg("maximum"),
+    "argmin": _arg("minimum"),
     "linalg.norm": _norm,
-    "cumsum": lambda t, a, *r, **k: _accumulated(t, "add", a, *r, **k),
-    "cumprod": lambda t, a, *r, **k: _accumulated(t, "multiply", a, *r, **k),
+    "cumsum": lambda a, *r, **k: _accumulated(a, "add", *r, **k),
+    "cumprod": lambda a, *r, **k: _accumulated(a, "multiply", *r, **k),
     "dot": _dot,
-    "inner": lambda t, a, b: _tensordot(t, a, b, ([-1], [-1])),
-    "outer": lambda t, a, b: elementwise(
-        t, "multiply", [t.traced(a).reshape(-1)[:, None], t.traced(b).reshape(-1)]
-    ),
-    "vdot": lambda t, a, b: _sum(
-        elementwise(t, "multiply", [t.traced(a).reshape(-1), t.traced(b).reshape(-1)])
-    ),
+    "inner": lambda a, b: _tensordot(a, b, ([-1], [-1])),
+    "outer": lambda a, b: a.reshape(-1)[:, None] * np.ravel(b),
+    "vdot": lambda a, b: np.sum(a.reshape(-1) * np.ravel(b)),
     "tensordot": _tensordot,
-    "einsum": _einsum,
-    "transpose": lambda t, a, axes=None: t.traced(a).transpose(*(() if axes is None else (axes,))),
-    "swapaxes": lambda t, a, x, y: t.traced(a).swapaxes(x, y),
-    "moveaxis": lambda t, a, s, d: _moveaxis(t.traced(a), s, d),
-    "reshape": lambda t, a, shape, **k: t.traced(a).reshape(shape),
-    "ravel": lambda t, a, **k: t.traced(a).reshape(-1),
-    "squeeze": lambda t, a, axis=None: _squeezed(t.traced(a), axis),
-    "expand_dims": lambda t, a, axis: _expanded(t.traced(a), axis),
-    "broadcast_to": lambda t, a, shape, **k: t.traced(a).broadcast(
+    "transpose": lambda a, axes=None: a.transpose(*(() if axes is None else (axes,))),
+    "swapaxes": lambda a, x, y: a.swapaxes(x, y),
+    "moveaxis": _moveaxis,
+    "reshape": lambda a, shape, **k: a.reshape(shape),
+    "ravel": lambda a, *r, **k: a.reshape(-1),
+    "squeeze": _reshaped(np.squeeze),
+    "expand_dims": _reshaped(np.expand_dims),
+    "broadcast_to": lambda a, shape, **k: a.broadcast(
         (shape,) if isinstance(shape, int) else tuple(shape)
     ),
-    "broadcast_arrays": lambda t, *a, **k: [
-        t.traced(x).broadcast(np.broadcast_shapes(*map(np.shape, a))) for x in a
-    ],
-    "atleast_1d": lambda t, a: t.traced(a) if t.traced(a).ndim else t.traced(a).reshape(1),
-    "atleast_2d": lambda t, a: _rows(t.traced(a)),
+    "atleast_1d": _reshaped(np.atleast_1d),
+    "atleast_2d": _reshaped(np.atleast_2d),
     "repeat": _repeated,
     "tile": _tiled,
     "pad": _padded,
     "roll": _rolled,
-    "flip": lambda t, a, axis=None: _flipped(t.traced(a), axis),
-    "split": lambda t, a, parts, axis=0: _split(t.traced(a), parts, axis),
-    "array_split": lambda t, a, parts, axis=0: _split(t.traced(a), parts, axis),
-    "concatenate": _joined,
-    "stack": _stacked,
-    "vstack": lambda t, a, **k: _joined(t, [_rows(t.traced(x)) for x in a]),
-    "hstack": lambda t, a, **k: _joined(t, a, 0 if t.traced(a[0]).ndim == 1 else 1),
-    "lib.stride_tricks.sliding_window_view": lambda t, a, *r, **k: _windows(t.traced(a), *r, **k),
+    "flip": _flipped,
+    "split": _split(np.split),
+    "array_split": _split(np.array_split),
+    "lib.stride_tricks.sliding_window_view": _windows,
     "take": _take,
     "take_along_axis": _take_along,
+    "tril": lambda a, k=0: _triangle(a, k, 1),
+    "triu": lambda a, k=0: _triangle(a, k, -1),
+    "clip": _clip,
+    "diff": _diff,
+    "copy": lambda a, **k: a.copy(),
+    "zeros_like": _like(0),
+    "ones_like": _like(1),
+    "empty_like": _like("nothing"),
+    "full_like": _like(None),
+    "shape": lambda a: a.shape,
+    "ndim": lambda a: a.ndim,
+    "size": lambda a, axis=None: a.size if axis is None else a.shape[axis],
+}
+"""Functions of one array before all else, by the name that follows `np.`."""
+FUNCTIONS |= {"amax": FUNCTIONS["max"], "amin": FUNCTIONS["min"]}
+OF_SEVERAL: dict[str, Callable[..., Any]] = {
+    "einsum": _einsum,
+    "broadcast_arrays": lambda t, *a, **k: [
+        t.traced(x).broadcast(np.broadcast_shapes(*map(np.shape, a))) for x in a
+    ],
+    "concatenate": _joined,
+    "stack": lambda t, a, axis=0, **k: t.stacked([*map(t.traced, a)], axis),
+    "vstack": lambda t, a, **k: _joined(t, [np.atleast_2d(t.traced(x)) for x in a]),
+    "hstack": lambda t, a, **k: _joined(t, a, 0 if t.traced(a[0]).ndim == 1 else 1),
     "where": lambda t, m, *r: (
         where_(t, m, *r)
         if r
         else t.refuse("np.where of a mask alone has no definition as an Algorithm")
     ),
-    "tril": lambda t, a, k=0: _triangle(t, a, k, 1),
-    "triu": lambda t, a, k=0: _triangle(t, a, k, -1),
-    "clip": _clip,
-    "diff": lambda t, a, *r, **k: _diff(t.traced(a), *r, **k),
+    "select": _selected,
     "copyto": _copied,
-    "copy": lambda t, a, **k: t.traced(a).copy(),
-    "zeros_like": _like(0),
-    "ones_like": _like(1),
-    "empty_like": _like("nothing"),
-    "full_like": _like(None),
-    "shape": lambda t, a: np.shape(a) if not isinstance(a, TracedArray) else a.shape,
-    "ndim": lambda t, a: t.traced(a).ndim,
-    "size": lambda t, a, axis=None: t.traced(a).size if axis is None else t.traced(a).shape[axis],
     "result_type": lambda t, *a: np.result_type(
         *(x.dtype if isinstance(x, TracedArray) else x for x in a)
     ),
 }
-"""By the name that follows `np.`."""
-FUNCTIONS |= {"amax": FUNCTIONS["max"], "amin": FUNCTIONS["min"]}
+"""Those of sequences, masks and texts."""
 
 
 def _named(function: Any) -> str:
@@ -809,45 +804,27 @@ def _named(function: Any) -> str:
 def _function(trace: Trace, function: Any, args: Any, kwargs: Any) -> Any:
     """`__array_function__`."""
     name = _named(function)
-    found = FUNCTIONS.get(name)
-    if found is None:
-        trace.refuse(f"np.{name} has no definition as an Algorithm")
     try:
-        return found(trace, *args, **kwargs)
+        if name in OF_SEVERAL:
+            return OF_SEVERAL[name](trace, *args, **kwargs)
+        if name in FUNCTIONS:
+            first, *more = args or (kwargs.pop("a"),)
+            return FUNCTIONS[name](trace.traced(first), *more, **kwargs)
     except TypeError as error:
         if "argument" in str(error):
             trace.refuse(f"np.{name} with these arguments is not known to the tracer")
         raise
-
-
-def _method(name: str) -> Callable[..., Any]:
-    return lambda array, *args, **kwargs: FUNCTIONS[name](array.trace, array, *args, **kwargs)
+    return trace.refuse(f"np.{name} has no definition as an Algorithm")
 
 
 METHODS |= {
-    name: _method(name)
+    name: FUNCTIONS[name]
     for name in (
-        "sum",
-        "prod",
-        "max",
-        "min",
-        "any",
-        "all",
-        "mean",
-        "var",
-        "std",
-        "cumsum",
-        "cumprod",
-        "dot",
-        "squeeze",
-        "repeat",
-        "take",
-        "clip",
-    )
-}
+        "sum prod max min any all argmax argmin mean var std ptp cumsum cumprod dot squeeze repeat take "
+        "clip ravel").split()
+}  # fmt: skip
 METHODS |= {
     "flatten": lambda a, *r: a.reshape(-1).copy(),
-    "ravel": lambda a, *r: a.reshape(-1),
     "fill": lambda a, number: a.trace.write(a, a.trace.traced(number)),
     "conj": lambda a: a,
     "view": lambda a, *r: (
@@ -909,12 +886,13 @@ class TracedNumpy(ModuleType):
 
     def _tri_(self, rows: int, columns: int | None = None, k: int = 0, dtype: Any = float) -> Any:
         ones = created(self._trace, (rows, columns or rows), 1, dtype)
-        return _triangle(self._trace, ones, k, 1)
+        return _triangle(ones, k, 1)
 
     def _indices_(self, shape: Any, *_: Any, **more: Any) -> Any:
         whole = [self._trace.traced(np.arange(e)) for e in shape]
-        views = [
-            _expanded(a, [k for k in range(len(shape)) if k != n]) for n, a in enumerate(whole)
+        views: list[Any] = [
+            np.expand_dims(a, tuple(k for k in range(len(shape)) if k != n))
+            for n, a in enumerate(whole)
         ]
         return (
             tuple(views)
@@ -923,13 +901,12 @@ class TracedNumpy(ModuleType):
         )
 
     def _vectorize_(self, function: Any, **_: Any) -> Any:
-        name = MATHEMATICAL.get(getattr(function, "__name__", ""))
-        if name is None or getattr(function, "__module__", "") != "math":
+        name = getattr(function, "__name__", "")
+        if name not in MATHEMATICAL or getattr(function, "__module__", "") != "math":
             return lambda *args: self._trace.refuse(
                 "np.vectorize of a function of one's own has no definition as an Algorithm"
             )
-        ufunc = {"abs": "absolute"}.get(name, name)
-        return lambda x: elementwise(self._trace, ufunc, [x])
+        return lambda x: elementwise(self._trace, name, [x])
 
 
 def _holds_traced(given: Any) -> bool:

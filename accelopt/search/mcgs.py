@@ -24,10 +24,6 @@ PATIENCE = 5  # visits after which that shows
 FAILED = -0.7  # reward of a kernel that is wrong or does not run
 
 
-IN_WORDS_EVERY = 4
-"""Kernels made by rule in a row, after which a plan in words is carried out where one is open."""
-
-
 class Reward(NamedTuple):
     """What a speedup over the baseline is worth, and a kernel that failed."""
 
@@ -71,7 +67,7 @@ class MCGS:
         self._events: list[Event] = []
         self._numbers = 0
         self._built = 0
-        self._without_words = 0
+        self._by_rule = False
 
     @property
     def kept(self) -> Sequence[Node]:
@@ -95,7 +91,7 @@ class MCGS:
         self._hopes = hopes(self._states, self._hoped)
         start = self._states[self.root.key]
         job = None
-        if self._without_words >= IN_WORDS_EVERY:  # a model was given, and is asked
+        if self._by_rule:  # a model that was given has the next turn
             job = self._descend(start, [], set(), words=True)
         return job or self._descend(start, [], set())
 
@@ -252,7 +248,7 @@ class MCGS:
             edge.in_flight += 1
         state, edge = way[-1]
         self._building |= {edge.action.key} - {""}  # a plan in words has no key yet
-        self._without_words = self._without_words + 1 if edge.action.key else 0
+        self._by_rule = bool(edge.action.key)
         job = self._job(Want.BUILD, state.node, edge.action)
         self._ways[job.number] = way
         return job

@@ -13,7 +13,14 @@ from accelopt.awaiting import contained
 from accelopt.nodes import Job, Node, Plan, Result
 from accelopt.published import plan_id
 from accelopt.stages.concurrency import run_together
-from accelopt.stages.samples import ExecutorSettings, Workplace, carry_out, judge, make_sample
+from accelopt.stages.samples import (
+    ExecutorSettings,
+    Workplace,
+    carry_out,
+    different_samples,
+    judge,
+    make_sample,
+)
 
 if TYPE_CHECKING:
     from accelopt.stages.run import Run
@@ -83,8 +90,8 @@ async def _within_limit(
     ranks = deque(
         (draft.change, draw, sample)
         for draw, draft in enumerate(drafts)
-        for sample in range(run.settings.samples)
         if draft.change is not None
+        for sample in range(different_samples(draft.change, run.settings.samples))
     )
     while ranks and budget.left >= 1:
         many = _at_once(budget.left, most_of_sample(run), len(ranks))

@@ -11,7 +11,7 @@ from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.awaiting import contained
 from accelopt.evaluation import Evaluation, Status
-from accelopt.nodes import Change, Node, Plan
+from accelopt.nodes import Chain, Change, Node, Plan
 from accelopt.published import plan_id
 from accelopt.stages.concurrency import run_together
 from accelopt.stages.evaluations import Evaluations
@@ -55,10 +55,16 @@ async def carry_out(
     view: KernelView, change: Change, draw: int, workplace: Workplace
 ) -> list[Node]:
     """All samples of one change, made and evaluated concurrently."""
-    samples = range(workplace.settings.num_samples)
+    samples = range(different_samples(change, workplace.settings.num_samples))
     return await run_together(
         make_sample(view, change, draw, sample, workplace) for sample in samples
     )
+
+
+def different_samples(change: Change, most: int) -> int:
+    """The samples of a change that can differ: of one by rule those with fewer of its steps."""
+    steps = change.steps if isinstance(change, Chain) else (change,)
+    return min(most, len(steps)) if not any(isinstance(s, Plan) for s in steps) else most
 
 
 async def make_sample(

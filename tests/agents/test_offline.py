@@ -8,8 +8,9 @@ import toy
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.proposer import KernelView, SlowFastPair, TriedChange
 from accelopt.evaluation import Evaluation, Profile, Status
-from accelopt.nodes import THEN, Node, Plan, Rewrite, made, method_of
+from accelopt.nodes import THEN, Node, Plan, Reschedule, Rewrite, made, method_of
 from accelopt.stages.experience import Step
+from accelopt.stages.samples import different_samples
 
 
 async def rewrites(node, focus):
@@ -60,6 +61,29 @@ def test_without_predictions_promise_decides_and_chains_have_one_step(tmp_path):
         "Raise 100.",
         "Halve 100.",
     ]
+
+
+async def schedules(node, focus):
+    """Two sizes of one nest, another one, and a third."""
+    stages = {"Fused 8": ["a", "b"], "Fused 4": ["a", "b"], "Apart": ["a"], "Turned": ["b"]}
+    return [
+        made(
+            Reschedule(schedule={"stages": [{"members": of}], "name": name}, sentence=f"{name}."),
+            toy.kernel(10.0 + place), promise=0.9 - place / 100, predicted=10.0 + place,
+        )
+        for place, (name, of) in enumerate(stages.items())
+    ]  # fmt: skip
+
+
+def test_of_schedules_the_fastest_and_one_of_another_kind_are_judged(tmp_path):
+    """Issue: three quarters of a run's CPU were the referee on slower kernels of the same kind. What
+    failed makes room for the next; one step has one sample."""
+    proposer = OfflineProposer(schedules, predict)
+    drawn = changes(proposer, view(tmp_path))
+    assert [one and one.sentence for one in drawn] == ["Fused 8.", "Apart.", None]
+    assert different_samples(drawn[0], 4) == 1 and different_samples(Plan(sentence="x"), 4) == 4
+    tried = (TriedChange(drawn[0], "failed"),)
+    assert plans(proposer, view(tmp_path, tried=tried)) == ["Fused 4.", "Apart.", None]
 
 
 def test_what_was_tried_or_misses_the_goal_is_not_proposed(tmp_path):

@@ -18,6 +18,7 @@ from accelopt.kernels.language import Configured
 from accelopt.kernels.moves import METHODS
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.knobs import FAULTS, Knobs, NestKnobs, ScheduleKnobs, fields
+from accelopt.kernels.nki.lift.any_rows import authored
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
@@ -80,7 +81,7 @@ class Tuning:
         now = priced.lowered(here) if priced and here else None
         if priced is None or here is None or now is None:
             return None
-        if fingerprint(priced.lifted.authored(now.source)) != node.key:
+        if fingerprint(priced.authored(here, now)) != node.key:
             return None  # somebody changed it since
         close = (o for o in priced.near(here, now) if o.lowered.price.ms < HOPELESS * now.price.ms)
         near = sorted(close, key=lambda one: one.lowered.price.ms)
@@ -212,11 +213,15 @@ class _Priced:
         assert lowered is not None
         return made(
             Reschedule(schedule=how.model_dump(mode="json"), sentence=f"{sentence}."),
-            self.lifted.authored(lowered.source),
+            self.authored(how, lowered),
             promise=promise,
             method=method,
             touches=METHODS.get(method, METHODS[WHOLE]).touches,
         )
+
+    def authored(self, how: Schedule | Nest, lowered: Lowered) -> str:
+        """The kernel in its author's module."""
+        return authored(self.lifted, how, lowered.source, self.target)
 
     def knobs(self) -> Knobs | None:
         """The fields of a schedule; the primitives of a nest where that is far cheaper."""

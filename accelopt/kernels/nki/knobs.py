@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from accelopt.kernels.language import Configured
+from accelopt.kernels.nki.lift.any_rows import authored
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifted import Lifted
@@ -91,10 +92,11 @@ class ScheduleKnobs:
     def configured(self, values: Mapping[str, Parameter]) -> Configured:
         """The kernel by the schedule that `values` make of the start, if its price is within reach."""
         try:
-            lowered = self.lifted.lowered(self.schedule(values), self.target)
+            how = self.schedule(values)
+            lowered = self.lifted.lowered(how, self.target)
         except (NotLowered, ResourceShort) as refusal:
             return Configured(None, str(refusal))
-        return _within_reach(self.lifted, lowered, self._cheapest[0][1].price.ms)
+        return _within_reach(self.lifted, how, lowered, self._cheapest[0][1].price.ms, self.target)
 
     def schedule(self, values: Mapping[str, Parameter]) -> Schedule:
         """The schedule with these fields; the others are the start's, or, where its rows are another
@@ -156,7 +158,7 @@ class NestKnobs:
             return Configured(None, str(refusal))
         except FAULTS as error:
             return Configured(None, f"lowering itself failed with {type(error).__name__}")
-        return _within_reach(self.lifted, lowered, self._least)
+        return _within_reach(self.lifted, nest, lowered, self._least, self.target)
 
 
 def _setting(primitive: Primitive, nest: Nest) -> tuple[str, Parameter, Parameter] | None:
@@ -177,13 +179,15 @@ def _setting(primitive: Primitive, nest: Nest) -> tuple[str, Parameter, Paramete
     return None
 
 
-def _within_reach(lifted: Lifted, lowered: Lowered, least: float) -> Configured:
+def _within_reach(
+    lifted: Lifted, how: Schedule | Nest, lowered: Lowered, least: float, target: str
+) -> Configured:
     """A kernel, if its price is not far beyond the `least`."""
     price = lowered.price.ms
     if price > FAR * least:
         said = f"it is priced at {price:.4g} ms, {price / least:.0f} times the cheapest"
         return Configured(None, said)
-    return Configured(lifted.authored(lowered.source))
+    return Configured(authored(lifted, how, lowered.source, target))
 
 
 def fields(schedule: Schedule) -> dict[str, Parameter]:

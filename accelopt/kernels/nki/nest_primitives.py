@@ -11,6 +11,7 @@ from typing import NamedTuple, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from accelopt.kernels.nki.lift.any_rows import authored
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.lift.lowering import Lowered
@@ -92,7 +93,7 @@ def after(lifted: Lifted, nest: Nest, asked: Sequence[Primitive], target: str) -
         except REFUSALS as refusal:
             raise NotNested(f"primitive {number}, {primitive.kind}: {refusal}") from None
     lowered = lifted.lowered(nest, target)
-    return _kernel(lifted, nest, lowered)
+    return _kernel(lifted, nest, lowered, target)
 
 
 def near(lifted: Lifted, nest: Nest, target: str) -> NearNests:
@@ -113,14 +114,17 @@ def near(lifted: Lifted, nest: Nest, target: str) -> NearNests:
             seen.add(lowered.body)
             made.append((lowered, next_, primitive))
     made.sort(key=lambda one: one[0].price.ms)
-    kernels = (_kernel(lifted, nest, low, primitive) for low, nest, primitive in made[:TIMED])
+    kernels = (
+        _kernel(lifted, nest, low, target, primitive) for low, nest, primitive in made[:TIMED]
+    )
     return NearNests(tuple(kernels), len(made), refused)
 
 
 def _kernel(
-    lifted: Lifted, nest: Nest, lowered: Lowered, primitive: Primitive | None = None
+    lifted: Lifted, nest: Nest, lowered: Lowered, target: str, primitive: Primitive | None = None
 ) -> NestKernel:
-    return NestKernel(nest, lifted.authored(lowered.source), lowered.price.ms, primitive)
+    source = authored(lifted, nest, lowered.source, target)
+    return NestKernel(nest, source, lowered.price.ms, primitive)
 
 
 def listing(

@@ -220,8 +220,10 @@ def documented(source: str, reference: Path, lifted: Lifted) -> str:
             lines.append(f"{name}: {shape_text(arrays[name].given)} {arrays[name].dtype}")
         else:
             lines.append(f"{name}: a number")
-    for name, place, least in re.findall(r"assert (\w+)\.shape\[(\d+)\] % (\d+) == 0", source):
-        lines.append(f"Dimension {place} of {name} may be any multiple of {least}.")
+    least = dict(re.findall(r"assert (\w+) % (\d+) == 0", source))
+    for size, name, place in re.findall(r"(\w+) = (\w+)\.shape\[(\d+)\]\n", source):
+        any_number = f"any multiple of {least[size]}" if size in least else "any number"
+        lines.append(f"Dimension {place} of {name} may be {any_number}.")
     for array in algorithm.outputs:
         lines.append(f"Returns {array.name}: {shape_text(array.given)} {array.dtype}")
     text = "\n    ".join(lines).replace('"""', "'''").replace("\\", "\\\\")

@@ -36,6 +36,7 @@ from accelopt.kernels.nki.lift.scheduled_kernels import (
 from accelopt.kernels.nki.lift.search import Refused
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.parameters import ParameterFacts
+from accelopt.kernels.nki.text_without_paths import placeless
 from accelopt.nodes import Action, Node, Reschedule
 from accelopt.store import content_key, write_atomically
 from accelopt.time_limits import THREAD_SECONDS
@@ -133,6 +134,7 @@ class Scheduling:
             shelf, author = self.inspector.shelf, _author(node)
             try:
                 found = offered(node.source, path, arguments, self.target, shelf, times, author)
+                found = found._replace(refusal=placeless(found.refusal, path))
                 self.inspector.shelf.put("schedules", key, found.as_json())
             except (AcceloptError, OSError):
                 raise
@@ -154,7 +156,8 @@ class Scheduling:
         if node.latency is None or fastest < node.latency:
             return ""
         timed = kept.counts.get("timed", len(kept.offers))
-        return f"the fastest of {timed} that were timed is predicted to take {fastest:.4g} ms"
+        said = f"the fastest of {timed} that were timed is predicted to take {fastest:.4g} ms"
+        return f"{said}; not all of it is scheduled: {kept.refusal}" if kept.refusal else said
 
     def _kept(self, key: str) -> ScheduledKernels | None:
         """What an earlier search came to."""

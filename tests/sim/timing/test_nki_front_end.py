@@ -257,3 +257,24 @@ def test_transfers_whose_descriptors_are_made_in_the_run_take_turns(products):
     """nki-dge.rst: about 600 ns each; copies of 256 B rows take 51.6 us for 64 of them."""
     program = trace_kernel(products.copy_tiled, [AbstractTensor((4096, 128), BF16)], target="trn2")
     assert profile(program, TRN2).latency_ms == pytest.approx(0.0516, rel=0.1)
+
+
+def test_tiles_that_others_read_in_other_parts_are_both_loaded():
+    """The same rows are read whole of one tile and in halves of the other: neither stands for the other.
+    Assumption: the compiler then merges nothing; what is asked is that the kernel has a time at all."""
+    kernel = f"""{HEAD}
+def parts(x):
+    out = nl.ndarray((128, 1024), dtype=x.dtype, buffer=nl.shared_hbm)
+    a, b = (nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
+    nisa.dma_copy(dst=a, src=x)
+    nisa.dma_copy(dst=b, src=x)
+    y = nl.ndarray((128, 1024), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=y[:, 0:512], src=a)
+    nisa.tensor_copy(dst=y[:, 512:768], src=b[:, 0:256])
+    nisa.tensor_copy(dst=y[:, 768:1024], src=b[:, 256:512])
+    nisa.dma_copy(dst=out, src=y)
+    return out
+"""
+    program = trace_kernel(load(kernel).parts, (AbstractTensor((128, 512), F32),), target="trn2")
+    found = profile(program, TRN2)
+    assert found.latency_ms > 0 and _transfers(found) == 3

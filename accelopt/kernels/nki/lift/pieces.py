@@ -426,12 +426,11 @@ def with_pieces(
     """The module with lines in the place of pieces of its kernel, and others before all of the kernel's
     statements. What was on other lines stays as it is."""
     lines = source.splitlines(keepends=True)
-    end = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
     body = function.definition.body
 
     def written(texts: Sequence[str], beside: ast.stmt) -> list[str]:
         indent = " " * beside.col_offset
-        return [f"{indent}{text}{end}" if text else end for text in texts]
+        return [f"{indent}{text}\n" if text else "\n" for text in texts]
 
     top = body[1] if ast.get_docstring(function.definition) and len(body) > 1 else body[0]
     changes = [(top.lineno - 1, top.lineno - 1, written(first, top))]

@@ -144,8 +144,7 @@ def _written(
     lines = source.splitlines(keepends=True)
     imports = [n for n in parse_python(source).body if isinstance(n, (ast.Import, ast.ImportFrom))]
     place = imports[-1].end_lineno or 0
-    end = "\r\n" if lines[0].endswith("\r\n") else "\n"
-    source = "".join([*lines[:place], *(f"{one}{end}" for one in text.missing), *lines[place:]])
+    source = "".join([*lines[:place], *(f"{one}\n" for one in text.missing), *lines[place:]])
     nests = [nest for _, nest in chosen]
     kept = sorted({one.source.line for one in text.pieces.opaque})
     said = "; ".join(described(nest).removeprefix("Rewrite: ") for nest in nests)

@@ -413,7 +413,7 @@ class Reaching:
 def _common(solutions: list[AxisSolution], axis: Axis, trip: Index, all_: bool) -> list[Index]:
     """The conditions that all instructions have which write an element in one iteration: an element
     that none of them writes holds what it held before, and the iteration is known to say so."""
-    own = [s for s in solutions if s.axes.get(axis) == trip]
+    own = [s for s in solutions if axis.extent == 1 or s.axes.get(axis) == trip]
     sets = [[*s.ranges, *(s.conditions if all_ else ())] for s in own]
     return [c for c in dict.fromkeys(sets[0]) if all(c in other for other in sets)]
 

@@ -13,6 +13,7 @@ from accelopt.algorithm.index import Axis
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernel_source import fenced_blocks
 from accelopt.kernels.nki.counters import busy_shares
+from accelopt.kernels.nki.lift.any_rows import authored
 from accelopt.kernels.nki.lift.emission.flattening import ROWS, flat_elements, flat_offsets
 from accelopt.kernels.nki.lift.emission.graph import Graph, GraphValue, NotLowered
 from accelopt.kernels.nki.lift.emission.nest import Price
@@ -230,7 +231,7 @@ def answered(reply: str, lifted: Lifted, target: str = "trn1") -> ScheduledKerne
     except ResourceShort as refusal:
         raise AnswerRefused(f"This schedule does not fit: {refusal}.") from None
     price = kernel.price
-    source = lifted.authored(kernel.source)
+    source = authored(lifted, schedule, kernel.source, target)
     return ScheduledKernel(schedule, describe(graph, schedule), source, price.ms, price.moved)
 
 
@@ -240,7 +241,7 @@ def _nested(nest: Nest, lifted: Lifted, target: str) -> ScheduledKernel:
         kernel = lifted.lowered(nest, target)
     except (NotLowered, NotNested) as refusal:
         raise AnswerRefused(f"This nest has no kernel: {refusal}.") from None
-    source, price = lifted.authored(kernel.source), kernel.price
+    source, price = authored(lifted, nest, kernel.source, target), kernel.price
     return ScheduledKernel(nest, described(nest), source, price.ms, price.moved)
 
 

@@ -58,7 +58,7 @@ class ScheduledKernel(NamedTuple):
 
 
 class ScheduledKernels(NamedTuple):
-    """The fastest first; where there are none, `refusal` says why. `counts` is what the search
+    """The fastest first; where there are none, or not of all of the kernel, `refusal` says why. `counts` is what the search
     priced in closed form, timed, and refused."""
 
     offers: tuple[ScheduledKernel, ...] = ()
@@ -91,7 +91,8 @@ class ScheduledKernels(NamedTuple):
             for offer in self.offers
         ]
         found = {"priced": priced, "timed": timed, "refused": refused, "fastest": fastest}
-        return {"none_because": self.refusal, **found} if self.refusal else found
+        whole = "none_because" if not self.offers else "not_all_because"
+        return {whole: self.refusal, **found} if self.refusal else found
 
 
 def schedule_in(change: Change | None) -> Schedule | None:
@@ -178,7 +179,7 @@ def _in_pieces(
         return ScheduledKernels(refusal=refusal)
     offers = tuple(ScheduledKernel(*kernel) for kernel in found.kernels[:MOST_OFFERED])
     counts = {"timed": len(found.kernels)}
-    return ScheduledKernels(offers, "" if offers else refusal, counts)
+    return ScheduledKernels(offers, refusal, counts)
 
 
 def searched(

@@ -354,3 +354,12 @@ def simulated_ms(source: str, arguments: tuple[AbstractArgument, ...], target: s
         return timing.profile(program, TARGETS[target]).latency_ms
     except KernelError as error:
         return Refused(str(error))
+    except (
+        LookupError,
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        return Refused(f"timing it failed with {type(error).__name__}: {error}")  # a bug of ours

@@ -359,7 +359,9 @@ class Emitter:
         self.each(where, self.cut(where, axes, self.stage.columns), add)
 
     def put_comment(self, members: Sequence[Definition]) -> None:
-        """Says what a stage computes."""
+        """Says what a stage computes, where it is one of several."""
+        if len(self.nest.stages) == 1:
+            return
         self.blocks[0].nodes.append(Comment(f"{', '.join(d.out for d in members)}."))
 
     def emit_members(self, members: Sequence[Definition], where: Where) -> None:

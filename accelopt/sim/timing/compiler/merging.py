@@ -220,7 +220,8 @@ def merge_loads(stream: Stream, bounds: CompilerBounds, decisions: list[Decision
         if place and alone and len(cells) == whole[stream.cell_unit[cells[0]]]:
             does = (signatures[kind], place.others[row])
             done, then = seen.get(does, (at, -inf))
-            if loaded - then <= bounds.kept_load_bytes:
+            alike = len(cells) == len(stream.writes[done])  # others read both in the same parts
+            if alike and loaded - then <= bounds.kept_load_bytes:
                 alias.update(zip(cells, stream.writes[done], strict=True))
                 removed[at] = operation.source
                 continue

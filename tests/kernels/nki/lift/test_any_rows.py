@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.search import schedules
-from accelopt.kernels.nki.nests.nest import Nest, Part, Stage
+from accelopt.kernels.nki.nests.nest import Nest, Part, Stage, default_nest
+from accelopt.kernels.nki.nests.search import with_columns
 from accelopt.kernels.nki.parameters import ParameterFacts
 
 NORM = """import neuronxcc.nki as nki
@@ -33,12 +35,22 @@ def norm(x, w):
 """
 
 
-def lifted(folder: Path, text: str) -> Lifted:
+SHAPES = {"x": ParameterFacts((1024, 256)), "w": ParameterFacts((1, 256))}
+
+
+def lifted(folder: Path, text: str, given: Mapping[str, ParameterFacts] = SHAPES) -> Lifted:
     """What the kernel of a text computes."""
     path = folder / "kernel.py"
     path.write_text(text)
-    given = {"x": ParameterFacts((1024, 256)), "w": ParameterFacts((1, 256))}
     return lifted_kernel(text, path, given)
+
+
+def run(path: Path, *given: np.ndarray) -> np.ndarray:
+    """What a kernel makes of two arrays."""
+    arrays = [array.astype(np.float32) for array in given]
+    arguments = [TensorArgument(array.shape, "float32") for array in arrays]
+    (got,) = SimulatedDevice("trn1").compile(str(path), arguments).run(arrays)
+    return got
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -50,30 +62,93 @@ def test_rows_are_those_of_the_argument(nested: bool, tmp_path: Path) -> None:
         stage = Stage(members=("total", "out"), partition=(Part(axis="m", size=128),))
         schedule = Nest(stages=(stage,))
     source = for_any_rows(found, schedule, found.lowered(schedule).source, "trn1")
-    assert "1024" not in source and "x.shape[0] // 128" in source
+    assert "1024" not in source and "range(size_m // 128)" in source
     path = tmp_path / "any.py"
     path.write_text(found.authored(source))
-    random = np.random.default_rng(0)
     for rows in (128, 384, 1024):
-        x = random.standard_normal((rows, 256)).astype(np.float32)
-        w = random.standard_normal((1, 256)).astype(np.float32)
-        arguments = [TensorArgument(a.shape, "float32") for a in (x, w)]
-        (got,) = SimulatedDevice("trn1").compile(str(path), arguments).run([x, w])
+        x, w = (np.random.default_rng(rows).standard_normal((n, 256)) for n in (rows, 1))
         wanted = x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-5) * w
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(run(path, x, w), wanted, rtol=1e-4, atol=1e-5)
     with pytest.raises(KernelFailure, match="multiple of 128"):
-        SimulatedDevice("trn1").compile(
-            str(path), [TensorArgument((100, 256), "float32"), arguments[1]]
-        )
+        run(path, x[:100], w)
+
+
+GROUPS = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+GROUPS = 8
+
+
+@nki.jit
+def mean_free(x, w):
+    images, groups, width = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    g = nl.load(w)
+    for i in nl.affine_range(images):
+        tile = nl.load(x[i])
+        mean = nl.multiply(nl.sum(tile, axis=1, keepdims=True), 1 / width)
+        nl.store(out[i], nl.multiply(nl.subtract(tile, mean), g))
+    return out
+"""
+
+
+def test_an_axis_that_is_joined_with_others_keeps_the_author_s_name(tmp_path: Path) -> None:
+    """Images and groups lie together on the partitions; of the images there may be any number that
+    fills them. Evidence: the simulated core's numbers against NumPy, for three numbers of images."""
+    given = {"x": ParameterFacts((64, 8, 256)), "w": ParameterFacts((8, 1))}
+    found = lifted(tmp_path, GROUPS, given)
+    parts = (Part(axis="b", size=16), Part(axis="m", size=8))
+    names = tuple(d.out for d in found.algorithm.definitions)
+    schedule = Nest(stages=(Stage(members=names, partition=parts),))
+    source = for_any_rows(found, schedule, found.lowered(schedule).source, "trn1")
+    path = tmp_path / "any.py"
+    path.write_text(found.authored(source))
+    assert "images, groups, width = x.shape" in path.read_text()
+    assert "range(images // 16)" in path.read_text() and "size_b" not in path.read_text()
+    for images in (16, 48, 64):
+        x = np.random.default_rng(images).standard_normal((images, 8, 256))
+        w = np.random.default_rng(1).standard_normal((8, 1))
+        wanted = (x - x.mean(2, keepdims=True)) * w
+        np.testing.assert_allclose(run(path, x, w), wanted, rtol=1e-4, atol=1e-5)
+    with pytest.raises(KernelFailure, match="images must be a multiple of 16"):
+        run(path, x[:20], w)
 
 
 def test_a_kernel_that_combines_rows_keeps_their_number(tmp_path: Path) -> None:
-    """Evidence: a product whose operand is kept for all rows takes room for as many as there are."""
+    """Every block of rows is multiplied by the first one; the columns alone do not depend on each other.
+    Evidence: the simulated core's numbers against NumPy."""
     text = NORM.replace(
         "rows * nl.rsqrt(total / 256 + 1e-5) * g", "rows * nl.load(x[nl.ds(0, 128), :]) * g"
     )
     found = lifted(tmp_path, text)
-    schedule = next(schedules(graph_of(found.algorithm)), None)
-    if schedule is not None:
-        source = found.lowered(schedule).source
-        assert for_any_rows(found, schedule, source, "trn1") == source
+    schedule = next(schedules(graph_of(found.algorithm)))
+    source = for_any_rows(found, schedule, found.lowered(schedule).source, "trn1")
+    assert "x.shape[0]" not in source and "(1024, " in source
+    path = tmp_path / "any.py"
+    path.write_text(source)
+    x, w = (np.random.default_rng(n).standard_normal((n, 384)) for n in (1024, 1))
+    wanted = x * np.tile(x[:128], (8, 1)) * w
+    np.testing.assert_allclose(run(path, x, w), wanted, rtol=1e-4, atol=1e-5)
+
+
+SQUARE = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def differences(x, w):
+    out = nl.ndarray((2048, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    row = nl.load(x.reshape((1, 2048))).broadcast_to((128, 2048))
+    for i in nl.affine_range(16):
+        nl.store(out[nl.ds(i * 128, 128), :], row - nl.load(x[nl.ds(i * 128, 128), :]) * 2.0)
+    return out
+"""
+
+
+def test_an_axis_that_is_two_dimensions_of_an_array_keeps_its_number(tmp_path: Path) -> None:
+    """Every element is compared with every other: more of them make the result longer and wider."""
+    given = {"x": ParameterFacts((2048, 1)), "w": ParameterFacts((1, 1))}
+    found = lifted(tmp_path, SQUARE, given)
+    nest = with_columns(default_nest(found.algorithm, "trn1"), 512)
+    source = found.lowered(nest).source
+    assert for_any_rows(found, nest, source, "trn1") == source

@@ -11,11 +11,14 @@ import pytest
 from warm import core
 
 from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.lift.any_rows import authored
 from accelopt.kernels.nki.lift.authorship.authored import Author
 from accelopt.kernels.nki.lift.authorship.redundant_reshapes import without_detours
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.lift.search import schedules
+from accelopt.kernels.nki.nests.nest import Nest, Part, Stage
 from accelopt.kernels.nki.parameters import ParameterFacts
 
 NORM = '''# Copyright of a company.
@@ -170,3 +173,80 @@ def test_the_instructions_stay(lowered: tuple[str, str], tmp_path: Path) -> None
 def test_a_text_that_holds_no_such_function_stays() -> None:
     author = Author("x = 1\n", "kernel", {})
     assert author.with_kernel("def kernel(): ...\n") == "def kernel(): ...\n"
+
+
+TOKENS = '''"""Root mean square norm of tokens."""
+
+import math
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+PART = 128  # partitions
+EPS = 1e-6
+TEMPERATURE = math.sqrt(2)
+
+
+def load_rows(src, start):
+    """A tile of rows."""
+    tile = nl.ndarray((PART, src.shape[1]), dtype=src.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=src[start : start + PART, :])
+    return tile
+
+
+@nki.jit(mode="trace")
+def tokens_norm(
+    x: "nl.NkiTensor",  # tokens
+    gain: "nl.NkiTensor",
+) -> "nl.NkiTensor":
+    """x (T, D), gain (1, D) -> (T, D)."""
+    T, D = x.shape
+    y = nl.ndarray((T, D), dtype=x.dtype, buffer=nl.shared_hbm)
+    g = nl.ndarray((PART, D), dtype=gain.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=g, src=gain.ap([[0, PART], [1, D]], offset=0))
+    for t in range(T // PART):
+        rows = load_rows(x, t * PART)
+        # mean of squares
+        squares = nl.ndarray((PART, D), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=squares, data1=rows, data2=rows, op=nl.multiply)
+        ms = nl.ndarray((PART, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_reduce(dst=ms, op=nl.add, data=squares, axis=1)
+        eps = nl.ndarray((PART, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=eps, value=EPS)
+        inv = nl.ndarray((PART, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=inv, op=nl.rsqrt, data=ms, bias=eps, scale=1 / D)
+        normed = nl.ndarray((PART, D), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=normed, data=rows, op0=nl.multiply, operand0=inv)
+        out = nl.ndarray((PART, D), dtype=y.dtype, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=out, data1=normed, data2=g, op=nl.multiply)
+        nisa.dma_copy(dst=y[t * PART : (t + 1) * PART, :], src=out)
+    return y
+'''
+
+
+def test_a_kernel_of_nki_keeps_loops_sizes_and_names(tmp_path: Path) -> None:
+    """Evidence: the author's words, and the simulated core's numbers for another number of tokens."""
+    path = tmp_path / "kernel.py"
+    path.write_text(TOKENS)
+    given = {
+        "x": ParameterFacts((512, 1536), "float32"),
+        "gain": ParameterFacts((1, 1536), "float32"),
+    }
+    lifted = lifted_kernel(TOKENS, path, given, "trn2")
+    nest = Nest(stages=(Stage(members=("total", "out"), partition=(Part(axis="m", size=128),)),))
+    source = authored(lifted, nest, lifted.lowered(nest, "trn2").source, "trn2")
+    assert source.startswith(TOKENS[: TOKENS.index("def load_rows")])
+    header = TOKENS[TOKENS.index("@nki.jit(") : TOKENS.index("    y = ")]
+    assert header in source
+    for said in ("T, D = x.shape", "for t in range(T // PART):", "y = nl.ndarray((T, D), dtype=x.dtype",
+                 "g = nl.ndarray((PART, D)", "nisa.memset(dst=eps[...], value=EPS)", "scale=1 / D",
+                 "ms = nl.ndarray((PART, 1)", "inv = nl.ndarray((PART, 1)",
+                 "out = nl.ndarray((PART, D)", "# mean of squares"):  # fmt: skip
+        assert said in source
+    path.write_text(source)
+    x, gain = (np.random.default_rng(n).standard_normal((n, 1536)).astype("f") for n in (256, 1))
+    arguments = [TensorArgument(a.shape, "float32") for a in (x, gain)]
+    (got,) = SimulatedDevice("trn2").compile(str(path), arguments).run([x, gain])
+    wanted = x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * gain
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)

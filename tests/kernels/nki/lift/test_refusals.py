@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from accelopt.algorithm.notation import definition_text
+from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, Stage, default_nest
 from accelopt.kernels.nki.parameters import ParameterFacts
@@ -75,3 +78,35 @@ def test_a_refusal_to_write_has_definition_line_and_reason(lifted: Lifted) -> No
 def test_a_reason_without_a_definition_stays_as_it_is(lifted: Lifted) -> None:
     """Evidence: what is not known is not invented."""
     assert lifted.located("nothing of it is known") == "nothing of it is known"
+
+
+SCATTER = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def write_rows(cache, rows, slots):
+    out = nl.ndarray(cache.shape, dtype=cache.dtype, buffer=nl.shared_hbm)
+    for s in nl.sequential_range(cache.shape[0] // 128):
+        nl.store(out[nl.ds(s * 128, 128), :], nl.load(cache[nl.ds(s * 128, 128), :]))
+    for t in nl.sequential_range(rows.shape[0] // 128):
+        at = nl.load(slots[nl.ds(t * 128, 128), :])
+        i_p, i_f = nl.arange(128)[:, None], nl.arange(256)[None, :]
+        nl.store(out[at[i_p, 0], i_f], nl.load(rows[nl.ds(t * 128, 128), :]))
+    return out
+"""
+
+
+@pytest.mark.parametrize("count", [128, 256])
+def test_a_scatter_is_refused_at_its_line(count: int, tmp_path: Path) -> None:
+    """In a loop of one round, too, of which nothing depends on the round."""
+    path = tmp_path / "kernel.py"
+    path.write_text(SCATTER)
+    shapes = {"cache": (512, 256), "rows": (count, 256), "slots": (count, 1)}
+    given = {
+        n: ParameterFacts(s, "int32" if n == "slots" else "float32") for n, s in shapes.items()
+    }
+    with pytest.raises(
+        NotLifted, match=r":13: it writes at indices that are only known at run time"
+    ):
+        lifted_kernel(SCATTER, path, given)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from accelopt.kernels.nki.lift.any_rows import authored
 from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.lift.lowering import Interface
 from accelopt.kernels.nki.lift.schedule import Schedule
@@ -64,7 +65,7 @@ def test_an_answer_becomes_the_kernel_of_its_schedule(before: str) -> None:
     assert has_schedule(reply)
     offer = answered(reply, PRODUCT)
     assert offer.schedule == schedule
-    assert offer.source == PRODUCT.lowered(schedule).source
+    assert offer.source == authored(PRODUCT, schedule, PRODUCT.lowered(schedule).source, "trn1")
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,11 +12,12 @@ from accelopt.kernels.nki.lift.authorship.comments import with_comments
 from accelopt.kernels.nki.lift.authorship.layout import laid_out
 from accelopt.kernels.nki.lift.authorship.meaning import Meanings
 from accelopt.kernels.nki.lift.authorship.module import bound, parts, with_kernel
-from accelopt.kernels.nki.lift.authorship.numbers import with_expressions
-from accelopt.kernels.nki.lift.authorship.redundant_reshapes import without_detours
-from accelopt.kernels.nki.lift.authorship.steps import Steps
-from accelopt.kernels.nki.lift.authorship.variable_names import with_names
+from accelopt.kernels.nki.lift.authorship.numbers import with_expressions, with_sizes
+from accelopt.kernels.nki.lift.authorship.redundant_reshapes import declared_first, without_detours
+from accelopt.kernels.nki.lift.authorship.steps import Steps, name_of
+from accelopt.kernels.nki.lift.authorship.variable_names import with_loop_names, with_names
 from accelopt.parsing import parse_expression, parse_python
+from accelopt.sim.dialects.dialect import dialect_of_source
 
 
 class Author(NamedTuple):
@@ -47,12 +49,48 @@ class Author(NamedTuple):
 
     def _changed(self, made: str, docstring: str | None) -> str:
         text = _with_docstring(made, self.kernel, docstring)
-        text = without_detours(text, self.kernel, self.shapes)
+        text = declared_first(without_detours(text, self.kernel, self.shapes), self.kernel)
         text = with_names(text, *self._steps(text))
         text = with_expressions(text, *self._steps(text))
+        text = with_sizes(text, *self._steps(text))
+        text = self._with_range(text)
+        text = with_loop_names(text, *self._steps(text))
         text = laid_out(text, "")
         text = with_comments(text, *self._steps(text), self.source)
+        text = self._with_header(text)
         return self._said(with_kernel(self.source, self.kernel, text))
+
+    def _with_header(self, text: str) -> str:
+        """The text with the author's decorators and the author's line of the function."""
+        theirs, own = self._theirs(), _function(text, self.kernel)
+        assert theirs is not None and own is not None
+        names = (
+            [node.arg for node in ast.walk(f.args) if isinstance(node, ast.arg)]
+            for f in (theirs, own)
+        )
+        if theirs.col_offset or len({tuple(n) for n in names}) > 1:
+            return text
+        lines, made = self.source.splitlines(keepends=True), text.splitlines(keepends=True)
+        first, start = (
+            min([f.lineno, *(n.lineno for n in f.decorator_list)]) - 1 for f in (theirs, own)
+        )
+        for last in range(theirs.lineno, theirs.body[0].lineno):
+            header = lines[first:last]
+            try:
+                parse_python(f"{''.join(header)}    ...\n")
+            except SyntaxError:
+                continue
+            return "".join([*made[:start], *header, *made[own.lineno :]])
+        return text
+
+    def _with_range(self, text: str) -> str:
+        """The text with Python's range where the author's loops have it: in `nki` all ranges are it."""
+        theirs = self._theirs()
+        assert theirs is not None
+        called = {name_of(loop.iter.func) for loop in ast.walk(theirs)
+                  if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call)}  # fmt: skip
+        plain = called == {"range"} and dialect_of_source(self.source) == "nki"
+        return re.sub(r"\bnl\.(affine|sequential)_range\(", "range(", text) if plain else text
 
     def _said(self, text: str) -> str:
         """The module with a line that says which function is its kernel, where that is not clear any

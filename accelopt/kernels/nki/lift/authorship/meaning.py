@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 SAME = frozenset(
-    "copy tensor_copy transpose nc_transpose dma_transpose load_transpose2d broadcast_to broadcast "
+    "ap copy tensor_copy transpose nc_transpose dma_transpose load_transpose2d broadcast_to broadcast "
     "reshape astype expand_dims view float32 bfloat16 float16 negative abs_max load dma_copy".split()
 )
 """Functions that give what they take, in another place, layout, format or sign."""

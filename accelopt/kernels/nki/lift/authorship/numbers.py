@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.kernels.nki.lift.authorship.steps import Key, Steps, name_of, names_bound
+from accelopt.kernels.nki.lift.authorship.steps import (
+    Key,
+    Steps,
+    arrays,
+    moves,
+    name_of,
+    names_bound,
+    transfers,
+    whole,
+)
 from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
-from accelopt.parsing import parse_python
+from accelopt.parsing import parse_expression, parse_python
 
 NOBODYS = frozenset((0.0, 1.0, 2.0, 0.5))
 """Numbers, with either sign, that stand for themselves."""
@@ -21,6 +31,9 @@ LARGEST_WHOLE = 1e7
 """Of a fraction: larger ones are as good as any number."""
 
 
+SMALL = 128
+"""A width that tiles have for many reasons."""
+TRANSFERS = ("load", "store", "dma_copy")
 LAST = -1
 """The last dimension of an array."""
 
@@ -50,7 +63,8 @@ def with_expressions(text: str, made: Steps, author: Steps) -> str:
             if said:
                 changes.append((node, said))
     changes += _places(made, author, viewed)
-    changes += _declared(made, author, taken)
+    changes += _declared(made, author, taken - viewed)
+    changes += _tile_shapes(made, author, taken)
     text = fractions(replaced(text, changes))
     return _carried(text, made, author, [said for _, said in changes])
 
@@ -142,27 +156,15 @@ def _fraction(value: float) -> str | None:
 def _declared(made: Steps, author: Steps, taken: Collection[str]) -> Iterator[tuple[ast.expr, str]]:
     """The author's declarations of arrays in HBM that both kernels have by one name and in one shape,
     with the author's names for sizes."""
-    theirs = dict(_arrays(author))
+    theirs = dict(arrays(author))
     modules = {"nl", "nki", "nisa"}
-    for name, call in _arrays(made):
+    for name, call in arrays(made):
         own = theirs.get(name)
         if own is None or not identifiers(own.args[0]) or identifiers(own) & set(taken) - modules:
             continue
         shape = made.extents(call.args[0])
         if shape is not None and shape == author.extents(own.args[0]):
             yield call, ast.unparse(own)
-
-
-def _arrays(steps: Steps) -> Iterator[tuple[str, ast.Call]]:
-    """The arrays in HBM that a kernel declares."""
-    for step in steps.found:
-        match step.statement:
-            case ast.Assign(
-                targets=[ast.Name(id=name)], value=ast.Call(args=[_], keywords=options) as call
-            ) if name_of(call.func) == "ndarray":
-                places = [name_of(o.value) for o in options if o.arg == "buffer"]
-                if places in (["shared_hbm"], ["hbm"]):
-                    yield name, call
 
 
 # Sizes of tiles.
@@ -187,21 +189,65 @@ def _places(made: Steps, author: Steps, viewed: Collection[str]) -> Iterator[tup
 
 def _tiles(made: Steps) -> Mapping[str, str]:
     """The arrays that tiles are parts of: loaded from, or stored to."""
-    found: dict[str, str] = {}
-    for step in made.found:
-        for node in ast.walk(step.statement):
-            match node:
-                case ast.Assign(
-                    targets=[target],
-                    value=ast.Call(func=function, args=[ast.Subscript(value=ast.Name(id=array))]),
-                ) if name_of(function) == "load":
-                    found.update(dict.fromkeys(identifiers(target), array))
-                case ast.Call(
-                    args=[ast.Subscript(value=ast.Name(id=array))],
-                    keywords=[ast.keyword(value=ast.Name(id=tile))],
-                ) if name_of(node.func) == "store":
-                    found[tile] = array.removesuffix("_view")
-    return found
+    return {tile: array for tile, array, _ in transfers(made)}
+
+
+def _tile_shapes(
+    made: Steps, author: Steps, taken: Collection[str]
+) -> Iterator[tuple[ast.expr, str]]:
+    """The author's constant for the partitions of tiles on the chip, and the author's names for the sizes
+    of arguments where tiles are whole rows of them."""
+    names: dict[tuple[int, float], set[str]] = {}
+    fixed = {name for name in author.numbers if name in author.constants or _is_plain(author, name)}
+    for _, sides in _tile_sides(author):
+        for place, node in zip((0, LAST), sides, strict=True):
+            value, own = author.value(node), identifiers(node)
+            if value is not None and own and (place == LAST or own <= fixed):
+                names.setdefault((place, value), set()).add(ast.unparse(node))
+    rows = _whole_rows(made)
+    for _, sides in _tile_sides(made):
+        for place, node in zip((0, LAST), sides, strict=True):
+            number = made.value(node) if isinstance(node, ast.Constant) else None
+            said = names.get((place, number), ()) if number is not None else ()
+            if (
+                number is not None
+                and len(said) == 1
+                and (place == 0 or (number in rows and number > SMALL))
+            ):
+                (one,) = said
+                if not identifiers(parse_expression(one)) & {*taken, *author.loops}:
+                    yield node, one
+
+
+def _is_plain(steps: Steps, name: str) -> bool:
+    """Whether a kernel binds a name to a number alone."""
+    bound = [s.statement for s in steps.found if name in names_bound(s.statement)]
+    return all(isinstance(getattr(one, "value", None), ast.Constant) for one in bound)
+
+
+def _whole_rows(made: Steps) -> set[object]:
+    """The widths of the tiles of which all that are loaded or stored are whole rows of an array."""
+    widths = {tile: getattr(sides[1], "value", None) for tile, sides in _tile_sides(made)}
+    whole_ones, others = set[object](), set[object]()
+    for function, parts in moves(made):
+        for here, there in (parts[:2], parts[1::-1]) if function in TRANSFERS else ():
+            if whole(here) in widths and isinstance(there, ast.Subscript):
+                index = there.slice.elts[-1] if isinstance(there.slice, ast.Tuple) else there.slice
+                (whole_ones if ast.unparse(index) == ":" else others).add(widths[whole(here)])
+    return whole_ones - others
+
+
+def _tile_sides(steps: Steps) -> Iterator[tuple[str, tuple[ast.expr, ast.expr]]]:
+    """The tiles that a kernel declares, with the first and the last number of their shapes."""
+    for step in steps.found:
+        match step.statement:
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.Call(func=function, args=[ast.Tuple(elts=[first, *_, last])], keywords=k),
+            ) if name_of(function) == "ndarray" and not any("hbm" in ast.unparse(o) for o in k):
+                if isinstance(first, ast.Call) and first.args:
+                    first = first.args[0]  # par_dim
+                yield name, (first, last)
 
 
 def _sizes(author: Steps) -> Mapping[tuple[str, int], Mapping[int, str]]:
@@ -227,6 +273,76 @@ def _subscripts(statement: ast.stmt) -> Iterator[tuple[str, int, ast.expr]]:
             parts = index.elts if isinstance(index, ast.Tuple) else [index]
             for number, part in enumerate(parts, 1):
                 yield node.value.id, LAST if number == len(parts) else number, part
+
+
+# Sizes of arguments.
+
+
+def with_sizes(text: str, made: Steps, author: Steps) -> str:
+    """`text`, whose steps are `made`, with the author's names for dimensions of arguments that it reads,
+    and with the author's expressions of those.
+
+    before: rows = x.shape[0]                        after: M, N = x.shape
+            for i in nl.affine_range(rows // 128):          for i in nl.affine_range(M // P):
+    """
+    own = {place: (name, node) for place, name, node in reversed([*_sizes_read(author)])}
+    changes: dict[str, str] = {}
+    lines = text.splitlines(keepends=True)
+    known = {ast.unparse(node) for node in made.function.body}
+    for place, name, statement in _sizes_read(made):
+        if place not in own or name == own[place][0]:
+            continue
+        said, theirs = own[place][0], ast.unparse(own[place][1])
+        if theirs not in known:
+            if set(names_bound(own[place][1])) & identifiers(made.function):
+                continue
+            lines[statement.lineno - 1] = f"    {theirs}\n"
+            known.add(theirs)
+        else:
+            lines[statement.lineno - 1] = ""
+        changes[name] = said
+    text = "".join(lines)
+    for name, said in changes.items():
+        text = re.sub(rf"\b{name}\b(?!\s*=[^=])", said, text)
+    return _with_constants(text, made.function.name, author, set(changes.values()))
+
+
+def _with_constants(text: str, kernel: str, author: Steps, sizes: set[str]) -> str:
+    """`text` with the author's sums of sizes and constants where it has the same with numbers."""
+
+    def number(name: re.Match[str]) -> str:
+        return str(author.numbers[name[0]]) if name[0] in author.constants else name[0]
+
+    said: dict[str, str] = {}
+    for node in ast.walk(author.function):
+        names = identifiers(node) if isinstance(node, ast.BinOp) else set()
+        if names & sizes and names & author.constants and names <= sizes | author.constants:
+            said.setdefault(re.sub(r"[A-Za-z_]\w*", number, ast.unparse(node)), ast.unparse(node))
+    tree = parse_python(text)
+    function = next(n for n in tree.body if getattr(n, "name", "") == kernel)
+    found = [n for n in ast.walk(function) if isinstance(n, ast.BinOp) and ast.unparse(n) in said]
+    return replaced(text, [(node, said[ast.unparse(node)]) for node in found])
+
+
+def _sizes_read(steps: Steps) -> Iterator[tuple[tuple[str, int], str, ast.Assign]]:
+    """The dimensions of arguments that a kernel reads, with its names for them."""
+    bound = [name for step in steps.found for name in names_bound(step.statement)]
+    for step in steps.found:
+        if not isinstance(step.statement, ast.Assign):
+            continue
+        (target, *_), value = step.statement.targets, step.statement.value
+        pairs = [(target, value)]
+        if isinstance(target, ast.Tuple):
+            whole = isinstance(value, ast.Tuple)
+            values = value.elts if isinstance(value, ast.Tuple) else [value] * len(target.elts)
+            pairs = [
+                (one, part if whole else parse_expression(f"{ast.unparse(part)}[{n}]"))
+                for n, (one, part) in enumerate(zip(target.elts, values, strict=False))
+            ]
+        for name, read in ((ast.unparse(one), ast.unparse(part)) for one, part in pairs):
+            found = re.fullmatch(r"(\w+)\.shape\[(\d+)\]", read)
+            if found and bound.count(name) == 1 and found[1] in steps.shapes:
+                yield (found[1], int(found[2])), name, step.statement
 
 
 # What expressions need.

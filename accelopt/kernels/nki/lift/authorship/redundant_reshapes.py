@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from accelopt.kernels.nki.lift.authorship.steps import names_bound
 from accelopt.kernels.nki.lift.authorship.text import replaced
 from accelopt.parsing import parse_python
 
@@ -30,7 +32,11 @@ def without_detours(text: str, kernel: str, shapes: Mapping[str, Shape]) -> str:
     functions = (n for n in parse_python(text).body if isinstance(n, ast.FunctionDef))
     for function in (function for function in functions if function.name == kernel):
         known = {**_made(function), **shapes}
+        now = dict(known)
         for given in _given(function):
+            if now.get(given.array) == given.shape and given.target != given.array:
+                return without_detours(_called(text, given), kernel, shapes)
+            now[given.target] = given.shape
             back = _given_back(function, given, known.get(given.array))
             if back is None:
                 continue
@@ -38,6 +44,33 @@ def without_detours(text: str, kernel: str, shapes: Mapping[str, Shape]) -> str:
             del lines[given.node.lineno - 1 : given.node.end_lineno]
             return without_detours("".join(lines), kernel, shapes)
     return text
+
+
+def _called(text: str, given: _Reshaped) -> str:
+    """`text` with the array by its own name where a statement gives it the shape that it has."""
+    lines = text.splitlines(keepends=True)
+    del lines[given.node.lineno - 1 : given.node.end_lineno]
+    return re.sub(rf"\b{given.target}\b", given.array, "".join(lines))
+
+
+def declared_first(text: str, kernel: str) -> str:
+    """`text` with the arrays that a kernel makes in HBM above the statements that give an argument another
+    shape: they have the shapes that its callers know."""
+    function = next(n for n in parse_python(text).body if getattr(n, "name", "") == kernel)
+    assert isinstance(function, ast.FunctionDef)
+    own = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+    first = next((s.lineno for s in function.body if own & set(names_bound(s))), None)
+    lines = text.splitlines(keepends=True)
+    moved = [
+        (statement.lineno - 1, statement.end_lineno)
+        for statement in function.body
+        if first is not None and statement.lineno > first
+        if isinstance(statement, ast.Assign) and "_hbm)" in ast.unparse(statement)
+    ]
+    top = [line for begin, end in moved for line in lines[begin:end]]
+    for begin, end in reversed(moved):
+        del lines[begin:end]
+    return "".join([*lines[: (first or 1) - 1], *top, *lines[(first or 1) - 1 :]])
 
 
 def _given(function: ast.FunctionDef) -> Iterator[_Reshaped]:

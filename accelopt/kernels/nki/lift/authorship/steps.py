@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from accelopt.kernels.nki.lift.authorship.meaning import Meanings
 
@@ -176,11 +179,9 @@ class Steps:
             return None
 
     def _give(self, target: ast.expr, meaning: int) -> None:
-        while isinstance(target, ast.Subscript):
-            target = target.value
-        if isinstance(target, ast.Name):
-            self._values[target.id] = meaning
-            self._targets[target.id] = meaning
+        if name := whole(target):
+            self._values[name] = meaning
+            self._targets[name] = meaning
 
     # Expressions.
 
@@ -295,6 +296,57 @@ class Steps:
         if function == "store":
             return (of("value") or list(arguments[1:2]) or [self.meanings.number])[0]
         return self._made(function, arguments)
+
+
+def arrays(steps: Steps) -> Iterator[tuple[str, ast.Call]]:
+    """The arrays in HBM that a kernel declares."""
+    for step in steps.found:
+        match step.statement:
+            case ast.Assign(
+                targets=[ast.Name(id=name)], value=ast.Call(args=[_], keywords=options) as call
+            ) if name_of(call.func) == "ndarray":
+                places = [name_of(o.value) for o in options if o.arg == "buffer"]
+                if places in (["shared_hbm"], ["hbm"]):
+                    yield name, call
+
+
+_VIEW = re.compile(r"_(view|flat)$")
+
+
+def transfers(steps: Steps) -> Iterator[tuple[str, str, bool]]:
+    """The tiles that are brought from arrays in HBM or stored to them: tile, array, and whether it is
+    stored."""
+    outside = {*steps.shapes, *(name for name, _ in arrays(steps))}
+    for function, parts in moves(steps):
+        if function in ("load", "store", "dma_copy") and len(parts) > 1:
+            to, of = (_VIEW.sub("", whole(part)) for part in parts[:2])
+            if to and of and (to in outside) != (of in outside):
+                yield (of, to, True) if to in outside else (to, of, False)
+
+
+def fills(steps: Steps) -> Iterator[tuple[str, float]]:
+    """The tiles that are filled with a number."""
+    for function, parts in moves(steps):
+        number = steps.value(parts[-1]) if function in ("memset", "full") else None
+        if number is not None:
+            yield whole(parts[0]), float(np.float32(number))
+
+
+def moves(steps: Steps) -> Iterator[tuple[str, list[ast.expr]]]:
+    """The calls in statements by their function, with what they write first, and what that becomes."""
+    for step in steps.found:
+        into = step.statement.targets[:1] if isinstance(step.statement, ast.Assign) else []
+        call = getattr(step.statement, "value", None)
+        if isinstance(call, ast.Call):
+            named = [k.value for k in call.keywords if k.arg in ("dst", "src", "value")]
+            yield name_of(call.func), [*into, *call.args, *named]
+
+
+def whole(node: ast.expr) -> str:
+    """The name of what an access takes a part of."""
+    while isinstance(node, (ast.Subscript, ast.Call, ast.Attribute)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def name_of(node: ast.expr) -> str:

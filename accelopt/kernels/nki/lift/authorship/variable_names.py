@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from accelopt.kernels.nki.lift.authorship.numbers import views
-from accelopt.kernels.nki.lift.authorship.steps import Steps
+from accelopt.kernels.nki.lift.authorship.steps import DESTINATIONS, Steps, fills, transfers, whole
 from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
 from accelopt.parsing import parse_python
 
@@ -27,7 +27,75 @@ def with_names(text: str, made: Steps, author: Steps) -> str:
         for name in names:
             if _base(name) in called and name not in changed:
                 wanted.setdefault(name, called[_base(name)] + _layout(name))
+    theirs = _transferred(author)
+    for (array, how), tiles in _transferred(made).items():
+        place = wanted.get(array, array), how
+        if len({_base(name) for name in tiles}) == 1 == len(theirs.get(place, ())):
+            wanted |= {name: next(iter(theirs[place])) + _number(name, tiles) for name in tiles}
+    for name in sorted(identifiers(made.function)):
+        longer = [w for w in wanted if name.startswith(f"{w}_") and w not in made.shapes]
+        if longer and name not in made.shapes and name not in changed:
+            stem = max(longer, key=len)
+            wanted.setdefault(name, wanted[stem] + name.removeprefix(stem))
     return _renamed(text, made, wanted)
+
+
+def with_loop_names(text: str, made: Steps, author: Steps) -> str:
+    """`text` with the author's names for the variables of loops over the same range."""
+    theirs, own = _loops(author), _loops(made)
+    wanted = {
+        name: next(iter(theirs[over]))
+        for over, names in own.items()
+        for name in names
+        if len(names) == 1 == len(theirs.get(over, ()))
+        and sum(name in o for o in own.values()) == 1
+    }
+    return _renamed(text, made, wanted)
+
+
+def _loops(steps: Steps) -> dict[str, set[str]]:
+    """The variables of loops by what they run over, where that has a name."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(steps.function):
+        match node:
+            case ast.For(target=ast.Name(id=name), iter=ast.Call(args=args)) if any(
+                map(identifiers, args)
+            ):
+                found.setdefault(", ".join(map(ast.unparse, args)), set()).add(name)
+    return found
+
+
+def _number(name: str, names: Collection[str]) -> str:
+    """What a name ends on that one of several has for the same array."""
+    found = LAYOUT.search(name)
+    return (found[2] or "") if found and len(names) > 1 else ""
+
+
+def _transferred(steps: Steps) -> dict[tuple[str, float | None], dict[str, None]]:
+    """The tiles that are brought from each array in HBM (1), those that are stored to it (None), and by an
+    empty name those that are filled with a number."""
+    found: dict[tuple[str, float | None], dict[str, None]] = {}
+    for tile, array, stored in transfers(steps):
+        found.setdefault((array, None if stored else 1), {})[tile] = None
+    for tile, number in fills(steps):
+        found.setdefault(("", number), {})[tile] = None
+    return found
+
+
+def _unread(steps: Steps) -> set[str]:
+    """The names of tiles that instructions write and none reads."""
+    nodes = [node for step in steps.found for node in ast.walk(step.statement)]
+    read = [node.id for node in nodes if isinstance(node, ast.Name)]
+    for node in nodes:
+        written = (
+            node.targets if isinstance(node, ast.Assign)
+            else [k.value for k in node.keywords if k.arg in DESTINATIONS]
+            if isinstance(node, ast.Call) else []
+        )  # fmt: skip
+        for target in written:
+            if name := whole(target):
+                read.remove(name)
+    return {name for step in steps.found for name in step.targets} - set(read)
 
 
 def _called(names: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
@@ -63,10 +131,13 @@ def _names_by_meaning(steps: Steps) -> dict[int, dict[str, str]]:
     """The names that mean one computed value each, in order, by what they mean, with the function
     that gives them what is there already; not those of its negative."""
     found: dict[int, dict[str, str]] = {}
+    unread = _unread(steps)
     for step in steps.found:
         if steps.negative(step):
             continue
         for name, meaning in step.targets.items():
+            if name in unread:
+                continue
             settled = steps.named[name] - {steps.meanings.fresh}
             alone = len(settled) == 1 and not steps.meanings.plain(meaning)
             if alone and name not in steps.shapes and name not in returned(steps):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 LONGEST = 100
 
 
 def wrapped(line: str) -> list[str]:
     """A statement as the formatter would lay it out: what stands in its last brackets goes on lines
-    of its own where it does not fit."""
+    of its own where it does not fit. NumPy's format `bool` has the name `bool_` in NKI."""
+    line = re.sub(r"\bnl\.bool\b", "nl.bool_", line)
     if len(line) <= LONGEST or line.lstrip().startswith("#"):
         return [line]
     opened = _last_brackets(line)
