@@ -246,16 +246,10 @@ def trn2(folders: list[Path]) -> Iterator[Measured]:
         )
         path = first_existing(folders, places)
         name = f"{problem} baseline" if baseline else Path(kernel).stem
-        halves = 1 if name in NOT_HALVED else 2
-        figures = {"latency": halves * median(found), **shares[problem, kernel]}
+        figures = {"latency": 2 * median(found), **shares[problem, kernel]}
         program = _kernel(path, problem, "trn2")
         yield Measured("kda", problem, name, program, figures, versions_of=problem)
 
-
-NOT_HALVED = ("silu_v2_k3", "silu_v2_pingpong")
-"""Times of that source that are no halves: for 1.9 times the latency of versions that do the same they have
-the same shares of busy engines (pingpong and v1 34% of ScalarE and 97% of DMA, k3 and k4 25% and 71%), so
-every instruction and transfer would take twice as long in them alone."""
 
 OWN = Path(__file__).parent / "trn2_kernels"
 DTYPES = {"fp32": F32, "bf16": BF16}
