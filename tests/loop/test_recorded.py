@@ -5,7 +5,6 @@ They hold the prompts and the loop to what made these answers possible and what 
 
 import asyncio
 import json
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -124,7 +123,7 @@ def test_group_normalisation_fills_the_partitions_and_then_parts_the_engines(tmp
     with ScriptedServer(player) as server:
         outcome = asyncio.run(played("group_norm", tmp_path, server.url))
     first, second = by_plans(outcome)
-    assert not first.failed and first.speedup > 4 and second.speedup > 1.4
+    assert not first.failed and first.speedup > 4 and second.speedup > 1.3
     plan, later = player.asked["planner_1"], player.asked["planner_2"]
     limits = plan.split("# What limits it")[1].split("# Where the time is")[0]
     gains = [line for line in limits.splitlines() if " ms " in line and "%  " in line]
@@ -146,7 +145,7 @@ def test_interleaved_pairs_win_more_in_the_second_round_by_what_the_prices_say(t
     assert not first.failed and first.speedup > 1.1
     assert not second.failed and second.speedup > 1.3
     plan, later = player.asked["planner_1"], player.asked["planner_2"]
-    assert re.search(r"5\d of 1\d\d ns are its fixed cost: wider tiles", plan)
+    assert "43 of 89 ns are its fixed cost: wider tiles" in plan  # 60 of 124 cycles of 1.4 GHz
     assert "pieces of 512 B" in plan and "rows that follow each other as one long piece" in plan
     assert "Limiting resource: the Vector engine" in later
     assert "half of that with one operand in PSUM" in later
