@@ -54,10 +54,17 @@ class Workplace(NamedTuple):
 async def carry_out(
     view: KernelView, change: Change, draw: int, workplace: Workplace
 ) -> list[Node]:
-    """All samples of one change, made and evaluated concurrently."""
-    samples = range(different_samples(change, workplace.settings.num_samples))
+    """Those samples of one change that can differ, made and evaluated concurrently."""
+    return await _sampled(
+        view, change, draw, workplace, different_samples(change, workplace.settings.num_samples)
+    )
+
+
+async def _sampled(
+    view: KernelView, change: Change, draw: int, workplace: Workplace, count: int
+) -> list[Node]:
     return await run_together(
-        make_sample(view, change, draw, sample, workplace) for sample in samples
+        make_sample(view, change, draw, sample, workplace) for sample in range(count)
     )
 
 
@@ -149,7 +156,8 @@ async def carry_out_all(
     workplace: Workplace,
     verifications: Evaluations,
 ) -> list[list[Node]]:
-    """Every plan of every viewed kernel, all of them concurrently; `plans` by service name.
+    """Every sample of every plan of every viewed kernel, all of them concurrently, as the published
+    tables have them; `plans` by service name.
 
     The fastest of each kernel passes `verifications` too. A kernel without plans gets one sample
     without a body, so that later stages still know of it.
@@ -158,7 +166,8 @@ async def carry_out_all(
     async def of_kernel(view: KernelView) -> list[Node]:
         changes = plans.get(view.service_name, [])
         made = await run_together(
-            carry_out(view, change, i, workplace) for i, change in enumerate(changes)
+            _sampled(view, change, i, workplace, workplace.settings.num_samples)
+            for i, change in enumerate(changes)
         )
         nodes = [node for samples in made for node in samples]
         return await verify_fastest(nodes or [_unplanned(view.node)], verifications)

@@ -600,11 +600,21 @@ def _ops(operation: Operation) -> list[str]:
 
 def _sums_on_the_way(before: Operation, reduction: Operation) -> bool:
     """Whether an instruction can add up what it writes, in place of a reduction over its free axes."""
-    if before.opcode not in (elementwise.ACTIVATION, elementwise.TENSOR_SCALAR):
+    if not before.opcode.elementwise or "reduce_result" not in before.opcode.outputs:
         return False
     if len(before.writes) > 1 or _ops(reduction) not in (["add"], ["max"], ["maximum"]):
         return False
-    return before.opcode is elementwise.TENSOR_SCALAR or _ops(reduction) == ["add"]
+    return not _scales(before) or _ops(reduction) == ["add"]
+
+
+def _scales(operation: Operation) -> bool:
+    """Whether it is a function of its operand times a scale and more a bias."""
+    return {"scale", "bias"} <= {*operation.opcode.inputs}
+
+
+def _by_scalars(operation: Operation) -> bool:
+    """Whether it takes a tile with up to two numbers or columns, one after the other."""
+    return {"operand0", "operand1"} <= {*operation.opcode.attributes}
 
 
 def _taken_over(operation: Operation, after: Operation) -> str:
@@ -615,21 +625,21 @@ def _taken_over(operation: Operation, after: Operation) -> str:
         if reads.tensor.buffer is Buffer.PSUM and after.queue in (Queue.VECTOR, Queue.SCALAR):
             return f"let line {line} read from PSUM what {{lines}} {{does}} first, a copy to SBUF"
         return ""
-    if operation.opcode is not elementwise.TENSOR_SCALAR or len(_ops(operation)) != 1:
+    if not _by_scalars(operation) or len(_ops(operation)) != 1:
         return ""
     if _attributes(operation).get("reverse0"):
         return ""
     simple = _ops(operation)[0] in BY_SCALE_AND_BIAS
     same = line == operation.source.line
     both = f"do both steps of line {line}" if same else f"do {{lines}} and line {line}"
-    if after.opcode is elementwise.ACTIVATION and simple and "bias" not in _operands(after):
+    if _scales(after) and simple and "bias" not in _operands(after):
         return (
             f"let {after.label} of line {line} take what {{lines}} {{does}} as its scale or bias "
             "(func(data * scale + bias) is one pass)"
         )
     if after.opcode is elementwise.TENSOR_TENSOR and after.queue is Queue.VECTOR:
         return f"{both} in one scalar_tensor_tensor: (data op0 operand0) op1 operand1"
-    if after.opcode is elementwise.TENSOR_SCALAR and len(_ops(after)) == 1:
+    if _by_scalars(after) and len(_ops(after)) == 1:
         return f"{both} in one tensor_scalar with op0 and op1"
     return ""
 

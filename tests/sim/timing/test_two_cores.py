@@ -226,7 +226,10 @@ def test_profile_and_trace_show_both_cores():
     busy = portrait(found).busy
     assert len(busy) == 10 and sum(busy["scalar 0"]) > 2 * sum(busy["scalar 1"]) > 0
     text = profile_text(found)
-    assert f"core 0: tensor 0.0%, vector 0.0%, scalar {first['scalar']:.1%}" in text
+    words = " ".join(text.split())
+    for core, shares in enumerate((first, second)):
+        busy_ms = shares["scalar"] * found.latency_ms
+        assert f"core {core}: scalar {busy_ms:.4f} ms ({shares['scalar']:.0%}), dma " in words
     assert "SBUF of core 1" in text
     events = json.loads(timeline_json(found))["traceEvents"]
     names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
