@@ -22,7 +22,7 @@ from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.access import Access, Tensor
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import SourceLine
-from accelopt.sim.isa import elementwise, movement, reductions
+from accelopt.sim.isa import movement, reductions
 from accelopt.sim.program import Buffer
 from accelopt.sim.timing import UNRESOLVED, KernelProfile
 from accelopt.sim.timing.machine.pricing import engine_cycles, is_slow, is_transpose, price
@@ -637,7 +637,7 @@ def _taken_over(operation: Operation, after: Operation) -> str:
             f"let {after.label} of line {line} take what {{lines}} {{does}} as its scale or bias "
             "(func(data * scale + bias) is one pass)"
         )
-    if after.opcode is elementwise.TENSOR_TENSOR and after.queue is Queue.VECTOR:
+    if {*after.opcode.inputs} == {"data1", "data2"} and after.queue is Queue.VECTOR:
         return f"{both} in one scalar_tensor_tensor: (data op0 operand0) op1 operand1"
     if _by_scalars(after) and len(_ops(after)) == 1:
         return f"{both} in one tensor_scalar with op0 and op1"
