@@ -144,7 +144,7 @@ class _Served:
             self._code = int(code) if code else -signal.SIGKILL  # the server itself is gone
 
 
-class _Beside(ForkServer):
+class _ServerBeside(ForkServer):
     """The server that this process was started beside."""
 
     def __init__(self, theirs: socket.socket) -> None:
@@ -182,7 +182,7 @@ def clean_server(modules: Sequence[str]) -> ForkServer:
     """Where a process that holds what a child must not see gets forks from: the server that it was
     started beside, or one of its own that has imported `modules`."""
     beside = server_beside()
-    return own_server(modules) if beside is None else _Beside(beside)
+    return own_server(modules) if beside is None else _ServerBeside(beside)
 
 
 def fork_with_server(streams: Streams, setting: ChildSetting) -> ChildProcess:
