@@ -35,6 +35,7 @@ from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.contraction import contraction, factors_of, product_of
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.kernels.nki.nests.one_hot import without_one_hot
 
 RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
               "tanh", "erf", "silu_dx", "gelu_dx")  # fmt: skip
@@ -60,7 +61,7 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     """The same Algorithm, ready for nests. Its arrays have the same names and elements."""
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
     definitions = tuple(part for d in definitions for part in _in_two(d))
-    found = _split(replace(algorithm, definitions=definitions))
+    found = _split(without_one_hot(replace(algorithm, definitions=definitions)))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
     return _ordered(_joint(_once(named)))
@@ -373,8 +374,10 @@ def _useful(algorithm: Algorithm) -> Cuts:
         name for d in algorithm.definitions if d.out in combined for name in arrays_read(d)
     }
     for definition in algorithm.definitions:
-        # The rows of a sum are an axis of what is summed, too.
+        # The rows of a sum are an axis of what is summed, and of what is made of the sum, too.
         alone = not combined & {definition.out, *arrays_read(definition)}
+        if not alone:
+            combined.add(definition.out)
         for axis, size in (*_pieces(definition), *(_flat(definition) if alone else ())):
             found.setdefault((definition.out, axis), (size,))
     return found
