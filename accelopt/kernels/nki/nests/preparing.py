@@ -64,7 +64,41 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     found = _split(without_one_hot(replace(algorithm, definitions=definitions)))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
-    return _ordered(_joint(_once(named)))
+    return _ordered(_joint(_summed_last(_once(named))))
+
+
+def _summed_last(algorithm: Algorithm) -> Algorithm:
+    """With the axes that others combine a definition over behind its other ones: what is combined lies
+    beside each other then."""
+    results = {array.name for array in algorithm.outputs}
+    last: dict[str, set[int]] = {}
+    for reader in algorithm.definitions:
+        if not isinstance(reader, Reduce) or contraction(reader) is not None:
+            continue
+        for part in walk(reader.expression):
+            if isinstance(part, Read):
+                places = {n for n, i in enumerate(part.indices) if i.axes & set(reader.reduced)}
+                last.setdefault(part.array, set()).update(places)
+    order = {
+        d.out: sorted(range(len(d.axes)), key=lambda n: n in last[d.out])
+        for d in algorithm.definitions
+        if d.out in last and d.out not in results and not isinstance(d, Scan)
+    }
+
+    def turned(expression: Expression) -> Expression:
+        if isinstance(expression, Read) and expression.array in order:
+            indices = tuple(expression.indices[n] for n in order[expression.array])
+            return replace(expression, indices=indices)
+        return with_parts(expression, map(turned, parts_of(expression)))
+
+    definitions = [_rewritten(d, turned) for d in algorithm.definitions]
+    return replace(
+        algorithm,
+        definitions=tuple(
+            replace(d, axes=tuple(d.axes[n] for n in order[d.out])) if d.out in order else d
+            for d in definitions
+        ),
+    )
 
 
 def _joint(algorithm: Algorithm) -> Algorithm:
