@@ -924,7 +924,7 @@ class Emitter:
     def select(self, step: Selection, where: Where, axes: tuple[Axis, ...], target: View,
                data: View) -> None:  # fmt: skip
         """A tile where a condition holds, else a number."""
-        if data.tile.psum:
+        if data.tile.psum and self.text.nki:  # there the GpSimd engine does not reach it
             data = self.converted(data, where, axes, "float32")
         (condition,) = step.value.indices
         base, steps = self.affine(condition, where)

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from warm import core
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Constant, Map, Reduce, from_json
+from accelopt.algorithm.algorithm import Algorithm, Array, Constant, Map, Read, Reduce, from_json
 from accelopt.algorithm.algorithm import Where as Condition
 from accelopt.algorithm.evaluation import evaluate
-from accelopt.algorithm.index import Axis
+from accelopt.algorithm.index import Axis, index_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, Stage, Way, default_nest
@@ -327,6 +327,27 @@ def test_what_a_product_sums_over_is_made_round_by_round(dialect: Dialect, tmp_p
     alone = Nest(stages=(Stage(members=("out",), partition=(Part(axis="m", size=128),)),))
     with pytest.raises(NotNested, match="out runs over k, which its stage takes in parts"):
         applied(Tile(definition="out", axis="k", size=128), algorithms.matmul(256, 256, 512), alone)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_the_scale_of_masked_scores_goes_into_the_exponential(
+    dialect: Dialect, tmp_path: Path
+) -> None:
+    """What is masked is read where the product leaves it, and the largest is taken of that: the positive
+    factor of both is applied with the exponential. Where the GpSimd engine does not read PSUM, a copy
+    comes before. Evidence: max(c x) = c max(x) for c > 0, and the rules of the dialects on operands."""
+    attention = algorithms.causal_attention(256, 64)
+    ready = prepared(attention)
+    masked, largest = ready.definition("s_masked"), ready.definition("largest")
+    assert isinstance(masked, Map) and isinstance(masked.expression, Condition)
+    assert isinstance(largest, Reduce) and largest.expression == Read(
+        "s_masked", tuple(map(index_of, (*largest.axes, *largest.reduced)))
+    )
+    for nest in starting_nests(attention, TARGETS[dialect]):
+        if nest.stages[0].laid:
+            check(attention, nest, dialect, tmp_path)
+            text = lower_nest(attention, nest, target=TARGETS[dialect], dialect=dialect).source
+            assert (dialect == "nki") != ("on_true_tile=s_sums_float32" not in text)
 
 
 def test_refusals_name_the_definition_and_the_reason() -> None:
