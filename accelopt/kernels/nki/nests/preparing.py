@@ -48,6 +48,8 @@ LEAST_IN_TWO = 2048
 """Elements that are combined into one, from which on that is done in two steps."""
 PARTITIONS = 128
 ROUNDS = 8
+QUEUES = 16
+"""Engines that carry transfers: tiles of rows go to them in turn."""
 MOST_IN_ROW = 8192
 """Elements of a result with one axis that lie on one partition."""
 LARGEST = 3e38
@@ -437,8 +439,11 @@ def _flat(definition: Definition) -> Iterable[tuple[Axis, int]]:
     (axis,) = long
     sizes = [d for d in range(2, min(axis.extent, MOST_IN_ROW) + 1) if axis.extent % d == 0]
     full = [d for d in sizes if axis.extent // d % PARTITIONS == 0]
+    even = [
+        d for d in full if d >= MOST_IN_ROW // 2 and axis.extent // d % (PARTITIONS * QUEUES) == 0
+    ]
     many = [d for d in sizes if axis.extent // d >= PARTITIONS]
-    if found := full or many or sizes[:1]:
+    if found := even or full or many or sizes[:1]:
         yield axis, found[-1]
 
 

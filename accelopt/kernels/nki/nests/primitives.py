@@ -286,6 +286,12 @@ def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
     return nest.model_copy(update={"stages": stages, "splits": (*nest.splits, (name, size))})
 
 
+def evenly(extent: int, most: int) -> int:
+    """As many elements as divide an axis into equal parts, where that is more than half of `most`."""
+    size = next(d for d in range(min(most, extent), 0, -1) if extent % d == 0)
+    return size if size * 2 > most else most
+
+
 def _in_stage(nest: Nest, name: str, change: Callable[[Stage], Stage]) -> Nest:
     stages = tuple(change(s) if name in s.members else s for s in nest.stages)
     return nest.model_copy(update={"stages": stages})
@@ -402,7 +408,7 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
                 continue
             if axis.extent > most and axis.extent % most == 0 and axis.name not in cut:
                 yield Split(definition=name, axis=axis.name, size=most)
-            for size in (0, *LOOPS):
+            for size in dict.fromkeys((0, *(evenly(axis.extent, most_) for most_ in LOOPS))):
                 if size != loops.get(axis.name, 0) and size < axis.extent:
                     yield Tile(definition=name, axis=axis.name, size=size)
         if at + 1 < len(nest.stages):
