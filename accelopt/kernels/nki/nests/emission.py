@@ -366,8 +366,9 @@ class Emitter:
         for name in list(self.pending):
             self.emit_now(name)
 
-    def emit_now(self, name: str) -> None:
-        """A member's tile, where it is not there yet."""
+    def emit_now(self, name: str, reader: Where | None = None) -> None:
+        """A member's tile, where it is not there yet: as its first `reader` has it on partitions, if that
+        is elsewhere."""
         if name not in self.pending:
             return
         definition, place = self.pending.pop(name)
@@ -377,7 +378,8 @@ class Emitter:
         else:
             with self.at(self.home(place.variables(set(own_axes(definition))))):
                 try:
-                    self.emit_member(definition, place)
+                    if not reader or not self.partitions.to_rows(definition, place, reader):
+                        self.emit_member(definition, place)
                 except NotNested as refusal:
                     named = str(refusal).startswith(f"{name} ")
                     raise refusal if named else NotNested(f"{name}: {refusal}") from None
@@ -402,6 +404,7 @@ class Emitter:
             reads = [v for v in inputs_of(value) if v.array == product.out]
             if (
                 reductions_of(value)
+                or self.laid.get(name) != self.laid.get(product.out)
                 or set(reader.axes) != set(product.axes)
                 or any(v.indices != plain for v in reads)
                 or any(found.out in last and last[found.out] is reader for found in order)

@@ -68,8 +68,8 @@ class Memory:
                 for b in self.emitter.blocks
                 if value.array in b.locals
             )
-        self.emitter.emit_now(value.array)
-        found = self.local(value, where)
+        self.emitter.emit_now(value.array, where)
+        found = self.local(value, where) or self.turned(value, where)
         if found is not None:
             return found
         if value.array in self.emitter.definitions and value.array in self.emitter.stage.members:
@@ -122,6 +122,39 @@ class Memory:
         if wide != [a for a in where.part if where.span(a).width > 1]:
             return None
         return View(local.view.tile, collected(offset), strides)
+
+    def turned(self, value: GraphValue, where: Where) -> View | None:
+        """A member's tile with another of its axes on partitions, after transposes by the Tensor engine, in
+        PSUM; None where no tile has one axis there and that one beside it, or a bank does not hold it."""
+        emitter, axes = self.emitter, where.free(value.axes)
+        for local in (one for b in emitter.blocks for one in b.locals.get(value.array, ())):
+            plain = value.indices == tuple(map(index_of, local.axes))
+            if not plain or len(local.where.part) != 1 or len(where.part) != 1:
+                continue
+            (lying,), (row,) = local.where.part, where.part
+            wide = math.prod(where.span(axis).width for axis in axes)
+            if lying not in axes or not local.view.strides.get(row) or where.rows != row.extent:
+                continue
+            if where.span(lying).width != lying.extent or wide * 4 > emitter.spec.psum_bank_bytes:
+                continue
+            target = emitter.new_tile(
+                f"{value.array}_turned", where, axes, local.view.tile.dtype, True
+            )
+
+            def one(round_: Round) -> None:
+                spot = round_.where
+                source = local.view.moved(spot, local.where)  # noqa: B023
+                aim = target.moved(spot, where)  # noqa: B023
+                dst = emitter.text.inside(aim.tile, where.rows, aim.offset,
+                                          [lying.extent], [aim.strides[lying]])  # noqa: B023  # fmt: skip
+                data = emitter.text.inside(source.tile, lying.extent, source.offset,  # noqa: B023
+                                           [where.rows], [source.strides[row]])  # noqa: B023  # fmt: skip
+                ns = matmul_ns(emitter.spec, lying.extent, where.rows, target.tile.dtype)  # noqa: B023
+                emitter.put("", Form(emitter.text.transposed(dst, data), "tensor", ns))
+
+            emitter.each(where, [(axis, 1) for axis in axes if axis != lying], one)
+            return target
+        return None
 
     def load(self, value: GraphValue, where: Where) -> View:
         """Brings what is read of an array: the box around it where that is not much more, else its

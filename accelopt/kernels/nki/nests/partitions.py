@@ -18,6 +18,7 @@ from accelopt.kernels.nki.lift.emission.value_locations import At
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.operands import Operands
 from accelopt.kernels.nki.nests.places import (
+    Local,
     Round,
     View,
     Where,
@@ -93,6 +94,63 @@ class Partitions:
             part,
         )
         return target
+
+    def to_rows(self, definition: Definition, where: Where, reader: Where) -> bool:
+        """What is combined over what lies on partitions, for a reader that has an axis of the result there:
+        sums by products with a column of ones, the largest of transposes. False where that is no such."""
+        emitter, value = self.emitter, self.emitter.reading.meanings[definition.out].value
+        if value is None or value.kind != "reduce" or value.function not in NEUTRAL:
+            return False
+        elsewhere = len(reader.part) == 1 and set(reader.part) <= value.axes - set(where.part)
+        across = bool(where.part) and set(where.part) <= set(value.reduced)
+        if (
+            not across
+            or not elsewhere
+            or value.function == "multiply"
+            or emitter.is_stored(definition)
+        ):
+            return False
+        (row,), (data,) = reader.part, value.arguments
+        inner = tuple(a for a in value.reduced if a not in where.part and where.span(a).width > 1)
+        source = self.running(value, where, inner) if inner else emitter.view(data, where)
+        if source.tile.psum or source.tile.dtype != "float32":
+            source = emitter.converted(source, where, where.free(value.axes), "float32")
+        others = tuple(axis for axis in where.free(value.axes) if axis != row)
+        lying = Where((row,), where.spans, others)
+        sums = value.function == "add"
+        width = math.prod(lying.span(axis).width for axis in others)
+        strides = row_major([lying.span(axis).width for axis in others])
+        word = f"{definition.out}_sums" if sums else definition.out
+        target = View(Tile(emitter.names.new(word), lying.rows, width, psum=sums), At(),
+                      dict(zip(others, strides, strict=True)))  # fmt: skip
+        emitter.declare(target.tile, sums=sums)
+
+        def one(round_: Round) -> None:
+            spot = round_.where
+            view, aim = source.moved(spot, where), target.moved(spot, lying)
+            text = emitter.text.inside(source.tile, where.rows, view.offset, [spot.rows],
+                                       [view.strides[row]])  # fmt: skip
+            if sums:
+                call = emitter.text.product(emitter.column(aim, spot.rows), text,
+                                            f"{emitter.ones(where.rows, 1, 'float32')}[...]")  # fmt: skip
+                emitter.put("", Form(call, "tensor", matmul_ns(emitter.spec, 1, where.rows)))
+                return
+            name = emitter.names.new(f"{definition.out}_turned")
+            turned = View(Tile(name, spot.rows, where.rows, psum=True), At(), {})
+            emitter.declare(turned.tile)
+            dst = emitter.text.inside(turned.tile, spot.rows, At(), [where.rows], [1])
+            ns = matmul_ns(emitter.spec, where.rows, spot.rows)
+            emitter.put("", Form(emitter.text.transposed(dst, text), "tensor", ns))
+            emitter.reduced(value.function, spot.rows, aim, turned, [where.rows], [1])
+
+        emitter.each(lying, [(axis, 1) for axis in others], one)
+        if sums:
+            held = emitter.new_tile(definition.out, lying, others)
+            emitter.copy(lying, others, held, target)
+            target = held
+        found = emitter.blocks[-1].locals.setdefault(definition.out, [])
+        found.append(Local(target, lying, definition.axes))
+        return True
 
     def running(self, value: GraphValue, where: Where, inner: Sequence[Axis]) -> View:
         """What is combined over axes that do not lie on partitions, element by element: as what is

@@ -242,13 +242,15 @@ def _laid(
         return
     inner = [f"{name}_0" if (name, most) in whole.splits else name for name in cut]
     definitions = ready(algorithm, whole).definitions
+    after = [d.out for d in definitions if last.out in _read_for(plain, d.out)]
     laid = tuple(
         (d.out, (axis,))
         for d in definitions
         for axis in (inner[0], columns[0].name)
         if axis in {a.name for a in own_axes(d)} and not (axis == inner[0] and d.out == last.out)
+        if d.out not in after or inner[1] not in {a.name for a in d.axes}
     )
-    if {name for name, _ in laid} != {d.out for d in definitions}:
+    if {*after, *(name for name, _ in laid)} != {d.out for d in definitions}:
         return
     shared = {a.name for a in shared_axes(definitions)} | {a.name for a in definitions[-1].axes}
     outer = [a for a in definitions[-1].axes if a.name in shared and a.name not in (

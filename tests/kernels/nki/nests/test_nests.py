@@ -272,6 +272,33 @@ def test_what_a_later_product_sums_over_is_laid_on_partitions(
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("combiner", ["add", "maximum"])
+def test_what_is_combined_over_partitions_comes_to_those_of_its_reader(
+    combiner: str, dialect: Dialect, tmp_path: Path
+) -> None:
+    """Weights with their keys on partitions, and a reader of what they are combined to with queries there:
+    one number a partition, by products with a column of ones or of transposes; the product before it is
+    transposed into PSUM for it."""
+    queries, keys, width = 512, 256, 64
+    weighted = algorithms.written(
+        "weighted", {"q": queries, "key": keys, "d": width, "e": width},
+        {"query": (queries, width), "k": (keys, width), "v": (keys, width)},
+        "s[q, key] = add[d](query[q, d] * k[key, d])",
+        "w[q, key] = exp(s[q, key] * 0.125)",
+        f"most[q] = {combiner}[key](w[q, key])",
+        "sums[q, e] = add[key](w[q, key] * v[key, e])",
+        "out[q, e] = sums[q, e] / most[q]",
+    )  # fmt: skip
+    found = [nest for nest in starting_nests(weighted, TARGETS[dialect]) if nest.stages[0].laid]
+    assert found
+    for nest in found:
+        check(weighted, nest, dialect, tmp_path)
+        text = lower_nest(weighted, nest, target=TARGETS[dialect], dialect=dialect).source
+        assert "sums_turned" in text
+        assert re.search(r"ones = nl.ndarray\(\(\S+, 1\)", text) or combiner == "maximum"
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
 @pytest.mark.parametrize("way", ["turned", "squares"])
 def test_an_operand_is_made_ready_one_round_ahead(
     way: Way, dialect: Dialect, tmp_path: Path
