@@ -39,6 +39,7 @@ from accelopt.kernels.nki.nests.places import (
     Block,
     Local,
     Round,
+    Trips,
     View,
     Where,
     one_ahead,
@@ -48,6 +49,7 @@ from accelopt.kernels.nki.nests.places import (
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES, own_axes
 from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
 from accelopt.kernels.nki.nests.recurrences import Recurrences
+from accelopt.kernels.nki.nests.skipping import mask_that_empties
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.dtypes import parse
@@ -87,6 +89,11 @@ class Emitter:
         self.sums: dict[GraphValue, tuple[View, Where]] = {}
         self.sequential = False
         self.scanned: set[Axis] = set()
+        self.masks: dict[Axis, Index] = {}
+        self.blocks_along: dict[Axis, int] = {}
+        self.fixed: set[str] = set()
+        self.uneven: set[str] = set()
+        self.met: set[Index] = set()
         self.laid: dict[str, tuple[Axis, ...]] = {}
         self.pending: dict[str, tuple[Definition, Where]] = {}
         self.states: dict[object, Tile] = {}
@@ -125,18 +132,35 @@ class Emitter:
             self.blocks = saved
 
     @contextmanager
-    def loop(self, name: str, rounds: int, sequential: bool = False) -> Iterator[At]:
-        """A loop, where there is more than one round; yields its variable."""
-        if rounds == 1:
+    def loop(self, name: str, rounds: int | At, sequential: bool = False) -> Iterator[At]:
+        """A loop, where there is more than one round; yields its variable. `rounds` may depend on loops
+        around it, whose variables are numbers to Python then."""
+        if isinstance(rounds, At):
+            least, most = self.bounds(rounds, {})
+            if least < most:
+                known = (b.counts[rounds] for b in self.blocks if rounds in b.counts)
+                if not (number := next(known, "")):
+                    number = self.names.new(f"{name.removeprefix('i_')}_blocks")
+                    self.blocks[-1].nodes.append(line(f"{number} = {rounds}"))
+                    self.blocks[-1].counts[rounds] = number
+                    self.fixed |= {v for v, _ in rounds.terms}
+                rounds = Trips((least + most + 1) // 2, number)
+            else:
+                most = rounds = least
+        else:
+            most = rounds
+        if rounds == 1 and not isinstance(rounds, Trips):
             yield At()
             return
         unique = self.names.new(name)
-        self.text.reach[unique] = rounds
+        self.text.reach[unique] = most
+        self.uneven |= {unique} if isinstance(rounds, Trips) else set()
         block = Block(unique, [])
         self.blocks.append(block)
         yield variable(unique)
         self.blocks.pop()
         kind = "sequential_range" if sequential or self.sequential else "affine_range"
+        kind = "static_range" if unique in self.fixed else kind
         made = For(unique, rounds, block.nodes, kind)
         self.blocks[-1].nodes.append(one_ahead(made, block) if block.carried else made)
 
@@ -144,12 +168,13 @@ class Emitter:
     def next_round(self) -> Iterator[None]:
         """What is appended to the innermost block within is done for the next round of its loop."""
         block = self.blocks[-1]
-        now = block.nodes, block.values, block.locals, block.boxes
+        now = block.nodes, block.values, block.locals, block.boxes, block.counts
         block.nodes, block.values, block.locals, block.boxes = block.ahead, {}, {}, {}
+        block.counts = {}
         try:
             yield
         finally:
-            block.nodes, block.values, block.locals, block.boxes = now
+            block.nodes, block.values, block.locals, block.boxes, block.counts = now
 
     def each(self, where: Where, parts: Sequence[tuple[Axis, int]],
              body: Callable[[Round], None], number: At | None = None) -> None:  # fmt: skip
@@ -165,6 +190,19 @@ class Emitter:
                 own = where.within({axis: Span(collected(start + n), 1)})
                 self.each(own, rest, body, (number or At()) * width + n)
             return
+        if width > size and (ends := self.ends(axis, where, size)):
+            for first, last, met in ((At(), ends[0], True), (*ends, False)):
+                trips = collected(last + first * -1)
+                if trips == At():
+                    continue
+                self.met |= {self.masks[axis]} if met else set()
+                with self.loop(f"i_{axis.name}", trips, axis in self.scanned) as at:
+                    n = collected(first + at)
+                    spot = where.within({axis: Span(collected(start + n * size), size)})
+                    self.blocks[-1].spans = spot.spans
+                    self.each(spot, rest, body, collected((number or At()) * (width // size) + n))
+                self.met -= {self.masks[axis]}
+            return
         whole, left = divmod(width, size)
         before = (number or At()) * (whole + bool(left))
         if whole == 1:
@@ -178,6 +216,36 @@ class Emitter:
             spot = where.within({axis: Span(collected(start + whole * size), left)})
             self.each(spot, rest, body, before + whole)
 
+    def ends(self, axis: Axis, where: Where, size: int) -> tuple[At, At] | None:
+        """How many blocks along an axis meet its mask all over, and how many do so somewhere; None where
+        there is no mask that leaves blocks out, or that is no sum of loop variables."""
+        mask, width = self.masks.get(axis), where.span(axis).width
+        if mask is None or width % size:
+            return None
+        step = -mask.coefficient(axis)
+        rest = Index(mask.constant, tuple(term for term in mask.terms if term[0] != axis))
+        base, steps = self.affine(rest, where)
+        base = base + where.span(axis).start * -step
+        reach = [s * (where.span(a).width - 1) for a, s in steps.items()]
+        low, high = sum(min(r, 0) for r in reach) - step * (size - 1), sum(max(r, 0) for r in reach)
+        block, around = step * size, {found.variable for found in self.blocks}
+        found = collected(base).terms
+        if any(factor % block or name not in around for name, factor in found):
+            return None
+        terms = tuple((name, factor // block) for name, factor in found)
+        full, alive = (At((base.constant + end) // block + 1, terms) for end in (low, high))
+        if self.bounds(full, {})[0] < 0 or self.bounds(alive, {})[1] > width // size:
+            return None
+        if self.blocks_along.setdefault(axis, size) != size:
+            raise NotNested(f"blocks of {axis.name} that are skipped have different sizes")
+        return full, alive
+
+    def check_blocks(self, axis: Axis, where: Where) -> None:
+        """Raises NotNested for a part of an axis with blocks that are skipped, and not computed."""
+        size, span = self.blocks_along.get(axis), where.span(axis)
+        if size and (span.width > size or not span.start.terms):
+            raise NotNested(f"blocks of {axis.name} that are skipped are read with others")
+
     def cut(self, where: Where, axes: Sequence[Axis], most: int) -> list[tuple[Axis, int]]:
         """Parts of axes with no more than `most` elements together: the outer axes one by one, as far
         as is needed."""
@@ -186,6 +254,7 @@ class Emitter:
         for axis in reversed(axes):
             width = where.span(axis).width
             size = max(1, min(width, room)) if axis not in self.deciding else 1
+            size = min(size, self.blocks_along.get(axis, size))
             even = max(d for d in range(1, size + 1) if width % d == 0)
             size = even if even * 2 > size else size
             if size < width:
@@ -200,7 +269,8 @@ class Emitter:
         self.stage = stage
         members = [self.definitions[name] for name in stage.members]
         axes = {axis.name: axis for d in members for axis in own_axes(d)}
-        for name in {p.axis for p in (*stage.partition, *stage.loops)} - axes.keys():
+        named = {p.axis for p in (*stage.partition, *stage.loops)} | set(stage.skipped)
+        for name in named - axes.keys():
             raise NotNested(f"{stage.members[0]} has no axis {name}")
         self.blocks[0].values.clear()
         self.blocks[0].locals.clear()
@@ -215,6 +285,11 @@ class Emitter:
         inner = looped & {axis for d in summing for axis in d.reduced}
         parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)]
         self.carried, self.held_sums, self.sums, self.states = {}, {}, {}, {}
+        stored = [d.out for d in members if self.is_stored(d)]
+        self.masks = {
+            axes[name]: mask_that_empties(members, axes[name], stored) for name in stage.skipped
+        }
+        self.blocks_along = {}
         self.scanned = {d.along for d in members if isinstance(d, Scan)}
         carried = [d for d in members if isinstance(d, Reduce) and set(lying) & set(d.reduced)]
         self.sequential = bool(carried)
@@ -841,6 +916,8 @@ class Emitter:
         if not self.reading.conditional(value):
             return value
         arguments = tuple(self.decided(argument, where) for argument in value.arguments)
+        if value.kind == "where" and value.indices[0] in self.met:
+            return arguments[0]
         if value.kind == "where":
             base, steps = self.affine(value.indices[0], where)
             low, high = self.bounds(base, {a: (where.span(a).width, s) for a, s in steps.items()})
@@ -992,6 +1069,8 @@ class Emitter:
             return self.partitions.across(value, where, into)
         target = into or self.new_tile(word_of(value, {}), where, axes)
         inner = tuple(a for a in value.reduced if where.span(a).width > 1)
+        for axis in inner:
+            self.check_blocks(axis, where)
         width = math.prod(where.span(axis).width for axis in inner)
         (data,) = value.arguments
         place = Where(where.part, where.spans, (*axes, *inner))

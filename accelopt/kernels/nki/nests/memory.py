@@ -106,6 +106,8 @@ class Memory:
             base, steps = self.emitter.affine(index, where)
             if any(a in where.part for a in steps):
                 return None
+            for other in index.axes:
+                self.emitter.check_blocks(other, where)
             begin = collected(base + span.start * -1)
             low, high = self.emitter.bounds(
                 begin, {a: (where.span(a).width, s) for a, s in steps.items()}

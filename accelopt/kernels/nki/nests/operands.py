@@ -104,6 +104,10 @@ class Operands:
         if way == "direct" and value.kind == "input" and value.array in emitter.stage.members:
             there = {a: s for a, s in where.spans.items() if a not in self.found.contracted}
             whole = Where((self.summed,), there, where.order)
+            if emitter.masks.keys() & set(self._summed) and dtype == "float32":
+                return lambda k, place: emitter.view(
+                    value, place.within({a: k.where.span(a) for a in self._summed})
+                )
             lies = emitter.view(value, whole)
             if lies.tile.dtype == dtype:
                 return lambda k, place: lies.moved(
@@ -141,6 +145,10 @@ class Operands:
             return self._kept(value, axes, where, way, side)
         if block.variable is None:
             raise NotNested(f"an operand of {self.definition.out} is made in no loop")
+        if block.variable in emitter.uneven:
+            raise NotNested(
+                f"an operand of {self.definition.out} is made in a loop of skipped blocks"
+            )
         if any(found.array in emitter.stage.members for found in inputs_of(value)):
             raise NotNested(f"an operand of {self.definition.out} is made in the same round")
         with emitter.next_round():

@@ -93,9 +93,26 @@ class Block:
     locals: dict[str, list[Local]] = field(default_factory=dict)
     boxes: dict[object, list[Box]] = field(default_factory=dict)
     spans: Mapping[Axis, Span] = field(default_factory=dict)
+    counts: dict[At, str] = field(default_factory=dict)
+    """Variables that have the number of rounds of loops inside of this one."""
     ahead: list[NestNode] = field(default_factory=list)
     """Statements that make the tiles `carried` for the next round, while this one is worked on."""
     carried: list[str] = field(default_factory=list)
+
+
+class Trips(int):
+    """How often a loop runs on average; its text is the variable that has the number each time."""
+
+    variable: str
+
+    def __new__(cls, mean: int, variable: str) -> Trips:
+        """A number that is written as a variable."""
+        made = super().__new__(cls, mean)
+        made.variable = variable
+        return made
+
+    def __format__(self, spec: str) -> str:
+        return self.variable
 
 
 class Round(NamedTuple):

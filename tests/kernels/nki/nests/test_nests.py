@@ -32,12 +32,14 @@ from accelopt.kernels.nki.nests.primitives import (
     Lay,
     Orient,
     Partition,
+    Skip,
     Split,
     Spread,
     Tile,
     applied,
     neighbours,
 )
+from accelopt.kernels.nki.nests.skipping import mask_that_empties
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.dialect import Dialect
@@ -269,6 +271,50 @@ def test_what_a_later_product_sums_over_is_laid_on_partitions(
     with pytest.raises(NotNested, match=f"{last}.* cannot lie along|{last}.* has no axis"):
         part = found[0].stages[0].partition[0].axis
         applied(Lay(definition=last, axes=(part,)), attention, found[0])
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("length, width", [(1024, 64), (1024, 32)])
+def test_blocks_that_a_mask_empties_are_not_computed(
+    length: int, width: int, dialect: Dialect, tmp_path: Path
+) -> None:
+    """A loop along the keys has as many rounds as there are blocks of them before the queries at hand; those
+    that no query is masked in are computed without the mask. Evidence: exp of a large negative number is
+    0 in fp32, and 0 adds nothing."""
+    attention = algorithms.causal_attention(length, width)
+    found = [n for n in starting_nests(attention, TARGETS[dialect]) if n.stages[0].skipped]
+    assert found
+    for nest in found:
+        (along,) = nest.stages[0].skipped
+        text = lower_nest(attention, nest, target=TARGETS[dialect], dialect=dialect).source
+        assert re.search(rf"{along}_blocks = i_m_1( \* [24])?\n", text) and "static_range" in text
+        assert re.search(rf"for i_{along} in nl.\w+\({along}_blocks\)", text)
+        check(attention, nest, dialect, tmp_path)
+        last = nest.stages[0].members[-1]
+        whole = applied(Skip(definition=last, axes=()), attention, nest, TARGETS[dialect])
+        assert f"{along}_blocks" not in lower_nest(attention, whole, target=TARGETS[dialect]).source
+        assert applied(Skip(definition=last, axes=(along,)), attention, whole) == nest
+        with pytest.raises(NotNested, match="has no single mask that empties the end of m_1"):
+            applied(Skip(definition=last, axes=("m_1",)), attention, whole)
+
+
+@pytest.mark.parametrize("empty, refusal", [(-3.0, "depends on what"), (0.0, "")])
+def test_a_mask_empties_what_counts_for_nothing(empty: float, refusal: str) -> None:
+    """Of a sum of what is masked: nothing where the mask writes 0, refused where it writes a number."""
+    sums = algorithms.written(
+        "sums", {"m": 256, "n": 256}, {"x": (256, 256)},
+        f"out[m] = add[n](x[m, n] if m - n >= 0 else {empty})",
+    )  # fmt: skip
+    (out,) = prepared(sums).definitions
+    assert isinstance(out, Reduce)
+    if refusal:
+        with pytest.raises(NotNested, match=refusal):
+            mask_that_empties([out], out.reduced[0], ["out"])
+    else:
+        assert mask_that_empties([out], out.reduced[0], ["out"]).bounds == (-255, 255)
+    masked = algorithms.banded(256, 256).definitions[-1]
+    with pytest.raises(NotNested, match=r"has no single mask|does not hold"):
+        mask_that_empties([masked], masked.axes[1], ["out"])
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
