@@ -33,7 +33,6 @@ from accelopt.kernels.nki.nests.places import (
     Block,
     Local,
     Round,
-    Trips,
     View,
     Where,
     one_ahead,
@@ -134,46 +133,35 @@ class Emitter:
     def loop(self, name: str, rounds: int | At, sequential: bool = False) -> Iterator[At]:
         """A loop, where there is more than one round; yields its variable. `rounds` may depend on loops
         around it, whose variables are numbers to Python then."""
-        if isinstance(rounds, At):
-            least, most = self.bounds(rounds, {})
-            if least < most:
-                known = (b.counts[rounds] for b in self.blocks if rounds in b.counts)
-                if not (number := next(known, "")):
-                    number = self.names.new(f"{name.removeprefix('i_')}_blocks")
-                    self.blocks[-1].nodes.append(line(f"{number} = {rounds}"))
-                    self.blocks[-1].counts[rounds] = number
-                    self.fixed |= {v for v, _ in rounds.terms}
-                rounds = Trips((least + most + 1) // 2, number)
-            else:
-                most = rounds = least
-        else:
-            most = rounds
-        if rounds == 1 and not isinstance(rounds, Trips):
+        least, most = self.bounds(At() + rounds, {})
+        if least == most == 1:
             yield At()
             return
         unique = self.names.new(name)
         self.text.reach[unique] = most
-        self.uneven |= {unique} if isinstance(rounds, Trips) else set()
+        if isinstance(rounds, At) and least < most:
+            self.uneven.add(unique)
+            self.fixed |= {name for name, _ in rounds.terms}
         block = Block(unique, [])
         self.blocks.append(block)
         yield variable(unique)
         self.blocks.pop()
         kind = "sequential_range" if sequential or self.sequential else "affine_range"
         kind = "static_range" if unique in self.fixed else kind
-        made = For(unique, rounds, block.nodes, kind)
+        said = str(rounds) if unique in self.uneven else ""
+        made = For(unique, (least + most + 1) // 2, block.nodes, kind, said)
         self.blocks[-1].nodes.append(one_ahead(made, block) if block.carried else made)
 
     @contextmanager
     def next_round(self) -> Iterator[None]:
         """What is appended to the innermost block within is done for the next round of its loop."""
         block = self.blocks[-1]
-        now = block.nodes, block.values, block.locals, block.boxes, block.counts
+        now = block.nodes, block.values, block.locals, block.boxes
         block.nodes, block.values, block.locals, block.boxes = block.ahead, {}, {}, {}
-        block.counts = {}
         try:
             yield
         finally:
-            block.nodes, block.values, block.locals, block.boxes, block.counts = now
+            block.nodes, block.values, block.locals, block.boxes = now
 
     def each(self, where: Where, parts: Sequence[tuple[Axis, int]],
              body: Callable[[Round], None], number: At | None = None) -> None:  # fmt: skip
@@ -340,7 +328,7 @@ class Emitter:
             value = meaning.value
             assert value is not None
             for part in reductions_of(value):
-                total = self.new_tile(word_of(part, {}), place, place.free(part.axes))
+                total = self.new_tile(word_of(part), place, place.free(part.axes))
                 dst = self.text.inside(total.tile, place.rows, At(), [total.tile.width], [1])
                 neutral = str(NEUTRAL[part.function])
                 fill = self.text.filled(dst, (place.rows, total.tile.width), neutral, "float32")
@@ -394,7 +382,7 @@ class Emitter:
         if not slow or width * 4 > self.spec.psum_bank_bytes or data.kind != "apply":
             return self.view(data, where)
         strides = row_major([where.span(axis).width for axis in axes])
-        tile = Tile(self.names.new(word_of(data, {})), where.rows, width, psum=True)
+        tile = Tile(self.names.new(word_of(data)), where.rows, width, psum=True)
         self.declare(tile)
         view = View(tile, At(), dict(zip(axes, strides, strict=True)))
         self.into(data, where, view)
@@ -723,7 +711,7 @@ class Emitter:
                 if final and into:
                     target, axes = into, tuple(into.strides)
                 else:
-                    target = self.new_tile(word_of(step.value, {}), where, axes, step.value.dtype)
+                    target = self.new_tile(word_of(step.value), where, axes, step.value.dtype)
                 self.step(step, where, axes, target)
                 if not (final and into):
                     key = (step.value, where.part, spans_of(where, (*where.part, *step.value.axes)))
@@ -821,7 +809,7 @@ class Emitter:
         if step.opcode == "scalar_tensor_tensor":
             sizes, _ = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in views])
             if len(sizes) > 1:
-                between = self.new_tile(word_of(step.value, {}), where, axes)
+                between = self.new_tile(word_of(step.value), where, axes)
                 self.issue(where, axes, [between, data], lambda dst, given, width: (
                     self.scalar_form(dst, given[0], names[:1], numbers, False, width, ""),))  # fmt: skip
                 views[1], names = between, names[1:]
@@ -1066,7 +1054,7 @@ class Emitter:
         axes = where.free(value.axes)
         if any(axis in where.part for axis in value.reduced):
             return self.partitions.across(value, where, into)
-        target = into or self.new_tile(word_of(value, {}), where, axes)
+        target = into or self.new_tile(word_of(value), where, axes)
         inner = tuple(a for a in value.reduced if where.span(a).width > 1)
         for axis in inner:
             self.check_blocks(axis, where)
@@ -1083,7 +1071,7 @@ class Emitter:
                 return
             pieces = self.cut(spot, inner, self.stage.columns)
             count = math.prod(-(-spot.span(axis).width // size) for axis, size in pieces)
-            name = self.names.new(f"{word_of(value, {})}_parts")
+            name = self.names.new(f"{word_of(value)}_parts")
             tile = Tile(name, spot.rows, count)
             self.declare(tile)
 
@@ -1171,7 +1159,7 @@ class Emitter:
             return False
         source = self.view(step.data, where)
         axes = where.free(data.axes)
-        target = self.new_tile(word_of(data, {}), where, axes, data.dtype)
+        target = self.new_tile(word_of(data), where, axes, data.dtype)
         scale, bias = step.numbers
         numbers = [self.number(scale, where), self.number(bias, where, tile=True)]
         counts = [where.span(axis).width for axis in axes]

@@ -222,7 +222,7 @@ class Operands:
     ) -> tuple[Tile, dict[Axis, int]]:
         """A tile for all rounds of an operand, and the strides of its axes in a round."""
         sizes = [where.span(axis).width for axis in axes]
-        name = self.emitter.names.new(f"{word_of(value, {})}_kept")
+        name = self.emitter.names.new(f"{word_of(value)}_kept")
         tile = Tile(name, self.size, math.prod(sizes) * self.rounds, self.found.dtype)
         self.emitter.declare(tile)
         return tile, dict(zip(axes, row_major(sizes), strict=True))
@@ -314,7 +314,7 @@ class Operands:
                 for axis in reversed(axes):
                     strides[axis] = width
                     width *= place.span(axis).width
-                name = emitter.names.new(word_of(value, {}))
+                name = emitter.names.new(word_of(value))
                 tile = Tile(name, spot.rows, width, self.found.dtype)
                 emitter.declare(tile)
                 view = View(tile, At(), strides)

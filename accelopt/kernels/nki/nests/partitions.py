@@ -75,7 +75,7 @@ class Partitions:
         source = self.running(value, where, inner) if inner else self.emitter.view(data, where)
         if source.tile.psum or source.tile.dtype != "float32":
             source = self.emitter.converted(source, where, axes, "float32")
-        target = into or self.emitter.new_tile(word_of(value, {}), where, axes)
+        target = into or self.emitter.new_tile(word_of(value), where, axes)
         place = Where(where.part, where.spans, axes)
         sums = value.function == "add"
         combine = self.summed_across if sums else self.largest_across
@@ -188,7 +188,7 @@ class Partitions:
         axes = where.free(value.axes)
         width = math.prod(where.span(axis).width for axis in axes)
         psum = width * 4 <= self.emitter.spec.psum_bank_bytes and not beside_psum
-        total = self.emitter.new_tile(f"{word_of(value, {})}_running", where, axes, psum=psum)
+        total = self.emitter.new_tile(f"{word_of(value)}_running", where, axes, psum=psum)
         dst = self.emitter.text.inside(total.tile, where.rows, At(), [width], [1])
         fill = self.emitter.text.filled(
             dst, (where.rows, width), str(NEUTRAL[value.function]), "float32"
@@ -239,7 +239,7 @@ class Partitions:
         """The sums over all partitions of a tile, on each of them, in PSUM."""
         counts = [where.span(axis).width for axis in axes]
         strides = dict(zip(axes, row_major(counts), strict=True))
-        sums = View(Tile(self.emitter.names.new(f"{word_of(value, {})}_sums"), where.rows,
+        sums = View(Tile(self.emitter.names.new(f"{word_of(value)}_sums"), where.rows,
                          math.prod(counts), psum=True), At(), strides)  # fmt: skip
         self.emitter.declare(sums.tile, sums=True)
         sizes, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (sums, source)])
@@ -258,7 +258,7 @@ class Partitions:
         """The largest or least over all partitions of a tile, on each of them, in PSUM; in its place
         where that is there."""
         counts = [where.span(axis).width for axis in axes]
-        width, rows, word = math.prod(counts), where.rows, word_of(value, {})
+        width, rows, word = math.prod(counts), where.rows, word_of(value)
         sizes, s = merged(counts, [[source.strides.get(axis, 0) for axis in axes]])
         if len(sizes) > 1:
             source = self.emitter.converted(source, where, axes, "float32")
