@@ -560,16 +560,16 @@ class Emitter:
 
     def new_tile(
         self, name: str, where: Where, axes: Sequence[Axis], dtype: str = "float32",
-        psum: bool = False,
+        psum: bool = False, sums: bool = False,
     ) -> View:  # fmt: skip
-        """A new tile with some free axes, row-major."""
+        """A new tile with some free axes, row-major; `sums` in PSUM are added to."""
         strides: dict[Axis, int] = {}
         width = 1
         for axis in reversed(axes):
             strides[axis] = width
             width *= where.span(axis).width
-        tile = Tile(self.names.new(name), where.rows, width, dtype, psum)
-        self.declare(tile)
+        tile = Tile(self.names.new(name), where.rows, width, dtype, psum or sums)
+        self.declare(tile, sums)
         return View(tile, At(), dict(reversed(strides.items())))
 
     def declare(self, tile: Tile, sums: bool = False) -> None:
@@ -657,6 +657,15 @@ class Emitter:
         if any(view.tile.psum for view in views):  # out of reach of the GpSimd engine
             forms = tuple(form for form in forms if form.engine != "gpsimd") or forms
         self.put("", *forms)
+
+    def transpose(self, into: View, source: View, shape: tuple[int, int], step: int = 1) -> None:
+        """Elements `step` apart, by the Tensor engine to partitions; `shape` is from how many partitions,
+        and how many elements of each."""
+        rows, width = shape
+        data = self.text.inside(source.tile, rows, source.offset, [width], [step])
+        dst = self.text.inside(into.tile, width, into.offset, [rows], [1])
+        ns = matmul_ns(self.spec, rows, width, source.tile.dtype)
+        self.put("", Form(self.text.transposed(dst, data), "tensor", ns))
 
     def column(self, view: View, rows: int) -> str:
         """One element a partition."""
@@ -1251,13 +1260,7 @@ class Emitter:
 
             def part(spot: Where, aim: View) -> None:
                 moved = operand.make(right, tuple(columns), spot, sides[1], moving=True)
-                sizes = [spot.span(axis).width for axis in lying]
-                sums = View(
-                    Tile(self.names.new(f"{definition.out}_sums"), spot.rows, math.prod(sizes),
-                         psum=True),
-                    At(), dict(zip(lying, row_major(sizes), strict=True)),
-                )  # fmt: skip
-                self.declare(sums.tile, sums=True)
+                sums = self.new_tile(f"{definition.out}_sums", spot, lying, sums=True)
                 width = math.prod(spot.span(axis).width for axis in columns)
 
                 def add(k: Round) -> None:

@@ -139,22 +139,16 @@ class Memory:
                 continue
             if where.span(lying).width != lying.extent or wide * 4 > emitter.spec.psum_bank_bytes:
                 continue
-            target = emitter.new_tile(
-                f"{value.array}_turned", where, axes, local.view.tile.dtype, True
-            )
+            axes = (*(axis for axis in axes if axis != lying), lying)
+            dtype = local.view.tile.dtype
+            target = emitter.new_tile(f"{value.array}_turned", where, axes, dtype, True)
 
             def one(round_: Round) -> None:
-                spot = round_.where
-                source = local.view.moved(spot, local.where)  # noqa: B023
-                aim = target.moved(spot, where)  # noqa: B023
-                dst = emitter.text.inside(aim.tile, where.rows, aim.offset,
-                                          [lying.extent], [aim.strides[lying]])  # noqa: B023  # fmt: skip
-                data = emitter.text.inside(source.tile, lying.extent, source.offset,  # noqa: B023
-                                           [where.rows], [source.strides[row]])  # noqa: B023  # fmt: skip
-                ns = matmul_ns(emitter.spec, lying.extent, where.rows, target.tile.dtype)  # noqa: B023
-                emitter.put("", Form(emitter.text.transposed(dst, data), "tensor", ns))
+                source = local.view.moved(round_.where, local.where)  # noqa: B023
+                into, shape = target.moved(round_.where, where), (lying.extent, where.rows)  # noqa: B023
+                emitter.transpose(into, source, shape, source.strides[row])  # noqa: B023
 
-            emitter.each(where, [(axis, 1) for axis in axes if axis != lying], one)
+            emitter.each(where, [(axis, 1) for axis in axes[:-1]], one)
             return target
         return None
 
@@ -530,10 +524,7 @@ class Memory:
                 self.emitter.names.new("turned"), width, where.rows, array.dtype, psum=True
             )
             self.emitter.declare(turned)
-            dst = self.emitter.text.inside(turned, width, At(), [where.rows], [1])
-            data = self.emitter.text.inside(source.tile, where.rows, source.offset, sizes, s[0])
-            ns = matmul_ns(self.emitter.spec, where.rows, width, array.dtype)
-            self.emitter.put("", Form(self.emitter.text.transposed(dst, data), "tensor", ns))
+            self.emitter.transpose(View(turned, At(), {}), source, (where.rows, width), s[0][0])
             lying = Where(tuple(own), spot.spans, where.part)
             strides = dict(zip(where.part, row_major(counts), strict=True))
             out = self.emitter.new_tile(definition.out, lying, where.part, array.dtype)
@@ -570,11 +561,7 @@ class Memory:
     def spread_now(self, value: GraphValue, where: Where, row: Where) -> View:
         """Ones times a row, into PSUM."""
         axes = row.free(value.axes)
-        sizes = [row.span(axis).width for axis in axes]
-        strides = dict(zip(axes, row_major(sizes), strict=True))
-        view = View(Tile(self.emitter.names.new(f"{value.array}_rows"), where.rows, math.prod(sizes),
-                         psum=True), At(), strides)  # fmt: skip
-        self.emitter.declare(view.tile)
+        view = self.emitter.new_tile(f"{value.array}_rows", where, axes, psum=True)
         ones = self.emitter.ones(1, where.rows, value.dtype)
         bank = self.emitter.spec.psum_bank_bytes // 4
 

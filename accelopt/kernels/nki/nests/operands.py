@@ -19,7 +19,6 @@ from accelopt.kernels.nki.nests.places import (
     row_major,
     spans_of,
 )
-from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.reading import NARROW, Product, inputs_of
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected
@@ -448,12 +447,8 @@ class _Turning(NamedTuple):
         """One transpose by the Tensor engine."""
         view, offset, rows = self.source(spot)
         width = spot.span(self.summed).width
-        data = self.emitter.text.inside(
-            view.tile, rows, offset, [width], [view.strides[self.summed]]
-        )
-        dst = self.emitter.text.inside(psum.tile, width, psum.offset, [rows], [1])
-        ns = matmul_ns(self.emitter.spec, rows, width, view.tile.dtype)
-        self.emitter.put("", Form(self.emitter.text.transposed(dst, data), "tensor", ns))
+        source = View(view.tile, offset, {})
+        self.emitter.transpose(psum, source, (rows, width), view.strides[self.summed])
 
     def squares(self, round_: Round) -> None:
         """Transposes of squares by the Vector engine, straight into the operand."""

@@ -64,17 +64,13 @@ class Partitions:
     def across(self, value: GraphValue, where: Where, into: View | None) -> View:
         """What is combined over what lies on partitions, on each of them: sums by a product with ones,
         the largest by transposes, there and back."""
-        (data,) = value.arguments
         lying = [axis for axis in where.part if where.span(axis).width > 1]
         stays = next((axis.name for axis in lying if axis not in value.reduced), None)
         if stays or value.function not in ("add", "maximum", "minimum"):
             what = f"lies beside {stays}" if stays else "is on partitions"
             raise NotNested(f"a {value.function} runs over what {what}")
         axes = where.free(value.axes)
-        inner = tuple(a for a in value.reduced if a not in lying and where.span(a).width > 1)
-        source = self.running(value, where, inner) if inner else self.emitter.view(data, where)
-        if source.tile.psum or source.tile.dtype != "float32":
-            source = self.emitter.converted(source, where, axes, "float32")
+        source = self.on_each(value, where)
         target = into or self.emitter.new_tile(word_of(value), where, axes)
         place = Where(where.part, where.spans, axes)
         sums = value.function == "add"
@@ -95,35 +91,34 @@ class Partitions:
         )
         return target
 
+    def on_each(self, value: GraphValue, where: Where) -> View:
+        """What is combined over partitions, on each of them combined already, in SBUF."""
+        inner = tuple(a for a in value.reduced if a not in where.part and where.span(a).width > 1)
+        (data,) = value.arguments
+        source = self.running(value, where, inner) if inner else self.emitter.view(data, where)
+        if not source.tile.psum and source.tile.dtype == "float32":
+            return source
+        return self.emitter.converted(source, where, where.free(value.axes), "float32")
+
     def to_rows(self, definition: Definition, where: Where, reader: Where) -> bool:
         """What is combined over what lies on partitions, for a reader that has an axis of the result there:
         sums by products with a column of ones, the largest of transposes. False where that is no such."""
         emitter, value = self.emitter, self.emitter.reading.meanings[definition.out].value
-        if value is None or value.kind != "reduce" or value.function not in NEUTRAL:
+        if value is None or value.kind != "reduce":
             return False
         elsewhere = len(reader.part) == 1 and set(reader.part) <= value.axes - set(where.part)
         across = bool(where.part) and set(where.part) <= set(value.reduced)
-        if (
-            not across
-            or not elsewhere
-            or value.function == "multiply"
-            or emitter.is_stored(definition)
-        ):
+        known = value.function in ("add", "maximum", "minimum") and not emitter.is_stored(
+            definition
+        )
+        if not across or not elsewhere or not known:
             return False
-        (row,), (data,) = reader.part, value.arguments
-        inner = tuple(a for a in value.reduced if a not in where.part and where.span(a).width > 1)
-        source = self.running(value, where, inner) if inner else emitter.view(data, where)
-        if source.tile.psum or source.tile.dtype != "float32":
-            source = emitter.converted(source, where, where.free(value.axes), "float32")
+        (row,), source = reader.part, self.on_each(value, where)
         others = tuple(axis for axis in where.free(value.axes) if axis != row)
         lying = Where((row,), where.spans, others)
         sums = value.function == "add"
-        width = math.prod(lying.span(axis).width for axis in others)
-        strides = row_major([lying.span(axis).width for axis in others])
         word = f"{definition.out}_sums" if sums else definition.out
-        target = View(Tile(emitter.names.new(word), lying.rows, width, psum=sums), At(),
-                      dict(zip(others, strides, strict=True)))  # fmt: skip
-        emitter.declare(target.tile, sums=sums)
+        target = emitter.new_tile(word, lying, others, sums=sums)
 
         def one(round_: Round) -> None:
             spot = round_.where
@@ -135,13 +130,8 @@ class Partitions:
                                             f"{emitter.ones(where.rows, 1, 'float32')}[...]")  # fmt: skip
                 emitter.put("", Form(call, "tensor", matmul_ns(emitter.spec, 1, where.rows)))
                 return
-            name = emitter.names.new(f"{definition.out}_turned")
-            turned = View(Tile(name, spot.rows, where.rows, psum=True), At(), {})
-            emitter.declare(turned.tile)
-            dst = emitter.text.inside(turned.tile, spot.rows, At(), [where.rows], [1])
-            ns = matmul_ns(emitter.spec, where.rows, spot.rows)
-            emitter.put("", Form(emitter.text.transposed(dst, text), "tensor", ns))
-            emitter.reduced(value.function, spot.rows, aim, turned, [where.rows], [1])
+            shape = where.rows, spot.rows
+            self.largest(value.function, definition.out, aim, view, shape, view.strides[row])
 
         emitter.each(lying, [(axis, 1) for axis in others], one)
         if sums:
@@ -151,6 +141,16 @@ class Partitions:
         found = emitter.blocks[-1].locals.setdefault(definition.out, [])
         found.append(Local(target, lying, definition.axes))
         return True
+
+    def largest(
+        self, function: str, word: str, into: View, source: View, shape: tuple[int, int], step: int
+    ) -> None:  # fmt: skip
+        """The largest or least over partitions of elements that are `step` apart, one a partition; `shape`
+        is how many partitions and elements."""
+        turned = Tile(self.emitter.names.new(f"{word}_turned"), shape[1], shape[0], psum=True)
+        self.emitter.declare(turned)
+        self.emitter.transpose(View(turned, At(), {}), source, shape, step)
+        self.emitter.reduced(function, shape[1], into, View(turned, At(), {}), [shape[0]], [1])
 
     def running(self, value: GraphValue, where: Where, inner: Sequence[Axis]) -> View:
         """What is combined over axes that do not lie on partitions, element by element: as what is
@@ -238,10 +238,7 @@ class Partitions:
     ) -> View:
         """The sums over all partitions of a tile, on each of them, in PSUM."""
         counts = [where.span(axis).width for axis in axes]
-        strides = dict(zip(axes, row_major(counts), strict=True))
-        sums = View(Tile(self.emitter.names.new(f"{word_of(value)}_sums"), where.rows,
-                         math.prod(counts), psum=True), At(), strides)  # fmt: skip
-        self.emitter.declare(sums.tile, sums=True)
+        sums = self.emitter.new_tile(f"{word_of(value)}_sums", where, axes, sums=True)
         sizes, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (sums, source)])
         dst, moving = (self.emitter.text.inside(v.tile, where.rows, v.offset, sizes, own)
                        for v, own in zip((sums, source), s, strict=True))  # fmt: skip
@@ -263,16 +260,10 @@ class Partitions:
         if len(sizes) > 1:
             source = self.emitter.converted(source, where, axes, "float32")
             sizes, s = [width], [[1]]
-        turned = Tile(self.emitter.names.new(f"{word}_turned"), width, rows, psum=True)
-        self.emitter.declare(turned)
-        data = self.emitter.text.inside(source.tile, rows, source.offset, sizes, s[0])
-        dst = self.emitter.text.inside(turned, width, At(), [rows], [1])
-        ns = matmul_ns(self.emitter.spec, rows, width)
-        self.emitter.put("", Form(self.emitter.text.transposed(dst, data), "tensor", ns))
         column = Tile(self.emitter.names.new(word), width, 1)
         self.emitter.declare(column)
         one = View(column, At(), {})
-        self.emitter.reduced(value.function, width, one, View(turned, At(), {}), [rows], [1])
+        self.largest(value.function, word, one, source, (rows, width), s[0][0])
         beside, partition = Axis("beside", rows), Axis("partition", width)
         lying = Where((partition,), {}, (beside,))
         wide = self.emitter.new_tile(f"{word}_wide", lying, (beside,))
@@ -280,9 +271,7 @@ class Partitions:
         _, own = merged(counts, [[aim.strides.get(axis, 0) for axis in axes]])
         in_place = aim.tile.psum and own == [[1]]
         back = aim if in_place else self.emitter.new_tile(f"{word}_rows", where, axes, psum=True)
-        dst = self.emitter.text.inside(back.tile, rows, back.offset, [width], [1])
-        data = self.emitter.text.inside(wide.tile, width, At(), [rows], [1])
-        self.emitter.put("", Form(self.emitter.text.transposed(dst, data), "tensor", ns))
+        self.emitter.transpose(back, wide, (width, rows))
         return back
 
     def begin_carried(self, definition: Definition, lying: tuple[Axis, ...]) -> None:
