@@ -49,8 +49,12 @@ LEAST_IN_TWO = 2048
 """Elements that are combined into one, from which on that is done in two steps."""
 PARTITIONS = 128
 ROUNDS = 8
+QUEUES = 16
+"""Engines that carry transfers: tiles of rows go to them in turn."""
 MOST_IN_ROW = 8192
 """Elements of a result with one axis that lie on one partition."""
+LARGEST = 3e38
+"""No number of fp32 is much larger."""
 MOST_PIECES = 8
 """Parts of an axis for which a condition is decided one by one."""
 """Of cutting axes: each cut may show the next."""
@@ -64,7 +68,7 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     found = _split(without_one_hot(replace(algorithm, definitions=definitions)))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
-    return _ordered(_joint(_summed_last(_once(named))))
+    return _ordered(_scaled_last(_joint(_summed_last(_once(named)))))
 
 
 def _summed_last(algorithm: Algorithm) -> Algorithm:
@@ -120,12 +124,18 @@ def _joint(algorithm: Algorithm) -> Algorithm:
             if len(above) != 1 or found in whole or not axes_of(*above) <= set(product.axes):
                 break
             (found,) = above
-        if found == first:
+        bare, factor = _without_factor(found)
+        if bare == first:
             continue
-        made = Map(f"{product.out}_and_more", product.axes, found)
-        read = Read(made.out, first.indices)
+        said = "masked" if isinstance(bare, Where) else getattr(bare, "function", "of")
+        made = Map(f"{product.out}_{said}", product.axes, bare)
+        read: Expression = Read(made.out, first.indices)
+        if factor != 1.0:
+            read = Apply("multiply", (read, Constant(factor)))
 
-        def taken(expression: Expression, old: Expression = found, new: Read = read) -> Expression:
+        def taken(
+            expression: Expression, old: Expression = found, new: Expression = read
+        ) -> Expression:
             if expression == old:
                 return new
             return with_parts(expression, (taken(p, old, new) for p in parts_of(expression)))
@@ -136,6 +146,47 @@ def _joint(algorithm: Algorithm) -> Algorithm:
         at = max([at, *(n + 1 for n, d in enumerate(algorithm.definitions) if d.out in needed)])
         algorithm = replace(algorithm, definitions=(*rest[:at], made, *rest[at:]))
     return algorithm
+
+
+def _scaled_last(algorithm: Algorithm) -> Algorithm:
+    """With the positive factor of what a maximum or minimum is of applied to the result by its readers."""
+    results = {array.name for array in algorithm.outputs}
+    for definition in algorithm.definitions:
+        if definition.out in results or not isinstance(definition, Reduce):
+            continue
+        bare, factor = _without_factor(algorithm.definition(definition.out).expression)
+        if definition.combiner == "add" or factor == 1.0:
+            continue
+
+        def scaled(
+            expression: Expression, array: str = definition.out, factor: float = factor
+        ) -> Expression:
+            if isinstance(expression, Read) and expression.array == array:
+                return Apply("multiply", (expression, Constant(factor)))
+            return with_parts(expression, (scaled(part) for part in parts_of(expression)))
+
+        made = tuple(
+            replace(d, expression=bare) if d.out == definition.out else _rewritten(d, scaled)
+            for d in algorithm.definitions
+        )
+        algorithm = replace(algorithm, definitions=made)
+    return algorithm
+
+
+def _without_factor(expression: Expression) -> tuple[Expression, float]:
+    """An expression, and a positive factor that its readers apply instead, with what they do anyway."""
+    if isinstance(expression, Where) and isinstance(expression.on_false, Constant):
+        rest, factor = _without_factor(expression.on_true)
+        otherwise = expression.on_false.value / factor
+        if abs(otherwise) < LARGEST:
+            return replace(expression, on_true=rest, on_false=Constant(otherwise)), factor
+    if isinstance(expression, Apply) and expression.function in ("multiply", "divide"):
+        value, number = expression.arguments
+        if isinstance(number, Constant) and number.value > 0:
+            rest, factor = _without_factor(value)
+            own = number.value if expression.function == "multiply" else 1.0 / number.value
+            return rest, factor * own
+    return expression, 1.0
 
 
 def _ordered(algorithm: Algorithm) -> Algorithm:
@@ -425,8 +476,11 @@ def _flat(definition: Definition) -> Iterable[tuple[Axis, int]]:
     (axis,) = long
     sizes = [d for d in range(2, min(axis.extent, MOST_IN_ROW) + 1) if axis.extent % d == 0]
     full = [d for d in sizes if axis.extent // d % PARTITIONS == 0]
+    even = [
+        d for d in full if d >= MOST_IN_ROW // 2 and axis.extent // d % (PARTITIONS * QUEUES) == 0
+    ]
     many = [d for d in sizes if axis.extent // d >= PARTITIONS]
-    if found := full or many or sizes[:1]:
+    if found := even or full or many or sizes[:1]:
         yield axis, found[-1]
 
 
