@@ -184,10 +184,11 @@ class Emitter:
                     continue
                 self.met |= {self.masks[axis]} if met else set()
                 with self.loop(f"i_{axis.name}", trips, axis in self.scanned) as at:
-                    n = collected(first + at)
-                    spot = where.within({axis: Span(collected(start + n * size), size)})
+                    now = collected(first + at)
+                    spot = where.within({axis: Span(collected(start + now * size), size)})
                     self.blocks[-1].spans = spot.spans
-                    self.each(spot, rest, body, collected((number or At()) * (width // size) + n))
+                    before = (number or At()) * (width // size)
+                    self.each(spot, rest, body, collected(before + now))
                 self.met -= {self.masks[axis]}
             return
         whole, left = divmod(width, size)

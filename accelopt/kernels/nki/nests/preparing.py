@@ -154,7 +154,9 @@ def _scaled_last(algorithm: Algorithm) -> Algorithm:
     for definition in algorithm.definitions:
         if definition.out in results or not isinstance(definition, Reduce):
             continue
-        bare, factor = _without_factor(algorithm.definition(definition.out).expression)
+        now = algorithm.definition(definition.out)
+        assert isinstance(now, Reduce)
+        bare, factor = _without_factor(now.expression)
         if definition.combiner == "add" or factor == 1.0:
             continue
 
@@ -166,7 +168,7 @@ def _scaled_last(algorithm: Algorithm) -> Algorithm:
             return with_parts(expression, (scaled(part) for part in parts_of(expression)))
 
         made = tuple(
-            replace(d, expression=bare) if d.out == definition.out else _rewritten(d, scaled)
+            replace(now, expression=bare) if d is now else _rewritten(d, scaled)
             for d in algorithm.definitions
         )
         algorithm = replace(algorithm, definitions=made)
