@@ -62,7 +62,11 @@ def test_replies_are_read_and_what_is_wrong_is_said_once_more():
     )
     diff = "--- a\n+++ b\n@@ -1,2 +1,2 @@\n def kernel():\n-    pass\n+    return 1\n"
     patched = json.dumps([{**good, "code": diff}])
-    assert read_candidates(patched, "def kernel():\n    pass\n").candidates[0].code.endswith("return 1\n")
+    assert (
+        read_candidates(patched, "def kernel():\n    pass\n")
+        .candidates[0]
+        .code.endswith("return 1\n")
+    )
     assert isinstance(read_candidates(patched, "def other():\n    pass\n"), str)
     for wrong in (
         "",
