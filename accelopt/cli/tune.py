@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +23,7 @@ from accelopt.cli.kernel_file import (
     TargetOption,
     WorkloadOption,
 )
-from accelopt.errors import ConfigError, MissingExtra
+from accelopt.errors import ConfigError, require
 from accelopt.evaluation import Case
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.kernels.nki.sizes import sizes_in
@@ -121,9 +120,7 @@ def _case(
     """A kernel of one's own, or one that comes with us, whose files are written into `folder`."""
     name, own = str(kernel), reference or definition or workload
     if name in SCHEMAS and not own:
-        for package in ("torch", "triton"):
-            if find_spec(package) is None:
-                raise MissingExtra(package, "flashinfer")
+        require("flashinfer", torch="torch", triton="triton")
         return shipped_case(name, sizes_in(shape) if shape else {}, folder / "problem")
     if shape:
         raise ConfigError(f"--shape is for kernels that come with us: {', '.join(SCHEMAS)}")
