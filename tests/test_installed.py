@@ -15,7 +15,6 @@ from packaging.requirements import Requirement
 from small_problem import KERNEL, REFERENCE
 
 ROOT = Path(__file__).resolve().parents[1]
-BUILT = ("accelopt", "NKIBench", "prompts", "scripts", "templates")
 
 
 def needed():
@@ -34,16 +33,26 @@ def needed():
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A folder with the contents of our wheel, built from a copy without build leftovers, in which an
-    environment's Python looks for packages."""
+    """A folder with the contents of our wheel, in which an environment's Python looks for packages. The
+    wheel is built from our source distribution, and that from a copy without build leftovers."""
     folder = tmp_path_factory.mktemp("wheel")
-    copy = folder / "checkout"
-    for name in BUILT:
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy / name)
-    build = "import setuptools.build_meta as b; b.build_wheel('..')"
-    subprocess.run([sys.executable, "-c", build], cwd=copy, check=True, capture_output=True)
+    names = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.split()
+    left = shutil.ignore_patterns(
+        ".git", ".venv", "__pycache__", "build", "runs", "*.egg-info", ".*_cache"
+    )
+    shutil.copytree(ROOT, folder / "checkout", ignore=left)
+    build = "import setuptools.build_meta as b; b.build_{}('..')"
+    for kind, at in (("sdist", "checkout"), ("wheel", "accelopt-*")):
+        [place] = folder.glob(at)
+        command = [sys.executable, "-c", build.format(kind)]
+        subprocess.run(command, cwd=place, check=True, capture_output=True)
+        for archive in folder.glob("*.tar.gz"):
+            shutil.unpack_archive(archive, folder, filter="data")
+            archive.unlink()
+    [place] = folder.glob("accelopt-*/")
+    assert [name for name in names if not (place / name).exists()] == []
     [wheel] = folder.glob("*.whl")
     venv.create(folder / "environment", with_pip=False)
     [site] = (folder / "environment").glob("lib/python*/site-packages")

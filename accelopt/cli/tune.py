@@ -105,8 +105,12 @@ def tune(
         backend=language_of_case(case),
         seed=seed,
     ).at(default_target(kernel))
-    [outcome] = run_search([case], config_of(options, folder), "the same command with --resume")
-    _show(case, outcome, folder)
+    run_search(
+        [case],
+        config_of(options, folder),
+        "the same command with --resume",
+        told=lambda outcomes: _show(case, outcomes[0], folder),
+    )
 
 
 def _case(
