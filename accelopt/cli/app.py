@@ -29,12 +29,15 @@ COMMANDS = {
     "profile": "accelopt.cli.profile:profile",
     "timeline": "accelopt.cli.profile:timeline",
     "translate": "accelopt.cli.translate:translate",
+    "python": "accelopt.cli.python:python",
     "ptx": "accelopt.cli.ptx:ptx",
     "serve": "accelopt.cli.serve:serve",
     "cache": "accelopt.cli.cache:cache",
     "report": "accelopt.cli.report:report",
     "fsm": "accelopt.cli.fsm:fsm",
 }
+SETTINGS = {"python": {"ignore_unknown_options": True, "allow_interspersed_args": False}}
+"""Of commands that hand the words after their own to somebody else."""
 GROUPS = {"traces": "accelopt.cli.traces:app", "db": "accelopt.cli.db:app"}
 
 app = typer.Typer(
@@ -74,7 +77,7 @@ def command(arguments: Sequence[str] | None = None) -> Callable[[], None]:
 
 
 def _add_command(name: str, function: Any) -> None:
-    app.command(name)(function)
+    app.command(name, context_settings=SETTINGS.get(name))(function)
 
 
 def _add_group(name: str, group: Any) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from accelopt.hardware import TARGETS
 from accelopt.sim import compute, rules, serial, source_text
+from accelopt.sim.dialects.host import HOST, arrays_of, in_framework_of, tell
 from accelopt.sim.dialects.neuronxcc import results
 from accelopt.sim.dialects.neuronxcc.kernel import annotations_of, parameter_names, run_kernel
 from accelopt.sim.dialects.neuronxcc.launch import shape_results, write_back
@@ -85,12 +86,19 @@ class Kernel:
         return Kernel(self.function, self.grid, (*self.schedule, *pairs))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The kernel's results for NumPy arrays; inside of another kernel, its Python inlined."""
+        """The kernel's results for arrays of NumPy, or tensors of torch or jax; inside of another kernel, its
+        Python inlined."""
         if active() is not None:
             return self.function(*args, **kwargs)
         raise_if_awaited(self, args, kwargs)
-        program = serial.transferred(trace_kernel(self, args, kwargs))
+        given = arrays_of((args, kwargs))
+        return in_framework_of((args, kwargs), self._run(*given))
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target = HOST.target or self.target
+        program = serial.transferred(trace_kernel(self, args, kwargs, target=target))
         rules.check(program)
+        tell(program)
         given = [leaf for leaf in _leaves([*args, *kwargs.values()]) if _is_array(leaf)]
         arrays = [np.ascontiguousarray(array) for array in given]
         outputs = compute.execute(program, arrays)
