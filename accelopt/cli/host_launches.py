@@ -22,16 +22,17 @@ class _Launch:
 
 
 class Launches:
-    """The kernels that this process calls, on `target` where they name no generation themselves."""
+    """The kernels that this process calls, on `target` where they name no generation themselves,
+    as kernels of a `version` of `nki` where one is said."""
 
-    def __init__(self, target: str = "") -> None:
-        self.target = target
+    def __init__(self, target: str = "", version: str = "") -> None:
+        self.target, self.version = target, version
         self._found: dict[bytes, _Launch] = {}
 
     def install(self) -> None:
         """Puts the simulated packages in the vendor's place, also where an SDK is installed."""
         standin.install(always=True)
-        HOST.target, HOST.launched = self.target, self._count
+        HOST.target, HOST.version, HOST.launched = self.target, self.version, self._count
 
     def _count(self, program: Program) -> None:
         key = hashlib.sha256(serial.dumps(program)).digest()

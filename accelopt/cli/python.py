@@ -15,7 +15,7 @@ import numpy as np
 import typer
 
 from accelopt.cli.host_launches import Launches
-from accelopt.cli.kernel_file import known
+from accelopt.cli.kernel_file import NkiVersion, known, known_version
 from accelopt.errors import ConfigError
 
 TARGET_VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
@@ -38,18 +38,19 @@ def python(
     seed: Annotated[
         int | None, typer.Option(help="of NumPy's generator: of a script, and of every test")
     ] = None,
+    nki: NkiVersion = "",
     times: Annotated[bool, typer.Option(help="say the predicted time of every kernel")] = True,
 ) -> None:
     """Run a SCRIPT, or a module such as `-m pytest TESTS`, as Python does, with its NKI kernels on the
     simulated core."""
     chosen = None if target is None else known(GENERATIONS.get(target, target))
-    launches = Launches(chosen or "")
+    launches = Launches(chosen or "", known_version(nki))
     launches.install()
     if seed is not None:
         np.random.seed(seed)
     try:
         if command[0] == "-m":
-            _run_module(command[1:], chosen, seed)
+            _run_module(command[1:], chosen, nki, seed)
         else:
             _run_script(command)
     finally:
@@ -67,13 +68,14 @@ def _run_script(command: list[str]) -> None:
         runpy.run_path(str(script.absolute()), run_name="__main__")
 
 
-def _run_module(command: list[str], target: str | None, seed: int | None) -> None:
+def _run_module(command: list[str], target: str | None, nki: str, seed: int | None) -> None:
     if not command:
         raise ConfigError("-m needs the name of a module, as in `accelopt python -m pytest tests`")
     module, *arguments = command
     if module == "pytest":
         given = ["-p", "accelopt.cli.simulated_tests"]
         given += [] if target is None else [f"--accelopt-target={target}"]
+        given += [f"--accelopt-nki={nki}"] if nki else []
         arguments = [*given, *([] if seed is None else [f"--accelopt-seed={seed}"]), *arguments]
     sys.argv[:] = [module, *arguments]
     sys.path.insert(0, os.getcwd())  # noqa: PTH109  (the entry that Python's own -m adds)

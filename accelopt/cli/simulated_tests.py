@@ -29,6 +29,7 @@ def pytest_addoption(parser: Any) -> None:
     """Options of ours, which pytest-xdist hands to its workers too."""
     group = parser.getgroup("accelopt")
     group.addoption("--accelopt-target", default="", help="generation of kernels that say none")
+    group.addoption("--accelopt-nki", default="", help="version of nki that kernels are for")
     group.addoption("--accelopt-seed", type=int, help="of NumPy's generator, for every test")
 
 
@@ -36,6 +37,7 @@ def pytest_configure(config: Any) -> None:
     """The simulated packages, in a worker of pytest-xdist too."""
     standin.install(always=True)
     HOST.target = config.getoption("--accelopt-target") or HOST.target
+    HOST.version = config.getoption("--accelopt-nki") or HOST.version
 
 
 def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> list[Any] | None:

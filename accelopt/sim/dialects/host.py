@@ -16,9 +16,10 @@ from accelopt.sim.program import Program
 @dataclass
 class Host:
     """`target` is the generation of kernels that say none themselves (empty: their dialect's default).
-    `launched` is told of every Program before it is executed."""
+    `version` is that of `nki` which they are said to be for. `launched` is told of every Program before it is executed."""
 
     target: str = ""
+    version: str = ""
     launched: Callable[[Program], None] | None = None
 
 
