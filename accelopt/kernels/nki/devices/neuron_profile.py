@@ -90,15 +90,19 @@ def parse_summary(text: str) -> dict[str, float]:
     """
     try:
         document = json.loads(text[text.index("{") :])
-        summary = next(iter(document.values()))
-        numbers = {
-            name: float(value)
-            for name, value in summary.items()
-            if isinstance(value, (int, float)) and not isinstance(value, bool)
-        }
+        numbers = numbers_of(next(iter(document.values())))
     except (ValueError, StopIteration, AttributeError, RecursionError) as error:
         raise ProfilerError(f"the profiler's summary cannot be read: {text[:500]!r}") from error
     total = numbers.get("total_time", math.nan)
     if not (math.isfinite(total) and total > 0):
         raise ProfilerError(f"the profiler's summary has no positive total_time: {total}")
     return numbers
+
+
+def numbers_of(summary: Mapping[str, object]) -> dict[str, float]:
+    """The fields of a summary that are numbers."""
+    return {
+        name: float(value)
+        for name, value in summary.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -308,7 +309,7 @@ def topk(site: LaneSite) -> Closure:
                 table[group] = turned.T
         for name, table in (("result", best), ("indices", found)):
             shaped = table.reshape((len(table), *outputs[name].shape[1:]))
-            put(places[name], lambda shaped=shaped: shaped, dtypes.stored(outputs[name].dtype))()
+            put(places[name], partial(np.asarray, shaped), dtypes.stored(outputs[name].dtype))()
 
     return run
 

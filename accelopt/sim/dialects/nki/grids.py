@@ -35,29 +35,29 @@ class Extent(NamedTuple):
         return self.first * self.unit
 
     @property
-    def count(self) -> int:
+    def length(self) -> int:
         """How many coordinates an index has."""
         return math.ceil(self.size / (self.unit * self.step))
 
     def at(self, index: Any) -> Extent:
         """One coordinate."""
         if not isinstance(index, TileIndex):
-            index = int(index) % self.count if -self.count <= int(index) < 0 else int(index)
-        if not 0 <= index < self.count:
-            said = f"index {index} of a grid of {self.count} along a dimension."
+            index = int(index) % self.length if -self.length <= int(index) < 0 else int(index)
+        if not 0 <= index < self.length:
+            said = f"index {index} of a grid of {self.length} along a dimension."
             fail(KernelValueError("grid_index", said))
         width = self.unit * self.step
         partial = self.size % width
-        size = partial if partial and index == self.count - 1 else min(width, self.size)
+        size = partial if partial and index == self.length - 1 else min(width, self.size)
         return Extent(self.first + index * self.step, size, self.unit, 0)
 
     def part(self, chosen: slice) -> Extent:
         """The coordinates of a slice."""
         if chosen.step not in (None, 1):
             fail(KernelValueError("grid_index", "a grid is sliced with step 1."))
-        low, high, _ = chosen.indices(self.count)
+        low, high, _ = chosen.indices(self.length)
         if low >= high:
-            said = f"[{low}:{high}] of a grid of {self.count} is empty."
+            said = f"[{low}:{high}] of a grid of {self.length} is empty."
             fail(KernelValueError("grid_index", said))
         width = self.unit * self.step
         size = min(high * width, self.size) - low * width
@@ -69,7 +69,7 @@ class NkiGrid:
 
     def __init__(
         self,
-        backing: NkiTensor,
+        backing: Any,
         extents: tuple[Extent, ...],
         tile_shape: tuple[int, ...],
         block_shape: tuple[int, ...] = (),
@@ -94,7 +94,7 @@ class NkiGrid:
     @property
     def shape(self) -> tuple[int, ...]:
         """How many coordinates there are along every dimension that was not indexed."""
-        return tuple(extent.count for extent in self._extents if extent.step)
+        return tuple(extent.length for extent in self._extents if extent.step)
 
     @property
     def element_shape(self) -> tuple[int, ...]:
@@ -125,13 +125,13 @@ class NkiGrid:
     def data(self) -> NkiTensor:
         """The selected elements as the operand of an instruction."""
         if not self._tiles_across:
-            return self._backing[tuple(map(_chosen, self._extents))]
+            return self._backing[tuple(map(_chosen, self._extents))]  # type: ignore[no-any-return]
         if not self.is_data_representable:
             what = "one operand of several rows of tiles on-chip (NkiGrid.data)"
             raise Unsupported(what, "Index the first dimension, and take the rows one by one.")
         rows, columns = self._extents
         start = (rows.first * self._tiles_across + columns.first) * columns.unit
-        return self._backing[0 : rows.size, _span(start, columns.size)]
+        return self._backing[0 : rows.size, _span(start, columns.size)]  # type: ignore[no-any-return]
 
     def __getitem__(self, key: Any) -> NkiGrid:
         items = list(key) if isinstance(key, tuple) else [key]

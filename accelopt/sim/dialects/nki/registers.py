@@ -63,8 +63,14 @@ class VirtualRegister:
         fail(KernelTypeError("register", "a register's value is not known to Python.", mend))
 
     __index__ = __int__ = __float__ = __eq__ = __ne__ = __lt__ = __le__ = _refused  # type: ignore[assignment]
-    __gt__ = __ge__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refused
-    __floordiv__ = __mod__ = __neg__ = _refused
+    __gt__ = __ge__ = __floordiv__ = __mod__ = _refused
+    __add__: Callable[..., Any] = _refused
+    __radd__: Callable[..., Any] = _refused
+    __sub__: Callable[..., Any] = _refused
+    __rsub__: Callable[..., Any] = _refused
+    __mul__: Callable[..., Any] = _refused
+    __rmul__: Callable[..., Any] = _refused
+    __neg__: Callable[..., Any] = _refused
 
 
 class NkiScalar(VirtualRegister):
@@ -112,8 +118,8 @@ def _of_scalars(op: str, one: Any, other: Any) -> NkiScalar:
         if not isinstance(value, (NkiScalar, int, np.integer, TileIndex)):
             said = f"{type(value).__name__} is no operand of a scalar's arithmetic."
             fail(KernelTypeError("scalar", said, "Use an int or what nisa.scalar_load returns."))
-    tiles = [v.tile if isinstance(v, NkiScalar) else made(v).tile for v in (one, other)]
-    return NkiScalar(of_two(op, new_tile((1, 1), dtypes.INT32), *tiles))
+    left, right = (v.tile if isinstance(v, NkiScalar) else made(v).tile for v in (one, other))
+    return NkiScalar(of_two(op, new_tile((1, 1), dtypes.INT32), left, right))
 
 
 def scalar_of(source: Any) -> NkiScalar:

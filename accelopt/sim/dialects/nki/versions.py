@@ -209,7 +209,7 @@ def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def changed(home: str, names: Mapping[str, Any]) -> dict[str, Any]:
     """Of the functions, properties and constants in `names`, which belong to `home` (a module or a
     class), those that the table has, each checked where it is used."""
-    found = {}
+    found: dict[str, Any] = {}
     for full in {**_ADDED, **_REMOVED}:
         place, _, name = full.rpartition(".")
         if place != home or name not in names:
