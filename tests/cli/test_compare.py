@@ -13,6 +13,7 @@ from accelopt.kernels.nki.devices.measured_profile import read_profile
 from accelopt.report.kernel_simulation import simulate
 from accelopt.report.profile_comparison import compare, comparison_text
 from accelopt.sim import timing
+from accelopt.sim.timing.machine.transfers import RINGS
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES
 
 KERNEL = """
@@ -41,6 +42,7 @@ def get_inputs():
 def forward(x):
     return np.exp(2 * x)
 """
+QUEUES = {"static": "data", "software": "software_dynamic", "sync": "hardware_dynamic"}
 OPCODES = {"tensor_scalar": "TENSOR_SCALAR", "activation": "ACTIVATE"}
 
 
@@ -75,7 +77,7 @@ def tables(profile):
             )
         else:
             end = begin + round(run.timeline.done[at])
-            packets.append({**span, "end_ts": end, "queue_type": "data", "queue_name": "qData0", "queue_idx": 3,
+            packets.append({**span, "end_ts": end, "queue_type": QUEUES[RINGS[cost.ring]], "queue_name": "qData0", "queue_idx": 3,
                             "transfer_bytes": cost.bytes})  # fmt: skip
     instructions.append({"start_ts": 0, "end_ts": 900, "pcore_idx": 0, "engine": "Vector", "opcode": "DRAIN",
                          "nki_source_location": None})  # fmt: skip
