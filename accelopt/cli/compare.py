@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from accelopt.api import neuron_cores
 from accelopt.cli.child_process import Said, ask, said_by
 from accelopt.cli.kernel_file import (
     CompilerOption,
@@ -16,6 +17,7 @@ from accelopt.cli.kernel_file import (
     MachineOption,
     Seconds,
     TargetOption,
+    existing,
     naming,
     order,
     simulated,
@@ -23,21 +25,33 @@ from accelopt.cli.kernel_file import (
 from accelopt.cli.profile import ReferenceFile
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS
+from accelopt.kernels.nki import devices
+from accelopt.kernels.nki.arguments import argument_of
+from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.measured_profile import read_profile
+from accelopt.kernels.nki.devices.trainium import TrainiumDevice
+from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.report.profile_comparison import compare as side_by_side
 from accelopt.report.profile_comparison import comparison_text
-from accelopt.time_limits import TRACE_SECONDS
+from accelopt.time_limits import CAPTURE_SECONDS, TRACE_SECONDS
+
+CAPTURING = 4 * CAPTURE_SECONDS
+"""A compilation, two runs under the profiler, and the writing of its tables."""
 
 
 def compare(
     kernel: KernelFile,
     reference: ReferenceFile,
     measured: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             help="the profile: a folder of Parquet tables, a full profile or a summary as JSON"
         ),
-    ],
+    ] = None,
+    capture: Annotated[
+        Path | None,
+        typer.Option(help="run KERNEL on this machine's NeuronCore, and keep its profile here"),
+    ] = None,
     target: TargetOption = None,
     seconds: Seconds = TRACE_SECONDS,
     compiler: CompilerOption = "",
@@ -46,6 +60,15 @@ def compare(
 ) -> None:
     """Compare the predicted profile of KERNEL with one that a real core left: by engine, instruction, line,
     DMA and counter, and what would explain where they part."""
+    if (measured is None) == (capture is None):
+        raise ConfigError("give --measured, a profile, or --capture, a folder to keep one in")
+    if measured is None:
+        assert capture is not None
+        said = {"kernel": str(existing(kernel).resolve()), "folder": str(capture.absolute()),
+                "reference": str(existing(reference).resolve()), "seconds": seconds,
+                "core": neuron_cores()[0]}  # fmt: skip
+        with naming(kernel, reference):
+            measured = Path(ask("accelopt.cli.compare:capture_job", said, seconds + CAPTURING).text)
     profile = read_profile(measured)
     known = profile.target if profile.target in TARGETS else None
     if target is not None and known not in (None, target):
@@ -56,6 +79,27 @@ def compare(
     asked |= {"measured": str(measured.absolute()), "json": as_json, "name": kernel.name}
     with naming(kernel, reference):
         typer.echo(ask("accelopt.cli.compare:compare_job", asked, seconds).text, nl=False)
+
+
+def capture_job(asked: Mapping[str, Any]) -> Said:
+    """Compiles and runs the kernel on a core of this machine; what is said is where the profile lies."""
+
+    def work() -> Said:
+        device = devices.choose(core=int(asked["core"]))
+        if not isinstance(device, TrainiumDevice):
+            raise ConfigError("there is no NeuronCore to use: `accelopt doctor` says what lacks")
+        problem = Reference(Path(asked["reference"]))
+        arguments = [argument_of(value) for value in problem.kernel_inputs(problem.inputs(0))]
+        try:
+            executable = device.compile(asked["kernel"], arguments, seconds=asked["seconds"])
+            try:
+                return Said(text=str(executable.profile(Path(asked["folder"]))))
+            finally:
+                executable.close()
+        except KernelFailure as failure:
+            raise ConfigError(f"{asked['kernel']}: {failure.message}") from failure
+
+    return said_by(work)
 
 
 def compare_job(asked: Mapping[str, Any]) -> Said:

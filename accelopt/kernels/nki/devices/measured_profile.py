@@ -177,7 +177,7 @@ def _made(
 ) -> MeasuredProfile:
     numbers = {name: float(value) for name, value in summary.items() if math.isfinite(value)}
     total = numbers.get("total_time", 0.0)
-    if not total and instructions:
+    if "total_time" not in numbers and instructions:
         spans = [(e.start_ns, e.end_ns) for e in instructions]
         spans += [(e.start_ns, e.end_ns) for e in packets]
         total = (max(end for _, end in spans) - min(start for start, _ in spans)) * 1e-9
