@@ -238,7 +238,7 @@ class TrainiumExecutable:
             self.device.capture_seconds,
         )
 
-    def _summary(self, profiler: neuron_profile.Profiler, trace: Path) -> Mapping[str, float]:
+    def _summary(self, profiler: neuron_profile.Profiler, trace: Path) -> dict[str, float]:
         """The summary of a trace; where the profiler does not write it as JSON, that of its tables."""
         try:
             return profiler.summarise(self.compiled, trace)
@@ -247,7 +247,7 @@ class TrainiumExecutable:
                 raise
             folder = trace.with_suffix(".tables")
             try:
-                return read_profile(profiler.export(self.compiled, trace, folder)).summary
+                return dict(read_profile(profiler.export(self.compiled, trace, folder)).summary)
             except (neuron_profile.ProfilerError, AcceloptError) as second:
                 raise neuron_profile.ProfilerError(f"{error}; its tables: {second}") from second
             finally:
