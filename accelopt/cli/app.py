@@ -28,6 +28,7 @@ COMMANDS = {
     "explain": "accelopt.cli.explain:explain",
     "profile": "accelopt.cli.profile:profile",
     "timeline": "accelopt.cli.profile:timeline",
+    "export": "accelopt.cli.export:export",
     "compare": "accelopt.cli.compare:compare",
     "translate": "accelopt.cli.translate:translate",
     "python": "accelopt.cli.python:python",

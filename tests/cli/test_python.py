@@ -138,6 +138,11 @@ def test_kernels_take_tensors_of_torch_and_jax():
     names: dict = {}
     standin.install()
     exec(KERNELS, names)  # kernels whose file is this text
-    for made in (torch.ones(128, 4, dtype=torch.bfloat16), jax.numpy.ones((128, 4))):
+    for made in (
+        torch.ones(128, 4, dtype=torch.bfloat16),
+        torch.ones(4, 128, dtype=torch.bfloat16).T,
+        torch.ones(4, 128).T,
+        jax.numpy.ones((128, 4)),
+    ):
         found = names["doubled"](made)
         assert type(found) is type(made) and found.dtype == made.dtype and bool((found == 2).all())

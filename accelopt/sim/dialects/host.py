@@ -46,9 +46,9 @@ def arrays_of(value: Any) -> Any:
     if framework == "torch":
         torch, tensor = sys.modules["torch"], value.detach()
         name = str(tensor.dtype).removeprefix("torch.")
-        if name in dtypes.FORMATS:  # a format that NumPy has from ml_dtypes
+        if name in dtypes.FORMATS and not hasattr(np, name):  # NumPy has it from ml_dtypes
             bits = torch.int16 if tensor.element_size() == 2 else torch.int8
-            return tensor.view(bits).numpy().view(dtypes.FORMATS[name])
+            return tensor.contiguous().view(bits).numpy().view(dtypes.FORMATS[name])
         return tensor.numpy()
     return value
 
@@ -63,7 +63,7 @@ def in_framework_of(given: Any, results: Any) -> Any:
     if frameworks == {"jax"}:
         return sys.modules["jax"].numpy.asarray(results)
     torch, name = sys.modules["torch"], results.dtype.name
-    if results.dtype.kind == "V" or name in dtypes.FORMATS:
+    if name in dtypes.FORMATS and not hasattr(np, name):
         bits = torch.from_numpy(results.view(f"i{results.dtype.itemsize}"))
         return bits.view(getattr(torch, name))
     return torch.from_numpy(results)
