@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -108,7 +109,7 @@ def compare_job(asked: Mapping[str, Any]) -> Said:
     def work() -> Said:
         profile = read_profile(Path(asked["measured"]))
         found = side_by_side(str(asked["name"]), simulated(asked), profile)
-        plain = json.dumps(found.as_json(), indent=1) + "\n"
+        plain = json.dumps(asdict(found), indent=1) + "\n"
         return Said(text=plain if asked["json"] else comparison_text(found))
 
     return said_by(work)

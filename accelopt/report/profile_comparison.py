@@ -7,7 +7,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +55,8 @@ ALIKE = 0.02
 """A difference of the latency that needs no explanation."""
 
 
-class Activity(NamedTuple):
+@dataclass(frozen=True)
+class Activity:
     """How many there were, and the ns in which at least one was running: the mean of two cores."""
 
     number: int
@@ -66,7 +67,8 @@ class Activity(NamedTuple):
 NOTHING = Activity(0, 0.0)
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True)
+class Row:
     """One thing on both sides."""
 
     name: str
@@ -79,7 +81,8 @@ class Row(NamedTuple):
         return self.measured.active_ns - self.predicted.active_ns
 
 
-class Explanation(NamedTuple):
+@dataclass(frozen=True)
+class Explanation:
     """A constant with which the latency would be about the measured one: the table's value and that one, and
     how far apart the engines' times are then, as a mean factor. One of several that could be wrong."""
 
@@ -90,7 +93,8 @@ class Explanation(NamedTuple):
     apart: float
 
 
-class Comparison(NamedTuple):
+@dataclass(frozen=True)
+class Comparison:
     """Both profiles side by side. `apart` is the mean factor between the engines' times."""
 
     kernel: str
@@ -108,21 +112,6 @@ class Comparison(NamedTuple):
     counters: dict[str, tuple[float, float]]
     apart: float
     explanations: list[Explanation]
-
-    def as_json(self) -> dict[str, object]:
-        """Plain data; times in ns but for the two latencies."""
-        plain = self._asdict()
-        for name in ("launch", "engines", "kinds", "lines", "rings", "queues"):
-            plain[name] = [
-                {"name": r.name, "predicted": r.predicted._asdict(), "measured": r.measured._asdict()}
-                for r in plain[name]
-            ]  # fmt: skip
-        plain["counters"] = {
-            name: {"predicted": one, "measured": other}
-            for name, (one, other) in self.counters.items()
-        }
-        plain["explanations"] = [one._asdict() for one in self.explanations]
-        return plain
 
 
 class _Event(NamedTuple):
@@ -302,7 +291,7 @@ def _explanations(
             except KernelError:
                 continue
             rows = [
-                row._replace(predicted=other.predicted)
+                replace(row, predicted=other.predicted)
                 for row, other in zip(engines, _engines(again, measured), strict=True)
             ]
             explanations.append(
@@ -344,7 +333,7 @@ def comparison_text(found: Comparison) -> str:
         _table("kind of instruction", found.kinds),
         _table("source line", found.lines),
         _table("DMA by who makes the descriptors", found.rings, sizes=True),
-        _queues(found.queues),
+        _table("DMA queue, as measured", found.queues, sizes=True),
         _counters(found.counters),
         _explained(found, error),
     ]
@@ -371,19 +360,6 @@ def _table(title: str, rows: Sequence[Row], counts: bool = True, sizes: bool = F
 
 def _us(activity: Activity) -> str:
     return f"{activity.active_ns * 1e-3:7.2f} us"
-
-
-def _queues(rows: Sequence[Row]) -> str:
-    if not rows:
-        return ""
-    lines = ["DMA queue, as measured          active   packets        bytes   bytes/ns"]
-    for row in sorted(rows, key=lambda row: -row.measured.bytes)[:SHOWN]:
-        rate = row.measured.bytes / row.measured.active_ns if row.measured.active_ns else 0.0
-        lines.append(
-            f"  {row.name:24s} {_us(row.measured)} {row.measured.number:9d} {row.measured.bytes:12,d} "
-            f"{rate:10.1f}"
-        )
-    return "\n".join(lines)
 
 
 def _counters(both: Mapping[str, tuple[float, float]]) -> str:

@@ -128,7 +128,7 @@ def test_a_profile_that_agrees_is_said_to(found, tmp_path):
     file.write_text(json.dumps(document(profile)))
     one = compare("kernel.py", profile, read_profile(file))
     other = compare("kernel.py", profile, read_profile(written(tmp_path / "tables", profile)))
-    assert one._replace(form="") == other._replace(form="")
+    assert replace(one, form="") == replace(other, form="")
     assert other.form == "Parquet tables of schema 12.0.1" and one.apart == pytest.approx(1)
     assert {row.name for row in one.kinds} == {
         "vector tensor_scalar",

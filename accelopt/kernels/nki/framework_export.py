@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import pprint
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -149,11 +150,8 @@ class Constant(NamedTuple):
 
 
 def _drawn(value: Any, random: np.random.Generator) -> Any:
-    return (
-        random.normal(size=value.shape).astype(np.float32)
-        if isinstance(value, np.ndarray)
-        else value
-    )
+    drawn = isinstance(value, np.ndarray)
+    return np.asarray(random.normal(size=value.shape), np.float32) if drawn else value
 
 
 def _equal_number(one: Any, other: Any) -> bool:
@@ -200,7 +198,7 @@ def _module(made: Operation, framework: Framework) -> str:
     returned = [one.text(outs, made.outputs[one.source], permute) for one in made.returned]
     kinds = ["torch.Tensor" if kind == "array" else kind for kind in made.kinds]
     one = len(made.results) == 1
-    return TEMPLATES[framework].format(
+    return _template(framework).format(
         name=made.name,
         entry=made.entry,
         arguments=pprint.pformat(made.arguments),
@@ -217,203 +215,14 @@ def _module(made: Operation, framework: Framework) -> str:
 def _test(made: Operation, framework: Framework) -> str:
     narrow = any(dtype in NARROW for _, dtype in made.results)
     traced = framework == "jax" and all(made.arguments)
-    return TEST.format(
+    return _template(f"test_{framework}").format(
         name=made.name,
-        framework=framework,
         package=made.package,
-        helpers=HELPERS[framework].rstrip(),
         tolerance=2e-2 if narrow else 1e-3,
         called=f"jax.jit({made.name})" if traced else made.name,
         first=next(n for n, one in enumerate(made.arguments) if one),
     )
 
 
-COMMON = '''
-import importlib.util
-import sys
-from pathlib import Path
-
-import numpy as np
-{imports}
-
-ARGUMENTS = {arguments}
-"""Shapes and formats for which the kernel was verified; None stands for a plain number."""
-RESULTS = {results}
-FOLDER = Path(__file__).resolve().parent
-
-
-def _load(name):
-    """A file of this folder, as a module of its own name."""
-    known = f"{name}_{{name}}"
-    if known not in sys.modules:
-        spec = importlib.util.spec_from_file_location(known, FOLDER / f"{{name}}.py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[known] = module
-        sys.path.insert(0, str(FOLDER))  # for what the kernel imports of its folder
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[known]
-            raise
-        finally:
-            sys.path.remove(str(FOLDER))
-    return sys.modules[known]
-
-
-def _check(inputs):
-    for number, (given, known) in enumerate(zip(inputs, ARGUMENTS)):
-        if known is not None and tuple(given.shape) != known[0]:
-            raise ValueError(
-                f"argument {{number}} of {name} has shape {{tuple(given.shape)}}; the kernel is for {{known[0]}}"
-            )
-
-
-def by_kernel({names}):
-    """The kernel, on tensors of a Neuron device (or, where `nki` is simulated, of the host)."""
-    outputs = _load("kernel").{entry}({passed})
-    {outs} = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-    return {returned}
-
-
-def _computed(inputs):
-    """The reference's results as arrays of the formats in RESULTS."""
-    found = _load("reference").forward(*inputs)
-    found = found if isinstance(found, (tuple, list)) else (found,)
-    return [np.asarray(array).reshape(shape) for array, (shape, _) in zip(found, RESULTS)]
-
-'''
-TORCH = (
-    '''"""{name}: an NKI kernel as a custom operation of PyTorch, written by `accelopt export --torch`.
-
-    from {name}_torch import {name}
-
-On tensors of a Neuron device the kernel runs, on others the reference in NumPy. It has no gradient: for
-training, call it from a torch.autograd.Function.
-"""
-'''
-    + COMMON.replace("{imports}", "import torch")
-    + '''
-def _array(tensor):
-    tensor = tensor.detach()
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-
-
-@torch.library.custom_op("accelopt::{name}", mutates_args=())
-def by_reference({typed}) -> list[torch.Tensor]:
-    """The reference, on the host."""
-    inputs = [_array(one) if isinstance(one, torch.Tensor) else one for one in ({names},)]
-    made = [torch.from_numpy(np.array(array, order="C")) for array in _computed(inputs)]
-    return [one.to(getattr(torch, dtype)) for one, (_, dtype) in zip(made, RESULTS)]
-
-
-@by_reference.register_fake
-def _shapes({names}):
-    return [torch.empty(shape, dtype=getattr(torch, dtype)) for shape, dtype in RESULTS]
-
-
-def {name}({names}):
-    """The operation: a tensor, or a tuple of tensors where there are several results."""
-    inputs = ({names},)
-    _check(inputs)
-    if any(isinstance(one, torch.Tensor) and one.device.type not in ("cpu", "meta") for one in inputs):
-        return by_kernel(*inputs)
-    return tuple(by_reference(*inputs)){first}
-'''
-)
-JAX = (
-    '''"""{name}: an NKI kernel as a custom operation of JAX, written by `accelopt export --jax`.
-
-    from {name}_jax import {name}
-
-On a Neuron device the kernel runs, elsewhere the reference in NumPy (under jax.jit, too). It has no
-gradient: for training, call it from a function with jax.custom_vjp.
-"""
-'''
-    + COMMON.replace("{imports}", "import jax\nimport jax.numpy as jnp")
-    + '''
-def by_reference({names}):
-    """The reference, on the host."""
-
-    def computed(*inputs):
-        arrays = [
-            np.asarray(one) if known else np.asarray(one).item() for one, known in zip(inputs, ARGUMENTS)
-        ]
-        return [a.astype(jnp.dtype(dtype)) for a, (_, dtype) in zip(_computed(arrays), RESULTS)]
-
-    shapes = [jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape, dtype in RESULTS]
-    return jax.pure_callback(computed, shapes, {names})
-
-
-def {name}({names}):
-    """The operation: an array, or a tuple of arrays where there are several results."""
-    _check(({names},))
-    if jax.default_backend() == "neuron":
-        return by_kernel({names})
-    return tuple(by_reference({names})){first}
-'''
-)
-TEST = '''"""{name} on this machine: beside the reference; the kernel itself where there is `{package}` (the SDK's on a
-Neuron device, or the simulated core's: `accelopt python -m pytest`)."""
-
-import importlib.util
-
-import numpy as np
-import pytest
-from {name}_{framework} import _load, by_kernel, {name}
-{helpers}
-
-TOLERANCE = {tolerance}  # of the relative L2 error
-HAS_NKI = "{package}" in __import__("sys").modules or importlib.util.find_spec("{package}") is not None
-
-
-def drawn():
-    np.random.seed(0)
-    given = _load("reference").get_inputs()
-    return given, [tensor(one) if isinstance(one, np.ndarray) else one for one in given]
-
-
-def check(found, given):
-    expected = _load("reference").forward(*given)
-    pairs = zip(found, expected) if isinstance(expected, (tuple, list)) else [(found, expected)]
-    for one, other in pairs:
-        one, other = array(one).astype(np.float64), np.asarray(other, np.float64)
-        assert np.linalg.norm(one - other.reshape(one.shape)) <= TOLERANCE * np.linalg.norm(other)
-
-
-def test_it_is_the_reference():
-    given, tensors = drawn()
-    check({called}(*tensors), given)
-
-
-def test_another_shape_is_refused():
-    _, tensors = drawn()
-    tensors[{first}] = tensors[{first}][None]
-    with pytest.raises(ValueError, match="the kernel is for"):
-        {name}(*tensors)
-
-
-@pytest.mark.skipif(not HAS_NKI, reason="there is no {package}")
-def test_the_kernel_is_the_reference():
-    given, tensors = drawn()
-    check(by_kernel(*tensors), given)
-'''
-HELPERS: Mapping[Framework, str] = {
-    "torch": """import torch
-
-
-def tensor(one):
-    if one.dtype.name == "bfloat16":
-        return torch.from_numpy(one.astype(np.float32)).to(torch.bfloat16)
-    return torch.from_numpy(np.array(one))
-
-
-def array(one):
-    return (one.float() if one.dtype == torch.bfloat16 else one).cpu().numpy()
-""",
-    "jax": """import jax
-import jax.numpy as jnp
-
-tensor, array = jnp.asarray, np.asarray
-""",
-}
-TEMPLATES: Mapping[Framework, str] = {"torch": TORCH, "jax": JAX}
+def _template(name: str) -> str:
+    return (files("accelopt.kernels.nki") / "export" / f"{name}.txt").read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from accelopt.sim.dialects.neuronxcc.builder import fail
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, number_of
 from accelopt.sim.dialects.nki.call_conventions import call
 from accelopt.sim.dialects.nki.language.creation import new_tensor
+from accelopt.sim.dialects.nki.language.memories import is_on_chip
 from accelopt.sim.dialects.nki.tensor import NkiTensor
 from accelopt.sim.errors import KernelTypeError, KernelValueError, Unsupported
 
@@ -239,48 +240,39 @@ def blocks(source: Any, *, tile_shape: Any = None, block_shape: Any) -> NkiBlock
 
 @call
 def alloc_tiles(
-    *,
-    tile_shape: Any,
-    element_shape: Any,
-    buffer: Any,
-    dtype: Any,
-    address: Any = None,
-    name: Any = "",
-) -> NkiTileGrid:
+    *, tile_shape: Any, element_shape: Any, buffer: Any, dtype: Any, address: Any = None, name: Any = ""
+) -> NkiTileGrid:  # fmt: skip
     """A new tensor of `element_shape` in coordinates of its tiles."""
-    return _allocated(tile_shape, (), element_shape, (buffer, dtype, address, name), NkiTileGrid)  # type: ignore[no-any-return]
+    backing = _allocated(tile_shape, element_shape, buffer, dtype, address, name)
+    return NkiTileGrid(*_grid(backing, tile_shape, (), element_shape))
 
 
 @call
 def alloc_blocks(
-    *,
-    tile_shape: Any,
-    block_shape: Any,
-    element_shape: Any,
-    buffer: Any,
-    dtype: Any,
-    address: Any = None,
-    name: Any = "",
-) -> NkiBlockGrid:
+    *, tile_shape: Any, block_shape: Any, element_shape: Any, buffer: Any, dtype: Any,
+    address: Any = None, name: Any = "",
+) -> NkiBlockGrid:  # fmt: skip
     """A new tensor of `element_shape` in coordinates of blocks of tiles."""
     grouped = _whole(block_shape, "block_shape")
-    given = (buffer, dtype, address, name)
-    return _allocated(tile_shape, grouped, element_shape, given, NkiBlockGrid)  # type: ignore[no-any-return]
+    backing = _allocated(tile_shape, element_shape, buffer, dtype, address, name)
+    return NkiBlockGrid(*_grid(backing, tile_shape, grouped, element_shape))
 
 
-def _allocated(
-    tile_shape: Any, grouped: tuple[int, ...], element_shape: Any, given: Any, kind: type[NkiGrid]
-) -> Any:
-    buffer, dtype, address, name = given
+def _grid(backing: Any, tile_shape: Any, grouped: tuple[int, ...], element_shape: Any) -> Any:
+    """What a grid of a new tensor is made of."""
+    across = -(-element_shape[-1] // tile_shape[-1]) if backing.on_chip else 0
+    return backing, _extents(element_shape, tile_shape, grouped), tile_shape, grouped, across
+
+
+def _allocated(tile_shape: Any, element_shape: Any, *given: Any) -> Any:
+    """The storage: in HBM the tensor itself, on-chip the slots of its tiles one after another."""
     sizes, elements = _whole(tile_shape, "tile_shape"), _whole(element_shape, "element_shape")
-    extents = _extents(elements, sizes, grouped)
-    tensor = None
-    if not getattr(getattr(buffer, "buffer", None), "on_chip", False):
-        tensor = new_tensor(elements, dtype, buffer, name, address)
-        return kind(tensor, extents, sizes, grouped)
+    buffer, dtype, address, name = given
+    _extents(elements, sizes)  # whose errors come before those of memory
+    if not is_on_chip(buffer):
+        return new_tensor(elements, dtype, buffer, name, address)
     if len(elements) != 2:
         raise Unsupported(f"a grid of {len(elements)} dimensions on-chip", "Take two.")
-    down, across = (math.ceil(e / t) for e, t in zip(elements, sizes, strict=True))
-    width = down * across * sizes[1]
-    tensor = new_tensor((min(sizes[0], elements[0]), width), dtype, buffer, name, address)
-    return kind(tensor, extents, sizes, grouped, across)
+    down, across = (-(-e // t) for e, t in zip(elements, sizes, strict=True))
+    slots = (min(sizes[0], elements[0]), down * across * sizes[1])
+    return new_tensor(slots, dtype, buffer, name, address)

@@ -280,7 +280,7 @@ def test_what_has_no_counterpart_is_listed_by_its_line(lines):
 
 
 def test_a_kernel_that_is_there_already_is_told_so():
-    with pytest.raises(ConfigError, match="already"):
+    with pytest.raises(ConfigError, match="already; `accelopt check --nki 0.7` says"):
         translate(source_of("silu"), "neuronxcc", SMALL["silu"])
 
 
