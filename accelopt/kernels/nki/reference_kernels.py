@@ -37,14 +37,12 @@ from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.lift.authorship.numbers import fractions
-from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.lifted import Lifted
-from accelopt.kernels.nki.lift.lowering import Interface, shape_text
 from accelopt.kernels.nki.lift.scalar_arguments import AGAIN, FIRST, assertion_message, stand_in
-from accelopt.kernels.nki.lift.schedule import ResourceShort
 from accelopt.kernels.nki.lift.scheduled_kernels import searched
-from accelopt.kernels.nki.lift.search import AbstractArgument, own_processes
+from accelopt.kernels.nki.nests.lowering import Interface, shape_text
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest
+from accelopt.kernels.nki.predicted_times import AbstractArgument, own_processes
 from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.sandbox.progress import note
@@ -105,7 +103,7 @@ def write_kernel(
     ]
     note("searching for the fastest schedule")
     with own_processes(values, target) as times:
-        found = searched(lifted, values, target, times)
+        found = searched(lifted, target, times)
     if not found.offers:
         raise ConfigError(f"no kernel of {reference} is written: {found.refusal}")
     device = SimulatedDevice(target)
@@ -132,7 +130,7 @@ def write_kernel(
             latency_ms=offer.predicted_ms,
             bound_ms=problem_bound(program, TARGETS[target]).latency_ms,
             sentence=offer.sentence,
-            schedule=offer.schedule.model_dump(mode="json", exclude_defaults=True),
+            schedule=offer.nest.model_dump(mode="json", exclude_defaults=True),
             verdict=verdict,
         )
     raise ConfigError(f"the referee accepts no kernel that was written of {reference}: {said}")
@@ -166,7 +164,7 @@ def lifted_reference(
         try:
             one, other = lifted([n], FIRST), lifted([n], AGAIN)
             one._replace(twins=(other,)).lowered(default_nest(one.algorithm, target), target)
-        except (NotTraced, NotLowered, NotNested, ResourceShort):
+        except (NotTraced, NotNested):
             return False
         return True
 

@@ -22,14 +22,8 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.algorithm import Where as Condition
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.hardware import Hardware
-from accelopt.kernels.nki.lift.emission.blocks import number_text
-from accelopt.kernels.nki.lift.emission.graph import GraphValue
-from accelopt.kernels.nki.lift.emission.nest import Comment, For, Form, Line, NestNode, line
-from accelopt.kernels.nki.lift.emission.prices import matmul_ns
-from accelopt.kernels.nki.lift.emission.selection import NoEngine, Selection, select
-from accelopt.kernels.nki.lift.emission.tile_names import word_of
-from accelopt.kernels.nki.lift.emission.value_locations import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.gathering import gather
+from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, number_text, variable
 from accelopt.kernels.nki.nests.margins import margins_of
 from accelopt.kernels.nki.nests.memory import Memory
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage
@@ -46,9 +40,14 @@ from accelopt.kernels.nki.nests.places import (
     spans_of,
 )
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES, own_axes
+from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
 from accelopt.kernels.nki.nests.recurrences import Recurrences
+from accelopt.kernels.nki.nests.selection import NoEngine, Selection, select
+from accelopt.kernels.nki.nests.statements import Comment, For, Form, Line, NestNode, line
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
+from accelopt.kernels.nki.nests.tile_names import word_of
+from accelopt.kernels.nki.nests.values import GraphValue
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.dtypes import parse
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.index import ZERO, Axis, Index
-from accelopt.kernels.nki.lift.emission.graph import GraphValue
 from accelopt.kernels.nki.nests.reading import Reading
+from accelopt.kernels.nki.nests.values import GraphValue
 
 Ranges = frozenset[tuple[Axis, range]]
 """Where along some axes, where that is not the whole axis."""

@@ -11,10 +11,7 @@ from accelopt.algorithm.algorithm import (
     Definition,
 )  # fmt: skip
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.kernels.nki.lift.emission.graph import GraphValue
-from accelopt.kernels.nki.lift.emission.nest import Form, line
-from accelopt.kernels.nki.lift.emission.prices import matmul_ns
-from accelopt.kernels.nki.lift.emission.value_locations import At, Span
+from accelopt.kernels.nki.nests.locations import At, Span
 from accelopt.kernels.nki.nests.margins import Margins
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.places import (
@@ -28,8 +25,11 @@ from accelopt.kernels.nki.nests.places import (
     spans_of,
     stride_of,
 )
+from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.reading import inputs_of
+from accelopt.kernels.nki.nests.statements import Form, line
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, collected, merged
+from accelopt.kernels.nki.nests.values import GraphValue
 from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:

@@ -10,11 +10,7 @@ from accelopt.algorithm.algorithm import (
     Definition,
 )  # fmt: skip
 from accelopt.algorithm.index import Axis
-from accelopt.kernels.nki.lift.emission.graph import GraphValue
-from accelopt.kernels.nki.lift.emission.nest import Form
-from accelopt.kernels.nki.lift.emission.prices import matmul_ns
-from accelopt.kernels.nki.lift.emission.tile_names import word_of
-from accelopt.kernels.nki.lift.emission.value_locations import At, Span
+from accelopt.kernels.nki.nests.locations import At, Span
 from accelopt.kernels.nki.nests.nest import NotNested, Way
 from accelopt.kernels.nki.nests.places import (
     Round,
@@ -23,8 +19,12 @@ from accelopt.kernels.nki.nests.places import (
     row_major,
     spans_of,
 )
+from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.reading import NARROW, Product, inputs_of
+from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected
+from accelopt.kernels.nki.nests.tile_names import word_of
+from accelopt.kernels.nki.nests.values import GraphValue
 from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:

@@ -10,11 +10,7 @@ from accelopt.algorithm.algorithm import (
     Definition,
 )  # fmt: skip
 from accelopt.algorithm.index import Axis
-from accelopt.kernels.nki.lift.emission.graph import GraphValue
-from accelopt.kernels.nki.lift.emission.nest import Form
-from accelopt.kernels.nki.lift.emission.prices import matmul_ns
-from accelopt.kernels.nki.lift.emission.tile_names import word_of
-from accelopt.kernels.nki.lift.emission.value_locations import At
+from accelopt.kernels.nki.nests.locations import At
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.operands import Operands
 from accelopt.kernels.nki.nests.places import (
@@ -25,8 +21,12 @@ from accelopt.kernels.nki.nests.places import (
     spans_of,
 )
 from accelopt.kernels.nki.nests.preparing import own_axes
+from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.reading import Product, inputs_of
+from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, merged
+from accelopt.kernels.nki.nests.tile_names import word_of
+from accelopt.kernels.nki.nests.values import GraphValue
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.nests.emission import Emitter

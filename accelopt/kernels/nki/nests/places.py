@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from accelopt.algorithm.index import Axis
-from accelopt.kernels.nki.lift.emission.nest import For, If, Line, NestNode, line
-from accelopt.kernels.nki.lift.emission.value_locations import At, Span
+from accelopt.kernels.nki.nests.locations import At, Span
+from accelopt.kernels.nki.nests.statements import For, If, Line, NestNode, line
 from accelopt.kernels.nki.nests.text import Tile, collected
 
 

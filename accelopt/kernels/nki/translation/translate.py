@@ -26,7 +26,7 @@ from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices.kernel_folder import importer_of, kernel_folder
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
 from accelopt.kernels.nki.kernel_function import NoKernel, chosen
-from accelopt.kernels.nki.lift.emission.text import wrapped
+from accelopt.kernels.nki.nests.wrapping import wrapped
 from accelopt.kernels.nki.translation.facts import learn
 from accelopt.kernels.nki.translation.imports import with_imports
 from accelopt.kernels.nki.translation.names import ModuleNames

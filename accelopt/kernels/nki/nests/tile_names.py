@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from accelopt.kernels.nki.lift.emission.graph import GraphValue
+from accelopt.kernels.nki.nests.values import GraphValue
 
 ROOT = "value"
 LONGEST = 22
@@ -36,11 +36,6 @@ def word_of(value: GraphValue, results: Mapping[GraphValue, str]) -> str:
         return value.array + _offset(value)
     if value.kind == "reduce":
         return f"{_brief(value.arguments[0], 'row')}_{REDUCED[value.function]}"
-    if value.kind == "scan":
-        return "states"
-    if value.kind == "product":
-        left, right = (_brief(operand, "rows") for operand in value.arguments[:2])
-        return f"{left}_{right}_product"
     if value.kind == "where":
         return f"{_brief(value.arguments[0], 'values').removesuffix('_product')}_masked"
     if value.function == value.dtype:  # a rounding

@@ -7,10 +7,10 @@ All of it is exact in real numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from accelopt.algorithm.index import Axis, Index
-from accelopt.kernels.nki.lift.emission.graph import GraphValue, size_of
+from accelopt.kernels.nki.nests.values import GraphValue, size_of
 
 LARGEST = 3e38
 """No number of fp32 is much larger."""
@@ -39,19 +39,6 @@ class Builder:
         axes = {axis for index in indices for axis in index.axes}
         return self.value("input", axes, array=array, indices=indices, dtype=dtype)
 
-    def padded(self, value: GraphValue, number: float) -> GraphValue:
-        """An input that is a number outside of its array."""
-        return self.value(
-            "input", value.axes, array=value.array, indices=value.indices, dtype=value.dtype,
-            padding=number,
-        )  # fmt: skip
-
-    def rounded(self, value: GraphValue, dtype: str) -> GraphValue:
-        """A value in a format."""
-        if value.dtype == dtype:
-            return value
-        return self.value("apply", value.axes, arguments=(value,), function=dtype, dtype=dtype)
-
     def reduce(self, combiner: str, argument: GraphValue, reduced: tuple[Axis, ...]) -> GraphValue:
         """What is combined; a factor that it does not run over comes after it."""
         if _is(argument, "multiply"):
@@ -67,50 +54,6 @@ class Builder:
             function=combiner,
             reduced=reduced,
         )
-
-    def scaled_product(
-        self, left: GraphValue, right: GraphValue, axis: Axis, dtype: str = "float32"
-    ) -> GraphValue:
-        """A matrix product of operands in `dtype`; factors that the sum does not run over are
-        multiplied after it, those of the right operand that depend on nothing else go with the left
-        one."""
-        left, scale = self._factors(left, lambda value: axis in value.axes)
-        right, outside = self._factors(right, lambda value: axis in value.axes)
-        right, vector = self._factors(right, lambda value: value.axes != {axis})
-        left = self.rounded(self.apply("multiply", left, vector), dtype)
-        product = self.product([(left, self.rounded(right, dtype), axis)])
-        return self.apply("multiply", product, self.apply("multiply", scale, outside))
-
-    def _factors(
-        self, value: GraphValue, stays: Callable[[GraphValue], bool]
-    ) -> tuple[GraphValue, GraphValue]:
-        """The factors of a product of values that stay in it, and the others."""
-        one = self.constant(1.0)
-        if not stays(value):
-            return one, value
-        if not _is(value, "multiply"):
-            return value, one
-        parts = [self._factors(argument, stays) for argument in value.arguments]
-        inside = self.apply("multiply", parts[0][0], parts[1][0])
-        return inside, self.apply("multiply", parts[0][1], parts[1][1])
-
-    def product(self, terms: Iterable[tuple[GraphValue, GraphValue, Axis]]) -> GraphValue:
-        """A sum of matrix products."""
-        terms = tuple(terms)
-        axes = {a for left, right, axis in terms for a in (left.axes | right.axes) - {axis}}
-        return self.value(
-            "product",
-            axes,
-            arguments=tuple(operand for left, right, _ in terms for operand in (left, right)),
-            reduced=tuple(axis for _, _, axis in terms),
-        )
-
-    def scan(
-        self, factor: GraphValue, term: GraphValue, initial: GraphValue, along: Axis
-    ) -> GraphValue:
-        """`value = factor * previous value + term`."""
-        axes = factor.axes | term.axes | {along}
-        return self.value("scan", axes, arguments=(factor, term, initial), reduced=(along,))
 
     def where(
         self, conditions: tuple[Index, ...], on_true: GraphValue, on_false: GraphValue
@@ -218,8 +161,6 @@ class Builder:
                 return left
         if _is(right, "multiply") and right.arguments[1] is self.constant(-1.0):
             return self.apply("subtract", left, right.arguments[0])
-        if left.kind == right.kind == "product" and left.axes == right.axes:
-            return self.product((*left.terms, *right.terms))
         axes = left.axes | right.axes
         return self.value("apply", axes, arguments=(left, right), function="add")
 

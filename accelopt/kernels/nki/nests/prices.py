@@ -14,12 +14,3 @@ def matmul_ns(spec: Hardware, rows: int, columns: int, dtype: str = "float32") -
     stream = max(spec.matmul_cycles_per_row * rows, spec.minimum_matmul_cycles)
     load = spec.exposed_load * columns + spec.matmul_pass_overhead_cycles
     return (stream + load) / spec.tensor_ghz
-
-
-def transpose_ns(spec: Hardware, rows: int, columns: int, dtype: str = "float32") -> float:
-    """`rows` moving rows of `columns` elements, transposed."""
-    if dtype != "float32":
-        return matmul_ns(spec, rows, columns, dtype)
-    load = spec.fp32_exposed_load * columns + spec.matmul_pass_overhead_cycles
-    stream = spec.fp32_matmul_cycles_per_row * rows
-    return spec.fp32_transpose_passes * (stream + load) / spec.tensor_ghz

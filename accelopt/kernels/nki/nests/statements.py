@@ -7,7 +7,6 @@ form.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -163,13 +162,3 @@ def _variables(nodes: list[NestNode]) -> Iterator[str]:
             yield node.variable
         if isinstance(node, (For, If)):
             yield from _variables(node.body)
-
-
-def largest_divisor(number: int, most: int) -> int:
-    """The largest divisor of a number that is no more than `most`."""
-    return max(d for d in _divisors(number) if d <= max(most, 1))
-
-
-def _divisors(number: int) -> list[int]:
-    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return small + [number // d for d in small]
