@@ -4,8 +4,12 @@ it takes."""
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import Counter
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 
 from accelopt.sim import dtypes, serial, standin, timing
 from accelopt.sim.dialects.host import HOST
@@ -34,6 +38,9 @@ class Launches:
         standin.install(always=True)
         HOST.target, HOST.version, HOST.launched = self.target, self.version, self._count
 
+        if find_spec("torch") is not None and find_spec("torch_xla") is None:
+            _stand_in_for_torch_xla()
+
     def _count(self, program: Program) -> None:
         key = hashlib.sha256(serial.dumps(program)).digest()
         self._found.setdefault(key, _Launch(program)).calls += 1
@@ -50,6 +57,29 @@ class Launches:
         wide = [max(len(row[n]) for row in rows) for n in range(2)]
         lines = [f"{calls:>{wide[0]}}  {time:>{wide[1]}}  {name}" for calls, time, name in rows]
         return "\n".join(["", HEAD, *lines, ""])
+
+
+def _stand_in_for_torch_xla() -> None:
+    """Scripts for a Neuron device move their tensors there by torch_xla: here that device is the host."""
+
+    def device(*_: object) -> object:
+        return import_module("torch").device("cpu")
+
+    def nothing(*_: object, **__: object) -> None:
+        return None
+
+    names: dict[str, dict[str, object]] = {
+        "torch_xla": {"device": device, "sync": nothing},
+        "torch_xla.core": {},
+        "torch_xla.core.xla_model": {"xla_device": device, "mark_step": nothing},
+    }
+    for name, members in names.items():
+        module = ModuleType(name)
+        vars(module).update(members, __path__=[])
+        sys.modules[name] = module
+        parent, _, leaf = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], leaf, module)
 
 
 def _time(program: Program) -> str:

@@ -101,10 +101,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def how_to_bring(module: str, file: Path) -> str:
-    """A folder around the file that holds the module, or the command that installs it."""
-    top = module.partition(".")[0]
+    """A folder around the file that holds the module, or the command that installs its package."""
+    top, path = module.partition(".")[0], Path(*module.split("."))
     for folder in file.resolve().parents:
         for place in (folder, folder / "src"):
-            if (place / top).is_dir() or (place / f"{top}.py").is_file():
+            if (place / path).is_dir() or (place / path).with_suffix(".py").is_file():
                 return f"needs {module}, which lies in {place}: set PYTHONPATH={place}"
+            if (place / top).is_dir():
+                return f"needs {module}, which {place / top} does not have"
     return f"needs {module}: {sys.executable} -m pip install {top}"

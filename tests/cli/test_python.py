@@ -1,5 +1,6 @@
 """`accelopt python`: scripts and suites of one's own, in the vendor's names, on the simulated core."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -118,6 +119,9 @@ def test_a_suite_is_pytests_and_says_what_the_core_lacks(tmp_path):
     assert status == 2  # as pytest ends where a file cannot be imported
     assert f"needs own_kernels, which lies in {tmp_path / 'src'}: set PYTHONPATH" in said
     assert "-m pip install not_on_this_machine_x" in said
+    (tmp_path / "tests" / "test_absent.py").write_text("import src.gone.too\n")
+    said = run(tmp_path, *suite, **path)[1]
+    assert f"needs src.gone, which {tmp_path / 'src'} does not have" in said
 
 
 def test_what_cannot_be_run_is_one_sentence(tmp_path):
@@ -146,3 +150,20 @@ def test_kernels_take_tensors_of_torch_and_jax():
     ):
         found = names["doubled"](made)
         assert type(found) is type(made) and found.dtype == made.dtype and bool((found == 2).all())
+
+
+def test_a_script_for_a_neuron_device_of_torch_runs_on_the_host(tmp_path):
+    """torch_xla, which brings tensors to the device (SDK 2.32, `nki/examples/*_torch.py`), is the host's
+    memory where it is not installed."""
+    pytest.importorskip("torch")
+    if importlib.util.find_spec("torch_xla") is not None:
+        pytest.skip("a real torch_xla is installed")
+    (tmp_path / "own_kernels.py").write_text(KERNELS)
+    (tmp_path / "script.py").write_text(
+        "import torch, torch_xla\nfrom torch_xla.core import xla_model as xm\n"
+        "from own_kernels import doubled\n"
+        "a = torch.ones((128, 4), dtype=torch.bfloat16).to(torch_xla.device())\n"
+        "found = doubled(a.to(xm.xla_device()))\nxm.mark_step()\ntorch_xla.sync()\n"
+        "print(found.dtype, bool((found == 2).all()))\n"
+    )
+    assert run(tmp_path, "--no-times", "script.py")[:2] == (0, "torch.bfloat16 True\n")
