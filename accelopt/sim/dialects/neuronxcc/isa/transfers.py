@@ -100,7 +100,7 @@ def transposed(
     dge_mode: Any = enums.dge_mode.unknown,
 ) -> TensorView:
     """One DMA that reads source in the order of the permuted axes."""
-    if source.indirect:
+    if source.gathered:
         fail(indexing.runtime_index_not_supported(name))
     if source.open_blocks:
         fail(operands.not_a_tile(repr(source), "not every block dimension is chosen"))
