@@ -549,13 +549,18 @@ class Emitter:
     ) -> None:  # fmt: skip
         """A definition whose elements are computed each by itself, or of what reductions give."""
         axes = where.free(set(definition.axes))
+        parts = self.cut(where, axes, self.stage.columns)
 
         def part(round_: Round) -> None:
-            view = target(round_.where)
-            self.into(value, round_.where, view)
-            finish(round_.where, view)
+            whole = round_.where
+            view = target(whole)
+            decided = [(axis, size) for axis, size in parts if axis in self.deciding]
+            self.each(
+                whole, decided, lambda r: self.into(value, r.where, view.moved(r.where, whole))
+            )
+            finish(whole, view)
 
-        self.each(where, self.cut(where, axes, self.stage.columns), part)
+        self.each(where, [(axis, size) for axis, size in parts if axis not in self.deciding], part)
 
     # Tiles.
 
