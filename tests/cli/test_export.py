@@ -108,6 +108,17 @@ def test_a_function_of_torch_compiles_with_it(files, tmp_path):
     torch.library.opcheck(checked_torch.by_reference, given, test_utils="test_faketensor")
 
 
+def test_the_files_are_python_and_say_what_is_rearranged(files, tmp_path):
+    """Without either framework: both operations call the kernel with the reference's transforms written out."""
+    assert export(files, "--torch", "--jax", "--name", "op", "-o", str(tmp_path)).exit_code == 0
+    for file in tmp_path.glob("*.py"):
+        compile(file.read_text(), file.name, "exec")
+    for framework, permute in (("torch", "permute"), ("jax", "transpose")):
+        text = (tmp_path / f"op_{framework}.py").read_text()
+        assert '_load("kernel").kernel(a0.reshape((256, 96)), a2, a1)' in text
+        assert f"return (o0.reshape((4, 64, 96)).{permute}((0, 2, 1)), o1.reshape((256,)))" in text
+
+
 def test_what_cannot_be_exported_is_one_sentence(files, tmp_path):
     for options, said in (
         ((), "say --torch or --jax"),
