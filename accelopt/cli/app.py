@@ -17,6 +17,7 @@ from accelopt.errors import AcceloptError, sentence
 from accelopt.sandbox import sweep
 
 COMMANDS = {
+    "demo": "accelopt.cli.demo:demo",
     "run": "accelopt.cli.run:run",
     "optimize": "accelopt.cli.optimize:optimize",
     "write": "accelopt.cli.write:write",

@@ -118,7 +118,8 @@ def test_linear_attention_wins_in_both_rounds_after_one_repair(tmp_path):
 
 
 @pytest.mark.slow
-def test_group_normalisation_fills_the_partitions_and_then_parts_the_engines(tmp_path):
+def test_group_normalisation_fills_the_partitions_and_then_keeps_dma_at_work(tmp_path):
+    """The second author starts from a schedule, which is faster than the first author's kernel."""
     player = Player(RECORDED / "group_norm")
     with ScriptedServer(player) as server:
         outcome = asyncio.run(played("group_norm", tmp_path, server.url))
@@ -129,8 +130,12 @@ def test_group_normalisation_fills_the_partitions_and_then_parts_the_engines(tmp
     gains = [line for line in limits.splitlines() if " ms " in line and "%  " in line]
     assert "instructions on few partitions were merged" in gains[0]
     assert "16 of 128 lanes work" in plan
-    limits = later.split("# What limits it")[1].split("# Where the time is")[0]
     assert "Vector engine" in limits and "Scalar engine" in limits and "work in turns" in limits
+    limits = later.split("# What limits it")[1].split("# Where the time is")[0]
+    gains = [line for line in limits.splitlines() if " ms " in line and "%  " in line]
+    assert "Limiting resource: DMA" in limits and "DMA takes no time" in gains[0]
+    assert any("nothing waits for anything else" in line for line in gains)
+    assert "pieces of 4 B: 1% of the DMA rate" in later
     assert "take turns in" not in later  # more buffers would not help: nothing is said of them
     for text in (plan, later):
         assert "time not predicted" not in text
