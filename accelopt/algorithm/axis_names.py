@@ -20,8 +20,9 @@ from accelopt.algorithm.algorithm import (
 )
 from accelopt.algorithm.index import Axis, index_of
 
-NamedAxis = tuple[str, int | Axis]
-"""A dimension of an array, by number, or an axis of the definition of an array."""
+NamedAxis = tuple[str, int | tuple[int, int, int] | Axis]
+"""A dimension of an array, by number, or a digit of its places there (with its step and extent), or an
+axis of the definition of an array."""
 
 _OUTPUT_LETTERS = {1: "m", 2: "mn", 3: "bmn", 4: "bhmn", 5: "bghmn"}
 _LETTERS = "kljipqrstuvwxyzacdefo"
@@ -55,9 +56,13 @@ class AxisNames:
 
     def _link(self, definition: Definition, read: Read) -> None:
         for number, index in enumerate(read.indices):
-            if len(index.terms) == 1 and not index.constant:
-                term, coefficient = index.terms[0]
-                if isinstance(term, Axis) and coefficient == 1:
+            for term, coefficient in index.terms if not index.constant else ():
+                if not isinstance(term, Axis):
+                    continue
+                if len(index.terms) > 1:  # a digit of the place
+                    digit = (number, coefficient, term.extent)
+                    self._unite((definition.out, term), (read.array, digit))
+                elif coefficient == 1:
                     self._unite((definition.out, term), (read.array, number))
 
     def _root(self, place: NamedAxis) -> NamedAxis:
