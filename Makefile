@@ -75,6 +75,6 @@ test-gpu:
 # Runs a folder of NKI test files on the simulated core: make conformance SUITE=path/to/tests
 # FLAGS go to pytest; SUITE_PATH is a folder that the tests import from.
 conformance: install
-	$(BIN)/python scripts/conformance.py $(SUITE) $(addprefix --path ,$(SUITE_PATH)) -- $(FLAGS)
+	$(if $(SUITE_PATH),PYTHONPATH=$(SUITE_PATH)) $(BIN)/accelopt python --seed 0 --no-times -m pytest $(SUITE) $(FLAGS)
 
 .PHONY: conformance

@@ -38,7 +38,7 @@ def _in_blocks(x: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> n
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
-    out: np.ndarray = np.copysign(1 - _erfc(np.abs(x)), x)
+    out = np.copysign(1 - _erfc(np.abs(x)), x)
     small = np.abs(x) < SMALL
     near = x[small]
     out[small] = near * np.polynomial.polynomial.polyval(near * near, SERIES)
@@ -47,9 +47,8 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 def _erfc(x: np.ndarray) -> np.ndarray:
     size = np.minimum(np.abs(x), LARGEST)
-    found: np.ndarray = (
-        np.exp(-size * size) / (size + CENTRE) * _series()((size - CENTRE) / (size + CENTRE))
-    )
+    series = np.asarray(_series()((size - CENTRE) / (size + CENTRE)))
+    found = np.asarray(np.exp(-size * size) / (size + CENTRE) * series)
     return np.asarray(np.where(x < 0, 2 - found, found))
 
 
@@ -63,7 +62,7 @@ def _series() -> Chebyshev:
         for n in range(400, 0, -1):  # Laplace's continued fraction, for x from 1 on
             tail = n / 2 / (x + tail)
         near = [math.exp(v * v) * math.erfc(v) for v in np.minimum(x, 1.0)]
-        far = 1 / (math.sqrt(math.pi) * (x + tail))
-        return np.asarray(np.where(x < 1, near, far) * (x + CENTRE))
+        found = np.where(x < 1, near, 1 / (math.sqrt(math.pi) * (x + tail)))
+        return np.asarray(found * (x + CENTRE))
 
     return Chebyshev.interpolate(values, DEGREE, [-1, (LARGEST - CENTRE) / (LARGEST + CENTRE)])

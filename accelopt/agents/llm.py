@@ -382,13 +382,11 @@ def _retry_after(error: Any) -> float | None:
 
     headers = error.response.headers
     try:
-        if "retry-after-ms" in headers:
-            return float(headers["retry-after-ms"]) / 1000
         value = headers.get("retry-after")
-        if value is None:
-            return None
-        with suppress(ValueError):
-            return max(0.0, float(value)) if math.isfinite(float(value)) else None
+        with suppress(ValueError, TypeError):
+            own = headers.get("retry-after-ms")
+            seconds = float(value) if own is None else float(own) / 1000
+            return max(0.0, seconds) if math.isfinite(seconds) else None
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except (ValueError, TypeError, OverflowError):
         return None

@@ -21,7 +21,8 @@ from accelopt.kernels.nki.nests.nest import (
     ready,
 )
 from accelopt.kernels.nki.nests.preparing import arrays_read, own_axes, prepared
-from accelopt.kernels.nki.nests.primitives import split
+from accelopt.kernels.nki.nests.primitives import axes_in_blocks, split
+from accelopt.kernels.nki.nests.skipping import masks_of
 
 ROUND = 512
 """Elements of a round along what a product sums over."""
@@ -65,7 +66,11 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
             *_filled_up(algorithm, nest, target),
             *blocks,
             *(made for one in (nest, *blocks) for made in _in_rounds(algorithm, one)),
-            *_summed_as_laid(algorithm, nest, target),
+            *(
+                made
+                for laid in _summed_as_laid(algorithm, nest, target)
+                for made in (*_skipping(algorithm, laid), laid)
+            ),
         ):
             if made not in seen and (made == nest or has_kernel(made)):
                 seen.add(made)
@@ -199,6 +204,18 @@ def _summed_as_laid(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[N
         yield from _laid(algorithm, plain, (first, last), along, most)
 
 
+def _skipping(algorithm: Algorithm, nest: Nest) -> Iterator[Nest]:
+    """Without the blocks that masks empty, along each axis whose end they do."""
+    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
+    for at, stage in enumerate(nest.stages):
+        members = [definitions[name] for name in stage.members]
+        for axis in axes_in_blocks(stage, members):
+            if masks_of(members, axis):
+                made = stage.model_copy(update={"skipped": (axis.name,)})
+                stages = (*nest.stages[:at], made, *nest.stages[at + 1 :])
+                yield nest.model_copy(update={"stages": stages})
+
+
 def _read_for(algorithm: Algorithm, name: str) -> set[str]:
     """The definitions that one is made of, and those that they are made of."""
     definitions = {d.out: d for d in algorithm.definitions}
@@ -242,13 +259,15 @@ def _laid(
         return
     inner = [f"{name}_0" if (name, most) in whole.splits else name for name in cut]
     definitions = ready(algorithm, whole).definitions
+    after = [d.out for d in definitions if last.out in _read_for(plain, d.out)]
     laid = tuple(
         (d.out, (axis,))
         for d in definitions
         for axis in (inner[0], columns[0].name)
         if axis in {a.name for a in own_axes(d)} and not (axis == inner[0] and d.out == last.out)
+        if d.out not in after or inner[1] not in {a.name for a in d.axes}
     )
-    if {name for name, _ in laid} != {d.out for d in definitions}:
+    if {*after, *(name for name, _ in laid)} != {d.out for d in definitions}:
         return
     shared = {a.name for a in shared_axes(definitions)} | {a.name for a in definitions[-1].axes}
     outer = [a for a in definitions[-1].axes if a.name in shared and a.name not in (
