@@ -88,6 +88,9 @@ COMMANDS = {  # name: what it is for, the command, what to do next
 ELSEWHERE = {
     "run": ("several problems of NKIBench", "index.md"), "calibrate": ("the simulated core's constants from a machine", "timing.md"),
     "fsm": ("two state machines", "fsm.md"), "db": ("what many runs found", "machines.md"),
+    "compare": ("a real core's profile beside the predicted one", "devices.md"),
+    "export": ("the kernel as an operation of PyTorch or JAX", "devices.md"),
+    "python": ("a script or tests on the simulated core", "python.md"),
     "ptx": ("what a compiled GPU kernel moves and computes", "ptx.md"), "traces": ("FlashInfer-Trace folders", "gpus.md"),
 }  # fmt: skip
 MADE = "<!-- made by scripts/example_pages.py -->\n"
