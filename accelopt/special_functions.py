@@ -38,7 +38,7 @@ def _in_blocks(x: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> n
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
-    out = np.copysign(1 - _erfc(np.abs(x)), x)
+    out = np.asarray(np.copysign(1 - _erfc(np.abs(x)), x))
     small = np.abs(x) < SMALL
     near = x[small]
     out[small] = near * np.polynomial.polynomial.polyval(near * near, SERIES)

@@ -71,7 +71,7 @@ COMMANDS = {  # name: what it is for, the command, what to do next
     ),
     "doctor": (
         "What does a run need, and what is missing?",
-        "doctor",
+        f"doctor {OWN}",
         "Mend the first line that says TO DO.",
     ),
     "peak": (

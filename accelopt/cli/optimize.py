@@ -126,9 +126,9 @@ def show(outcomes: list[Outcome], folder: Path, made: list[str], *, by_rule: boo
         left |= {f"Kernel {name}".strip(): place / "best.py"}
         left |= {f"Diff {name}".strip(): place / "best.diff"} if difference else {}
     if one := first.one_kernel:
-        name = folder / "best.py"
+        place = folder / "best.py"
         times = ", ".join(f"{ms:.4g} ms for {case}" for case, ms in one.latencies.items())
-        said = f"{name} ({one.how}): {times}" if one.source else f"none: {one.refusal}"
+        said = f"{place} ({one.how}): {times}" if one.source else f"none: {one.refusal}"
         said = f"One kernel for all shapes: {said}"
         screen.print(said, markup=False, highlight=False, soft_wrap=True)
     for said, path in {**left, "Report": folder / REPORT}.items():
