@@ -43,13 +43,13 @@ check: install
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/line_budget.py
 	$(BIN)/python scripts/timing_constants.py --check
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@rm -rf build/dist # a source distribution, and the wheel that is built from it
 	$(BIN)/python -m build --no-isolation --outdir build/dist >/dev/null
 	$(BIN)/python -m twine check --strict build/dist/*
 
 docs: install
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "build/site/index.html: open it in a browser"
 
 format: install

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelopt.agents.configuration import OFFLINE, ModelConfig, load_model_config
 from accelopt.agents.roles import MODEL_ROLES, ModelRole
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, sentence
 from accelopt.evaluation import Case
 from accelopt.hardware import TARGETS
 from accelopt.interruption import stop
@@ -277,6 +277,11 @@ def run_search(
         return asyncio.run(_search(cases, config, files, told))
     except KeyboardInterrupt:
         stop(f"Stopped{_left(cases, config.out)}; {again} continues where this one stopped.")
+    except OSError as error:
+        if not (there := _left(cases, config.out)):
+            raise
+        said = f"stopped{there}; {again} continues where this one stopped"
+        raise ConfigError(f"{sentence(error)}; {said}") from error
 
 
 def _left(cases: Sequence[Case], out: Path) -> str:

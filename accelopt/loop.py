@@ -24,6 +24,7 @@ from accelopt.stages.experience import metrics_of, write_experience
 from accelopt.stages.job_window import JobWindow
 from accelopt.stages.jobs import NOTHING_KNOWN, Knowledge, by_rule, keep, silence
 from accelopt.stages.learning import learn
+from accelopt.stages.one_kernel import with_one_kernel
 from accelopt.stages.run import Iteration, Outcome, Run
 
 
@@ -53,7 +54,7 @@ async def optimize_all(
 ) -> list[Outcome]:
     """Several problems side by side, sharing workers and endpoints."""
     found = await run_together(optimize(case, run, known) for case in cases)
-    outcomes = await try_elsewhere(found, run)
+    outcomes = await with_one_kernel(await try_elsewhere(found, run), run)
     run_files.write_outcomes(outcomes, run)
     await run.workshop.archive.keep()
     return outcomes

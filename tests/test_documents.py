@@ -2,8 +2,10 @@
 once, and what differs from it in a limit or a folder alone is parsed."""
 
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 import typer
 
 from accelopt.agents.scripted_server import ScriptedServer
-from accelopt.cli.app import GROUPS, app, command
+from accelopt.cli.app import COMMANDS, GROUPS, app, command
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -24,6 +26,7 @@ ELSEWHERE = {
     "templates/complete_local/loop.sh": "tests/scripts/test_shell_loop.py",
     "python scripts/optimize_kernels.py": "tests/scripts/test_optimize_kernels.py: it needs a GPU",
     "accelopt python": "tests/cli/test_python.py",
+    "accelopt demo": "tests/cli/test_faults.py",
     "accelopt optimize solution.json": "tests/kernels/triton and `make test-gpu`: it needs a GPU",
 }
 # Options that bound or place a run, and choose no other code.
@@ -103,6 +106,9 @@ def test_a_command_of_the_documents(folder, line):
     )
     assert done.returncode == 0, f"{line}\n{done.stderr[-2000:]}"
     assert done.stdout
+    shown = dict(EXAMPLE.findall((ROOT / "docs" / "commands.md").read_text())).get(line)
+    if shown and words[0] != "optimize":
+        assert masked(shown) == masked(done.stdout.splitlines()[0])
 
 
 def test_every_folder_stands_in_the_architectures_table():
@@ -110,3 +116,58 @@ def test_every_folder_stands_in_the_architectures_table():
     named = {name.split("/")[0] for name in re.findall(r"`([\w/]+?)(?:/|\.py)`", page)}
     folders = {path.parent.name for path in (ROOT / "accelopt").glob("*/__init__.py")}
     assert folders <= named
+
+
+EXAMPLE = re.compile(r"```bash\n(accelopt .*)\n```\n```text\n(.*)\n")
+
+
+def masked(text):
+    """A line without paths and numbers, which change with the machine and the model of time."""
+    return re.sub(r"[^\s:]*/[^\s:,]*|[\d.]+( [KMG]iB)?", "#", text.strip())
+
+
+def test_every_command_has_an_example_or_a_page_with_one():
+    page = (ROOT / "docs" / "commands.md").read_text()
+    told = re.findall(r"^## (\w+)$", page, re.M) + re.findall(r"^\| `(\w+)` \|", page, re.M)
+    assert sorted({*told} - {"Others"}) == sorted({*COMMANDS, *GROUPS})
+    assert len(EXAMPLE.findall(page)) == page.count("\n## ") - 1
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(tmp_path, capsys):
+    notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text())
+    cells = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    (tmp_path / "cells.py").write_text("\n".join("".join(cell) for cell in cells))
+    done = subprocess.run(
+        [sys.executable, "cells.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600
+    )
+    assert "times as fast" in done.stdout and "engines after" in done.stdout, done.stderr
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's package chromium")
+def test_the_documentation_is_searched_as_files_without_a_network(tmp_path):
+    """Evidence: a browser, which opens the pages as `make docs` says, and may ask nobody."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
+    site = tmp_path / "site"
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(site)]
+    subprocess.run(
+        build,
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
+    asked = []
+    with playwright.sync_playwright() as tool:
+        browser = tool.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1280, "height": 900})
+        tab.on("request", lambda one: asked.append(one.url) if one.url.startswith("http") else 0)
+        tab.goto((site / "index.html").as_uri())
+        tab.click("input.md-search__input")
+        tab.keyboard.type("partition")
+        tab.wait_for_selector("a.md-search-result__link")
+        browser.close()
+    assert asked == []

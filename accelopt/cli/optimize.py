@@ -125,6 +125,12 @@ def show(outcomes: list[Outcome], folder: Path, made: list[str], *, by_rule: boo
             screen.print(said, markup=False, highlight=False, soft_wrap=True)
         left |= {f"Kernel {name}".strip(): place / "best.py"}
         left |= {f"Diff {name}".strip(): place / "best.diff"} if difference else {}
+    if one := first.one_kernel:
+        place = folder / "best.py"
+        times = ", ".join(f"{ms:.4g} ms for {case}" for case, ms in one.latencies.items())
+        said = f"{place} ({one.how}): {times}" if one.source else f"none: {one.refusal}"
+        said = f"One kernel for all shapes: {said}"
+        screen.print(said, markup=False, highlight=False, soft_wrap=True)
     for said, path in {**left, "Report": folder / REPORT}.items():
         screen.print(f"{said}: {path}", markup=False, highlight=False, soft_wrap=True)
     screen.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.agents.proposer import PlanDraft, Proposer
@@ -83,13 +84,23 @@ def at_other_shapes(found: Elsewhere) -> str:
     return f"{'refuses' if refused else 'wrong for'} the shapes of {name}"
 
 
+class OneKernel(NamedTuple):
+    """A kernel for all shapes of a run: its `source`, in words `how`, and its latency in ms by case; or why
+    there is none."""
+
+    source: str = ""
+    how: str = ""
+    latencies: Mapping[str, float] = MappingProxyType({})
+    refusal: str = ""
+
+
 class Outcome(NamedTuple):
     """How one problem ended. `best` is the start when nothing faster was found.
 
     `confirmation` is a second measurement of both in turns; None where there is nothing to confirm.
     `nodes` are all kernels that were made, in the order in which they were told, `developments` how
     workers went about theirs, by job. `holds_for` says for which shapes the best was found right, where
-    that is known, `elsewhere` how it does at others that were asked for. `ended` says why the
+    that is known, `elsewhere` how it does at others that were asked for, `one_kernel` what serves all of them. `ended` says why the
     search did not go on.
     """
 
@@ -103,6 +114,7 @@ class Outcome(NamedTuple):
     holds_for: str = ""
     exactness: str = ""
     elsewhere: tuple[Elsewhere, ...] = ()
+    one_kernel: OneKernel | None = None
     failure: str = ""
     ended: str = ""
 

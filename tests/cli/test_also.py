@@ -59,9 +59,21 @@ def test_other_sizes_have_winners_of_their_own_and_every_winner_is_tried_there(f
     assert there.case.case_name == "kernel_N1024"
     assert "M, N = 256, 1024" in (files / "run" / "references" / "reference_N1024.py").read_text()
     assert "(256, 1024)" in (files / "run" / "kernel_N1024" / "best.py").read_text()
+    one, text = found.one_kernel, (files / "run" / "best.py").read_text()
+    assert "if tuple(x.shape) == (256, 512):\n        return kernel_kernel(x)" in text
+    assert one.latencies["kernel"] == pytest.approx(found.best.latency, rel=1e-3)
+    assert set(one.latencies) == {"kernel", "kernel_N1024"} and one.source == text
     story = json.loads((files / "run" / "story.json").read_text())
     assert [problem["name"] for problem in story["problems"]] == ["kernel", "kernel_N1024"]
     assert all("kernel" in problem["elsewhere"][0] for problem in story["problems"])
+
+
+def test_one_text_that_is_as_fast_at_all_shapes_serves_all(files):
+    """The author's kernel takes any multiple of 128 rows; no round looks for others."""
+    given = {"also": ["M=512"], "out": files / "run", "iterations": 0}
+    found = accelopt.optimize(files / "kernel.py", files / "reference.py", **given)
+    assert found.one_kernel.source == KERNEL == (files / "run" / "best.py").read_text()
+    assert found.one_kernel.how == "one text for all" and len(found.one_kernel.latencies) == 2
 
 
 @pytest.mark.parametrize(
