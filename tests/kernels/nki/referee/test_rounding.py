@@ -26,8 +26,12 @@ FUNCTIONS = {
     "sigmoid": "1 / (1 + np.exp(-z))",
     "elu": "np.where(z > 0, z, np.expm1(z))",
     "hard swish": "z * np.clip(z + 3, 0, 6) / 6",
+    "gelu by a function of Python": "z * (1 + np.frompyfunc(math.erf, 1, 1)(z / 2**0.5).astype(z.dtype)) / 2",
+    "gelu by numbers of Python": "z * np.array([1 + math.erf(v / 2**0.5) for v in z.ravel()]).reshape(z.shape) / 2",
+    "gelu by NumPy's loop": "z * (1 + np.vectorize(math.erf)(z / 2**0.5)) / 2",
 }
 LINEAR = """
+import math
 import ml_dtypes
 import numpy as np
 def get_inputs():
