@@ -1,8 +1,7 @@
 """What can be done to a kernel, by canonical name: one table for all kernel languages.
 
 A method of a language is one line here: the resources that it relieves when it succeeds, and the class
-or function that makes it. Strategies read names and resources. Methods of NKI are fields of schedules and
-primitives of nests.
+or function that makes it. Strategies read names and resources. Methods of NKI are primitives of nests.
 
 Resources of a NeuronCore: dma, tensor, vector, scalar, gpsimd; of a GPU: gmem (HBM and caches),
 compute, sfu (special functions), control; of both: overlap (nothing waits for anything).
@@ -29,15 +28,11 @@ class Method(NamedTuple):
 
     @property
     def of_schedules(self) -> bool:
-        """Whether it sets a field of a schedule; a model can do all others to a kernel's text."""
+        """Whether it writes the whole kernel anew; a model can do all others to a kernel's text."""
         return self.place == SCHEDULES
 
 
 SCHEDULES = "accelopt.kernels.nki.knob_actions:Tuning"
-
-
-def _schedule(*touches: str) -> Method:
-    return Method("nki", touches, SCHEDULES)
 
 
 def _triton(place: str, *touches: str, cuda: str = "") -> Method:
@@ -53,14 +48,9 @@ def _by_model(language: str, sentence: str, *touches: str) -> Method:
 
 
 METHODS = {
-    "schedule": _schedule("dma", "tensor", "vector", "scalar", "gpsimd", "overlap"),
-    "set_rows": _schedule("dma", "tensor", "vector", "scalar", "overlap"),
-    "set_row_tiles": _schedule("dma", "tensor", "overlap"),
-    "set_beside": _schedule("dma", "vector", "scalar", "overlap"),
-    "set_columns": _schedule("dma", "vector", "scalar", "overlap"),
-    "set_weights": _schedule("dma", "overlap"),
-    "set_operands": _schedule("tensor", "scalar", "dma"),
-    "set_results": _schedule("tensor", "scalar"),
+    "schedule": Method(
+        "nki", ("dma", "tensor", "vector", "scalar", "gpsimd", "overlap"), SCHEDULES
+    ),
     "partition": _by_model(
         "nki",
         "Lay another axis, or several joined, on the 128 partitions.",

@@ -11,34 +11,28 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.language import Configured
 from accelopt.kernels.moves import METHODS
 from accelopt.kernels.nki.devices.protocol import KernelFailure
-from accelopt.kernels.nki.knobs import Knobs, NestKnobs, ScheduleKnobs, fields
+from accelopt.kernels.nki.knobs import NestKnobs
 from accelopt.kernels.nki.lift.any_rows import authored
-from accelopt.kernels.nki.lift.emission.graph import NotLowered
-from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted
-from accelopt.kernels.nki.lift.lowering import Lowered
-from accelopt.kernels.nki.lift.schedule import Schedule
-from accelopt.kernels.nki.lift.schedule_text import describe
-from accelopt.kernels.nki.lift.search import Found, Pricing, neighbours, schedules, varied
+from accelopt.kernels.nki.lift.scheduled_kernels import nest_in
 from accelopt.kernels.nki.nest_primitives import cheapest_nests, lowered_or_none
 from accelopt.kernels.nki.nests import primitives
+from accelopt.kernels.nki.nests.lowering import Lowered
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.nests.search import HOPELESS, described
 from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Chain, Node, Reschedule, made
 
 MOST_WHOLE = 6
-"""Schedules that are offered for a kernel that none wrote, and as many nests."""
+"""Nests that are offered for a kernel that none wrote."""
 MOST_NEAR = 16
 """Neighbours that are offered, the cheapest first."""
-WHOLE, FIELD = "schedule", "set_{}"
+WHOLE = "schedule"
 
 
 class Tuning:
@@ -49,7 +43,7 @@ class Tuning:
         self.target = target
         self._lift = lifted
         self._priced: dict[str, _Priced | None] = {}
-        self._knobs: dict[str, Knobs | None] = {}
+        self._knobs: dict[str, NestKnobs | None] = {}
 
     def space(self, node: Node) -> Space | None:
         """The knobs of a kernel; None for one that has none."""
@@ -96,7 +90,7 @@ class Tuning:
         """A correct kernel computes what it was made of, so the first that lifts speaks for all."""
         return next(filter(None, map(self._priced_of, reversed([*node.lineage()]))), None)
 
-    def _knobs_of(self, node: Node) -> Knobs | None:
+    def _knobs_of(self, node: Node) -> NestKnobs | None:
         if node.key not in self._knobs:
             priced = self._priced_of(node)
             self._knobs[node.key] = priced.knobs() if priced else None
@@ -116,7 +110,7 @@ class _Near(NamedTuple):
 
     method: str
     sentence: str
-    how: Schedule | Nest
+    how: Nest
     lowered: Lowered
 
 
@@ -126,28 +120,13 @@ class _Priced:
     def __init__(self, lifted: Lifted, target: str) -> None:
         self.lifted = lifted
         self.target = target
-        self._lowered: dict[Schedule | Nest, Lowered | None] = {}
+        self._lowered: dict[Nest, Lowered | None] = {}
 
-    def lowered(self, how: Schedule | Nest) -> Lowered | None:
+    def lowered(self, how: Nest) -> Lowered | None:
         """The kernel of a schedule or nest, made once; None for one that has none."""
         if how not in self._lowered:
             self._lowered[how] = lowered_or_none(self.lifted, self.target, how)
         return self._lowered[how]
-
-    @cached_property
-    def cheapest(self) -> list[tuple[Schedule, Lowered]]:
-        """Schedules, the cheapest first; none where the algorithm has none."""
-        try:
-            pricing = Pricing(
-                graph_of(self.lifted.algorithm), self.lifted.interface, self.target, Found()
-            )
-            for schedule in schedules(pricing.graph):
-                pricing.add(schedule)
-            pricing.descend()
-        except NotLowered:
-            return []
-        found = pricing.cheapest()
-        return found if found and self.lowered(found[0][0]) else []
 
     @cached_property
     def nests(self) -> list[tuple[Nest, Lowered]]:
@@ -155,46 +134,27 @@ class _Priced:
         return cheapest_nests(self.lifted.algorithm, self.target, self.lowered)
 
     @property
-    def whole(self) -> Iterator[tuple[Schedule | Nest, str, Lowered]]:
+    def whole(self) -> Iterator[tuple[Nest, str, Lowered]]:
         """Different ones of the cheapest, with a sentence on each."""
-        for schedule, lowered in varied(self.cheapest, MOST_WHOLE):
-            if self.lowered(schedule) is not None:
-                yield schedule, describe(graph_of(self.lifted.algorithm), schedule), lowered
-        least = self.cheapest[0][1].price.ms * HOPELESS if self.cheapest else float("inf")
         for nest, lowered in self.nests[:MOST_WHOLE]:
-            if lowered.price.ms < least:
+            if lowered.price.ms < self.nests[0][1].price.ms * HOPELESS:
                 yield nest, described(nest), lowered
 
-    def near(self, here: Schedule | Nest, now: Lowered) -> Iterator[_Near]:
-        """What single primitives make of a schedule or nest, each kernel once."""
+    def near(self, here: Nest, now: Lowered) -> Iterator[_Near]:
+        """What single primitives make of a nest, each kernel once."""
         seen = {now.source}
-        changes = self._nests(here) if isinstance(here, Nest) else self._fields(here)
-        for method, words, how in changes:
-            lowered = self.lowered(how)
-            if lowered is not None and lowered.source not in seen:
-                seen.add(lowered.source)
-                yield _Near(method, words, how, lowered)
-
-    def _fields(self, here: Schedule) -> Iterator[tuple[str, str, Schedule]]:
-        before = fields(here)
-        for schedule in neighbours(graph_of(self.lifted.algorithm), here):
-            after = fields(schedule)
-            changed = [name for name in after if after[name] != before.get(name)]
-            if changed:
-                words = (f"{name} = {after[name]} (was {before.get(name)})" for name in changed)
-                method = FIELD.format(changed[0].rstrip("0123456789").rstrip("_"))
-                yield method, f"Schedule with {', '.join(words)}", schedule
-
-    def _nests(self, here: Nest) -> Iterator[tuple[str, str, Nest]]:
         for primitive in primitives.neighbours(self.lifted.algorithm, here, self.target):
             try:
                 nest = primitives.changed(primitive, self.lifted.algorithm, here, self.target)
             except NotNested:
                 continue
-            said = primitive.model_dump_json(exclude={"kind"})
-            yield primitive.kind, f"Nest after {primitive.kind} {said}", nest
+            lowered = self.lowered(nest)
+            if lowered is not None and lowered.source not in seen:
+                seen.add(lowered.source)
+                said = primitive.model_dump_json(exclude={"kind"})
+                yield _Near(primitive.kind, f"Nest after {primitive.kind} {said}", nest, lowered)
 
-    def action(self, how: Schedule | Nest, sentence: str, promise: float, method: str) -> Action:
+    def action(self, how: Nest, sentence: str, promise: float, method: str) -> Action:
         """The kernel by a schedule or nest, as something that can be done."""
         lowered = self.lowered(how)
         assert lowered is not None
@@ -206,24 +166,15 @@ class _Priced:
             touches=METHODS.get(method, METHODS[WHOLE]).touches,
         )
 
-    def authored(self, how: Schedule | Nest, lowered: Lowered) -> str:
+    def authored(self, how: Nest, lowered: Lowered) -> str:
         """The kernel in its author's module."""
         return authored(self.lifted, how, lowered.source, self.target)
 
-    def knobs(self) -> Knobs | None:
-        """The fields of a schedule; the primitives of a nest where that is far cheaper."""
-        blocks, nests = self.cheapest, self.nests
-        if blocks and (not nests or blocks[0][1].price.ms < HOPELESS * nests[0][1].price.ms):
-            return ScheduleKnobs(self.lifted, blocks, self.target)
-        return NestKnobs(self.lifted, nests, self.target) if nests else None
+    def knobs(self) -> NestKnobs | None:
+        """What can be set; None where no nest has a kernel."""
+        return NestKnobs(self.lifted, self.nests, self.target) if self.nests else None
 
 
-def _written_by(node: Node) -> Schedule | Nest | None:
-    """The schedule or nest that made a kernel."""
-    change = node.change.steps[-1] if isinstance(node.change, Chain) else node.change
-    if not isinstance(change, Reschedule):
-        return None
-    try:
-        return (Nest if "stages" in change.schedule else Schedule).model_validate(change.schedule)
-    except ValidationError:  # of another version
-        return None
+def _written_by(node: Node) -> Nest | None:
+    """The nest that made a kernel."""
+    return nest_in(node.change.steps[-1] if isinstance(node.change, Chain) else node.change)

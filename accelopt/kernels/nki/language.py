@@ -220,7 +220,7 @@ class NKI(Language):
         return await in_thread(self._scheduling.actions, node, loop)
 
     async def space(self, node: Node) -> Space | None:
-        """The fields of a schedule, or the primitives of a nest, where the kernel lifts."""
+        """The primitives of a nest that have values, where the kernel lifts."""
         return await in_thread(self._tuning.space, node)
 
     async def configure(self, node: Node, values: Mapping[str, Parameter]) -> Configured:

@@ -1,5 +1,5 @@
-"""Primitives of nests in the hands of somebody who writes kernels: which there are, which apply to a
-kernel's nest, and the kernel after some of them."""
+"""Primitives of nests in the hands of a model or a person: which there are, which apply to a kernel's nest,
+and the kernel after some of them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,33 @@ from typing import NamedTuple, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from accelopt.algorithm.algorithm import Algorithm
+from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.lift.any_rows import authored
-from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.lifted import Lifted
-from accelopt.kernels.nki.lift.lowering import Lowered
-from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
-from accelopt.kernels.nki.lift.schedule_prompts import computed
+from accelopt.kernels.nki.nests.lowering import Lowered
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.nests.primitives import Primitive, changed, neighbours
 from accelopt.kernels.nki.nests.search import with_columns
 from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.replies import json_in, object_in, rows_in
 
 TIMED = 8
 """Single primitives whose time is predicted, the cheapest in closed form first."""
 MOST_REASONS = 4
 _LIST: TypeAdapter[list[Primitive]] = TypeAdapter(list[Primitive])
-REFUSALS = (NotNested, NotLowered, ResourceShort)
 FAULTS = (LookupError, ArithmeticError, AssertionError, ValueError, RecursionError)
 """By which lowering may fail on a nest that nobody checked; it says nothing of the kernel."""
+
+
+ANSWER = (
+    "Instead of a plan in words you may answer with a JSON list of primitives and nothing else, such as "
+    '[{"kind": "columns", "definition": "NAME", "size": 1024}]. They change the nest above in this order, '
+    "and the kernel is written by what comes out, exactly."
+)
+
+
+class AnswerRefused(Exception):
+    """An answer that makes no kernel; the text says in one sentence why."""
 
 
 class OwnNest(NamedTuple):
@@ -69,24 +78,29 @@ def read_primitives(text: str) -> list[Primitive]:
         raise NotNested(f"primitive {where}: {first['msg']}" if where else first["msg"]) from None
 
 
-def nest_of(known: object, lifted: Lifted, target: str, most: int | None = None) -> OwnNest:
-    """The nest that a kernel is `known` to be written by, as JSON gives it; where that is no nest, the
-    cheapest one to begin with, of `most` at most that are looked at."""
+def nest_of(
+    known: object, lifted: Lifted, target: str, found: Nest | None = None, most: int | None = None
+) -> OwnNest:
+    """The nest that a kernel is `known` to be written by, as JSON gives it; where that is no nest, the one
+    that a search `found`, or the cheapest one to begin with, of `most` at most that are looked at. Raises
+    NotNested where there is none."""
     try:
         return OwnNest(Nest.model_validate(known), True)
     except ValidationError:
-        lowered = partial(lowered_or_none, lifted, target)
-        found = cheapest_nests(lifted.algorithm, target, lowered, most)
-    if not found:
+        if found is not None:
+            return OwnNest(found, False)
+    lowered = partial(lowered_or_none, lifted, target)
+    cheapest = cheapest_nests(lifted.algorithm, target, lowered, most)
+    if not cheapest:
         raise NotNested("no nest of what this kernel computes has a kernel")
-    return OwnNest(found[0][0], False)
+    return OwnNest(cheapest[0][0], False)
 
 
-def lowered_or_none(lifted: Lifted, target: str, how: Schedule | Nest) -> Lowered | None:
-    """The kernel of a schedule or nest; None where it has none."""
+def lowered_or_none(lifted: Lifted, target: str, nest: Nest) -> Lowered | None:
+    """The kernel of a nest; None where it has none."""
     try:
-        return lifted.lowered(how, target)
-    except (*REFUSALS, *FAULTS):
+        return lifted.lowered(nest, target)
+    except (NotNested, *FAULTS):
         return None
 
 
@@ -111,16 +125,24 @@ def cheapest_nests(
     return sorted(found.values(), key=lambda pair: pair[1].price.ms)
 
 
-def after(lifted: Lifted, nest: Nest, asked: Sequence[Primitive], target: str) -> NestKernel:
+def after_all(
+    lifted: Lifted, nest: Nest, asked: Sequence[Primitive], target: str
+) -> tuple[Nest, Lowered]:
     """The nest after some primitives, and its kernel. Raises NotNested with the number of the one that
     is refused, and why."""
+    lowered = lifted.lowered(nest, target)
     for number, primitive in enumerate(asked, 1):
         try:
             nest = changed(primitive, lifted.algorithm, nest, target)
             lowered = lifted.lowered(nest, target)
-        except REFUSALS as refusal:
+        except NotNested as refusal:
             raise NotNested(f"primitive {number}, {primitive.kind}: {refusal}") from None
-    lowered = lifted.lowered(nest, target)
+    return nest, lowered
+
+
+def after(lifted: Lifted, nest: Nest, asked: Sequence[Primitive], target: str) -> NestKernel:
+    """The kernel by a nest after some primitives. Raises NotNested."""
+    nest, lowered = after_all(lifted, nest, asked, target)
     return _kernel(lifted, nest, lowered, target)
 
 
@@ -132,7 +154,7 @@ def near(lifted: Lifted, nest: Nest, target: str) -> NearNests:
         try:
             next_ = changed(primitive, lifted.algorithm, nest, target)
             lowered = lifted.lowered(next_, target)
-        except REFUSALS as refusal:
+        except NotNested as refusal:
             refused[str(refusal)] += 1
             continue
         except FAULTS as error:
@@ -164,12 +186,7 @@ def listing(
     times: Sequence[float | str],
 ) -> str:
     """All of it in words; `times` are those of the kernel `after` and of those near it."""
-    first = (
-        "The nest that wrote this kernel"
-        if own.written
-        else ("This kernel was written by no nest. The nest that primitives start from")
-    )
-    rows = [computed(lifted), f"{first}:", *_stages(own.nest)]
+    rows = [computed(lifted), *_own(own)]
     if asked:
         rows += [f"After {len(asked)} primitives:", *_stages(after.nest)]
     rows.append(f"The kernel by it: {_timed(times[0])}.")
@@ -188,10 +205,62 @@ def listing(
     return "\n".join([*rows, "All primitives:", *table()])
 
 
+def brief(lifted: Lifted, own: OwnNest, faster: Sequence[tuple[Nest, float]]) -> str:
+    """What a planner should know to answer with primitives: what the kernel computes, the nest that they
+    start from, all primitives, and nests that a search found `faster` than the kernel, with their
+    predicted milliseconds."""
+    rows = [computed(lifted), *_own(own), "Primitives change a nest:", *table()]
+    if faster:
+        rows.append("Nests that a search found faster, with predicted times:")
+    for nest, ms in faster:
+        same = "the nest above" if nest == own.nest else nest.model_dump_json(exclude_defaults=True)
+        rows.append(f"- {ms:.4g} ms: {same}")
+    return "\n".join([*rows, ANSWER])
+
+
+def computed(lifted: Lifted) -> str:
+    """What a kernel computes, as formulas."""
+    lines = algorithm_text(lifted.algorithm).splitlines()
+    return "\n".join(["What the kernel computes:", *(f"    {line}" for line in lines)])
+
+
+def means_nest(reply: str) -> bool:
+    """Whether a reply means to be a nest or primitives of one, right or wrong: it holds JSON with `stages`
+    or with a `kind`."""
+    rows = rows_in(json_in(reply), "primitives")
+    return any("kind" in row for row in rows) or object_in(reply, "stages") is not None
+
+
+def answered(reply: str, lifted: Lifted, own: OwnNest, target: str) -> tuple[Nest, Lowered]:
+    """The nest that a model's `reply` says, as primitives of the kernel's `own` or whole, and its kernel.
+    Raises AnswerRefused, with one sentence that can be sent back."""
+    try:
+        if whole := object_in(reply, "stages"):
+            nest = Nest.model_validate(whole)
+            return nest, lifted.lowered(nest, target)
+        asked = read_primitives(json.dumps(rows_in(json_in(reply), "primitives")))
+        return after_all(lifted, own.nest, asked, target)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise AnswerRefused(f"The field {where} of the nest is wrong: {first['msg']}.") from None
+    except NotNested as refusal:
+        raise AnswerRefused(f"There is no such kernel: {refusal}.") from None
+    except FAULTS as error:
+        raise AnswerRefused(f"Lowering this nest failed with {type(error).__name__}.") from None
+
+
 def table() -> list[str]:
     """Each primitive with its fields, as its type says."""
     kinds = get_args(get_args(Primitive)[0])
     return [f"  {' '.join((kind.__doc__ or '').split())}" for kind in kinds]
+
+
+def _own(own: OwnNest) -> list[str]:
+    """The nest that primitives start from, and how it comes about."""
+    if own.written:
+        return ["The nest that wrote this kernel:", *_stages(own.nest)]
+    return ["This kernel was written by no nest. Primitives start from:", *_stages(own.nest)]
 
 
 def _stages(nest: Nest) -> list[str]:

@@ -31,6 +31,7 @@ def rewritten(
     from accelopt.kernels.nki.lift.failure import NotLifted
     from accelopt.kernels.nki.lift.lifted import lifted_kernel
     from accelopt.kernels.nki.lift.lifting import lift
+    from accelopt.kernels.nki.nests.nest import NotNested
     from accelopt.kernels.nki.nests.search import described
 
     run, source = found.run, kernel.read_text(encoding="utf-8-sig")
@@ -45,14 +46,14 @@ def rewritten(
     try:
         lift(run.program)  # most kernels that do not lift end here, before a process begins
         lifted = lifted_kernel(source, kernel, given, target, start=start)
-        nest = nest_primitives.nest_of(None, lifted, target, MOST_STARTS).nest
+        nest = nest_primitives.nest_of(None, lifted, target, most=MOST_STARTS).nest
         made = nest_primitives.after(lifted, nest, (), target)
         with scratch_folder() as folder:
             path = folder / kernel.name
             path.write_text(made.source, encoding="utf-8")
             program = SimulatedDevice(target, start).compile(str(path), arguments).program
         latency = profile(program, run.spec, run.compiler).latency_ms
-    except (NotLifted, KernelFailure, KernelError, *nest_primitives.REFUSALS):
+    except (NotLifted, KernelFailure, KernelError, NotNested):
         return None
     except nest_primitives.FAULTS:
         return None

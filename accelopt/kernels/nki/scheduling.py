@@ -15,27 +15,19 @@ from accelopt.kernels.language import NestAnswer
 from accelopt.kernels.nki import nest_primitives
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.inspector import Inspector
-from accelopt.kernels.nki.lift.emission.graph import NotLowered
+from accelopt.kernels.nki.lift.any_rows import authored
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
-from accelopt.kernels.nki.lift.schedule import ResourceShort
-from accelopt.kernels.nki.lift.schedule_prompts import (
-    AnswerRefused,
-    answered,
-    brief,
-    computed,
-    has_schedule,
-)
 from accelopt.kernels.nki.lift.scheduled_kernels import (
     ScheduledKernel,
     ScheduledKernels,
     actions_of,
     offered,
-    schedule_in,
 )
-from accelopt.kernels.nki.lift.search import Refused
 from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.nests.search import described
 from accelopt.kernels.nki.parameters import ParameterFacts
+from accelopt.kernels.nki.predicted_times import Refused
 from accelopt.kernels.nki.text_without_paths import placeless
 from accelopt.nodes import Action, Node, Reschedule
 from accelopt.store import content_key, write_atomically
@@ -55,36 +47,41 @@ class Scheduling:
         self._failed: dict[str, ScheduledKernels] = {}
 
     async def brief(self, node: Node) -> str:
-        """What a planner should know to answer with a schedule in place of a plan: what the kernel
-        computes, the fields of a schedule, those found that are faster than the kernel; of what no
-        schedule makes faster, only what it computes. Empty for a kernel that cannot be lifted."""
-        kept = self._kept(self._key(node, self.inspector.arguments(node.case, node.source)))
-        offers = kept.offers if kept else ()
+        """What a planner should know to answer with primitives in place of a plan: what the kernel
+        computes, its nest, those found that are faster than the kernel; of what no nest makes faster,
+        only what it computes. Empty for a kernel that cannot be lifted."""
+        offers = self._offers(node)
 
         def worded() -> str:
             lifted = self.lifted(node)
             better = [one for one in offers if one.predicted_ms < (node.latency or math.inf)]
             if offers and not better:
-                return f"{computed(lifted)}\n{NONE_FASTER}"
-            return brief(lifted, schedule_in(node.change), better, target=self.target)
+                return f"{nest_primitives.computed(lifted)}\n{NONE_FASTER}"
+            faster = [(one.nest, one.predicted_ms) for one in better]
+            return nest_primitives.brief(lifted, self._own(node, lifted, offers), faster)
 
         try:
             return await in_thread(worded)
-        except (NotLifted, KernelFailure):
+        except (NotLifted, NotNested, KernelFailure):
             return ""
 
     async def answered(self, node: Node, reply: str) -> Action | str | None:
-        """The kernel by the schedule that a model's `reply` holds; one sentence where it holds one
-        that the kernel does not have; None for a reply that is no schedule at all."""
-        if not has_schedule(reply):
+        """The kernel by the nest that a model's `reply` says; one sentence where it says one that the
+        kernel does not have; None for a reply that says none."""
+        if not nest_primitives.means_nest(reply):
             return None
 
         def written() -> ScheduledKernel:
-            return answered(reply, self.lifted(node), self.target)
+            lifted = self.lifted(node)
+            own = self._own(node, lifted, self._offers(node))
+            nest, lowered = nest_primitives.answered(reply, lifted, own, self.target)
+            source = authored(lifted, nest, lowered.source, self.target)
+            price = lowered.price  # until it is timed
+            return ScheduledKernel(nest, described(nest), source, price.ms, price.moved)
 
         try:
             offer = await in_thread(written)
-        except (NotLifted, KernelFailure, AnswerRefused) as refusal:
+        except (NotLifted, NotNested, KernelFailure, nest_primitives.AnswerRefused) as refusal:
             return str(refusal)
         (action,) = actions_of([offer], counters_of(node.profile))
         return action.with_source(offer.source)
@@ -94,13 +91,10 @@ class Scheduling:
         try:
             lifted = await in_thread(self.lifted, node)
             asked = nest_primitives.read_primitives(primitives)
-            known = self.inspector.shelf.find(NESTS, content_key(node.source))
-            if isinstance(node.change, Reschedule):
-                known = node.change.schedule
-            own = nest_primitives.nest_of(known, lifted, self.target)
+            own = await in_thread(self._own, node, lifted, self._offers(node))
             after = await in_thread(nest_primitives.after, lifted, own.nest, asked, self.target)
             near = await in_thread(nest_primitives.near, lifted, after.nest, self.target)
-        except (NotLifted, KernelFailure, NotNested, NotLowered, ResourceShort) as refusal:
+        except (NotLifted, KernelFailure, NotNested) as refusal:
             return NestAnswer(f"There is no nest: {refusal}.")
         # A kernel does not say what wrote it: whoever asks for it again is told.
         for one in (after, *near.made):
@@ -111,6 +105,21 @@ class Scheduling:
         times = await asyncio.gather(*(self._predicted(node.case, source) for source in sources))
         text = nest_primitives.listing(lifted, own, asked, after, near, times)
         return NestAnswer(text, after.source if asked else None)
+
+    def _own(
+        self, node: Node, lifted: Lifted, offers: Sequence[ScheduledKernel]
+    ) -> nest_primitives.OwnNest:
+        """The nest that primitives of a kernel start from."""
+        known = self.inspector.shelf.find(NESTS, content_key(node.source))
+        if isinstance(node.change, Reschedule):
+            known = node.change.schedule
+        found = offers[0].nest if offers else None
+        return nest_primitives.nest_of(known, lifted, self.target, found)
+
+    def _offers(self, node: Node) -> Sequence[ScheduledKernel]:
+        """The kernels that an earlier search found for one, the fastest first."""
+        kept = self._kept(self._key(node, self.inspector.arguments(node.case, node.source)))
+        return kept.offers if kept else ()
 
     async def _predicted(self, case: Case, source: str) -> float | str:
         """The milliseconds that a kernel is predicted to take, or why the core refuses it."""
@@ -156,7 +165,10 @@ class Scheduling:
         if node.latency is None or fastest < node.latency:
             return ""
         timed = kept.counts.get("timed", len(kept.offers))
-        said = f"the fastest of {timed} that were timed is predicted to take {fastest:.4g} ms"
+        said = (
+            f"the fastest of {timed} that were timed is predicted to take {fastest:.4g} ms, where this kernel "
+            f"takes {node.latency:.4g}"
+        )
         return f"{said}; not all of it is scheduled: {kept.refusal}" if kept.refusal else said
 
     def _kept(self, key: str) -> ScheduledKernels | None:

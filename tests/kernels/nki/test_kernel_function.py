@@ -15,9 +15,8 @@ from accelopt.kernels.nki.kernel_function import (
     kernel_parameters,
     traced_function,
 )
-from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifted import lifted_kernel
-from accelopt.kernels.nki.lift.search import schedules
+from accelopt.kernels.nki.nest_primitives import nest_of
 from accelopt.kernels.nki.parameters import ParameterFacts
 
 IMPORTS = """import functools
@@ -121,7 +120,7 @@ def test_a_schedule_takes_the_place_of_the_kernel_alone(form, tmp_path):
     path.write_text(source)
     given = {"x": ParameterFacts((512, 256))}
     lifted = lifted_kernel(source, path, given)
-    schedule = next(iter(schedules(graph_of(lifted.algorithm))))
+    schedule = nest_of(None, lifted, "trn1").nest
     made = lifted.authored(lifted.lowered(schedule).source)
     assert kernel_function(made).name == "scaled"
     assert ("def halved" in made) == ("def halved" in source)

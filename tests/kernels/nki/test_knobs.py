@@ -1,5 +1,5 @@
-"""Knobs of NKI kernels: fields of schedules and primitives of nests. And what can be done to a kernel
-without looking ahead: schedules, nests, and what single primitives make of those."""
+"""Knobs of NKI kernels: primitives of nests that have values. And what can be done to a kernel without
+looking ahead: nests, and what single primitives make of those."""
 
 import random
 from dataclasses import replace
@@ -10,7 +10,7 @@ from test_language import node, profile, with_language  # noqa: F401  (a fixture
 
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import Configured
-from accelopt.kernels.nki.lift.scheduled_kernels import schedule_in
+from accelopt.kernels.nki.lift.scheduled_kernels import nest_in
 from accelopt.nodes import Node, Reschedule
 
 BOTH_WAYS = """import neuronxcc.nki as nki
@@ -28,6 +28,7 @@ def kernel(x):
     nl.store(columns, nl.sum(turned, axis=1, keepdims=True))
     return rows, columns
 """
+KINDS = {"partition", "tile", "split", "columns", "at", "apart", "orient", "keep"}
 SUMS = """import numpy as np
 
 
@@ -48,7 +49,7 @@ def transform_nki_outputs(outputs, expected):
 """
 
 
-def test_a_kernel_that_lifts_is_set_by_the_fields_of_a_schedule(tmp_path, node):  # noqa: F811
+def test_a_kernel_that_lifts_is_set_by_primitives_of_its_nests(tmp_path, node):  # noqa: F811
     async def tried(nki):
         space = await nki.space(node)
         chance, found = random.Random(0), []
@@ -59,17 +60,17 @@ def test_a_kernel_that_lifts_is_set_by_the_fields_of_a_schedule(tmp_path, node):
         return space, found, default
 
     space, found, default = with_language(tmp_path, tried)
-    assert space.size >= 4 and {"columns"} <= {knob.name for knob in space.knobs}
+    assert space.size >= 4 and {"columns_out"} <= {knob.name for knob in space.knobs}
     assert default.source is not None and default.source != KERNEL
     points, prices = zip(*space.foretold, strict=True)
-    assert points[0] == space.default and list(prices) == sorted(prices) and len(prices) > 1
+    assert space.default in points and list(prices) == sorted(prices) and len(prices) > 1
     assert not any(space.faults(point) for point in points)
     for made, evaluation in found:
         assert (made.source is None) == bool(made.reason)
         assert evaluation is None or evaluation.status is Status.CORRECT, evaluation.message
 
 
-def test_a_schedule_that_is_priced_far_beyond_the_cheapest_makes_no_kernel(
+def test_a_nest_that_is_priced_far_beyond_the_cheapest_makes_no_kernel(
     tmp_path,
     node,  # noqa: F811
     monkeypatch,
@@ -83,7 +84,7 @@ def test_a_schedule_that_is_priced_far_beyond_the_cheapest_makes_no_kernel(
     assert made.source is None and "priced at" in made.reason and "1 times" in made.reason
 
 
-def test_actions_are_schedules_by_price_then_what_primitives_make_of_one(tmp_path, node):  # noqa: F811
+def test_actions_are_nests_by_price_then_what_primitives_make_of_one(tmp_path, node):  # noqa: F811
     async def tried(nki):
         first = await nki.actions(node)
         whole = Node(node.case, first[0].source, node.evaluation, node, first[0].change, "plan_0_0")
@@ -98,9 +99,9 @@ def test_actions_are_schedules_by_price_then_what_primitives_make_of_one(tmp_pat
     first, near, further, edited, predicted = with_language(tmp_path, tried, lookahead=False)
     assert {action.method for action in first} == {"schedule"}
     assert predicted is None and all(action.predicted is None for action in first)
-    fields = [action for action in near if action.method.startswith("set_")]
-    assert fields and all(action.touches and action.key for action in fields)
-    assert len({action.key for action in fields}) == len(fields)
+    assert near and all(action.touches and action.key for action in near)
+    assert {action.method for action in near} <= KINDS
+    assert len({action.key for action in near}) == len(near)
     assert further and all(action.method != "schedule" for action in further)
     # A kernel that somebody changed since is like any other: it computes what it was made of.
     assert [action.key for action in edited] == [action.key for action in first]
@@ -108,7 +109,7 @@ def test_actions_are_schedules_by_price_then_what_primitives_make_of_one(tmp_pat
 
 @pytest.fixture
 def both_ways(tmp_path):
-    """Sums over rows beside sums over columns, which no schedule of rows has."""
+    """Sums over rows beside sums over columns."""
     (tmp_path / "kernel.py").write_text(BOTH_WAYS)
     (tmp_path / "reference.py").write_text(SUMS)
     case = Case(
@@ -118,7 +119,7 @@ def both_ways(tmp_path):
     return Node(case, BOTH_WAYS, Evaluation(status=Status.CORRECT, profile=profile()))
 
 
-def test_of_a_kernel_that_only_nests_write_primitives_are_actions_and_knobs(tmp_path, both_ways):
+def test_primitives_are_actions_and_knobs(tmp_path, both_ways):
     """Assumption: primitives keep what a nest computes; the referee judges each kernel that they make."""
 
     async def tried(nki):
@@ -137,9 +138,8 @@ def test_of_a_kernel_that_only_nests_write_primitives_are_actions_and_knobs(tmp_
         return first, near, space, made, verdicts
 
     first, near, space, made, verdicts = with_language(tmp_path, tried, lookahead=False)
-    kinds = {"partition", "tile", "split", "columns", "at", "apart", "orient", "keep"}
-    assert near and {action.method for action in near} <= kinds
-    assert {knob.name.partition("_")[0] for knob in space.knobs} <= {"start", *kinds}
+    assert near and {action.method for action in near} <= KINDS
+    assert {knob.name.partition("_")[0] for knob in space.knobs} <= {"start", *KINDS}
     assert space.size > 3 and made[0].source == first.source  # the cheapest, as it is
     assert all((one.source is None) == bool(one.reason) for one in made)
     assert {one.status for one in verdicts} == {Status.CORRECT}, [one.message for one in verdicts]
@@ -156,6 +156,6 @@ def test_a_kernel_that_does_not_lift_has_no_knobs(tmp_path, node):  # noqa: F811
     assert space is None and made == Configured(None, "the kernel has no knobs") and actions == []
 
 
-@pytest.mark.parametrize("change", [None, Reschedule(schedule={"stages": []}, sentence="")])
-def test_other_changes_have_no_schedule(change):
-    assert schedule_in(change) is None
+@pytest.mark.parametrize("change", [None, Reschedule(schedule={"rows": "m"}, sentence="")])
+def test_other_changes_have_no_nest(change):
+    assert nest_in(change) is None

@@ -1,6 +1,6 @@
 """One kernel for any numbers of rows, where only trip counts depend on them.
 
-The Algorithm is written by the same schedule for other numbers of rows. Where the texts differ in trip
+The Algorithm is written by the same nest for other numbers of rows. Where the texts differ in trip
 counts, shapes of results and asserts alone, and each differing number is a multiple of a share of the
 rows, that of the argument's shape takes its place.
 """
@@ -30,10 +30,8 @@ from accelopt.algorithm.algorithm import (
 )
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
-from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.lifted import Lifted
-from accelopt.kernels.nki.lift.lowering import shape_text
-from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
+from accelopt.kernels.nki.nests.lowering import shape_text
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 
 TIMES = (2, 3, 5)
@@ -61,10 +59,10 @@ class Rows(NamedTuple):
         return math.lcm(*(share.denominator for share in self.shares.values()))
 
 
-def for_any_rows(lifted: Lifted, schedule: Schedule | Nest, source: str, target: str) -> str:
-    """The kernel `source` of a schedule for any numbers of rows that the tiles divide; `source` itself
+def for_any_rows(lifted: Lifted, nest: Nest, source: str, target: str) -> str:
+    """The kernel `source` of a nest for any numbers of rows that the tiles divide; `source` itself
     where there is no such kernel."""
-    text = _Text(lifted, schedule, source, target)
+    text = _Text(lifted, nest, source, target)
     found: list[Rows] = []
     for axis, longer in _row_axes(lifted.algorithm):
         rows = text.rows(axis, longer, found)
@@ -73,17 +71,17 @@ def for_any_rows(lifted: Lifted, schedule: Schedule | Nest, source: str, target:
     return text.written(found) if found else source
 
 
-def authored(lifted: Lifted, schedule: Schedule | Nest, source: str, target: str) -> str:
-    """The kernel `source` of a schedule for any numbers of rows, in its author's module and words."""
-    return lifted.authored(for_any_rows(lifted, schedule, source, target))
+def authored(lifted: Lifted, nest: Nest, source: str, target: str) -> str:
+    """The kernel `source` of a nest for any numbers of rows, in its author's module and words."""
+    return lifted.authored(for_any_rows(lifted, nest, source, target))
 
 
 class _Text:
     """A lowered kernel by its tokens, and what they are for other numbers of rows."""
 
-    def __init__(self, lifted: Lifted, schedule: Schedule | Nest, source: str, target: str) -> None:
+    def __init__(self, lifted: Lifted, nest: Nest, source: str, target: str) -> None:
         self.lifted = lifted
-        self.schedule = schedule
+        self.nest = nest
         self.source = source
         self.target = target
         self.own = _tokens(source)
@@ -94,8 +92,8 @@ class _Text:
         for axis, longer, extent in rows:
             lifted = _with_rows(lifted, axis, longer, extent)
         try:
-            return _tokens(lifted.lowered(self.schedule, self.target).source)
-        except (NotLowered, NotNested, ResourceShort, *FAULTS):
+            return _tokens(lifted.lowered(self.nest, self.target).source)
+        except (NotNested, *FAULTS):
             return []
 
     def rows(self, axis: Axis, longer: Longer, found: Sequence[Rows]) -> Rows | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import copy
 import json
 import re
@@ -16,7 +15,6 @@ from accelopt.algorithm.equality import nearly_equal
 from accelopt.algorithm.notation import definition_text
 from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.devices.tracing import arguments_to_json
 from accelopt.kernels.nki.kernel_function import (
     KernelFunction,
     NoKernel,
@@ -24,11 +22,8 @@ from accelopt.kernels.nki.kernel_function import (
     traced_function,
 )
 from accelopt.kernels.nki.lift.authorship.authored import Author
-from accelopt.kernels.nki.lift.emission.graph import NotLowered
-from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift, lift_with_lines
-from accelopt.kernels.nki.lift.lowering import Interface, Lowered, lower
 from accelopt.kernels.nki.lift.scalar_arguments import (
     AGAIN,
     FIRST,
@@ -37,12 +32,9 @@ from accelopt.kernels.nki.lift.scalar_arguments import (
     plain_arguments,
     stand_in,
 )
-from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
-from accelopt.kernels.nki.lift.search import schedules
-from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.lowering import Interface, Lowered, lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.parameters import ParameterFacts
-from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.sandbox import Start, scratch_folder
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.sim.errors import SourceLine
@@ -61,27 +53,18 @@ class Lifted(NamedTuple):
     author: Author | None = None
     lines: Mapping[str, SourceLine] = {}
 
-    def lowered(self, schedule: Schedule | Nest, target: str = "trn1") -> Lowered:
-        """The kernel by a schedule, in the dialect of the kernel that was lifted. Raises NotLowered,
-        NotNested, ResourceShort."""
+    def lowered(self, nest: Nest, target: str = "trn1") -> Lowered:
+        """The kernel by a nest, in the dialect of the kernel that was lifted. Raises NotNested."""
 
         def written(lifted: Lifted) -> Lowered:
             interface = lifted.interface._replace(asserts=self.interface.asserts)
-            if isinstance(schedule, Nest):
-                return lower_nest(lifted.algorithm, schedule, interface, target, self.dialect)
-            return lower(lifted.algorithm, schedule, interface, target)
+            return lower_nest(lifted.algorithm, nest, interface, target, self.dialect)
 
         kernel = written(self)
         for twin in self.twins:
             if written(twin).source != kernel.source:
-                raise NotLowered("a plain argument enters the computation in more than one way")
-        if isinstance(schedule, Nest) or self.dialect == "neuronxcc":
-            return kernel
-        plain = arguments_to_json(self.arguments)
-        [source] = in_dialect([kernel.source], self.dialect, plain, target)
-        if source is None:
-            raise NotLowered(f"the kernel by this schedule has no counterpart in {self.dialect}")
-        return kernel._replace(source=source)
+                raise NotNested("a plain argument enters the computation in more than one way")
+        return kernel
 
     def located(self, reason: str) -> str:
         """A reason that begins with the name of a definition, with the source line of that before it and
@@ -201,27 +184,19 @@ class _Called:
 
     def _same(self, lifted: Lifted, other: Lifted) -> bool:
         """Whether a kernel by schedule of one, with the other's arguments, is a kernel of the other."""
-        for schedule in self._schedules(lifted):
-            text = self._text(lifted, schedule)
-            if text:
-                same = text == self._text(other, schedule)
-                return same or self._means(text, other)
-        return True  # no schedule has a kernel, and none will be wrong
+        text = self._text(lifted)
+        # Where the default nest has no kernel no other has, and none will be wrong.
+        return not text or text == self._text(other) or self._means(text, other)
 
-    def _schedules(self, lifted: Lifted) -> Iterator[Schedule | Nest]:
-        """Schedules of a kernel, the default nest last."""
-        with contextlib.suppress(NotLowered):
-            yield from schedules(graph_of(lifted.algorithm))
-        yield default_nest(lifted.algorithm, self.device.target)
-
-    def _text(self, lifted: Lifted, schedule: Schedule | Nest) -> str:
+    def _text(self, lifted: Lifted) -> str:
+        """The kernel by the default nest; empty where there is none."""
         target = self.device.target
+        nest = default_nest(lifted.algorithm, target)
         try:
-            if isinstance(schedule, Nest):
-                given = lifted.algorithm, schedule, lifted.interface, target, lifted.dialect
-                return lower_nest(*given).source
-            return lower(lifted.algorithm, schedule, lifted.interface, target).source
-        except (NotLowered, NotNested, ResourceShort):
+            return lower_nest(
+                lifted.algorithm, nest, lifted.interface, target, lifted.dialect
+            ).source
+        except NotNested:
             return ""
 
     def _means(self, source: str, other: Lifted) -> bool:
@@ -285,8 +260,8 @@ class _Called:
 
     def _same_text(self, lifted: Lifted, other: Lifted) -> bool:
         """Whether the same kernel by schedule is written for both."""
-        texts = ((self._text(lifted, s), s) for s in self._schedules(lifted))
-        return next((text == self._text(other, s) for text, s in texts if text), True)
+        text = self._text(lifted)
+        return not text or text == self._text(other)
 
     def _takes(self, lifted: Lifted, name: str, number: float) -> bool:
         """Whether a kernel by schedule is right where an argument is a special number, or the kernel

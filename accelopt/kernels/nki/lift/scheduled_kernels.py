@@ -4,42 +4,33 @@ written as kernels with the same signature, each with a sentence that says what 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from accelopt.caches import VerdictCache, package_key
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.lift.any_rows import for_any_rows
-from accelopt.kernels.nki.lift.emission.graph import NotLowered
-from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
 from accelopt.kernels.nki.lift.piecewise import rewritten_in_pieces
-from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
-from accelopt.kernels.nki.lift.schedule_text import describe, saving
-from accelopt.kernels.nki.lift.search import (
-    AbstractArgument,
-    Found,
-    Times,
-    commonest,
-    own_processes,
-    search,
-)
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
-from accelopt.kernels.nki.nests.search import described, search_nests
+from accelopt.kernels.nki.nests.search import FoundNests, described, search_nests
 from accelopt.kernels.nki.parameters import ParameterFacts as Given
+from accelopt.kernels.nki.predicted_times import NOT_KNOWN, AbstractArgument, Times, own_processes
 from accelopt.nodes import Action, Change, Reschedule, made
 from accelopt.store import content_key
 
 MOST_OFFERED = 3
+MOST_REASONS = 3
+UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 class ScheduledKernel(NamedTuple):
     """A kernel by schedule, not verified yet; `predicted_ms` is simulated, `moved_bytes` what it
     moves from and to HBM by the closed form."""
 
-    schedule: Schedule | Nest
+    nest: Nest
     sentence: str
     source: str
     predicted_ms: float
@@ -47,14 +38,13 @@ class ScheduledKernel(NamedTuple):
 
     def as_json(self) -> list[object]:
         """As plain data, which `from_json` reads."""
-        return [self.schedule.model_dump(mode="json"), *self[1:]]
+        return [self.nest.model_dump(mode="json"), *self[1:]]
 
     @classmethod
     def from_json(cls, data: Any) -> ScheduledKernel:
         """What `as_json` gave. Raises ValueError for anything else."""
-        schedule, sentence, source, predicted, moved = data
-        kind = Nest if "stages" in schedule else Schedule
-        return cls(kind.model_validate(schedule), sentence, source, predicted, moved)
+        nest, *rest = data
+        return cls(Nest.model_validate(nest), *rest)
 
 
 class ScheduledKernels(NamedTuple):
@@ -83,7 +73,7 @@ class ScheduledKernels(NamedTuple):
         refused = {why: n for why, n in self.counts.items() if why not in ("priced", "timed")}
         fastest = [
             {
-                "schedule": offer.schedule.model_dump(mode="json", exclude_defaults=True),
+                "schedule": offer.nest.model_dump(mode="json", exclude_defaults=True),
                 "predicted_ms": offer.predicted_ms,
                 "moved_bytes": offer.moved_bytes,
                 "what": offer.sentence,
@@ -95,13 +85,13 @@ class ScheduledKernels(NamedTuple):
         return {whole: self.refusal, **found} if self.refusal else found
 
 
-def schedule_in(change: Change | None) -> Schedule | None:
-    """The schedule that a change of a kernel is; None for any other, a nest included."""
+def nest_in(change: Change | None) -> Nest | None:
+    """The nest that a change of a kernel is; None for any other."""
     if not isinstance(change, Reschedule):
         return None
     try:
-        return Schedule.model_validate(change.schedule)
-    except ValueError:
+        return Nest.model_validate(change.schedule)
+    except ValueError:  # of another version
         return None
 
 
@@ -113,8 +103,8 @@ def actions_of(offers: Iterable[ScheduledKernel], metrics: Mapping[str, float]) 
     return [
         made(
             Reschedule(
-                schedule=offer.schedule.model_dump(mode="json"),
-                sentence=f"{offer.sentence}{saving(moved, offer.moved_bytes)}.",
+                schedule=offer.nest.model_dump(mode="json"),
+                sentence=f"{offer.sentence}{_saving(moved, offer.moved_bytes)}.",
             ),
             offer.source,
             promise=1 - offer.predicted_ms / now if now else 1.0,
@@ -160,9 +150,9 @@ def offered(
         return ScheduledKernels(refusal=str(refusal))
     if times is None:
         with own_processes(values, target) as times:
-            result = searched(lifted, values, target, times)
+            result = searched(lifted, target, times)
     else:
-        result = searched(lifted, values, target, times)
+        result = searched(lifted, target, times)
     if shelf:
         shelf.put("searches", key, result.as_json())
     return _authored(lifted, result)
@@ -182,56 +172,45 @@ def _in_pieces(
     return ScheduledKernels(offers, refusal, counts)
 
 
-def searched(
-    lifted: Lifted, values: Sequence[AbstractArgument], target: str, times: Times
-) -> ScheduledKernels:
-    """The fastest schedules and nests together, and why there are none where that is so."""
-    try:
-        found = search(lifted.algorithm, values, lifted.interface, target, times=times)
-        blocks = _offered(lifted, found, target)
-    except NotLowered as error:
-        blocks = ScheduledKernels(refusal=str(error))
-    known = min((offer.predicted_ms for offer in blocks.offers), default=math.inf)
-    nests = _nested(lifted, target, times, known)
-    both = sorted((*blocks.offers, *nests.offers), key=lambda offer: offer.predicted_ms)
-    counts = dict(blocks.counts)
-    for name, count in nests.counts.items():
-        counts[name] = counts.get(name, 0) + count
-    refusal = "" if both else nests.refusal or blocks.refusal
-    return ScheduledKernels(tuple(both[:MOST_OFFERED]), refusal, counts)
-
-
-def _nested(lifted: Lifted, target: str, times: Times, known: float) -> ScheduledKernels:
-    """The fastest nests; none that must be slower than the milliseconds `known`."""
-    interface, dialect = lifted.interface, lifted.dialect
-    found = search_nests(lifted.algorithm, interface, target, dialect, times=times, known=known)
+def searched(lifted: Lifted, target: str, times: Times) -> ScheduledKernels:
+    """The fastest nests, and why there are none where that is so."""
+    found = search_nests(lifted.algorithm, lifted.interface, target, lifted.dialect, times=times)
     offers: list[ScheduledKernel] = []
-    refusal = ""
     for timed in found.timed[:MOST_OFFERED]:
+        if timed.latency_ms == math.inf:
+            continue
         try:
             kernel = lifted.lowered(timed.nest, target)
-        except (NotLowered, NotNested) as error:
-            refusal = lifted.located(str(error))
+        except NotNested:  # for other numbers of plain arguments
             continue
-        if timed.latency_ms != float("inf"):
-            offers.append(
-                ScheduledKernel(
-                    timed.nest, described(timed.nest),
-                    for_any_rows(lifted, timed.nest, kernel.source, target), timed.latency_ms,
-                    kernel.price.moved,
-                )
-            )  # fmt: skip
+        offers.append(
+            ScheduledKernel(
+                timed.nest, described(timed.nest),
+                for_any_rows(lifted, timed.nest, kernel.source, target), timed.latency_ms,
+                kernel.price.moved,
+            )
+        )  # fmt: skip
     counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
-    if not offers:
-        # The plainest nest says what is in the way; of others, why they are no nests of this kernel.
-        try:
-            lifted.lowered(default_nest(lifted.algorithm, target), target)
-        except (NotLowered, NotNested, ResourceShort) as error:
-            refusal = lifted.located(str(error))
-        else:
-            refusals = [timed.refusal for timed in found.timed]
-            refusal = _refusal(refusals, refusal) if refusals else commonest(found.refused)
-    return ScheduledKernels(tuple(offers), "" if offers else refusal, counts)
+    return ScheduledKernels(
+        tuple(offers), "" if offers else _refusal(lifted, found, target), counts
+    )
+
+
+def _refusal(lifted: Lifted, found: FoundNests, target: str) -> str:
+    """Why no nest is offered: what is in the way of the plainest one; if nothing is, what the core said of
+    those that were timed, or why others are no nests of this kernel."""
+    try:
+        lifted.lowered(default_nest(lifted.algorithm, target), target)
+    except NotNested as error:
+        return lifted.located(str(error))
+    if found.timed:
+        said = [timed.refusal for timed in found.timed[:MOST_REASONS]]
+        reason = next(filter(None, said), NOT_KNOWN)
+        return (
+            f"the simulated core takes none of the {len(found.timed)} kernels by schedule: {reason}"
+        )
+    most = sorted(found.refused, key=found.refused.__getitem__, reverse=True)[:MOST_REASONS]
+    return "; ".join(most) or NOT_KNOWN
 
 
 def _authored(lifted: Lifted, found: ScheduledKernels) -> ScheduledKernels:
@@ -240,35 +219,10 @@ def _authored(lifted: Lifted, found: ScheduledKernels) -> ScheduledKernels:
     return found._replace(offers=offers)
 
 
-def _offered(lifted: Lifted, found: Found, target: str) -> ScheduledKernels:
-    offers: list[ScheduledKernel] = []
-    unwritten = ""
-    graph = graph_of(lifted.algorithm)
-    for timed in found.timed[:MOST_OFFERED]:
-        try:
-            kernel = lifted.lowered(timed.schedule, target)
-        except NotLowered as refusal:
-            if lifted.dialect != "neuronxcc":
-                unwritten = str(refusal)
-                continue
-            return ScheduledKernels(refusal=str(refusal))
-        if timed.latency_ms != float("inf"):
-            sentence = describe(graph, timed.schedule)
-            moved = kernel.price.moved
-            source = for_any_rows(lifted, timed.schedule, kernel.source, target)
-            offers.append(
-                ScheduledKernel(timed.schedule, sentence, source, timed.latency_ms, moved)
-            )
-    counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
-    return ScheduledKernels(
-        tuple(offers),
-        "" if offers else _refusal([t.refusal for t in found.timed], unwritten),
-        counts,
-    )
-
-
-def _refusal(refusals: Sequence[str], unwritten: str) -> str:
-    """Why none of the kernels that were timed is offered."""
-    reasons = refusals[:MOST_OFFERED]
-    reason = next(filter(None, reasons), unwritten or "the reason is not known")
-    return f"the simulated core takes none of the {len(refusals)} kernels by schedule: {reason}"
+def _saving(before: float, after: float) -> str:
+    """How many bytes fewer are moved, as the end of a sentence; empty where it is no more than 1%."""
+    saved = before - after
+    if saved <= after / 100:
+        return ""
+    size, unit = next((one for one in UNITS if saved >= one[0]), (1.0, "B"))
+    return f": {saved / size:.3g} {unit} fewer bytes"

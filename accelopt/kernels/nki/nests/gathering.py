@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.index import ZERO, Axis, Index
-from accelopt.kernels.nki.lift.emission.graph import GraphValue
-from accelopt.kernels.nki.lift.emission.nest import Form
-from accelopt.kernels.nki.lift.emission.value_locations import At
+from accelopt.kernels.nki.nests.locations import At
 from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import MOST_FREE, merged
+from accelopt.kernels.nki.nests.values import GraphValue
 from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:

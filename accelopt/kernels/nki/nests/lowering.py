@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.hardware import TARGETS
-from accelopt.kernels.nki.lift.emission.nest import Price, price, rendered
-from accelopt.kernels.nki.lift.emission.text import wrapped
-from accelopt.kernels.nki.lift.lowering import Interface, Lowered, shape_text, title
 from accelopt.kernels.nki.nests.emission import Emitter
-from accelopt.kernels.nki.nests.nest import Nest
+from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.nests.nest import ready as readied
+from accelopt.kernels.nki.nests.statements import Price, price, rendered
+from accelopt.kernels.nki.nests.wrapping import wrapped
 from accelopt.sim.dialects.dialect import Dialect
 
 HEADERS: Mapping[Dialect, str] = {
@@ -20,6 +20,25 @@ HEADERS: Mapping[Dialect, str] = {
     "import neuronxcc.nki.language as nl",
     "nki": "import nki\nimport nki.isa as nisa\nimport nki.language as nl",
 }
+
+
+class Interface(NamedTuple):
+    """How a kernel is called: its parameters as text, those of them that are plain numbers (by the
+    number that stands for each in the algorithm), whether it returns a tuple of one, its name, and
+    what it `asserts` of plain arguments."""
+
+    signature: str = ""
+    numbers: Mapping[float, str] = {}
+    sequence: bool = False
+    name: str = "kernel"
+    asserts: tuple[str, ...] = ()
+
+
+class Lowered(NamedTuple):
+    """A kernel's source, and what it costs in closed form."""
+
+    source: str
+    price: Price
 
 
 def lower_nest(
@@ -31,7 +50,7 @@ def lower_nest(
 ) -> Lowered:
     """The kernel that computes `algorithm` as a nest of it says. Raises NotNested for a nest that has
     no such kernel, with the definition that is in the way and why."""
-    ready = readied(algorithm, nest)
+    ready = _complete(algorithm, nest)
     names = [array.name for array in (*ready.inputs, *ready.outputs)]
     signature = interface.signature or ", ".join(array.name for array in ready.inputs)
     taken = {*names, *re.findall(r"[A-Za-z_]\w*", signature)}
@@ -70,7 +89,7 @@ def lower_part(
     """The statements that compute `algorithm` as a nest of it says, from arrays in HBM by its inputs'
     names into those by its outputs' names, and what they cost in closed form. They bind none of the
     names `taken`. Raises NotNested."""
-    ready = readied(algorithm, nest)
+    ready = _complete(algorithm, nest)
     taken = taken | {array.name for array in (*ready.inputs, *ready.outputs)}
     emitter = Emitter(ready, nest, TARGETS[target], dialect, {}, taken)
     views: list[str] = []
@@ -84,6 +103,21 @@ def lower_part(
     return [*views, *(line[4:] for line in lines)], price(nodes, TARGETS[target])
 
 
+def _complete(algorithm: Algorithm, nest: Nest) -> Algorithm:
+    """The definitions that the stages of a nest name. Raises NotNested where they are not those of the
+    Algorithm, each once."""
+    ready = readied(algorithm, nest)
+    named = [name for stage in nest.stages for name in stage.members]
+    wanted = [definition.out for definition in ready.definitions]
+    for name in named:
+        if name not in wanted or named.count(name) > 1:
+            said = "is in two stages" if name in wanted else "is no definition of this kernel"
+            raise NotNested(f"{name} {said}")
+    if missing := [name for name in wanted if name not in named]:
+        raise NotNested(f"{missing[0]} is in no stage")
+    return ready
+
+
 def _result(array: Array, emitter: Emitter) -> list[str]:
     """The declaration of a result, and its shape for the nest."""
     shape = shape_text(array.given)
@@ -92,3 +126,18 @@ def _result(array: Array, emitter: Emitter) -> list[str]:
     if view == array.name:
         return [made]
     return [made, f"{view} = {array.name}.reshape({shape_text(array.shape or (1,))})"]
+
+
+def title(inputs: Sequence[Array], results: Sequence[Array]) -> str:
+    """What a kernel takes and gives, for its docstring."""
+    given = ", ".join(f"{a.name} {shape_text(a.given)}" for a in inputs)
+    made = ", ".join(f"{a.name} {shape_text(a.given)}" for a in results)
+    text = f"{given} -> {made}."
+    if len(text) <= 90:
+        return text
+    return f"{', '.join(a.name for a in inputs)} -> {', '.join(a.name for a in results)}."
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """A shape, as Python writes it."""
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"

@@ -22,10 +22,10 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import ONE, Contraction
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index
-from accelopt.kernels.nki.lift.emission.builder import Builder
-from accelopt.kernels.nki.lift.emission.graph import GraphValue
+from accelopt.kernels.nki.nests.builder import Builder
 from accelopt.kernels.nki.nests.nest import product_in
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES
+from accelopt.kernels.nki.nests.values import GraphValue
 
 NARROW = ("bfloat16", "float16")
 EXACT_IN_BFLOAT16 = ("int8", "uint8", "float8_e4m3", "float8_e5m2")

@@ -11,10 +11,7 @@ from accelopt.algorithm.algorithm import (
     Scan,
 )  # fmt: skip
 from accelopt.algorithm.index import Axis
-from accelopt.kernels.nki.lift.emission.blocks import number_text
-from accelopt.kernels.nki.lift.emission.graph import GraphValue
-from accelopt.kernels.nki.lift.emission.nest import Form
-from accelopt.kernels.nki.lift.emission.value_locations import At, Span
+from accelopt.kernels.nki.nests.locations import At, Span, number_text
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.places import (
     Round,
@@ -22,7 +19,9 @@ from accelopt.kernels.nki.nests.places import (
     Where,
     row_major,
 )
+from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected
+from accelopt.kernels.nki.nests.values import GraphValue
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.nests.emission import Emitter

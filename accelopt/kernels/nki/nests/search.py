@@ -7,13 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from accelopt.algorithm.algorithm import Algorithm, axes_of
-from accelopt.kernels.nki.lift.lowering import Interface, Lowered
-from accelopt.kernels.nki.lift.schedule import ResourceShort
-from accelopt.kernels.nki.lift.search import Refused, Times
-from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.lowering import Interface, Lowered, lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, product_in, ready
 from accelopt.kernels.nki.nests.primitives import Ahead, changed, neighbours, rows_read
 from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.kernels.nki.predicted_times import Refused, Times
 from accelopt.sim.dialects.dialect import Dialect
 
 FIRST = 10
@@ -73,7 +71,7 @@ class _Search:
                 lowered = lower_nest(
                     self.algorithm, nest, self.interface, self.target, self.dialect
                 )
-            except (NotNested, ResourceShort) as refusal:
+            except NotNested as refusal:
                 self.refuse(str(refusal))
                 continue
             except (

@@ -11,9 +11,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from accelopt.kernels.nki.lift.emission.nest import NestNode, line
-from accelopt.kernels.nki.lift.emission.value_locations import At, FreeNames
+from accelopt.kernels.nki.nests.locations import At, FreeNames
 from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.nests.statements import NestNode, line
 from accelopt.sim.dialects.dialect import Dialect
 
 MOST_FREE = 4

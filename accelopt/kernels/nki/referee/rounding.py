@@ -536,7 +536,7 @@ def error_of(given: Any) -> np.ndarray:
     return np.asarray(reduce(np.maximum, above, below))
 
 
-def _lined_up(errors: Any, dimensions: int) -> np.ndarray:
+def _lined_up(errors: Sequence[np.ndarray] | np.ndarray, dimensions: int) -> np.ndarray:
     """Arrays along a first axis, with axes before their own for so many in all."""
     found = np.asarray(errors)
     missing = (1,) * (dimensions + 1 - found.ndim)

@@ -11,10 +11,8 @@ import pytest
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.any_rows import for_any_rows
-from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
-from accelopt.kernels.nki.lift.schedule import Schedule
-from accelopt.kernels.nki.lift.search import schedules
+from accelopt.kernels.nki.nest_primitives import nest_of
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage, default_nest
 from accelopt.kernels.nki.nests.search import with_columns
 from accelopt.kernels.nki.parameters import ParameterFacts
@@ -53,12 +51,12 @@ def run(path: Path, *given: np.ndarray) -> np.ndarray:
     return got
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_rows_are_those_of_the_argument(nested: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_rows_are_those_of_the_argument(together: bool, tmp_path: Path) -> None:
     """Evidence: the simulated core's numbers against NumPy, for three numbers of rows."""
     found = lifted(tmp_path, NORM)
-    schedule: Schedule | Nest = next(schedules(graph_of(found.algorithm)))
-    if nested:
+    schedule = nest_of(None, found, "trn1").nest
+    if together:
         stage = Stage(members=("total", "out"), partition=(Part(axis="m", size=128),))
         schedule = Nest(stages=(stage,))
     source = for_any_rows(found, schedule, found.lowered(schedule).source, "trn1")
@@ -115,18 +113,18 @@ def test_an_axis_that_is_joined_with_others_keeps_the_author_s_name(tmp_path: Pa
 
 
 def test_a_kernel_that_combines_rows_keeps_their_number(tmp_path: Path) -> None:
-    """Every block of rows is multiplied by the first one; the columns alone do not depend on each other.
-    Evidence: the simulated core's numbers against NumPy."""
+    """Every block of rows is multiplied by the first one. Evidence: the simulated core's numbers against
+    NumPy."""
     text = NORM.replace(
         "rows * nl.rsqrt(total / 256 + 1e-5) * g", "rows * nl.load(x[nl.ds(0, 128), :]) * g"
     )
     found = lifted(tmp_path, text)
-    schedule = next(schedules(graph_of(found.algorithm)))
+    schedule = nest_of(None, found, "trn1").nest
     source = for_any_rows(found, schedule, found.lowered(schedule).source, "trn1")
     assert "x.shape[0]" not in source and "(1024, " in source
     path = tmp_path / "any.py"
     path.write_text(source)
-    x, w = (np.random.default_rng(n).standard_normal((n, 384)) for n in (1024, 1))
+    x, w = (np.random.default_rng(n).standard_normal((n, 256)) for n in (1024, 1))
     wanted = x * np.tile(x[:128], (8, 1)) * w
     np.testing.assert_allclose(run(path, x, w), wanted, rtol=1e-4, atol=1e-5)
 

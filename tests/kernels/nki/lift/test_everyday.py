@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from warm import core
 
-from accelopt.algorithm.algorithm import Algorithm
 from accelopt.kernels.nki.devices.protocol import TensorArgument
-from accelopt.kernels.nki.lift.emission.graph import NotLowered
-from accelopt.kernels.nki.lift.emission.reading import graph_of
+from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.lift.lowering import Interface, lower
-from accelopt.kernels.nki.lift.schedule import ResourceShort
-from accelopt.kernels.nki.lift.search import schedules
+from accelopt.kernels.nki.nest_primitives import nest_of
+from accelopt.kernels.nki.nests.lowering import Interface, lower_nest
 
 HEAD = """
 import neuronxcc.nki as nki
@@ -93,8 +89,9 @@ def test_an_everyday_kernel_by_schedule(name: str, tmp_path: Path) -> None:
     specs = [TensorArgument(shape, "float32") for shape in shapes]
     program = core().compile(str(path), specs).program
     algorithm = lift(program)
-    source = next(_lowered(algorithm, Interface(sequence=program.returns_sequence)))
-    made.write_text(source)
+    interface = Interface(sequence=program.returns_sequence)
+    nest = nest_of(None, Lifted(algorithm, interface), "trn1").nest
+    made.write_text(lower_nest(algorithm, nest, interface).source)
     random = np.random.default_rng(4)
     given = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
     if text is MASKED_SOFTMAX:
@@ -102,12 +99,3 @@ def test_an_everyday_kernel_by_schedule(name: str, tmp_path: Path) -> None:
     found = core().compile(str(made), specs).run(given)
     for one, other in zip(found, exact(*map(np.float64, given)), strict=True):
         assert np.allclose(one.reshape(other.shape), other, rtol=1e-4, atol=1e-5)
-
-
-def _lowered(algorithm: Algorithm, interface: Interface) -> Iterator[str]:
-    """Every kernel by a schedule."""
-    for schedule in schedules(graph_of(algorithm)):
-        try:
-            yield lower(algorithm, schedule, interface).source
-        except (NotLowered, ResourceShort):
-            continue

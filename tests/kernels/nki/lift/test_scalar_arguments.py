@@ -10,10 +10,8 @@ from warm import core
 
 from accelopt.evaluation import Status
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
-from accelopt.kernels.nki.lift.emission.phases import row_axes
-from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifted import lifted_kernel
-from accelopt.kernels.nki.lift.schedule import Schedule
+from accelopt.kernels.nki.nests.nest import default_nest
 from accelopt.kernels.nki.parameters import ParameterFacts, PlainValue
 
 HEAD = """
@@ -74,9 +72,8 @@ def by_schedule(folder: Path, text: str, **plain: PlainValue) -> Path:
     given = {name: ParameterFacts(SHAPE) for name in tensors}
     given |= {name: ParameterFacts((), value=value) for name, value in plain.items()}
     lifted = lifted_kernel(path.read_text(), path, given)
-    rows = row_axes(graph_of(lifted.algorithm))[0].name
     made = folder / "made.py"
-    made.write_text(lifted.authored(lifted.lowered(Schedule(rows=rows)).source))
+    made.write_text(lifted.authored(lifted.lowered(default_nest(lifted.algorithm)).source))
     return made
 
 

@@ -10,21 +10,18 @@ from warm import core
 
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.kernel_function import kernel_function
-from accelopt.kernels.nki.lift.emission.phases import row_axes
-from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import lifted_kernel, signature
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.scheduled_kernels import (
     ScheduledKernel,
     ScheduledKernels,
     actions_of,
     offered,
 )
-from accelopt.kernels.nki.lift.search import NOT_KNOWN, Refused, commonest
-from accelopt.kernels.nki.nests.nest import Nest
+from accelopt.kernels.nki.nests.nest import default_nest
 from accelopt.kernels.nki.parameters import ParameterFacts
+from accelopt.kernels.nki.predicted_times import Refused
 
 NAIVE = '''
 import neuronxcc.nki as nki
@@ -88,8 +85,10 @@ def test_a_kernel_by_schedule_has_the_name_that_its_author_gave_it(tmp_path: Pat
     path.write_text(source)
     given = {"x": ParameterFacts((512, 1024), "float32"), "eps": ParameterFacts(())}
     lifted = lifted_kernel(source, path, given)
-    rows = row_axes(graph_of(lifted.algorithm))[0].name
-    assert "def root_mean_square(x, eps, gain=None):" in lifted.lowered(Schedule(rows=rows)).source
+    assert (
+        "def root_mean_square(x, eps, gain=None):"
+        in lifted.lowered(default_nest(lifted.algorithm)).source
+    )
 
 
 DIVIDED = """
@@ -113,8 +112,7 @@ def test_what_is_divided_by_an_argument_is_for_every_number(tmp_path: Path) -> N
     path.write_text(DIVIDED)
     given = {"scores": ParameterFacts((256, 512), "float32"), "temperature": ParameterFacts(())}
     lifted = lifted_kernel(DIVIDED, path, given)
-    rows = row_axes(graph_of(lifted.algorithm))[0].name
-    fast.write_text(lifted.lowered(Schedule(rows=rows)).source)
+    fast.write_text(lifted.lowered(default_nest(lifted.algorithm)).source)
     x = np.random.default_rng(2).standard_normal((256, 512)).astype(np.float32)
     for number in (2.5, 0.3):
         arguments = [TensorArgument((256, 512), "float32"), number]
@@ -132,7 +130,7 @@ def test_what_cannot_be_lifted_is_refused_with_the_reason(tmp_path: Path) -> Non
 
 
 def test_an_offer_becomes_an_action_that_says_what_it_saves() -> None:
-    data = [{"rows": "m"}, "Write it anew", "source", 1.5, 1_000_000]
+    data = [{"stages": []}, "Write it anew", "source", 1.5, 1_000_000]
     offer = ScheduledKernel.from_json(data)
     assert ScheduledKernel.from_json(offer.as_json()) == offer
     metrics = {"latency": 3.0, "hbm_read_bytes": 2e9, "hbm_write_bytes": 1e6}
@@ -183,22 +181,13 @@ def kernel(x):
 """
 
 
-def test_axes_that_cannot_be_rows_keep_their_reasons() -> None:
-    """What was tried and why it was refused, each reason with its axis; nothing is made up."""
-    assert commonest({}) == NOT_KNOWN
-    said = commonest(
-        {"with rows along m: x is read backwards": 2, "SBUF": 5}, {"SBUF": "t takes 9 of 8"}
-    )
-    assert said == "t takes 9 of 8; with rows along m: x is read backwards"
-
-
 def test_a_sum_of_everything_is_a_sum_of_parts_that_lie_on_partitions(tmp_path: Path) -> None:
-    """It has no axis left for rows: only nests write it (`evaluate` of its two definitions)."""
+    """It has no axis left for rows."""
     path = tmp_path / "whole.py"
     path.write_text(WHOLE_SUM)
     found = offered(WHOLE_SUM, path, {"x": ParameterFacts((128, 512), "float32")})
-    nest = found.offers[0].schedule
-    assert isinstance(nest, Nest) and not found.refusal
+    nest = found.offers[0].nest
+    assert not found.refusal
     assert [part.size for part in nest.stages[0].partition] == [128]
 
 
@@ -226,5 +215,4 @@ def test_sums_over_rows_beside_sums_over_columns_are_nests(tmp_path: Path) -> No
     path = tmp_path / "both.py"
     path.write_text(BOTH_WAYS)
     found = offered(BOTH_WAYS, path, {"x": ParameterFacts((128, 128), "float32")})
-    assert all(isinstance(offer.schedule, Nest) for offer in found.offers)
     assert "nc_matmul" in found.offers[0].source and not found.refusal

@@ -1,1 +1,0 @@
-"""From values to statements: where each lies, which instructions make it, how they are written."""

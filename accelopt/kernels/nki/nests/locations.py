@@ -1,0 +1,86 @@
+"""Places along axes, free names, and numbers, as they stand in the text of a kernel."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class At:
+    """A place along an axis: a number plus multiples of loop variables."""
+
+    constant: int = 0
+    terms: tuple[tuple[str, int], ...] = ()
+
+    def __add__(self, other: At | int) -> At:
+        if isinstance(other, int):
+            return At(self.constant + other, self.terms)
+        return At(self.constant + other.constant, self.terms + other.terms)
+
+    def __mul__(self, factor: int) -> At:
+        return At(self.constant * factor, tuple((v, c * factor) for v, c in self.terms))
+
+    def __str__(self) -> str:
+        parts = [name if factor == 1 else f"{name} * {factor}" for name, factor in self.terms]
+        if self.constant or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts)
+
+
+START = At()
+
+
+def variable(name: str | None) -> At:
+    """A loop variable; 0 for a loop that was not needed."""
+    return At(0, ((name, 1),)) if name else START
+
+
+class FreeNames:
+    """Names that are not taken yet."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = {"nl", "nisa", "nki", "kernel", *taken}
+
+    def new(self, wanted: str) -> str:
+        """The wanted name, with a number when it is taken."""
+        name = re.sub(r"\W", "_", wanted)
+        number = 2
+        unique = name
+        while unique in self._taken:
+            unique = f"{name}_{number}"
+            number += 1
+        self._taken.add(unique)
+        return unique
+
+
+@dataclass(frozen=True)
+class Span:
+    """The part of an axis that one access takes."""
+
+    start: At
+    width: int
+
+
+FORMS: Mapping[str, Callable[[float], float]] = {
+    "{}": lambda value: value,
+    "-{}": lambda value: -value,
+    "1 / {}": lambda value: 1 / value if value else math.nan,
+    "-1 / {}": lambda value: -1 / value if value else math.nan,
+}
+"""What kernels make of a plain argument, as text; each is its own reverse."""
+
+
+def number_text(number: float, plain: Mapping[float, str]) -> str:
+    """A number as text: a plain argument, its negative or its inverse, by the argument's name."""
+    for value, name in plain.items():
+        for form, made in FORMS.items():
+            # In fp32 the inverse of an inverse may be another number: one way will do.
+            ways = ((made(value), number), (made(number), value))
+            if any(np.float32(one) == np.float32(other) for one, other in ways):
+                return form.format(name)
+    return repr(number).replace("e+", "e")

@@ -1,0 +1,92 @@
+"""Predicted times of many kernels that a search writes: traced and timed on the simulated core, without
+data, in child processes."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from accelopt.time_limits import INSPECTION_SECONDS
+
+
+class Refused(float):
+    """An infinite time, and the rule that the kernel breaks."""
+
+    reason: str
+
+    def __new__(cls, reason: str) -> Refused:
+        """An infinite number that knows its reason."""
+        made = super().__new__(cls, math.inf)
+        made.reason = reason
+        return made
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Refused, (self.reason,)
+
+
+Times = Callable[[Sequence[str]], Sequence[float]]
+"""The predicted milliseconds of kernels, in order; infinitely many for one that breaks a rule, as
+`Refused` where it is known which."""
+
+
+NOT_KNOWN = "the reason is not known"
+
+
+class AbstractArgument(NamedTuple):
+    """What a kernel is given: a tensor's shape and format, or a plain value."""
+
+    shape: tuple[int, ...] = ()
+    dtype: str = "float32"
+    value: float | int | bool | str | None = None
+
+
+@contextmanager
+def own_processes(arguments: Sequence[AbstractArgument], target: str) -> Iterator[Times]:
+    """Times sources on all cores, in processes that import the caller's main module anew. What takes
+    longer than INSPECTION_SECONDS a source raises multiprocessing.TimeoutError, and is ended."""
+    timing = partial(simulated_ms, arguments=tuple(arguments), target=target)
+    with multiprocessing.get_context("spawn").Pool() as pool:
+        yield lambda sources: pool.map_async(timing, sources, 1).get(
+            INSPECTION_SECONDS * max(1, len(sources))
+        )
+
+
+def simulated_ms(source: str, arguments: tuple[AbstractArgument, ...], target: str) -> float:
+    """The predicted latency of a kernel that we wrote ourselves; `Refused` where it breaks a rule.
+    Runs in a process of its own: it makes `neuronxcc` the simulated one."""
+    from accelopt.hardware import TARGETS
+    from accelopt.kernels.nki.devices.kernel_file import load_kernel
+    from accelopt.sim import rules, standin, timing
+    from accelopt.sim.dialects.dialect import trace_kernel
+    from accelopt.sim.errors import KernelError
+    from accelopt.sim.trace import AbstractTensor
+
+    standin.install(always=True)
+    given = [AbstractTensor(a.shape, np.dtype(a.dtype)) if a.shape else a.value for a in arguments]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "kernel.py")
+            path.write_text(source, encoding="utf-8")
+            program = trace_kernel(load_kernel(str(path)), given, {}, target=target)
+        if broken := rules.verify(program):
+            return Refused(str(broken[0]))
+        return timing.profile(program, TARGETS[target]).latency_ms
+    except KernelError as error:
+        return Refused(str(error))
+    except (
+        LookupError,
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        return Refused(f"timing it failed with {type(error).__name__}: {error}")  # a bug of ours

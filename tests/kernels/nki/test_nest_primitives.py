@@ -1,0 +1,94 @@
+"""A planner may answer with primitives of a nest: it is told what there is, and told in one sentence what
+is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from accelopt.kernels.nki.lift.lifted import Lifted
+from accelopt.kernels.nki.nest_primitives import (
+    AnswerRefused,
+    OwnNest,
+    answered,
+    brief,
+    means_nest,
+    table,
+)
+from accelopt.kernels.nki.nests.lowering import Interface
+from accelopt.kernels.nki.nests.nest import default_nest
+from accelopt.kernels.nki.nests.primitives import Columns, Orient, Split, applied
+from tests.kernels.nki.lift import algorithms
+
+PRODUCT = Lifted(algorithms.matmul(2048, 256, 1024), Interface())
+OWN = OwnNest(default_nest(PRODUCT.algorithm), False)
+ASKED = (
+    Columns(definition="out", size=512),
+    Orient(definition="out", side="left", way="turned"),
+)
+REPLIES = {
+    "alone": "{}",
+    "in a block below prose": "This turns lhs:\n```json\n{}\n```\n",
+    "in an object": '{{"primitives": {}}}',
+    "with a comma too many": "I choose {},",
+}
+REFUSED = {
+    "an unknown kind": ('[{"kind": "fuse"}]', "Input tag 'fuse'"),
+    "a wrong type": ('[{"kind": "columns", "definition": "out", "size": "two"}]', "valid integer"),
+    "a field too many": ('[{"kind": "inline", "definition": "out", "why": ""}]', "not permitted"),
+    "no such definition": ('[{"kind": "apart", "definition": "y"}]', "primitive 1, apart: .* no definition y"),
+    "no such axis": ('[{"kind": "split", "definition": "out", "axis": "z", "size": 2}]', "primitive 1, split"),
+    "a nest without fields": ('{"stages": [{"rows": 1}]}', "field stages.0.* of the nest is wrong"),
+    "a nest of others": ('{"stages": [{"members": ["y"]}]}', "y is no definition of this kernel"),
+}  # fmt: skip
+
+
+def test_the_brief_has_algorithm_nest_and_primitives() -> None:
+    faster = applied(ASKED[0], PRODUCT.algorithm, OWN.nest)
+    text = brief(PRODUCT, OWN, [(faster, 3.0), (OWN.nest, 4.0)])
+    assert "out[m, n] = sum_k lhs[m, k] * rhs[k, n]" in text
+    assert "was written by no nest" in text and json.dumps(list(OWN.nest.stages[0].members)) in text
+    assert all(line in text for line in table())
+    assert f"- 3 ms: {faster.model_dump_json(exclude_defaults=True)}" in text
+    assert "- 4 ms: the nest above" in text
+    assert "The nest that wrote this kernel" in brief(PRODUCT, OWN._replace(written=True), [])
+
+
+@pytest.mark.parametrize("form", REPLIES)
+def test_an_answer_becomes_the_kernel_of_its_primitives(form: str) -> None:
+    reply = REPLIES[form].format(json.dumps([one.model_dump() for one in ASKED]))
+    assert means_nest(reply)
+    nest, lowered = answered(reply, PRODUCT, OWN, "trn1")
+    wanted = OWN.nest
+    for one in ASKED:
+        wanted = applied(one, PRODUCT.algorithm, wanted)
+    assert nest == wanted and lowered == PRODUCT.lowered(wanted)
+    assert answered(nest.model_dump_json(), PRODUCT, OWN, "trn1") == (nest, lowered)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_answer_is_refused_in_one_sentence(name: str) -> None:
+    reply, reason = REFUSED[name]
+    assert means_nest(reply)
+    with pytest.raises(AnswerRefused, match=reason) as refusal:
+        answered(reply, PRODUCT, OWN, "trn1")
+    text = str(refusal.value)
+    assert text.endswith(".")
+    assert "\n" not in text
+
+
+def test_what_is_refused_midway_is_named_by_its_number() -> None:
+    split = Split(definition="out", axis="m", size=512).model_dump()
+    with pytest.raises(AnswerRefused, match="primitive 2, split"):
+        answered(json.dumps([split, split]), PRODUCT, OWN, "trn1")
+
+
+def test_plans_and_code_mean_no_nest() -> None:
+    for reply in (
+        "Keep rhs.",
+        "```python\nx = {'rows': 1}\n```",
+        json.dumps({"plan": "m"}),
+        "[1, 2]",
+    ):
+        assert not means_nest(reply)
