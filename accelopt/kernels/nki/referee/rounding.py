@@ -6,8 +6,8 @@ both ends, so one that is flat on one side (GELU, a maximum, exp, a comparison) 
 shows. Independent errors add as the root of their squares. What is worked out once for many elements
 (a row's mean) has one error for all of them, which sums add up: a fourth array is worked out with such
 errors in it, each of its full size and of a sign drawn for it. No operand is known better than to its own
-rounding, and a sum is rounded after every term, whatever the reference sums in. What is not known here
-raises an error or loses the ends; values never change.
+rounding, and a sum is rounded after every term, whatever the reference sums in. A function that knows no
+such arrays raises an error, or is given ends in place of values.
 """
 
 from __future__ import annotations
@@ -45,13 +45,15 @@ _BITS = ("view", "tobytes", "tofile", "byteswap", "setfield")
 
 class Formats(NamedTuple):
     """Relative errors: of what is kept in the narrowest format of the contract, and of float32, in
-    which sums are taken; the largest number of the format with the least range; and whether what has
-    few bits stays exact, as it does where inputs have few."""
+    which sums are taken; the largest number of the format with the least range; whether what has
+    few bits stays exact, as it does where inputs have few; and what a function is given that knows no
+    intervals: values (0), or of each one of its ends, drawn (1), or the other (-1)."""
 
     kept: float
     summed: float
     largest: float
     few_bits: bool = False
+    plain: int | None = None
 
 
 class Interval(NDArrayOperatorsMixin):
@@ -76,14 +78,28 @@ class Interval(NDArrayOperatorsMixin):
     # What an array has -------------------------------------------------------------------------
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """The values alone."""
-        return np.array(self.value, dtype=dtype, copy=copy)
+        """`plain` numbers."""
+        return np.array(self.plain(), dtype=dtype, copy=copy)
+
+    def plain(self) -> np.ndarray:
+        """The values alone, for what knows no intervals: which of the ends the formats say. Raises TypeError
+        where they say none, but of conditions, integers and a number that is given."""
+        given = self.is_exact and self._view_of is None and not self.value.ndim
+        if self.value.dtype.kind != "f" or given:
+            return self.value
+        if self.formats.plain is None:
+            raise TypeError("its intervals would be lost")
+        if not self.formats.plain:
+            return self.value
+        low, high = self.ends()[:: self.formats.plain]
+        found = np.where(_signs(self.value), low, high)
+        return np.where(np.isfinite(found), found, self.value)
 
     def __len__(self) -> int:
         return len(self.value)
 
     def __float__(self) -> float:
-        return float(self.value)
+        return float(self.plain())
 
     def __int__(self) -> int:
         return int(self.value)
@@ -93,6 +109,11 @@ class Interval(NDArrayOperatorsMixin):
 
     def __index__(self) -> int:
         return int(self.value.__index__())
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.value.ndim == 1 and self.formats.plain is not None:
+            return iter(self.plain())  # as numbers, of which a loop in Python may take very many
+        return (self[at] for at in range(len(self)))
 
     def __getitem__(self, key: Any) -> Any:
         return self._arranged(lambda array: array[values(key)])
@@ -114,8 +135,10 @@ class Interval(NDArrayOperatorsMixin):
         if name.startswith("__") or name in _BITS:
             raise AttributeError(name)
         found = getattr(self.value, name)
-        if name == "T":
-            return self._arranged(np.transpose)
+        if name in ("T", "flat"):
+            return self._arranged(np.transpose if name == "T" else np.ravel)
+        if name == "tolist":
+            return self.plain().tolist
         if not callable(found):
             return found
         if name in _ARRANGE:
@@ -243,8 +266,7 @@ class Interval(NDArrayOperatorsMixin):
         exact = self.is_exact or np.array_equal(self.low, self.high)
         if exact or self.value.dtype.kind != "f":
             return self
-        signs = np.random.default_rng(self.value.size).random(self.value.shape) < 0.5
-        shared = np.where(signs, *self.ends())
+        shared = np.where(_signs(self.value), *self.ends())
         shared = np.where(np.isfinite(shared), shared, self.value)
         return self._like(self.value, self.low, self.high, shared)
 
@@ -319,6 +341,8 @@ class Interval(NDArrayOperatorsMixin):
         at = [lambda one: known[id(one)][0], lambda one: known[id(one)][1]]
         with np.errstate(all="ignore"):
             true = function(*values(args), **values(kwargs))
+            if isinstance(true, np.ndarray) and true.dtype.kind == "c":  # which has no ends
+                return function(*values(args, Interval.plain), **values(kwargs, Interval.plain))
             ends = [function(*values(args, end), **values(kwargs, end)) for end in at]
             if corners:
                 ends += [
@@ -333,6 +357,8 @@ class Interval(NDArrayOperatorsMixin):
             found = [self._around(*one) for one in each]
             return type(true)(found) if type(true) in (tuple, list) else tuple(found)
         array = np.asarray(true)
+        if array.dtype.kind == "O":  # what a function of Python made of each element
+            array, *ends = (np.asarray(one, np.float64) for one in (true, *ends))
         if array.dtype.kind not in "bfiuV":
             return true
         least, most = reduce(np.minimum, ends), reduce(np.maximum, ends)
@@ -450,6 +476,11 @@ def _shared_by_many(operands: Sequence[Any]) -> Sequence[Any]:
         one.shared_by_many() if isinstance(one, Interval) and one.value.size < count else one
         for one in operands
     ]
+
+
+def _signs(like: np.ndarray) -> np.ndarray:
+    """For each element which of two ends, drawn."""
+    return np.asarray(np.random.default_rng(like.size).random(like.shape) < 0.5)
 
 
 def _finite(operand: Any) -> Any:
@@ -696,7 +727,7 @@ class Namespace(ModuleType):
 def _as_array(function: Callable[..., Any], given: Any, dtype: Any, more: dict[str, Any]) -> Any:
     if isinstance(given, Interval):
         return given.copy() if dtype is None else given.astype(dtype)
-    if isinstance(given, Sequence) and any(isinstance(one, Interval) for one in given):
-        found = np.stack(given)  # type: ignore[arg-type]
+    if isinstance(given, Sequence) and next(_intervals_in(given), None) is not None:
+        found = np.stack([_as_array(np.asarray, one, None, {}) for one in given])
         return found if dtype is None else found.astype(dtype)
     return function(given, dtype=dtype, **more)

@@ -4,8 +4,8 @@ narrowest format that its contract allows.
 That is worked out with the exact result (`rounding`): a kernel may keep what it works out in its own
 formats, and add in any order. Beside it counts the error of the reference itself in fp32. Of a reference
 that takes no intervals samples must do, and what is usual among neighbours: in absolute size, as in a
-matrix product, and relative to the value, as after exp(). And a function of single elements may round on the scale of its argument: x * sigmoid(x) by way of
-tanh does, to half a unit of x in the last place.
+matrix product, and relative to the value, as after exp(). And a function of single elements may round on the scale
+of its complement: x * sigmoid(x) by way of tanh does, to half a unit of x in the last place.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ SLACK = 16.0
 # What cancels to zero in float64, as 1 + erf(-9) does, is a unit roundoff of something and not zero.
 UNIT_OF_EXACT = 2.0**-53
 # How many units in the last place of its argument a function of single elements may be off.
-ARGUMENT_SLACK = 4.0
+ARGUMENT_SLACK = 2.0
+COMPLEMENT = 1e-5  # of the argument, or of the number, that f(x) and f(-x) make together
+SAMPLE = 1 << 14
+FAR = 1e4
+FAR_ENDS = ((-1, -1, 1, 1), (-2, -1, 2, 1))
 # A thousand times the smallest normal number: what is worked out on the way may be that much smaller.
 UNDERFLOW = 1e-35
 # Elements known to this relative accuracy are resolved: a kernel that loses them skipped them.
@@ -78,22 +82,25 @@ def exact_outputs(
         with contextlib.suppress(ConfigError, MemoryError):
             blocks = rounded(reference, inputs, precision, SLACK, expected, few_bits=few_bits)
             known = ((rows, true, [r / SLACK for r in radii]) for rows, true, radii in blocks)
-            return _tolerated(inputs, expected, known, precision, sampled=False)
+            return _tolerated(reference, inputs, expected, known, precision, sampled=False)
     # Of a reference that insists on fp32, or is too large, the spread of its own results must do.
     exact = expected
     if _fits_in_float64(expected):
         with contextlib.suppress(ConfigError, MemoryError):
-            exact = reference.forward(list(map(in_double, inputs)), to_lose=True)
+            found = reference.forward(list(map(in_double, inputs)), to_lose=True)
+            if list(map(np.shape, found)) == list(map(np.shape, expected)):  # it may read bits
+                exact = found
     moved = [reference.forward(_moved(inputs, sign * precision.unit)) for sign in (-1, 1)]
     with np.errstate(all="ignore"):
         noises = [
             reduce(np.maximum, (apart(one, true) for one in some))
             for true, *some in zip(exact, *moved, strict=True)
         ]
-    return _tolerated(inputs, expected, [((), exact, noises)], precision, sampled=True)
+    return _tolerated(reference, inputs, expected, [((), exact, noises)], precision, sampled=True)
 
 
 def _tolerated(
+    reference: Reference,
     inputs: Sequence[Any],
     expected: tuple[np.ndarray, ...],
     parts: Iterable[tuple[Rows, Sequence[np.ndarray], Sequence[np.ndarray]]],
@@ -104,16 +111,16 @@ def _tolerated(
     """Exact outputs with tolerances, of `parts`: places, exact values, and what noise they show."""
     found = [Exact(*(np.empty(one.shape, form) for form in FORMATS)) for one in expected]
     largest = [0.0] * len(expected)
+    scales = _scales(reference, inputs, expected)
     for rows, exact, noises in parts:
         for number, (true, noise) in enumerate(zip(exact, noises, strict=True)):
-            given, *scales = (
-                np.atleast_1d(one[rows or ...])
-                for one in (expected[number], *_argument_scale(expected[number], inputs))
+            given, *own_scales = (
+                np.atleast_1d(one[rows or ...]) for one in (expected[number], *scales[number])
             )
             own = Exact(*(np.atleast_1d(one[rows or ...]) for one in found[number]))
             with np.errstate(all="ignore"):
                 noise = np.maximum(apart(given, true), noise).astype(np.float32)
-            _tolerate(own, true, noise, scales, precision, sampled=sampled)
+            _tolerate(own, true, noise, own_scales, precision, sampled=sampled)
             largest[number] = max(largest[number], _largest(np.ravel(true)))
     for output, size in zip(found, largest, strict=True):
         with np.errstate(over="ignore"):
@@ -139,18 +146,29 @@ def rounded(
     which that is not known. With `every`, only one block of so many."""
     formats = Formats(slack * precision.unit, slack * SINGLE.unit, precision.largest, few_bits)
     singles = [in_single(value) for value in inputs]
-    shared: dict[int, Any] = {}
+    shared: dict[tuple[int, Formats], Any] = {}
 
-    def given(number: int, value: Any) -> Any:
+    def given(number: int, value: Any, formats: Formats) -> Any:
         """What all blocks share is made once, unless a reference writes into its inputs."""
         if value is not singles[number]:
             return given_as(value, formats)
-        if number not in shared or not getattr(shared[number], "is_exact", True):
-            shared[number] = given_as(value, formats)
-        return shared[number]
+        key = number, formats
+        if key not in shared or not getattr(shared[key], "is_exact", True):
+            shared[key] = given_as(value, formats)
+        return shared[key]
+
+    def of(part: list[Any], formats: Formats) -> tuple[Any, Any]:
+        return reference.rounded([given(n, v, formats) for n, v in enumerate(part)], formats)
 
     for rows, part in itertools.islice(row_blocks(reference, singles, expected), 0, None, every):
-        yield rows, *reference.rounded([*map(given, range(len(part)), part)], formats)
+        try:
+            yield rows, *of(part, formats)
+        except ConfigError:  # it works with numbers that have no ends: these are tried
+            (true, radii), *ends = (of(part, formats._replace(plain=end)) for end in (0, 1, -1))
+            for other, further in ends:
+                moved = [apart(o, t) + f for o, t, f in zip(other, true, further, strict=True)]
+                radii = tuple(map(np.maximum, radii, moved))
+            yield rows, true, radii
 
 
 def radii_norms(
@@ -187,15 +205,90 @@ def _fits_in_float64(expected: tuple[np.ndarray, ...]) -> bool:
     return True
 
 
-def _argument_scale(output: np.ndarray, inputs: Sequence[Any]) -> list[np.ndarray]:
+def _scales(
+    reference: Reference, inputs: Sequence[Any], expected: Sequence[np.ndarray]
+) -> list[list[np.ndarray]]:
+    """Of each output what an honest form of its function may cancel: where f(x) - f(-x) is a multiple of x
+    (SiLU, GELU, softplus), or f(x) + f(-x) one number (a sigmoid), one end is the other's complement, and
+    rounds as that does. An exponential has no such form, and no end that may be zero. With other inputs,
+    as a bias, the argument is not known: it is as large as they are."""
+    found: list[list[np.ndarray]] = [[] for _ in expected]
+    for number, output in enumerate(expected):
+        if (argument := _argument(output, inputs)) is None:
+            continue
+        x = np.asarray(in_single(inputs[argument]), np.float32)
+        others = [v for n, v in enumerate(inputs) if n != argument and _is_array_of_floats(v)]
+        if others:
+            biases = [np.abs(in_single(v)) for v in others if v.shape == x.shape[-v.ndim :]]
+            found[number] = [reduce(np.add, biases, np.abs(x))]
+            continue
+        mirrored = [_with_far_ends(-x) if n == argument else v for n, v in enumerate(inputs)]
+        with contextlib.suppress(ConfigError):
+            other = reference.forward(mirrored)[number]
+            found[number] = [np.maximum(_complement(output, other, x), _limit(other))]
+    return found
+
+
+def _with_far_ends(x: np.ndarray) -> np.ndarray:
+    """`x` with numbers far from zero in its first two rows: once, and twice as far and twice."""
+    found = np.array(x)
+    if found.ndim > 1 and found.shape[-1] > len(FAR_ENDS[0]):
+        rows = found.reshape(-1, found.shape[-1])
+        rows[: len(FAR_ENDS), : len(FAR_ENDS[0])] = np.multiply(FAR_ENDS, FAR)[: len(rows)]
+    return found
+
+
+def _limit(output: np.ndarray) -> np.float32:
+    """What a function of single elements tends to, the larger of both ends, as -1 of an exponential less
+    one, which rounds on that scale; zero of a function of rows, or one that tends to no number."""
+    rows = np.asarray(output).reshape(-1, output.shape[-1] if output.ndim else 1)
+    ends = rows[: len(FAR_ENDS), : len(FAR_ENDS[0])]
+    if ends.shape != np.shape(FAR_ENDS):
+        return np.float32(0)
+    same = [part[0, 0] for part in np.split(ends, 2, axis=1) if (part == part[0, 0]).all()]
+    return np.float32(max((abs(one) for one in same if np.isfinite(one)), default=0))
+
+
+def _complement(output: np.ndarray, other: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """What the ends f(x) and f(-x) of a function are complements of, where they are, else zero: the larger
+    of them where the function is a factor of x, or leaves the range between zero and the number that both
+    make together; else that number, or one of the multiple, as for what a logarithm of a sum cancels."""
+    with np.errstate(all="ignore"):
+        largest, size = np.maximum(np.abs(output), np.abs(other)), np.abs(x)
+        odd, even = output - other, output + other
+        slope, constant = _middle(odd / x), _middle(even)
+        if slope and _mostly(held := np.abs(odd - slope * x) <= COMPLEMENT * size):
+            factor = bool((largest <= abs(slope) * size * (1 + COMPLEMENT))[held].all())
+            return (
+                np.where(held, largest, abs(slope) * size)
+                if factor
+                else np.full_like(x, abs(slope))
+            )
+        if constant and _mostly(held := np.abs(even - constant) <= COMPLEMENT * abs(constant)):
+            inside = bool((largest <= abs(constant) * (1 + COMPLEMENT))[held].all())
+            return np.full_like(x, abs(constant)) if inside else np.maximum(size, largest)
+    return np.zeros_like(x)
+
+
+def _mostly(held: np.ndarray) -> bool:
+    return 2 * int(np.count_nonzero(held)) > held.size
+
+
+def _middle(values: np.ndarray) -> float:
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite[:: max(1, finite.size // SAMPLE)])) if finite.size else 0.0
+
+
+def _argument(output: np.ndarray, inputs: Sequence[Any]) -> int | None:
     """The input that an element-wise function would have as its argument. Of several, each could hide
     what the others make small (exp(rate) * x)."""
-    found = [
-        value
-        for value in inputs
-        if isinstance(value, np.ndarray) and value.shape == output.shape and is_float(value.dtype)
-    ]
-    return found if len(found) == 1 else []
+    shape = output.shape
+    found = [n for n, v in enumerate(inputs) if _is_array_of_floats(v) and v.shape == shape]
+    return found[0] if len(found) == 1 and is_float(output.dtype) else None
+
+
+def _is_array_of_floats(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and is_float(value.dtype)
 
 
 def _moved(inputs: Sequence[Any], step: float) -> list[Any]:
@@ -214,7 +307,7 @@ def _tolerate(
     found: Exact,
     exact: np.ndarray,
     noise: np.ndarray,
-    arguments: Sequence[np.ndarray],
+    scales: Sequence[np.ndarray],
     precision: Precision,
     *,
     sampled: bool,
@@ -228,9 +321,9 @@ def _tolerate(
         allowed = _allowed(magnitude, noise, precision.unit, sampled=sampled)
         allowed += np.float32(least)
         allowed[magnitude > LARGEST_JUDGED] = np.inf
-        for argument in arguments:
-            scale = np.float32(ARGUMENT_SLACK * precision.unit)
-            np.maximum(allowed, scale * np.abs(in_single(argument)), out=allowed)
+        for scale in scales:
+            units = np.float32(ARGUMENT_SLACK * precision.unit)
+            np.maximum(allowed, units * scale, out=allowed)
         found.allowed[...] = allowed
         found.resolved[...] = (magnitude > least) & (noise < np.float32(sharp) * magnitude)
 

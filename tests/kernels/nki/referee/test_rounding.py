@@ -16,7 +16,14 @@ from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rounding import Formats, intervals
 from accelopt.kernels.nki.referee.tolerance import rounded as exactly
-from accelopt.kernels.nki.referee.trials import HIDDEN, ONE_SIDED, PUBLIC, STRESS, TrialStore
+from accelopt.kernels.nki.referee.trials import (
+    HIDDEN,
+    ONE_SIDED,
+    PUBLIC,
+    STRESS,
+    SWEEP,
+    TrialStore,
+)
 
 BF16 = ml_dtypes.bfloat16
 FUNCTIONS = {
@@ -26,8 +33,12 @@ FUNCTIONS = {
     "sigmoid": "1 / (1 + np.exp(-z))",
     "elu": "np.where(z > 0, z, np.expm1(z))",
     "hard swish": "z * np.clip(z + 3, 0, 6) / 6",
+    "gelu by a function of Python": "z * (1 + np.frompyfunc(math.erf, 1, 1)(z / 2**0.5).astype(z.dtype)) / 2",
+    "gelu by numbers of Python": "z * np.array([1 + math.erf(v / 2**0.5) for v in z.ravel()]).reshape(z.shape) / 2",
+    "gelu by NumPy's loop": "z * (1 + np.vectorize(math.erf)(z / 2**0.5)) / 2",
 }
 LINEAR = """
+import math
 import ml_dtypes
 import numpy as np
 def get_inputs():
@@ -268,3 +279,45 @@ def test_large_arrays_have_the_ends_of_their_parts():
         part = function(*(intervals(one, formats) for one in row))
         for end in ("value", "low", "high"):
             assert np.array_equal(getattr(whole, end)[place], getattr(part, end), equal_nan=True)
+
+
+# Of each function another honest form, and where what is zero beyond is wrong: an honest form cancels one, or x.
+TAILS = {
+    "np.exp(x)": (lambda x: np.exp2(x / np.log(2)), -20),
+    "1 / (1 + np.exp(-x))": (lambda x: (1 + np.tanh(x / 2)) / 2, -15),
+    "np.logaddexp(x, 0)": (lambda x: np.maximum(x, 0) + np.log(1 + np.exp(-np.abs(x))), -15),
+    "x / (1 + np.exp(-x))": (lambda x: x * ((1 + np.tanh(x / 2)) / 2), -14),
+    "x * np.tanh(np.logaddexp(x, 0))": (
+        lambda x: x * np.tanh(np.log1p(np.exp(np.minimum(x, 80)))),
+        -18,
+    ),
+    "np.where(x > 0, x, np.expm1(np.minimum(x, 0)))": (
+        lambda x: np.where(x > 0, x, np.exp(np.minimum(x, 0)) - 1),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("function", TAILS)
+def test_a_tail_may_be_lost_where_an_honest_form_loses_it(function, tmp_path):
+    path = tmp_path / "reference.py"
+    path.write_text(f"""
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(256, 512)).astype(np.float32)]
+def forward(x):
+    return ({function}).astype(x.dtype)
+""")
+    reference, store = Reference(path), TrialStore(tmp_path / "trials")
+    honest, cut = TAILS[function]
+    said = []
+    for name in (HIDDEN, STRESS, ONE_SIDED, SWEEP):
+        trial = store.get(reference, name)
+        with np.errstate(all="ignore"):
+            other = honest(trial.inputs[0].astype(np.float32 if cut != -20 else np.float64))
+            (zeroed,) = reference.forward(trial.inputs)
+        zeroed = np.where(trial.inputs[0] < (cut or -np.inf), 0, zeroed).astype(np.float32)
+        other = other.astype(np.float32)
+        assert Gate().judge(trial, [other], [other]).status is Status.CORRECT
+        said.append(Gate().judge(trial, [zeroed], [zeroed]).status)
+    assert (Status.WRONG_NUMBERS in said) == (cut is not None)
