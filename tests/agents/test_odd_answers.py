@@ -72,7 +72,9 @@ async def generated(model):
 
 async def planned(model):
     found = (await Planner(model, PROMPTS).plan(RULES, 0, 1)).change
-    return (found.sentence, found.method, found.places) if isinstance(found, Plan) else found
+    if not isinstance(found, Plan):
+        return found.sentence
+    return found.sentence, found.method, found.places, "read twice" in found.text
 
 
 async def written(model):
@@ -107,7 +109,8 @@ async def configured(model):
 
 
 PLAN = {"title": "load once", "change": "hoist 12, 14", "plan": "x is read twice."}
-NESTED = {"Title": "load once", "Change": {"method": "hoist", "lines": [12, 14]}}
+NESTED = {"Title": "load once", "Change": {"method": "hoist", "lines": [12, 14]},
+          "plan": "It is read twice."}  # fmt: skip
 LESSON = {"title": "Load once", "summary": "Rows are read once."}
 STEP = {"index": 0, "existed": "yes", "method": "hoist"}
 POINT = {"by": 3, "way": "direct"}
@@ -117,7 +120,8 @@ ROLES = {
               ("dma", 0.65, ("hoist",))),
     "reflector": (reflexion, ({"lessons": "read once", "tryPatterns": ["hoist"]},
                               {"reflexion": {"Lessons": ["read once"]}}), ("read once",)),
-    "planner": (planned, (PLAN, [PLAN], NESTED), ("load once", "hoist", (12, 14))),
+    "planner": (planned, (PLAN, [PLAN], NESTED), ("load once", "hoist", (12, 14), True)),
+    "planner by rule": (planned, ({"rule": "R1"}, {"answer": {"Rule": "R1"}}), "M."),
     "summarizer": (learned, (LESSON, [LESSON]), ("**Load once**", True)),
     "lister": (listed, ([WRITTEN], {"candidates": [WRITTEN]}), [("hoist", KERNEL.strip())]),
     "relabeler": (relabelled, ([STEP], {"steps": [STEP]}, STEP), [STEP]),
@@ -209,7 +213,7 @@ def test_an_answer_without_a_kernel_fails_with_that_reason(role, odd):
 def test_a_planner_hears_that_there_is_no_such_rule():
     """Its line used to go to the executor as a plan."""
     found, (_, again) = asked(planned, "Rule: R7", "Rule: R1")
-    assert isinstance(found, Rewrite) and "There is no rule R7; there are: R1." in again
+    assert found == "M." and "There is no rule R7; there are: R1." in again
 
 
 def test_a_planner_that_answers_with_a_kernel_has_given_it():
