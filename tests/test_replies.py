@@ -14,6 +14,7 @@ from accelopt.replies import json_in, share_in
         ("{'a': true, \"b\": null, c: .5}", {"a": True, "b": None, "c": 0.5}),
         ('{"a": 1, // one\n "b": "http://x#y", # two\n}', {"a": 1, "b": "http://x#y"}),
         ('lines [3, 4] are slow: {"a": 1}', {"a": 1}),
+        ('{"a": "the \u201cslow\u201d loop"}', {"a": "the \u201cslow\u201d loop"}),
         ('First {"a": 1}. No, better: {"a": 2}.', {"a": 2}),
         ('/* c */ {\u201ca\u201d:\u00a0[1,2,],}', {"a": [1, 2]}),
         ('{"code": """def f():\n    return {1}\n""", "x": true}',

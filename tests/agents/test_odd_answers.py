@@ -5,11 +5,11 @@ import asyncio
 import json
 
 import pytest
-from test_llm import config, question
+from test_llm import config
 from test_prompts import PROMPTS, view
 
 from accelopt.agents.budget import Ledger
-from accelopt.agents.calls import InMemory, Tool
+from accelopt.agents.calls import InMemory
 from accelopt.agents.developer import Developer
 from accelopt.agents.executor import Executor
 from accelopt.agents.expert_model import ExpertModel
@@ -24,7 +24,7 @@ from accelopt.agents.proposer import (
     Suggestion,
     WrittenKernel,
 )
-from accelopt.agents.scripted_server import Scripted, ScriptedServer
+from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.agents.summarizer import Summarizer
 from accelopt.evaluation import Bottleneck
 from accelopt.experience import Attempt
@@ -225,29 +225,3 @@ def test_a_planner_that_answers_with_a_kernel_has_given_it():
 
     found, requests = asked(work, answer)
     assert len(requests) == 1 and found.strip() == KERNEL.strip()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "{'source': 'a'}",
-        '{"source": "a",}',
-        '{source: "a"} // this',
-        '```json\n{"source": "a"}\n```',
-    ],
-)
-def test_arguments_of_an_agents_tools_are_read_in_whatever_form(arguments):
-    given = []
-
-    async def check(text):
-        given.append(json.loads(text))
-        return "right"
-
-    schema = {"type": "object", "properties": {"source": {"type": "string"}}}
-    tool = Tool("check", "Checks.", "", check, schema)
-
-    async def work(model):
-        return (await model.ask(question(), (tool,), 3)).text
-
-    found, _ = asked(work, Scripted("", tool_calls=(("check", arguments),)), Scripted("done"))
-    assert found == "done" and given == [{"source": "a"}]
