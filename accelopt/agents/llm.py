@@ -39,7 +39,7 @@ from accelopt.agents.function_tools import function_tools
 from accelopt.agents.model_conversation import ToolConversation, asked_again, most_turns
 from accelopt.agents.request_queue import Slots
 from accelopt.agents.roles import ModelRole
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, require
 from accelopt.time_limits import CONNECT_SECONDS
 
 LARGEST_REPLY = 8 * 1024 * 1024  # bytes; a real answer is a thousand times smaller
@@ -86,6 +86,7 @@ class Endpoint:
         seed: int = 0,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
+        require("models", openai="openai", agents="openai-agents")
         self.say = say
         self.traced = traced
         self.config = config

@@ -179,7 +179,7 @@ def test_a_kernel_of_nki_is_planned_written_and_mended_in_its_own_dialect(tmp_pa
     assert all(dialect_of_source(node.source) == "nki" for node in outcome.nodes if node.latency)
     said = (
         "line 1 imports neuronxcc.nki (Neuron SDK 2.21 to 2.29), and the kernel to be made faster is "
-        "written in nki (NKI 0.3 to 0.6): write it in that dialect"
+        "written in nki (NKI 0.3 to 0.7): write it in that dialect"
     )
     assert wrong.evaluation.message.startswith(said)
     mend = player.asked["fixer_1"].split("# What is wrong with it")[1].split("# The calls")[0]
@@ -187,7 +187,7 @@ def test_a_kernel_of_nki_is_planned_written_and_mended_in_its_own_dialect(tmp_pa
     for asked in player.asked.values():
         if "kernel optimisation team" in asked:
             continue  # the summarizer writes for kernels of either dialect
-        assert "written in `nki`, the NKI of today (0.3 to 0.6" in asked and "for trn2" in asked
+        assert "written in `nki`, the NKI of today (0.3 to 0.7" in asked and "for trn2" in asked
         assert "simulated trn2" in asked or "fixer" in asked or "You repair" in asked
     for role in ("executor_1", "fixer_1"):
         asked = player.asked[role]

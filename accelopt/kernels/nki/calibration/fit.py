@@ -93,7 +93,7 @@ def predicted(programs: Sequence[Program], cores: Sequence[Hardware]) -> np.ndar
 
 def fit(programs: Sequence[Program], measured_ms: Sequence[float], start: Hardware) -> Fit:
     """The constants with which the programs take the measured times; all others stay `start`'s."""
-    from scipy.optimize import least_squares  # heavy; nothing else needs it
+    from scipy.optimize import least_squares  # the extra `calibrate`
 
     names = constants(start)
     measured = np.log(np.asarray(measured_ms, float))

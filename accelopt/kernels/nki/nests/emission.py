@@ -24,7 +24,7 @@ from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.gathering import gather
 from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, number_text, variable
-from accelopt.kernels.nki.nests.margins import margins_of
+from accelopt.kernels.nki.nests.margins import is_zero_outside, margins_of
 from accelopt.kernels.nki.nests.memory import Memory
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage
 from accelopt.kernels.nki.nests.operands import Operands
@@ -44,6 +44,7 @@ from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
 from accelopt.kernels.nki.nests.recurrences import Recurrences
 from accelopt.kernels.nki.nests.selection import NoEngine, Selection, select
+from accelopt.kernels.nki.nests.skipping import mask_that_empties
 from accelopt.kernels.nki.nests.statements import Comment, For, Form, Line, NestNode, line
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
@@ -86,6 +87,11 @@ class Emitter:
         self.sums: dict[GraphValue, tuple[View, Where]] = {}
         self.sequential = False
         self.scanned: set[Axis] = set()
+        self.masks: dict[Axis, Index] = {}
+        self.blocks_along: dict[Axis, int] = {}
+        self.fixed: set[str] = set()
+        self.uneven: set[str] = set()
+        self.met: set[Index] = set()
         self.laid: dict[str, tuple[Axis, ...]] = {}
         self.pending: dict[str, tuple[Definition, Where]] = {}
         self.states: dict[object, Tile] = {}
@@ -124,19 +130,26 @@ class Emitter:
             self.blocks = saved
 
     @contextmanager
-    def loop(self, name: str, rounds: int, sequential: bool = False) -> Iterator[At]:
-        """A loop, where there is more than one round; yields its variable."""
-        if rounds == 1:
+    def loop(self, name: str, rounds: int | At, sequential: bool = False) -> Iterator[At]:
+        """A loop, where there is more than one round; yields its variable. `rounds` may depend on loops
+        around it, whose variables are numbers to Python then."""
+        least, most = self.bounds(At() + rounds, {})
+        if least == most == 1:
             yield At()
             return
         unique = self.names.new(name)
-        self.text.reach[unique] = rounds
+        self.text.reach[unique] = most
+        if isinstance(rounds, At) and least < most:
+            self.uneven.add(unique)
+            self.fixed |= {name for name, _ in rounds.terms}
         block = Block(unique, [])
         self.blocks.append(block)
         yield variable(unique)
         self.blocks.pop()
         kind = "sequential_range" if sequential or self.sequential else "affine_range"
-        made = For(unique, rounds, block.nodes, kind)
+        kind = "static_range" if unique in self.fixed else kind
+        said = str(rounds) if unique in self.uneven else ""
+        made = For(unique, (least + most + 1) // 2, block.nodes, kind, said)
         self.blocks[-1].nodes.append(one_ahead(made, block) if block.carried else made)
 
     @contextmanager
@@ -164,6 +177,20 @@ class Emitter:
                 own = where.within({axis: Span(collected(start + n), 1)})
                 self.each(own, rest, body, (number or At()) * width + n)
             return
+        if width > size and (ends := self.ends(axis, where, size)):
+            for first, last, met in ((At(), ends[0], True), (*ends, False)):
+                trips = collected(last + first * -1)
+                if trips == At():
+                    continue
+                self.met |= {self.masks[axis]} if met else set()
+                with self.loop(f"i_{axis.name}", trips, axis in self.scanned) as at:
+                    now = collected(first + at)
+                    spot = where.within({axis: Span(collected(start + now * size), size)})
+                    self.blocks[-1].spans = spot.spans
+                    before = (number or At()) * (width // size)
+                    self.each(spot, rest, body, collected(before + now))
+                self.met -= {self.masks[axis]}
+            return
         whole, left = divmod(width, size)
         before = (number or At()) * (whole + bool(left))
         if whole == 1:
@@ -177,6 +204,36 @@ class Emitter:
             spot = where.within({axis: Span(collected(start + whole * size), left)})
             self.each(spot, rest, body, before + whole)
 
+    def ends(self, axis: Axis, where: Where, size: int) -> tuple[At, At] | None:
+        """How many blocks along an axis meet its mask all over, and how many do so somewhere; None where
+        there is no mask that leaves blocks out, or that is no sum of loop variables."""
+        mask, width = self.masks.get(axis), where.span(axis).width
+        if mask is None or width % size:
+            return None
+        step = -mask.coefficient(axis)
+        rest = Index(mask.constant, tuple(term for term in mask.terms if term[0] != axis))
+        base, steps = self.affine(rest, where)
+        base = base + where.span(axis).start * -step
+        reach = [s * (where.span(a).width - 1) for a, s in steps.items()]
+        low, high = sum(min(r, 0) for r in reach) - step * (size - 1), sum(max(r, 0) for r in reach)
+        block, around = step * size, {found.variable for found in self.blocks}
+        found = collected(base).terms
+        if any(factor % block or name not in around for name, factor in found):
+            return None
+        terms = tuple((name, factor // block) for name, factor in found)
+        full, alive = (At((base.constant + end) // block + 1, terms) for end in (low, high))
+        if self.bounds(full, {})[0] < 0 or self.bounds(alive, {})[1] > width // size:
+            return None
+        if self.blocks_along.setdefault(axis, size) != size:
+            raise NotNested(f"blocks of {axis.name} that are skipped have different sizes")
+        return full, alive
+
+    def check_blocks(self, axis: Axis, where: Where) -> None:
+        """Raises NotNested for a part of an axis with blocks that are skipped, and not computed."""
+        size, span = self.blocks_along.get(axis), where.span(axis)
+        if size and (span.width > size or not span.start.terms):
+            raise NotNested(f"blocks of {axis.name} that are skipped are read with others")
+
     def cut(self, where: Where, axes: Sequence[Axis], most: int) -> list[tuple[Axis, int]]:
         """Parts of axes with no more than `most` elements together: the outer axes one by one, as far
         as is needed."""
@@ -185,6 +242,7 @@ class Emitter:
         for axis in reversed(axes):
             width = where.span(axis).width
             size = max(1, min(width, room)) if axis not in self.deciding else 1
+            size = min(size, self.blocks_along.get(axis, size))
             even = max(d for d in range(1, size + 1) if width % d == 0)
             size = even if even * 2 > size else size
             if size < width:
@@ -199,7 +257,8 @@ class Emitter:
         self.stage = stage
         members = [self.definitions[name] for name in stage.members]
         axes = {axis.name: axis for d in members for axis in own_axes(d)}
-        for name in {p.axis for p in (*stage.partition, *stage.loops)} - axes.keys():
+        named = {p.axis for p in (*stage.partition, *stage.loops)} | set(stage.skipped)
+        for name in named - axes.keys():
             raise NotNested(f"{stage.members[0]} has no axis {name}")
         self.blocks[0].values.clear()
         self.blocks[0].locals.clear()
@@ -214,6 +273,11 @@ class Emitter:
         inner = looped & {axis for d in summing for axis in d.reduced}
         parts = [(axes[p.axis], p.size) for p in (*stage.loops, *stage.partition)]
         self.carried, self.held_sums, self.sums, self.states = {}, {}, {}, {}
+        stored = [d.out for d in members if self.is_stored(d)]
+        self.masks = {
+            axes[name]: mask_that_empties(members, axes[name], stored) for name in stage.skipped
+        }
+        self.blocks_along = {}
         self.scanned = {d.along for d in members if isinstance(d, Scan)}
         carried = [d for d in members if isinstance(d, Reduce) and set(lying) & set(d.reduced)]
         self.sequential = bool(carried)
@@ -265,7 +329,7 @@ class Emitter:
             value = meaning.value
             assert value is not None
             for part in reductions_of(value):
-                total = self.new_tile(word_of(part, {}), place, place.free(part.axes))
+                total = self.new_tile(word_of(part), place, place.free(part.axes))
                 dst = self.text.inside(total.tile, place.rows, At(), [total.tile.width], [1])
                 neutral = str(NEUTRAL[part.function])
                 fill = self.text.filled(dst, (place.rows, total.tile.width), neutral, "float32")
@@ -319,7 +383,7 @@ class Emitter:
         if not slow or width * 4 > self.spec.psum_bank_bytes or data.kind != "apply":
             return self.view(data, where)
         strides = row_major([where.span(axis).width for axis in axes])
-        tile = Tile(self.names.new(word_of(data, {})), where.rows, width, psum=True)
+        tile = Tile(self.names.new(word_of(data)), where.rows, width, psum=True)
         self.declare(tile)
         view = View(tile, At(), dict(zip(axes, strides, strict=True)))
         self.into(data, where, view)
@@ -365,8 +429,9 @@ class Emitter:
         for name in list(self.pending):
             self.emit_now(name)
 
-    def emit_now(self, name: str) -> None:
-        """A member's tile, where it is not there yet."""
+    def emit_now(self, name: str, reader: Where | None = None) -> None:
+        """A member's tile, where it is not there yet: as its first `reader` has it on partitions, if that
+        is elsewhere."""
         if name not in self.pending:
             return
         definition, place = self.pending.pop(name)
@@ -376,7 +441,8 @@ class Emitter:
         else:
             with self.at(self.home(place.variables(set(own_axes(definition))))):
                 try:
-                    self.emit_member(definition, place)
+                    if not reader or not self.partitions.to_rows(definition, place, reader):
+                        self.emit_member(definition, place)
                 except NotNested as refusal:
                     named = str(refusal).startswith(f"{name} ")
                     raise refusal if named else NotNested(f"{name}: {refusal}") from None
@@ -401,6 +467,7 @@ class Emitter:
             reads = [v for v in inputs_of(value) if v.array == product.out]
             if (
                 reductions_of(value)
+                or self.laid.get(name) != self.laid.get(product.out)
                 or set(reader.axes) != set(product.axes)
                 or any(v.indices != plain for v in reads)
                 or any(found.out in last and last[found.out] is reader for found in order)
@@ -482,28 +549,33 @@ class Emitter:
     ) -> None:  # fmt: skip
         """A definition whose elements are computed each by itself, or of what reductions give."""
         axes = where.free(set(definition.axes))
+        parts = self.cut(where, axes, self.stage.columns)
 
         def part(round_: Round) -> None:
-            view = target(round_.where)
-            self.into(value, round_.where, view)
-            finish(round_.where, view)
+            whole = round_.where
+            view = target(whole)
+            decided = [(axis, size) for axis, size in parts if axis in self.deciding]
+            self.each(
+                whole, decided, lambda r: self.into(value, r.where, view.moved(r.where, whole))
+            )
+            finish(whole, view)
 
-        self.each(where, self.cut(where, axes, self.stage.columns), part)
+        self.each(where, [(axis, size) for axis, size in parts if axis not in self.deciding], part)
 
     # Tiles.
 
     def new_tile(
         self, name: str, where: Where, axes: Sequence[Axis], dtype: str = "float32",
-        psum: bool = False,
+        psum: bool = False, sums: bool = False,
     ) -> View:  # fmt: skip
-        """A new tile with some free axes, row-major."""
+        """A new tile with some free axes, row-major; `sums` in PSUM are added to."""
         strides: dict[Axis, int] = {}
         width = 1
         for axis in reversed(axes):
             strides[axis] = width
             width *= where.span(axis).width
-        tile = Tile(self.names.new(name), where.rows, width, dtype, psum)
-        self.declare(tile)
+        tile = Tile(self.names.new(name), where.rows, width, dtype, psum or sums)
+        self.declare(tile, sums)
         return View(tile, At(), dict(reversed(strides.items())))
 
     def declare(self, tile: Tile, sums: bool = False) -> None:
@@ -592,6 +664,15 @@ class Emitter:
             forms = tuple(form for form in forms if form.engine != "gpsimd") or forms
         self.put("", *forms)
 
+    def transpose(self, into: View, source: View, shape: tuple[int, int], step: int = 1) -> None:
+        """Elements `step` apart, by the Tensor engine to partitions; `shape` is from how many partitions,
+        and how many elements of each."""
+        rows, width = shape
+        data = self.text.inside(source.tile, rows, source.offset, [width], [step])
+        dst = self.text.inside(into.tile, width, into.offset, [rows], [1])
+        ns = matmul_ns(self.spec, rows, width, source.tile.dtype)
+        self.put("", Form(self.text.transposed(dst, data), "tensor", ns))
+
     def column(self, view: View, rows: int) -> str:
         """One element a partition."""
         return self.text.inside(view.tile, rows, view.offset, [1], [1])
@@ -645,7 +726,7 @@ class Emitter:
                 if final and into:
                     target, axes = into, tuple(into.strides)
                 else:
-                    target = self.new_tile(word_of(step.value, {}), where, axes, step.value.dtype)
+                    target = self.new_tile(word_of(step.value), where, axes, step.value.dtype)
                 self.step(step, where, axes, target)
                 if not (final and into):
                     key = (step.value, where.part, spans_of(where, (*where.part, *step.value.axes)))
@@ -743,7 +824,7 @@ class Emitter:
         if step.opcode == "scalar_tensor_tensor":
             sizes, _ = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in views])
             if len(sizes) > 1:
-                between = self.new_tile(word_of(step.value, {}), where, axes)
+                between = self.new_tile(word_of(step.value), where, axes)
                 self.issue(where, axes, [between, data], lambda dst, given, width: (
                     self.scalar_form(dst, given[0], names[:1], numbers, False, width, ""),))  # fmt: skip
                 views[1], names = between, names[1:]
@@ -837,11 +918,17 @@ class Emitter:
         if not self.reading.conditional(value):
             return value
         arguments = tuple(self.decided(argument, where) for argument in value.arguments)
+        if value.kind == "where" and value.indices[0] in self.met:
+            return arguments[0]
         if value.kind == "where":
             base, steps = self.affine(value.indices[0], where)
             low, high = self.bounds(base, {a: (where.span(a).width, s) for a, s in steps.items()})
             if low >= 0 or high < 0:
                 return arguments[0 if low >= 0 else 1]
+            held, other = arguments
+            zero = other.kind == "constant" and not other.constant
+            if zero and is_zero_outside(held, value.indices[0], self.margins):
+                return held
         return self.reading.rebuilt(value, arguments)
 
     def affine(self, index: Index, where: Where) -> tuple[At, dict[Axis, int]]:
@@ -923,7 +1010,7 @@ class Emitter:
     def select(self, step: Selection, where: Where, axes: tuple[Axis, ...], target: View,
                data: View) -> None:  # fmt: skip
         """A tile where a condition holds, else a number."""
-        if data.tile.psum:
+        if data.tile.psum and self.text.nki:  # there the GpSimd engine does not reach it
             data = self.converted(data, where, axes, "float32")
         (condition,) = step.value.indices
         base, steps = self.affine(condition, where)
@@ -986,8 +1073,10 @@ class Emitter:
         axes = where.free(value.axes)
         if any(axis in where.part for axis in value.reduced):
             return self.partitions.across(value, where, into)
-        target = into or self.new_tile(word_of(value, {}), where, axes)
+        target = into or self.new_tile(word_of(value), where, axes)
         inner = tuple(a for a in value.reduced if where.span(a).width > 1)
+        for axis in inner:
+            self.check_blocks(axis, where)
         width = math.prod(where.span(axis).width for axis in inner)
         (data,) = value.arguments
         place = Where(where.part, where.spans, (*axes, *inner))
@@ -1001,7 +1090,7 @@ class Emitter:
                 return
             pieces = self.cut(spot, inner, self.stage.columns)
             count = math.prod(-(-spot.span(axis).width // size) for axis, size in pieces)
-            name = self.names.new(f"{word_of(value, {})}_parts")
+            name = self.names.new(f"{word_of(value)}_parts")
             tile = Tile(name, spot.rows, count)
             self.declare(tile)
 
@@ -1089,7 +1178,7 @@ class Emitter:
             return False
         source = self.view(step.data, where)
         axes = where.free(data.axes)
-        target = self.new_tile(word_of(data, {}), where, axes, data.dtype)
+        target = self.new_tile(word_of(data), where, axes, data.dtype)
         scale, bias = step.numbers
         numbers = [self.number(scale, where), self.number(bias, where, tile=True)]
         counts = [where.span(axis).width for axis in axes]
@@ -1181,13 +1270,7 @@ class Emitter:
 
             def part(spot: Where, aim: View) -> None:
                 moved = operand.make(right, tuple(columns), spot, sides[1], moving=True)
-                sizes = [spot.span(axis).width for axis in lying]
-                sums = View(
-                    Tile(self.names.new(f"{definition.out}_sums"), spot.rows, math.prod(sizes),
-                         psum=True),
-                    At(), dict(zip(lying, row_major(sizes), strict=True)),
-                )  # fmt: skip
-                self.declare(sums.tile, sums=True)
+                sums = self.new_tile(f"{definition.out}_sums", spot, lying, sums=True)
                 width = math.prod(spot.span(axis).width for axis in columns)
 
                 def add(k: Round) -> None:

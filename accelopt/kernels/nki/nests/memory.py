@@ -68,8 +68,8 @@ class Memory:
                 for b in self.emitter.blocks
                 if value.array in b.locals
             )
-        self.emitter.emit_now(value.array)
-        found = self.local(value, where)
+        self.emitter.emit_now(value.array, where)
+        found = self.local(value, where) or self.turned(value, where)
         if found is not None:
             return found
         if value.array in self.emitter.definitions and value.array in self.emitter.stage.members:
@@ -106,6 +106,8 @@ class Memory:
             base, steps = self.emitter.affine(index, where)
             if any(a in where.part for a in steps):
                 return None
+            for other in index.axes:
+                self.emitter.check_blocks(other, where)
             begin = collected(base + span.start * -1)
             low, high = self.emitter.bounds(
                 begin, {a: (where.span(a).width, s) for a, s in steps.items()}
@@ -122,6 +124,33 @@ class Memory:
         if wide != [a for a in where.part if where.span(a).width > 1]:
             return None
         return View(local.view.tile, collected(offset), strides)
+
+    def turned(self, value: GraphValue, where: Where) -> View | None:
+        """A member's tile with another of its axes on partitions, after transposes by the Tensor engine, in
+        PSUM; None where no tile has one axis there and that one beside it, or a bank does not hold it."""
+        emitter, axes = self.emitter, where.free(value.axes)
+        for local in (one for b in emitter.blocks for one in b.locals.get(value.array, ())):
+            plain = value.indices == tuple(map(index_of, local.axes))
+            if not plain or len(local.where.part) != 1 or len(where.part) != 1:
+                continue
+            (lying,), (row,) = local.where.part, where.part
+            wide = math.prod(where.span(axis).width for axis in axes)
+            if lying not in axes or not local.view.strides.get(row) or where.rows != row.extent:
+                continue
+            if where.span(lying).width != lying.extent or wide * 4 > emitter.spec.psum_bank_bytes:
+                continue
+            axes = (*(axis for axis in axes if axis != lying), lying)
+            dtype = local.view.tile.dtype
+            target = emitter.new_tile(f"{value.array}_turned", where, axes, dtype, True)
+
+            def one(round_: Round) -> None:
+                source = local.view.moved(round_.where, local.where)  # noqa: B023
+                into, shape = target.moved(round_.where, where), (lying.extent, where.rows)  # noqa: B023
+                emitter.transpose(into, source, shape, source.strides[row])  # noqa: B023
+
+            emitter.each(where, [(axis, 1) for axis in axes[:-1]], one)
+            return target
+        return None
 
     def load(self, value: GraphValue, where: Where) -> View:
         """Brings what is read of an array: the box around it where that is not much more, else its
@@ -323,19 +352,26 @@ class Memory:
         with self.emitter.at(0):
             self.declare_outside(name, f"{array.name}_padded", margins.shape, array.dtype, margins)
             size = math.prod(margins.shape) // margins.outer - margins.low - margins.high
-            rows = max(d for d in range(1, self.emitter.spec.partitions + 1) if size % d == 0)
-            counts, strides = [rows, size // rows], [size // rows, 1]
-            with self.emitter.loop("i_copy", margins.outer) as at:
+            # Partitions take whole outer parts, or where there are few of those, pieces of one.
+            most = range(1, self.emitter.spec.partitions + 1)
+            together = max(d for d in most if margins.outer % d == 0)
+            rows = max(d for d in most if size % d == 0)
+            few = together * 8 < rows
+            together = 1 if few else together
+            counts = [rows, size // rows] if few else [together, size]
+            inner = [size // rows, 1]
+            with self.emitter.loop("i_copy", margins.outer // together) as at:
                 dst, src = (
                     self.emitter.text.outside(
-                        self.emitter.outside[which], shape, start, counts, strides
+                        self.emitter.outside[which], shape, start, counts,
+                        inner if few else [step, 1],
                     )
-                    for which, shape, start in (
-                        (name, margins.shape, at * margins.step + margins.low),
-                        (array.name, array.shape, at * size),
+                    for which, shape, start, step in (
+                        (name, margins.shape, at * (together * margins.step) + margins.low, margins.step),
+                        (array.name, array.shape, at * (together * size), size),
                     )
-                )
-                moved = 2 * size * parse(array.dtype).itemsize
+                )  # fmt: skip
+                moved = 2 * together * size * parse(array.dtype).itemsize
                 ns = self.dma_ns(moved, [counts[1]], [[1], [1]], array.dtype)
                 self.emitter.put(
                     "", Form(f"nisa.dma_copy(dst={dst}, src={src})", "dma", ns), moved=moved
@@ -495,10 +531,7 @@ class Memory:
                 self.emitter.names.new("turned"), width, where.rows, array.dtype, psum=True
             )
             self.emitter.declare(turned)
-            dst = self.emitter.text.inside(turned, width, At(), [where.rows], [1])
-            data = self.emitter.text.inside(source.tile, where.rows, source.offset, sizes, s[0])
-            ns = matmul_ns(self.emitter.spec, where.rows, width, array.dtype)
-            self.emitter.put("", Form(self.emitter.text.transposed(dst, data), "tensor", ns))
+            self.emitter.transpose(View(turned, At(), {}), source, (where.rows, width), s[0][0])
             lying = Where(tuple(own), spot.spans, where.part)
             strides = dict(zip(where.part, row_major(counts), strict=True))
             out = self.emitter.new_tile(definition.out, lying, where.part, array.dtype)
@@ -535,11 +568,7 @@ class Memory:
     def spread_now(self, value: GraphValue, where: Where, row: Where) -> View:
         """Ones times a row, into PSUM."""
         axes = row.free(value.axes)
-        sizes = [row.span(axis).width for axis in axes]
-        strides = dict(zip(axes, row_major(sizes), strict=True))
-        view = View(Tile(self.emitter.names.new(f"{value.array}_rows"), where.rows, math.prod(sizes),
-                         psum=True), At(), strides)  # fmt: skip
-        self.emitter.declare(view.tile)
+        view = self.emitter.new_tile(f"{value.array}_rows", where, axes, psum=True)
         ones = self.emitter.ones(1, where.rows, value.dtype)
         bank = self.emitter.spec.psum_bank_bytes // 4
 

@@ -46,7 +46,7 @@ class Stage(BaseModel):
     """One loop nest. The elements of `partition`, joined in that order, lie on partitions; `loops`
     are further axes that all is computed along part by part, outside of it. Members that are `laid` have
     other axes on partitions, whole. `columns` bounds the elements a partition that one instruction works
-    on."""
+    on. Along axes that are `skipped`, blocks that a mask empties are not computed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,6 +55,7 @@ class Stage(BaseModel):
     loops: tuple[Part, ...] = ()
     laid: tuple[tuple[str, tuple[str, ...]], ...] = ()
     columns: int = 2048
+    skipped: tuple[str, ...] = ()
 
 
 class Nest(BaseModel):

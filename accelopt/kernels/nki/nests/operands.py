@@ -19,7 +19,6 @@ from accelopt.kernels.nki.nests.places import (
     row_major,
     spans_of,
 )
-from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.reading import NARROW, Product, inputs_of
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected
@@ -104,6 +103,10 @@ class Operands:
         if way == "direct" and value.kind == "input" and value.array in emitter.stage.members:
             there = {a: s for a, s in where.spans.items() if a not in self.found.contracted}
             whole = Where((self.summed,), there, where.order)
+            if emitter.masks.keys() & set(self._summed) and dtype == "float32":
+                return lambda k, place: emitter.view(
+                    value, place.within({a: k.where.span(a) for a in self._summed})
+                )
             lies = emitter.view(value, whole)
             if lies.tile.dtype == dtype:
                 return lambda k, place: lies.moved(
@@ -141,6 +144,10 @@ class Operands:
             return self._kept(value, axes, where, way, side)
         if block.variable is None:
             raise NotNested(f"an operand of {self.definition.out} is made in no loop")
+        if block.variable in emitter.uneven:
+            raise NotNested(
+                f"an operand of {self.definition.out} is made in a loop of skipped blocks"
+            )
         if any(found.array in emitter.stage.members for found in inputs_of(value)):
             raise NotNested(f"an operand of {self.definition.out} is made in the same round")
         with emitter.next_round():
@@ -214,7 +221,7 @@ class Operands:
     ) -> tuple[Tile, dict[Axis, int]]:
         """A tile for all rounds of an operand, and the strides of its axes in a round."""
         sizes = [where.span(axis).width for axis in axes]
-        name = self.emitter.names.new(f"{word_of(value, {})}_kept")
+        name = self.emitter.names.new(f"{word_of(value)}_kept")
         tile = Tile(name, self.size, math.prod(sizes) * self.rounds, self.found.dtype)
         self.emitter.declare(tile)
         return tile, dict(zip(axes, row_major(sizes), strict=True))
@@ -306,7 +313,7 @@ class Operands:
                 for axis in reversed(axes):
                     strides[axis] = width
                     width *= place.span(axis).width
-                name = emitter.names.new(word_of(value, {}))
+                name = emitter.names.new(word_of(value))
                 tile = Tile(name, spot.rows, width, self.found.dtype)
                 emitter.declare(tile)
                 view = View(tile, At(), strides)
@@ -440,12 +447,8 @@ class _Turning(NamedTuple):
         """One transpose by the Tensor engine."""
         view, offset, rows = self.source(spot)
         width = spot.span(self.summed).width
-        data = self.emitter.text.inside(
-            view.tile, rows, offset, [width], [view.strides[self.summed]]
-        )
-        dst = self.emitter.text.inside(psum.tile, width, psum.offset, [rows], [1])
-        ns = matmul_ns(self.emitter.spec, rows, width, view.tile.dtype)
-        self.emitter.put("", Form(self.emitter.text.transposed(dst, data), "tensor", ns))
+        source = View(view.tile, offset, {})
+        self.emitter.transpose(psum, source, (rows, width), view.strides[self.summed])
 
     def squares(self, round_: Round) -> None:
         """Transposes of squares by the Vector engine, straight into the operand."""

@@ -14,6 +14,7 @@ from accelopt.kernels.nki.nests.locations import At
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.operands import Operands
 from accelopt.kernels.nki.nests.places import (
+    Local,
     Round,
     View,
     Where,
@@ -63,18 +64,14 @@ class Partitions:
     def across(self, value: GraphValue, where: Where, into: View | None) -> View:
         """What is combined over what lies on partitions, on each of them: sums by a product with ones,
         the largest by transposes, there and back."""
-        (data,) = value.arguments
         lying = [axis for axis in where.part if where.span(axis).width > 1]
         stays = next((axis.name for axis in lying if axis not in value.reduced), None)
         if stays or value.function not in ("add", "maximum", "minimum"):
             what = f"lies beside {stays}" if stays else "is on partitions"
             raise NotNested(f"a {value.function} runs over what {what}")
         axes = where.free(value.axes)
-        inner = tuple(a for a in value.reduced if a not in lying and where.span(a).width > 1)
-        source = self.running(value, where, inner) if inner else self.emitter.view(data, where)
-        if source.tile.psum or source.tile.dtype != "float32":
-            source = self.emitter.converted(source, where, axes, "float32")
-        target = into or self.emitter.new_tile(word_of(value, {}), where, axes)
+        source = self.on_each(value, where)
+        target = into or self.emitter.new_tile(word_of(value), where, axes)
         place = Where(where.part, where.spans, axes)
         sums = value.function == "add"
         combine = self.summed_across if sums else self.largest_across
@@ -93,6 +90,67 @@ class Partitions:
             part,
         )
         return target
+
+    def on_each(self, value: GraphValue, where: Where) -> View:
+        """What is combined over partitions, on each of them combined already, in SBUF."""
+        inner = tuple(a for a in value.reduced if a not in where.part and where.span(a).width > 1)
+        (data,) = value.arguments
+        source = self.running(value, where, inner) if inner else self.emitter.view(data, where)
+        if not source.tile.psum and source.tile.dtype == "float32":
+            return source
+        return self.emitter.converted(source, where, where.free(value.axes), "float32")
+
+    def to_rows(self, definition: Definition, where: Where, reader: Where) -> bool:
+        """What is combined over what lies on partitions, for a reader that has an axis of the result there:
+        sums by products with a column of ones, the largest of transposes. False where that is no such."""
+        emitter, value = self.emitter, self.emitter.reading.meanings[definition.out].value
+        if value is None or value.kind != "reduce":
+            return False
+        elsewhere = len(reader.part) == 1 and set(reader.part) <= value.axes - set(where.part)
+        across = bool(where.part) and set(where.part) <= set(value.reduced)
+        known = value.function in ("add", "maximum", "minimum") and not emitter.is_stored(
+            definition
+        )
+        if not across or not elsewhere or not known:
+            return False
+        (row,), source = reader.part, self.on_each(value, where)
+        others = tuple(axis for axis in where.free(value.axes) if axis != row)
+        lying = Where((row,), where.spans, others)
+        sums = value.function == "add"
+        word = f"{definition.out}_sums" if sums else definition.out
+        target = emitter.new_tile(word, lying, others, sums=sums)
+
+        def one(round_: Round) -> None:
+            spot = round_.where
+            view, aim = source.moved(spot, where), target.moved(spot, lying)
+            text = emitter.text.inside(source.tile, where.rows, view.offset, [spot.rows],
+                                       [view.strides[row]])  # fmt: skip
+            if sums:
+                call = emitter.text.product(emitter.column(aim, spot.rows), text,
+                                            f"{emitter.ones(where.rows, 1, 'float32')}[...]")  # fmt: skip
+                emitter.put("", Form(call, "tensor", matmul_ns(emitter.spec, 1, where.rows)))
+                return
+            shape = where.rows, spot.rows
+            self.largest(value.function, definition.out, aim, view, shape, view.strides[row])
+
+        emitter.each(lying, [(axis, 1) for axis in others], one)
+        if sums:
+            held = emitter.new_tile(definition.out, lying, others)
+            emitter.copy(lying, others, held, target)
+            target = held
+        found = emitter.blocks[-1].locals.setdefault(definition.out, [])
+        found.append(Local(target, lying, definition.axes))
+        return True
+
+    def largest(
+        self, function: str, word: str, into: View, source: View, shape: tuple[int, int], step: int
+    ) -> None:  # fmt: skip
+        """The largest or least over partitions of elements that are `step` apart, one a partition; `shape`
+        is how many partitions and elements."""
+        turned = Tile(self.emitter.names.new(f"{word}_turned"), shape[1], shape[0], psum=True)
+        self.emitter.declare(turned)
+        self.emitter.transpose(View(turned, At(), {}), source, shape, step)
+        self.emitter.reduced(function, shape[1], into, View(turned, At(), {}), [shape[0]], [1])
 
     def running(self, value: GraphValue, where: Where, inner: Sequence[Axis]) -> View:
         """What is combined over axes that do not lie on partitions, element by element: as what is
@@ -130,7 +188,7 @@ class Partitions:
         axes = where.free(value.axes)
         width = math.prod(where.span(axis).width for axis in axes)
         psum = width * 4 <= self.emitter.spec.psum_bank_bytes and not beside_psum
-        total = self.emitter.new_tile(f"{word_of(value, {})}_running", where, axes, psum=psum)
+        total = self.emitter.new_tile(f"{word_of(value)}_running", where, axes, psum=psum)
         dst = self.emitter.text.inside(total.tile, where.rows, At(), [width], [1])
         fill = self.emitter.text.filled(
             dst, (where.rows, width), str(NEUTRAL[value.function]), "float32"
@@ -180,10 +238,7 @@ class Partitions:
     ) -> View:
         """The sums over all partitions of a tile, on each of them, in PSUM."""
         counts = [where.span(axis).width for axis in axes]
-        strides = dict(zip(axes, row_major(counts), strict=True))
-        sums = View(Tile(self.emitter.names.new(f"{word_of(value, {})}_sums"), where.rows,
-                         math.prod(counts), psum=True), At(), strides)  # fmt: skip
-        self.emitter.declare(sums.tile, sums=True)
+        sums = self.emitter.new_tile(f"{word_of(value)}_sums", where, axes, sums=True)
         sizes, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (sums, source)])
         dst, moving = (self.emitter.text.inside(v.tile, where.rows, v.offset, sizes, own)
                        for v, own in zip((sums, source), s, strict=True))  # fmt: skip
@@ -200,21 +255,15 @@ class Partitions:
         """The largest or least over all partitions of a tile, on each of them, in PSUM; in its place
         where that is there."""
         counts = [where.span(axis).width for axis in axes]
-        width, rows, word = math.prod(counts), where.rows, word_of(value, {})
+        width, rows, word = math.prod(counts), where.rows, word_of(value)
         sizes, s = merged(counts, [[source.strides.get(axis, 0) for axis in axes]])
         if len(sizes) > 1:
             source = self.emitter.converted(source, where, axes, "float32")
             sizes, s = [width], [[1]]
-        turned = Tile(self.emitter.names.new(f"{word}_turned"), width, rows, psum=True)
-        self.emitter.declare(turned)
-        data = self.emitter.text.inside(source.tile, rows, source.offset, sizes, s[0])
-        dst = self.emitter.text.inside(turned, width, At(), [rows], [1])
-        ns = matmul_ns(self.emitter.spec, rows, width)
-        self.emitter.put("", Form(self.emitter.text.transposed(dst, data), "tensor", ns))
         column = Tile(self.emitter.names.new(word), width, 1)
         self.emitter.declare(column)
         one = View(column, At(), {})
-        self.emitter.reduced(value.function, width, one, View(turned, At(), {}), [rows], [1])
+        self.largest(value.function, word, one, source, (rows, width), s[0][0])
         beside, partition = Axis("beside", rows), Axis("partition", width)
         lying = Where((partition,), {}, (beside,))
         wide = self.emitter.new_tile(f"{word}_wide", lying, (beside,))
@@ -222,9 +271,7 @@ class Partitions:
         _, own = merged(counts, [[aim.strides.get(axis, 0) for axis in axes]])
         in_place = aim.tile.psum and own == [[1]]
         back = aim if in_place else self.emitter.new_tile(f"{word}_rows", where, axes, psum=True)
-        dst = self.emitter.text.inside(back.tile, rows, back.offset, [width], [1])
-        data = self.emitter.text.inside(wide.tile, width, At(), [rows], [1])
-        self.emitter.put("", Form(self.emitter.text.transposed(dst, data), "tensor", ns))
+        self.emitter.transpose(back, wide, (width, rows))
         return back
 
     def begin_carried(self, definition: Definition, lying: tuple[Axis, ...]) -> None:

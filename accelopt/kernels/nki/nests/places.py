@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from accelopt.algorithm.index import Axis
@@ -110,14 +110,14 @@ def one_ahead(loop: For, block: Block) -> For:
     now, then = loop.variable, f"{loop.variable}_next"
     names = {now: then, **{name: f"{name}_next" for name in block.carried}}
 
+    def again(text: str) -> str:
+        return re.sub(r"\w+", lambda word: names.get(word[0], word[0]), text)
+
     def renamed(node: NestNode) -> NestNode:
         if isinstance(node, For):
-            return For(node.variable, node.extent, list(map(renamed, node.body)), node.kind)
+            return replace(node, body=list(map(renamed, node.body)), rounds=again(node.rounds))
         if isinstance(node, Line):
-            forms = (
-                form._replace(text=re.sub(r"\w+", lambda w: names.get(w[0], w[0]), form.text))
-                for form in node.forms
-            )
+            forms = (form._replace(text=again(form.text)) for form in node.forms)
             return Line(tuple(forms), node.moved)
         return node
 

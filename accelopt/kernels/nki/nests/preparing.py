@@ -4,6 +4,7 @@ engines have called by their names, roundings kept only where a matrix product t
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -35,6 +36,7 @@ from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.contraction import contraction, factors_of, product_of
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.kernels.nki.nests.one_hot import without_one_hot
 
 RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
               "tanh", "erf", "silu_dx", "gelu_dx")  # fmt: skip
@@ -48,8 +50,14 @@ LEAST_IN_TWO = 2048
 """Elements that are combined into one, from which on that is done in two steps."""
 PARTITIONS = 128
 ROUNDS = 8
+QUEUES = 16
+"""Engines that carry transfers: tiles of rows go to them in turn."""
 MOST_IN_ROW = 8192
 """Elements of a result with one axis that lie on one partition."""
+LARGEST = 3e38
+"""No number of fp32 is much larger."""
+MOST_TERMS = 8
+"""Of a sum that is taken term by term."""
 MOST_PIECES = 8
 """Parts of an axis for which a condition is decided one by one."""
 """Of cutting axes: each cut may show the next."""
@@ -59,11 +67,45 @@ MOST_PIECES = 8
 def prepared(algorithm: Algorithm) -> Algorithm:
     """The same Algorithm, ready for nests. Its arrays have the same names and elements."""
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
-    definitions = tuple(part for d in definitions for part in _in_two(d))
-    found = _split(replace(algorithm, definitions=definitions))
+    definitions = tuple(part for d in map(_unrolled, definitions) for part in _in_two(d))
+    found = _split(without_one_hot(replace(algorithm, definitions=definitions)))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
-    return _ordered(_joint(_once(named)))
+    return _ordered(_scaled_last(_joint(_summed_last(_once(named)))))
+
+
+def _summed_last(algorithm: Algorithm) -> Algorithm:
+    """With the axes that others combine a definition over behind its other ones: what is combined lies
+    beside each other then."""
+    results = {array.name for array in algorithm.outputs}
+    last: dict[str, set[int]] = {}
+    for reader in algorithm.definitions:
+        if not isinstance(reader, Reduce) or contraction(reader) is not None:
+            continue
+        for part in walk(reader.expression):
+            if isinstance(part, Read):
+                places = {n for n, i in enumerate(part.indices) if i.axes & set(reader.reduced)}
+                last.setdefault(part.array, set()).update(places)
+    order = {
+        d.out: sorted(range(len(d.axes)), key=lambda n: n in last[d.out])
+        for d in algorithm.definitions
+        if d.out in last and d.out not in results and not isinstance(d, Scan)
+    }
+
+    def turned(expression: Expression) -> Expression:
+        if isinstance(expression, Read) and expression.array in order:
+            indices = tuple(expression.indices[n] for n in order[expression.array])
+            return replace(expression, indices=indices)
+        return with_parts(expression, map(turned, parts_of(expression)))
+
+    definitions = [_rewritten(d, turned) for d in algorithm.definitions]
+    return replace(
+        algorithm,
+        definitions=tuple(
+            replace(d, axes=tuple(d.axes[n] for n in order[d.out])) if d.out in order else d
+            for d in definitions
+        ),
+    )
 
 
 def _joint(algorithm: Algorithm) -> Algorithm:
@@ -85,12 +127,18 @@ def _joint(algorithm: Algorithm) -> Algorithm:
             if len(above) != 1 or found in whole or not axes_of(*above) <= set(product.axes):
                 break
             (found,) = above
-        if found == first:
+        bare, factor = _without_factor(found)
+        if bare == first:
             continue
-        made = Map(f"{product.out}_and_more", product.axes, found)
-        read = Read(made.out, first.indices)
+        said = "masked" if isinstance(bare, Where) else getattr(bare, "function", "of")
+        made = Map(f"{product.out}_{said}", product.axes, bare)
+        read: Expression = Read(made.out, first.indices)
+        if factor != 1.0:
+            read = Apply("multiply", (read, Constant(factor)))
 
-        def taken(expression: Expression, old: Expression = found, new: Read = read) -> Expression:
+        def taken(
+            expression: Expression, old: Expression = found, new: Expression = read
+        ) -> Expression:
             if expression == old:
                 return new
             return with_parts(expression, (taken(p, old, new) for p in parts_of(expression)))
@@ -101,6 +149,49 @@ def _joint(algorithm: Algorithm) -> Algorithm:
         at = max([at, *(n + 1 for n, d in enumerate(algorithm.definitions) if d.out in needed)])
         algorithm = replace(algorithm, definitions=(*rest[:at], made, *rest[at:]))
     return algorithm
+
+
+def _scaled_last(algorithm: Algorithm) -> Algorithm:
+    """With the positive factor of what a maximum or minimum is of applied to the result by its readers."""
+    results = {array.name for array in algorithm.outputs}
+    for definition in algorithm.definitions:
+        if definition.out in results or not isinstance(definition, Reduce):
+            continue
+        now = algorithm.definition(definition.out)
+        assert isinstance(now, Reduce)
+        bare, factor = _without_factor(now.expression)
+        if definition.combiner == "add" or factor == 1.0:
+            continue
+
+        def scaled(
+            expression: Expression, array: str = definition.out, factor: float = factor
+        ) -> Expression:
+            if isinstance(expression, Read) and expression.array == array:
+                return Apply("multiply", (expression, Constant(factor)))
+            return with_parts(expression, (scaled(part) for part in parts_of(expression)))
+
+        made = tuple(
+            replace(now, expression=bare) if d is now else _rewritten(d, scaled)
+            for d in algorithm.definitions
+        )
+        algorithm = replace(algorithm, definitions=made)
+    return algorithm
+
+
+def _without_factor(expression: Expression) -> tuple[Expression, float]:
+    """An expression, and a positive factor that its readers apply instead, with what they do anyway."""
+    if isinstance(expression, Where) and isinstance(expression.on_false, Constant):
+        rest, factor = _without_factor(expression.on_true)
+        otherwise = expression.on_false.value / factor
+        if abs(otherwise) < LARGEST:
+            return replace(expression, on_true=rest, on_false=Constant(otherwise)), factor
+    if isinstance(expression, Apply) and expression.function in ("multiply", "divide"):
+        value, number = expression.arguments
+        if isinstance(number, Constant) and number.value > 0:
+            rest, factor = _without_factor(value)
+            own = number.value if expression.function == "multiply" else 1.0 / number.value
+            return rest, factor * own
+    return expression, 1.0
 
 
 def _ordered(algorithm: Algorithm) -> Algorithm:
@@ -200,6 +291,26 @@ def coarsest(condition: Index) -> Index:
 
 def _rewritten(definition: Definition, change: Callable[[Expression], Expression]) -> Definition:
     return with_expressions(definition, map(change, expressions_of(definition)))
+
+
+def _unrolled(definition: Definition) -> Definition:
+    """A short sum of computed terms, each added to the one before as it is computed: not where the Tensor
+    engine multiplies, nor where nothing is computed of what is summed."""
+    if not isinstance(definition, Reduce) or definition.combiner != "add":
+        return definition
+    sizes = [range(axis.extent) for axis in definition.reduced]
+    product = contraction(definition)
+    if math.prod(map(len, sizes)) > MOST_TERMS or (product and product.rows and product.columns):
+        return definition
+    if isinstance(definition.expression, Read):
+        return definition
+    total: Expression | None = None
+    for numbers in itertools.product(*sizes):
+        places = {a: Index(n) for a, n in zip(definition.reduced, numbers, strict=True)}
+        term = substituted(definition.expression, places, {})
+        total = term if total is None else Apply("add", (total, term))
+    assert total is not None
+    return Map(definition.out, definition.axes, total)
 
 
 def _in_two(definition: Definition) -> tuple[Definition, ...]:
@@ -373,8 +484,10 @@ def _useful(algorithm: Algorithm) -> Cuts:
         name for d in algorithm.definitions if d.out in combined for name in arrays_read(d)
     }
     for definition in algorithm.definitions:
-        # The rows of a sum are an axis of what is summed, too.
+        # The rows of a sum are an axis of what is summed, and of what is made of the sum, too.
         alone = not combined & {definition.out, *arrays_read(definition)}
+        if not alone:
+            combined.add(definition.out)
         for axis, size in (*_pieces(definition), *(_flat(definition) if alone else ())):
             found.setdefault((definition.out, axis), (size,))
     return found
@@ -388,8 +501,11 @@ def _flat(definition: Definition) -> Iterable[tuple[Axis, int]]:
     (axis,) = long
     sizes = [d for d in range(2, min(axis.extent, MOST_IN_ROW) + 1) if axis.extent % d == 0]
     full = [d for d in sizes if axis.extent // d % PARTITIONS == 0]
+    even = [
+        d for d in full if d >= MOST_IN_ROW // 2 and axis.extent // d % (PARTITIONS * QUEUES) == 0
+    ]
     many = [d for d in sizes if axis.extent // d >= PARTITIONS]
-    if found := full or many or sizes[:1]:
+    if found := even or full or many or sizes[:1]:
         yield axis, found[-1]
 
 

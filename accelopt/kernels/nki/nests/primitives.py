@@ -18,6 +18,7 @@ from accelopt.algorithm.algorithm import (
     expressions_of,
     walk,
 )
+from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import (
@@ -33,6 +34,7 @@ from accelopt.kernels.nki.nests.nest import (
     ready,
 )
 from accelopt.kernels.nki.nests.preparing import own_axes
+from accelopt.kernels.nki.nests.skipping import masks_of
 
 COLUMNS = (512, 1024, 2048, 4096, 8192)
 LOOPS = (1, 2, 4, 512, 1024, 2048)
@@ -141,6 +143,16 @@ class Lay(_Primitive):
     axes: tuple[str, ...]
 
 
+class Skip(_Primitive):
+    """`skip(definition, axes)`: blocks along these axes of its stage that a mask empties are not computed;
+    none: all are. Legal where what the mask puts there counts for nothing in all that is combined along
+    the axis."""
+
+    kind: Literal["skip"] = "skip"
+    definition: str
+    axes: tuple[str, ...]
+
+
 class Ahead(_Primitive):
     """`ahead(product, side, rounds)`: with 1, an operand that is kept is made ready for the next round of its
     loop while the present one is worked on; with 0, in its own round."""
@@ -170,6 +182,7 @@ Primitive = Annotated[
     | Engine
     | Spread
     | Lay
+    | Skip
     | Ahead
     | Inline,
     Field(discriminator="kind"),
@@ -233,6 +246,9 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
             return stage.model_copy(update={"laid": (*rest, *entry)})
 
         return _in_stage(nest, primitive.definition, laid)
+    if isinstance(primitive, Skip):
+        skipped = {"skipped": primitive.axes}
+        return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=skipped))
     if isinstance(primitive, Spread):
         if primitive.array not in read_by(definition):
             raise NotNested(f"{primitive.definition} does not read {primitive.array}")
@@ -284,6 +300,19 @@ def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
     if any(name in names for stage in stages for _, names in stage.laid):
         raise NotNested(f"{definition.out} has {name}, which lies on partitions whole")
     return nest.model_copy(update={"stages": stages, "splits": (*nest.splits, (name, size))})
+
+
+def evenly(extent: int, most: int) -> int:
+    """As many elements as divide an axis into equal parts, where that is more than half of `most`."""
+    size = next(d for d in range(min(most, extent), 0, -1) if extent % d == 0)
+    return size if size * 2 > most else most
+
+
+def axes_in_blocks(stage: Stage, members: Sequence[Definition]) -> list[Axis]:
+    """The axes of a stage that do not lie on partitions."""
+    lying = {part.axis for part in stage.partition}.union(*(names for _, names in stage.laid))
+    axes = dict.fromkeys(axis for definition in members for axis in own_axes(definition))
+    return [axis for axis in axes if axis.name not in lying]
 
 
 def _in_stage(nest: Nest, name: str, change: Callable[[Stage], Stage]) -> Nest:
@@ -402,11 +431,14 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
                 continue
             if axis.extent > most and axis.extent % most == 0 and axis.name not in cut:
                 yield Split(definition=name, axis=axis.name, size=most)
-            for size in (0, *LOOPS):
+            for size in dict.fromkeys((0, *(evenly(axis.extent, most_) for most_ in LOOPS))):
                 if size != loops.get(axis.name, 0) and size < axis.extent:
                     yield Tile(definition=name, axis=axis.name, size=size)
         if at + 1 < len(nest.stages):
             yield At(definition=name, consumer=nest.stages[at + 1].members[0])
+        for axis in axes_in_blocks(stage, members):
+            if axis.name not in stage.skipped and masks_of(members, axis):
+                yield Skip(definition=name, axes=(axis.name,))
         for member in stage.members[1:]:
             yield Apart(definition=member)
         for member, array in rows_read(members, held):

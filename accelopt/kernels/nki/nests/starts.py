@@ -21,12 +21,16 @@ from accelopt.kernels.nki.nests.nest import (
     ready,
 )
 from accelopt.kernels.nki.nests.preparing import arrays_read, own_axes, prepared
-from accelopt.kernels.nki.nests.primitives import split
+from accelopt.kernels.nki.nests.primitives import axes_in_blocks, split
+from accelopt.kernels.nki.nests.skipping import masks_of
 
 ROUND = 512
 """Elements of a round along what a product sums over."""
 MOST_ROUNDS = 64
 """Elements that are combined one by one."""
+SHORT = 2048
+"""Elements of rows that lie beside each other on a partition."""
+MOST_TILES = 4
 
 
 def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]:
@@ -63,9 +67,14 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
         for made in (
             nest,
             *_filled_up(algorithm, nest, target),
+            *_beside(algorithm, nest, target),
             *blocks,
             *(made for one in (nest, *blocks) for made in _in_rounds(algorithm, one)),
-            *_summed_as_laid(algorithm, nest, target),
+            *(
+                made
+                for laid in _summed_as_laid(algorithm, nest, target)
+                for made in (*_skipping(algorithm, laid), laid)
+            ),
         ):
             if made not in seen and (made == nest or has_kernel(made)):
                 seen.add(made)
@@ -121,6 +130,40 @@ def _filled_up(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
         )
     if made != nest:
         yield made
+
+
+def _beside(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+    """With several short rows beside each other on each partition, in one tile of all or in a few."""
+    most = TARGETS[target].partitions
+    for tiles in (1, MOST_TILES):
+        made = nest
+        for at, stage in enumerate(nest.stages):
+            definitions = [ready(algorithm, made).definition(name) for name in stage.members]
+            part = stage.partition[-1] if len(stage.partition) == 1 else None
+            if part is None or part.size < most or any(map(product_in, definitions)):
+                continue
+            held = {part.axis, *(loop.axis for loop in stage.loops)}
+            axes = [[a for a in own_axes(d) if a.name not in held] for d in definitions]
+            width = max(math.prod(a.extent for a in own) for own in axes)
+            rows = next(a.extent for d in definitions for a in own_axes(d) if a.name == part.axis)
+            sizes = [
+                size
+                for size in range(2, SHORT // width + 1)
+                if rows % size == 0 and rows // size >= most * tiles
+            ]
+            if not sizes or made.splits != nest.splits:
+                continue
+            made = split(made, definitions[0], part.axis, sizes[-1])
+            lying = (Part(axis=f"{part.axis}_1", size=most),)
+            stages = (
+                s.model_copy(update={"partition": lying})
+                if s.partition == made.stages[at].partition
+                else s
+                for s in made.stages
+            )
+            made = made.model_copy(update={"stages": tuple(stages)})
+        if made != nest:
+            yield made
 
 
 def _blocked(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
@@ -199,6 +242,18 @@ def _summed_as_laid(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[N
         yield from _laid(algorithm, plain, (first, last), along, most)
 
 
+def _skipping(algorithm: Algorithm, nest: Nest) -> Iterator[Nest]:
+    """Without the blocks that masks empty, along each axis whose end they do."""
+    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
+    for at, stage in enumerate(nest.stages):
+        members = [definitions[name] for name in stage.members]
+        for axis in axes_in_blocks(stage, members):
+            if masks_of(members, axis):
+                made = stage.model_copy(update={"skipped": (axis.name,)})
+                stages = (*nest.stages[:at], made, *nest.stages[at + 1 :])
+                yield nest.model_copy(update={"stages": stages})
+
+
 def _read_for(algorithm: Algorithm, name: str) -> set[str]:
     """The definitions that one is made of, and those that they are made of."""
     definitions = {d.out: d for d in algorithm.definitions}
@@ -242,13 +297,15 @@ def _laid(
         return
     inner = [f"{name}_0" if (name, most) in whole.splits else name for name in cut]
     definitions = ready(algorithm, whole).definitions
+    after = [d.out for d in definitions if last.out in _read_for(plain, d.out)]
     laid = tuple(
         (d.out, (axis,))
         for d in definitions
         for axis in (inner[0], columns[0].name)
         if axis in {a.name for a in own_axes(d)} and not (axis == inner[0] and d.out == last.out)
+        if d.out not in after or inner[1] not in {a.name for a in d.axes}
     )
-    if {name for name, _ in laid} != {d.out for d in definitions}:
+    if {*after, *(name for name, _ in laid)} != {d.out for d in definitions}:
         return
     shared = {a.name for a in shared_axes(definitions)} | {a.name for a in definitions[-1].axes}
     outer = [a for a in definitions[-1].axes if a.name in shared and a.name not in (

@@ -41,12 +41,14 @@ class Comment:
 
 @dataclass
 class For:
-    """`for variable in nl.<kind>(extent)`."""
+    """`for variable in nl.<kind>(extent)`, or as many rounds as an expression of loops around says, of
+    which `extent` is the mean."""
 
     variable: str
     extent: int
     body: list[NestNode] = field(default_factory=list)
     kind: str = "affine_range"
+    rounds: str = ""
 
 
 @dataclass
@@ -133,6 +135,9 @@ def rendered(nodes: list[NestNode]) -> list[str]:
     chosen = balanced(nodes)
     loops = set(_variables(nodes))
 
+    def said(text: str, called: Mapping[str, str]) -> str:
+        return _WORD.sub(lambda word: called.get(word[0], word[0]), text)
+
     def lines(part: list[NestNode], depth: int, called: Mapping[str, str]) -> Iterator[str]:
         pad = "    " * depth
         for node in part:
@@ -142,7 +147,8 @@ def rendered(nodes: list[NestNode]) -> list[str]:
                 name = _NUMBER.sub("", node.variable)
                 if name not in loops or name in called.values():
                     name = node.variable
-                yield f"{pad}for {name} in nl.{node.kind}({node.extent}):"
+                rounds = said(node.rounds, called) or node.extent
+                yield f"{pad}for {name} in nl.{node.kind}({rounds}):"
                 yield from lines(node.body, depth + 1, {**called, node.variable: name})
             elif isinstance(node, If):
                 yield f"{pad}if {node.condition}:"
@@ -150,7 +156,7 @@ def rendered(nodes: list[NestNode]) -> list[str]:
             elif isinstance(node, Comment):
                 yield f"{pad}# {node.text}"
             else:
-                text = _WORD.sub(lambda word: called.get(word[0], word[0]), chosen[id(node)].text)
+                text = said(chosen[id(node)].text, called)
                 yield from (pad + piece for piece in text.split("\n"))
 
     return list(lines(nodes, 1, {}))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from accelopt.kernels.nki.nests.values import GraphValue
 
 ROOT = "value"
@@ -28,10 +26,8 @@ BRIEF = {"add": "sums", "subtract": "differences", "multiply": "scaled"}
 REDUCED = {"maximum": "max", "minimum": "min", "add": "sum", "multiply": "product"}
 
 
-def word_of(value: GraphValue, results: Mapping[GraphValue, str]) -> str:
-    """A name for a value; `results` has the names of those that are stored."""
-    if value in results:
-        return results[value]
+def word_of(value: GraphValue) -> str:
+    """A name for a value."""
     if value.kind == "input":
         return value.array + _offset(value)
     if value.kind == "reduce":
@@ -39,7 +35,7 @@ def word_of(value: GraphValue, results: Mapping[GraphValue, str]) -> str:
     if value.kind == "where":
         return f"{_brief(value.arguments[0], 'values').removesuffix('_product')}_masked"
     if value.function == value.dtype:  # a rounding
-        return word_of(value.arguments[0], results)
+        return word_of(value.arguments[0])
     if value.kind == "constant":
         return "number"
     return _applied(value)
@@ -53,7 +49,7 @@ def _offset(value: GraphValue) -> str:
 
 def _brief(value: GraphValue, otherwise: str) -> str:
     """The name of a value in that of another: short, or not told."""
-    name = word_of(value, {})
+    name = word_of(value)
     name = name.removesuffix("_product")
     return name if len(name) <= LONGEST // 2 + 2 else otherwise
 

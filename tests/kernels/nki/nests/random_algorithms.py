@@ -132,7 +132,11 @@ class Maker:
         conditions = (condition,)
         if self.draw.random() < 0.3:
             conditions += (index_of(axes[-1]) * -1 + axes[-1].extent // 2,)
-        other = Constant(-2.0) if self.draw.random() < 0.6 else self.source(axes)
+        other = (
+            Constant(self.draw.choice((-2.0, 0.0)))
+            if self.draw.random() < 0.6
+            else self.source(axes)
+        )
         made = Where(conditions, self.expression(axes, read, 1), other)
         self.define(Map(self.name("y"), axes, made))
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from warm import core
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Constant, Map, Reduce, from_json
+from accelopt.algorithm.algorithm import Algorithm, Array, Constant, Map, Read, Reduce, from_json
 from accelopt.algorithm.algorithm import Where as Condition
 from accelopt.algorithm.evaluation import evaluate
-from accelopt.algorithm.index import Axis
+from accelopt.algorithm.index import Axis, index_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, Stage, Way, default_nest
@@ -32,12 +32,14 @@ from accelopt.kernels.nki.nests.primitives import (
     Lay,
     Orient,
     Partition,
+    Skip,
     Split,
     Spread,
     Tile,
     applied,
     neighbours,
 )
+from accelopt.kernels.nki.nests.skipping import mask_that_empties
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.dialect import Dialect
@@ -272,6 +274,78 @@ def test_what_a_later_product_sums_over_is_laid_on_partitions(
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("length, width", [(1024, 64), (1024, 32)])
+def test_blocks_that_a_mask_empties_are_not_computed(
+    length: int, width: int, dialect: Dialect, tmp_path: Path
+) -> None:
+    """A loop along the keys has as many rounds as there are blocks of them before the queries at hand; those
+    that no query is masked in are computed without the mask. Evidence: exp of a large negative number is
+    0 in fp32, and 0 adds nothing."""
+    attention = algorithms.causal_attention(length, width)
+    found = [n for n in starting_nests(attention, TARGETS[dialect]) if n.stages[0].skipped]
+    assert found
+    for nest in found:
+        (along,) = nest.stages[0].skipped
+        text = lower_nest(attention, nest, target=TARGETS[dialect], dialect=dialect).source
+        before = rf"for i_{along} in nl.\w+\(i_m_1( \* [24])?\):"
+        assert re.search(before, text) and "for i_m_1 in nl.static_range" in text
+        check(attention, nest, dialect, tmp_path)
+        last = nest.stages[0].members[-1]
+        whole = applied(Skip(definition=last, axes=()), attention, nest, TARGETS[dialect])
+        text = lower_nest(attention, whole, target=TARGETS[dialect], dialect=dialect).source
+        assert not re.search(before, text)
+        assert applied(Skip(definition=last, axes=(along,)), attention, whole) == nest
+        with pytest.raises(NotNested, match="has no single mask that empties the end of m_1"):
+            applied(Skip(definition=last, axes=("m_1",)), attention, whole)
+
+
+@pytest.mark.parametrize("empty, refusal", [(-3.0, "depends on what"), (0.0, "")])
+def test_a_mask_empties_what_counts_for_nothing(empty: float, refusal: str) -> None:
+    """Of a sum of what is masked: nothing where the mask writes 0, refused where it writes a number."""
+    sums = algorithms.written(
+        "sums", {"m": 256, "n": 256}, {"x": (256, 256)},
+        f"out[m] = add[n](x[m, n] if m - n >= 0 else {empty})",
+    )  # fmt: skip
+    (out,) = prepared(sums).definitions
+    assert isinstance(out, Reduce)
+    if refusal:
+        with pytest.raises(NotNested, match=refusal):
+            mask_that_empties([out], out.reduced[0], ["out"])
+    else:
+        assert mask_that_empties([out], out.reduced[0], ["out"]).bounds == (-255, 255)
+    masked = algorithms.banded(256, 256).definitions[-1]
+    with pytest.raises(NotNested, match=r"has no single mask|does not hold"):
+        mask_that_empties([masked], masked.axes[1], ["out"])
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("combiner", ["add", "maximum"])
+def test_what_is_combined_over_partitions_comes_to_those_of_its_reader(
+    combiner: str, dialect: Dialect, tmp_path: Path
+) -> None:
+    """Weights with their keys on partitions, and a reader of what they are combined to with queries there:
+    one number a partition, by products with a column of ones or of transposes; the product before it is
+    transposed into PSUM for it."""
+    queries, keys, width = 512, 256, 64
+    weighted = algorithms.written(
+        "weighted", {"q": queries, "key": keys, "d": width, "e": width},
+        {"query": (queries, width), "k": (keys, width), "v": (keys, width)},
+        "s[q, key] = add[d](query[q, d] * k[key, d])",
+        "w[q, key] = exp(s[q, key] * 0.125)",
+        f"most[q] = {combiner}[key](w[q, key])",
+        "sums[q, e] = add[key](w[q, key] * v[key, e])",
+        "out[q, e] = sums[q, e] / most[q]",
+    )  # fmt: skip
+    found = [nest for nest in starting_nests(weighted, TARGETS[dialect]) if nest.stages[0].laid]
+    assert found
+    for nest in found:
+        check(weighted, nest, dialect, tmp_path)
+        text = lower_nest(weighted, nest, target=TARGETS[dialect], dialect=dialect).source
+        assert "sums_turned" in text
+        assert re.search(r"ones = nl.ndarray\(\(\S+, 1\)", text) or combiner == "maximum"
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
 @pytest.mark.parametrize("way", ["turned", "squares"])
 def test_an_operand_is_made_ready_one_round_ahead(
     way: Way, dialect: Dialect, tmp_path: Path
@@ -327,6 +401,27 @@ def test_what_a_product_sums_over_is_made_round_by_round(dialect: Dialect, tmp_p
     alone = Nest(stages=(Stage(members=("out",), partition=(Part(axis="m", size=128),)),))
     with pytest.raises(NotNested, match="out runs over k, which its stage takes in parts"):
         applied(Tile(definition="out", axis="k", size=128), algorithms.matmul(256, 256, 512), alone)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_the_scale_of_masked_scores_goes_into_the_exponential(
+    dialect: Dialect, tmp_path: Path
+) -> None:
+    """What is masked is read where the product leaves it, and the largest is taken of that: the positive
+    factor of both is applied with the exponential. Where the GpSimd engine does not read PSUM, a copy
+    comes before. Evidence: max(c x) = c max(x) for c > 0, and the rules of the dialects on operands."""
+    attention = algorithms.causal_attention(256, 64)
+    ready = prepared(attention)
+    masked, largest = ready.definition("s_masked"), ready.definition("largest")
+    assert isinstance(masked, Map) and isinstance(masked.expression, Condition)
+    assert isinstance(largest, Reduce) and largest.expression == Read(
+        "s_masked", tuple(map(index_of, (*largest.axes, *largest.reduced)))
+    )
+    for nest in starting_nests(attention, TARGETS[dialect]):
+        if nest.stages[0].laid:
+            check(attention, nest, dialect, tmp_path)
+            text = lower_nest(attention, nest, target=TARGETS[dialect], dialect=dialect).source
+            assert (dialect == "nki") != ("on_true_tile=s_sums_float32" not in text)
 
 
 def test_refusals_name_the_definition_and_the_reason() -> None:

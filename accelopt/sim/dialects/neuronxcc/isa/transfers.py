@@ -97,7 +97,7 @@ def transposed(
     source: TensorView, axes: tuple[int, ...], name: str, mask: Any, dtype: Any, **more: str
 ) -> TensorView:
     """One DMA that reads source in the order of the permuted axes."""
-    if source.indirect:
+    if source.gathered:
         fail(indexing.runtime_index_not_supported(name))
     if source.open_blocks:
         fail(operands.not_a_tile(repr(source), "not every block dimension is chosen"))
