@@ -21,9 +21,11 @@ TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str, "bool": boo
 
 class KnobSpec(Row):
     """One knob. `allowed` lists its values from the least demanding to the most: small tiles before
-    large ones, streamed before resident. `default` is by default the first."""
+    large ones, streamed before resident. `default` is by default the first; `meaning` says in words what
+    is set."""
 
     name: str
+    meaning: str = ""
     type: Literal["int", "float", "str", "bool"]
     allowed: tuple[Parameter, ...]
     multiple_of: int | None = None

@@ -33,15 +33,17 @@ def json_in(reply: str) -> Any:
     other. None where there is none."""
     blocks = [block.text for block in fenced_blocks(reply)]
     texts = [text for text in reversed(blocks) if text.lstrip()[:1] in ("{", "[")]
-    found = [_value(text) for text in (*texts, *_outermost(reply))]
-    read = [value for value in found if isinstance(value, (dict, list))]
-    return next((value for value in read if rows_in(value, "")), read[0] if read else None)
+    for some in ((*texts, *_outermost(reply)), _outermost(reply.translate(QUOTES))):
+        read = [value for text in some if isinstance(value := _value(text), (dict, list))]
+        if read:
+            return next((value for value in read if rows_in(value, "")), read[0])
+    return None
 
 
 def _outermost(reply: str) -> list[str]:
     """The texts from an opening bracket to the one that closes it, and in no other; the last one first."""
     found, start, depth = [], 0, 0
-    text = re.sub(r"^[ \t>]*```.*$", "", reply[:LONGEST].translate(QUOTES), flags=re.MULTILINE)
+    text = re.sub(r"^[ \t>]*```.*$", "", reply[:LONGEST], flags=re.MULTILINE)
     for match in BRACKET.finditer(text):
         if match[0] in "[{":
             start = start if depth else match.start()
@@ -62,22 +64,20 @@ def _value(text: str) -> Any:
         except (ValueError, RecursionError):
             continue
     try:
-        tree = parse_expression(plain.strip())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Dict):
-                node.keys = [
-                    ast.Constant(k.id) if isinstance(k, ast.Name) else k for k in node.keys
-                ]
-        return ast.literal_eval(_Words().visit(tree))
+        return ast.literal_eval(_Words().visit(parse_expression(plain.strip())))
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
 
 
 class _Words(ast.NodeTransformer):
-    """Words of JSON as Python's."""
+    """Words of JSON as Python's, and names in the place of keys as texts."""
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.Constant(WORDS[node.id]) if node.id in WORDS else node
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.Dict):
+            node.keys = [ast.Constant(k.id) if isinstance(k, ast.Name) else k for k in node.keys]
+        if isinstance(node, ast.Name) and node.id in WORDS:
+            return ast.Constant(WORDS[node.id])
+        return self.generic_visit(node)
 
 
 def named(row: dict[str, Any], names: Iterable[str] = ()) -> dict[str, Any]:
@@ -112,11 +112,7 @@ def object_in(reply: str, *names: str) -> dict[str, Any] | None:
     for _ in range(3):
         if isinstance(found, dict) and (not names or {*names} & named(found, names).keys()):
             return named(found, names) if names else found
-        parts = (
-            [*(found.values() if isinstance(found, dict) else found or ())]
-            if isinstance(found, (dict, list))
-            else []
-        )
+        parts = found.values() if isinstance(found, dict) else found or ()
         found = next((part for part in parts if isinstance(part, dict)), None)
     return None
 

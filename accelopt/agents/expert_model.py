@@ -67,4 +67,7 @@ class ExpertModel:
 
 def _told(knob: KnobSpec) -> str:
     values = ", ".join(json.dumps(value) for value in knob.values)
-    return f"{knob.name} ({knob.type}): one of {values}; {json.dumps(knob.start)} by default"
+    meaning = f". {knob.meaning}" if knob.meaning else ""
+    return (
+        f"{knob.name} ({knob.type}): one of {values}; {json.dumps(knob.start)} by default{meaning}"
+    )

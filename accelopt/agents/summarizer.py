@@ -13,7 +13,7 @@ from accelopt.replies import object_in, words_in
 
 NOTHING_FOUND = "no optimization found"
 NO_TITLE = "it has no title between double asterisks"
-_TITLE = re.compile(r"\*\*(.+?)\*\*|^#+ *(.+)|^Title *: *(.+)", re.MULTILINE)
+_TITLE = re.compile(r"\*\*(.+?)\*\*|\A\s*(?:#+|Title *:) *(.+)")
 
 
 class Summarizer:

@@ -51,7 +51,9 @@ def _tool(name: str, method: Callable[..., Awaitable[str]]) -> BenchTool:
                 f"{name} was not called: an argument holds half of a character (a lone surrogate)."
             )
         except ValidationError as error:
-            return f"{name} was not called: {faults(error)}."
+            return (
+                f"{name} was not called: {faults(error)}; it takes {', '.join(model.model_fields)}."
+            )
         except (AcceloptError, OSError) as error:
             return page(placed_nowhere(sentence(error)))
 

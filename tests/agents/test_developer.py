@@ -16,13 +16,6 @@ ATTEMPT = Attempt(
 ONE = '{"category": "Memory", "resource": "DMA", "share": 80, "root_cause": "It loads\\n twice."}'
 
 
-def test_bottlenecks_are_read_from_blocks_prose_and_single_objects():
-    for reply in (f"```json\n[{ONE}]\n```", f"Here: [{ONE}] That is all.", ONE):
-        [found] = read_bottlenecks(reply)
-        assert (found.category, found.resource, found.share) == ("memory", "dma", 0.8)
-        assert found.reason == "It loads twice."
-
-
 def test_each_resource_counts_once_and_what_has_no_cause_not_at_all():
     other = ONE.replace("DMA", "tensor").replace('"Memory"', '"whatever"')
     found = read_bottlenecks(f'[{ONE}, {ONE}, {other}, {{"category": "compute"}}, 7, null]')

@@ -116,6 +116,8 @@ def trying(*calls):
         ("a = 1", "a = 1"),  # the bare text
         ('{"code": "a = 1"}', "a = 1"),
         ('"a = 1"', "a = 1"),
+        ("{'source': 'a = 1',} # this", "a = 1"),
+        ('```json\n{source: "a = 1"}\n```', "a = 1"),
     ],
 )
 def test_arguments_that_can_be_read_are(tmp_path, arguments, given):

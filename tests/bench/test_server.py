@@ -126,6 +126,7 @@ def test_a_client_lists_and_calls_and_hears_of_progress(bench):
     assert "Limiting resource" in profile and "What the kernel computes" in schedules
     assert nothing.is_error and "There is no tool 'fly'" in nothing.content[0].text
     assert wrong.startswith("profile was not called: kernel:")
+    assert wrong.endswith("; it takes kernel, parts, first.")
     assert notes == [] or notes[0].startswith("schedules since 2 s")
 
 

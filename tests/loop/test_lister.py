@@ -80,23 +80,6 @@ def test_replies_are_read_and_what_is_wrong_is_said_once_more():
         assert isinstance(read_candidates(wrong), str)
 
 
-def test_a_reply_that_cannot_be_read_is_asked_for_once_more(tmp_path):
-    said = []
-
-    def respond(request):
-        role, user = models.role_of(request), request["messages"][-1]["content"]
-        if role == "lister":
-            said.append("could not be read" in user)
-            return "prose" if not said[-1] else models.listed(user, 1)
-        return models.respond(request)
-
-    with ScriptedServer(respond) as server:
-        [outcome], _ = asyncio.run(
-            run_toy(tmp_path, server.url, settings=REGRAPH._replace(evaluations=4))
-        )
-    assert said[:2].count(True) <= 1 and any(said) and outcome.speedup > 1
-
-
 def test_a_plan_carries_its_kernel_whatever_it_holds():
     code = 'def kernel():\n    """```python"""\n    return 1'
     plan = WrittenKernel("m", "a\n```\nb" * 300, code).plan("method")

@@ -164,19 +164,6 @@ def test_experts_are_shown_the_kernel_and_its_figures(tmp_path):
     assert experts and all("COST limits it" in text and "COST = " in text for text in experts)
 
 
-def test_an_expert_hears_what_could_not_be_read(tmp_path):
-    def respond(request):
-        if models.role_of(request) != "expert":
-            return "no optimization found"
-        again = "could not be read" in request["messages"][-1]["content"]
-        return "{'by': 3, 'less': 0,}" if again else "by three, I think"
-
-    settings = Settings(strategy="experts", iterations=1, evaluations=4)
-    _, asked = run(tmp_path, respond, "toy:ToyLanguage", settings=settings)
-    again = [text for text in of_role(asked, "expert") if "could not be read" in text]
-    assert again and "holds no JSON object" in again[0]
-
-
 def test_a_progress_line_says_which_change_a_verdict_belongs_to(tmp_path, capsys):
     """Also of one that failed, and of one that nobody wrote."""
     case = toy.start(tmp_path / "start")

@@ -22,6 +22,7 @@ from accelopt.knob_space import Configuration, KnobSpec, Parameter, Space
 MOST_STARTS = 4  # nests that knobs begin with, of those that differ in more than columns
 FAR = 10.0  # times the price of the cheapest nest, beyond which none is worth a kernel
 START, OPEN = "start", "open"
+BEGINNING = "the nest to begin with: 0 is the cheapest in closed form."
 RISING = ("HBM", "SBUF", "resident")
 """Places of operands, by the SBUF that they take; of other words the order is kept."""
 
@@ -52,10 +53,11 @@ class NestKnobs:
     def space(self, kernel: str, shape: Mapping[str, int]) -> Space:
         """A knob for the nest to begin with, and one for each primitive that has a value."""
         starts = list(range(len(self._starts)))
-        knobs = [_knob(START, starts, 0)] if len(starts) > 1 else []
+        knobs = [_knob(START, starts, 0, BEGINNING)] if len(starts) > 1 else []
         for name, values in self._values.items():
             usual = self._usual[name]
-            knobs.append(_knob(name, _rising([*dict.fromkeys([usual, *values])]), usual))
+            meaning = " ".join((type(next(iter(values.values()))).__doc__ or "").split())
+            knobs.append(_knob(name, _rising([*dict.fromkeys([usual, *values])]), usual, meaning))
         space = Space(kernel=kernel, shape=dict(shape), knobs=tuple(knobs))
         return space.model_copy(update={"foretold": tuple(self._foretold(space))})
 
@@ -122,6 +124,6 @@ def _rising(values: Iterable[Parameter]) -> list[Parameter]:
     return sorted(listed, key=lambda value: RISING.index(value) if value in RISING else 0)
 
 
-def _knob(name: str, values: Sequence[Parameter], default: Parameter) -> KnobSpec:
-    kind = type(values[0]).__name__
-    return KnobSpec(name=name, type=kind, allowed=tuple(values), default=default)  # type: ignore[arg-type]
+def _knob(name: str, values: Sequence[Parameter], default: Parameter, meaning: str) -> KnobSpec:
+    kind, allowed = type(values[0]).__name__, tuple(values)
+    return KnobSpec(name=name, meaning=meaning, type=kind, allowed=allowed, default=default)  # type: ignore[arg-type]

@@ -88,16 +88,13 @@ def dma_transpose(
     if axes is not None and tuple(axes) != TRANSPOSED[rank]:
         mend = f"The axes of a {rank}-D tile are {TRANSPOSED[rank]}."
         fail(KernelTypeError("transpose_axes", f"dma_transpose cannot permute by {axes}.", mend))
-    return transposed(source, TRANSPOSED[rank], "dma_transpose", mask, dtype, dge_mode)
+    return transposed(
+        source, TRANSPOSED[rank], "dma_transpose", mask, dtype, **descriptors(dge_mode)
+    )
 
 
 def transposed(
-    source: TensorView,
-    axes: tuple[int, ...],
-    name: str,
-    mask: Any,
-    dtype: Any,
-    dge_mode: Any = enums.dge_mode.unknown,
+    source: TensorView, axes: tuple[int, ...], name: str, mask: Any, dtype: Any, **more: str
 ) -> TensorView:
     """One DMA that reads source in the order of the permuted axes."""
     if source.gathered:
@@ -113,4 +110,4 @@ def transposed(
     )
     result = new_tile(turned.shape, dtype or source.dtype)
     turning = builder.permuted(condition, axes)
-    return transfer(result, turned, transpose=True, mask=turning, **descriptors(dge_mode))
+    return transfer(result, turned, transpose=True, mask=turning, **more)

@@ -1,18 +1,17 @@
 """Ways to use a model, compared at equal tokens: one-shot roles, an agent at the bench, and no model.
 
-    python benchmarks/agents.py [KERNEL ...] [--out FOLDER] [--workers 2]
+    python benchmarks/developers.py [KERNEL ...] [--out FOLDER] [--workers 2]
 
 The model is a script: conversations that we wrote by hand (`benchmarks/conversations`: kernels of everyday
 forms), in which the same two kernels are written by a planner and an executor in two rounds, and by an
 agent. So the kernels say nothing of a model; what is compared is how far each way comes with as many tokens
 (four characters each, counted over all requests as an endpoint bills them). What the rules find costs none.
-Times are simulated. Prints a table in Markdown: the fastest kernel that the model had written by then.
+Times are simulated. (`agents.py` would hide openai-agents from all scripts here.) Prints a table in Markdown: the fastest kernel that the model had written by then.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from argparse import ArgumentParser
 from collections.abc import Callable, Collection, Iterator
@@ -195,5 +194,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this folder: openai-agents is imported as `agents`, too
     main()
