@@ -26,9 +26,11 @@ from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.preparing import own_axes
 
-USUAL = 1e3
-"""No number that is computed from inputs is larger, where a mask writes one that is to be less than all (an
-assumption, which trials of the kernel look into)."""
+USUAL = 30.0
+"""What is computed from inputs is tried in this range; exp of it is a number of fp32."""
+LEAST = -1e3
+"""What a mask writes to be less than all that is computed is no more than this (an assumption, which trials
+of the kernel look into)."""
 SAMPLES = 32
 
 
@@ -66,7 +68,7 @@ def mask_that_empties(
             continue
         values = _where_empty(expressions_of(definition)[0], mask, empty)
         if isinstance(definition, Reduce) and axis in definition.reduced:
-            nothing = {"add": values == 0, "maximum": values < -USUAL}.get(definition.combiner)
+            nothing = {"add": values == 0, "maximum": values <= LEAST}.get(definition.combiner)
             if nothing is None or not nothing.all():
                 raise NotNested(f"{definition.out} depends on what {mask} >= 0 excludes")
         elif definition.out in stored or isinstance(definition, Scan):
