@@ -44,6 +44,9 @@ check: install
 	$(BIN)/python scripts/line_budget.py
 	$(BIN)/python scripts/timing_constants.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@rm -rf build/dist # a source distribution, and the wheel that is built from it
+	$(BIN)/python -m build --no-isolation --outdir build/dist >/dev/null
+	$(BIN)/python -m twine check --strict build/dist/*
 
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -72,6 +75,6 @@ test-gpu:
 # Runs a folder of NKI test files on the simulated core: make conformance SUITE=path/to/tests
 # FLAGS go to pytest; SUITE_PATH is a folder that the tests import from.
 conformance: install
-	$(BIN)/python scripts/conformance.py $(SUITE) $(addprefix --path ,$(SUITE_PATH)) -- $(FLAGS)
+	$(if $(SUITE_PATH),PYTHONPATH=$(SUITE_PATH)) $(BIN)/accelopt python --seed 0 --no-times -m pytest $(SUITE) $(FLAGS)
 
 .PHONY: conformance

@@ -20,12 +20,13 @@ from accelopt.evaluation import Case
 from accelopt.hardware import TARGETS
 from accelopt.interruption import stop
 from accelopt.kernels.gpu.cases import case_of, language_of
+from accelopt.kernels.nki.calibration.machine import target_of
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.kernels.nki.reference_kernels import Written, WrittenKernel
 from accelopt.kernels.nki.sizes import at_sizes, sizes_in
 from accelopt.loop import optimize_all
 from accelopt.report.page import REPORT, page
-from accelopt.report.progress import LiveBoard
+from accelopt.report.progress import Board, LiveBoard
 from accelopt.report.story import write_story
 from accelopt.sandbox import fork_with_server, workers
 from accelopt.sandbox.workers import Call, Fault
@@ -112,12 +113,14 @@ def write(
     *,
     dialect: str = "nki",
     target: str | None = None,
+    machine: str | Path | None = None,
     seconds: float = WRITE_SECONDS,
     watch: Callable[[str], None] = lambda _: None,
 ) -> WrittenKernel:
     """The fastest NKI kernel of a NumPy `reference` (its `get_inputs` and `forward`) that the search of
     `optimize` finds and the referee accepts, in a `dialect`: `nki` or `neuronxcc`. Without `target` it
-    is for trn2 or, in `neuronxcc`, trn1. The result has its `source`, `latency_ms` on the simulated
+    is for trn2 or, in `neuronxcc`, trn1, or for that of a calibrated `machine`'s file, whose times it
+    then has. The result has its `source`, `latency_ms` on the simulated
     core and the `bound_ms` of the problem. It takes at most so many `seconds`, and tells `watch` what it
     is doing.
 
@@ -128,11 +131,12 @@ def write(
         raise ConfigError(f"no dialect {dialect!r}; there are {', '.join(DEFAULT_TARGETS)}")
     if not Path(reference).is_file():
         raise ConfigError(f"{reference} is not a file")
-    target = target or DEFAULT_TARGETS[dialect]
+    target = target_of(Path(machine), target) if machine else target or DEFAULT_TARGETS[dialect]
     if target not in TARGETS:
         raise ConfigError(f"no target {target!r}; there are {', '.join(TARGETS)}")
     path = str(Path(reference).resolve())
     payload = {"reference": path, "dialect": dialect, "target": target}
+    payload["machine"] = str(Path(machine).resolve()) if machine else ""
     call = Call("accelopt.kernels.nki.reference_kernels:write_job", payload, seconds, WRITE_BYTES)
     found = workers.perform(call, Written, watch=watch, start=fork_with_server)
     if isinstance(found, Fault):
@@ -152,8 +156,10 @@ def optimize_kernel(
     backend: str | None = None,
     resume: bool = False,
     again: str = "the same command",
+    told: Callable[[list[Outcome]], None] = lambda _: None,
 ) -> list[Outcome]:
-    """The outcomes of one kernel, in its case and at the other shapes. Raises ConfigError."""
+    """The outcomes of one kernel, in its case and at the other shapes, of which `told` hears before the
+    report is written. Raises ConfigError."""
     if (also or options.compiler) and "definition" in start.values:
         raise ConfigError("--also and --compiler are for an NKI kernel with its --reference")
     refuse_earlier_run(folder, resume)
@@ -162,7 +168,7 @@ def optimize_kernel(
     options = options.at(default_target(kernel))._replace(
         backend=backend or language_of_case(start)
     )
-    return run_search(cases, config_of(options, folder), again)
+    return run_search(cases, config_of(options, folder), again, told=told)
 
 
 def config_of(options: Options, out: Path) -> Config:
@@ -262,11 +268,13 @@ def run_search(
     config: Config,
     again: str = "the same command",
     files: KernelFolder | None = None,
+    told: Callable[[list[Outcome]], None] = lambda _: None,
 ) -> list[Outcome]:
     """Run the loop on `cases`. Ctrl-C stops it cleanly and exits with status 130; `again` is what
-    then continues it. `files` are written beside the run's own."""
+    then continues it. `files` are written beside the run's own. `told` hears of the outcomes before the
+    report is written, which a full disk may refuse."""
     try:
-        return asyncio.run(_search(cases, config, files))
+        return asyncio.run(_search(cases, config, files, told))
     except KeyboardInterrupt:
         stop(f"Stopped{_left(cases, config.out)}; {again} continues where this one stopped.")
 
@@ -281,7 +289,10 @@ def _left(cases: Sequence[Case], out: Path) -> str:
 
 
 async def _search(
-    cases: Sequence[Case], config: Config, files: KernelFolder | None
+    cases: Sequence[Case],
+    config: Config,
+    files: KernelFolder | None,
+    told: Callable[[list[Outcome]], None],
 ) -> list[Outcome]:
     refuse_wrong_options(cases[0], config.settings)
     if not config.prompts.is_dir():
@@ -295,19 +306,19 @@ async def _search(
         with LiveBoard(board_for(cases, config.settings, workshop.ledger)) as board:
             run = run._replace(watcher=watcher_of(board, config.settings))
             workshop.calls.say = board.remark
-            outcomes = await attended(
-                optimize_all(cases, run, known), _greeting(workshop, board.remark)
-            )
+            outcomes = await attended(optimize_all(cases, run, known), _beside(workshop, board))
+        told(outcomes)
         story = story_of(outcomes, run, device_of(outcomes), saved, board.judged_after)
         write_story(story, config.out)
         write_atomically(config.out / REPORT, page([story]))
         return outcomes
 
 
-async def _greeting(workshop: Workshop, say: Callable[[str], None]) -> None:
-    """Asks endpoints that have answered nothing so far whether they are there."""
+async def _beside(workshop: Workshop, board: Board) -> None:
+    """Asks endpoints that have answered nothing so far whether they are there, then minds silence."""
     if not workshop.ledger.total.calls:
-        await workshop.calls.greet(say)
+        await workshop.calls.greet(board.remark)
+    await board.remind()
 
 
 def _known(config: Config) -> Knowledge:

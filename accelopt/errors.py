@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -21,6 +22,14 @@ class MissingExtra(AcceloptError):
         super().__init__(
             f"{package} is not installed; install it with: pip install 'accelopt[{extra}]'"
         )
+
+
+def require(extra: str, **packages: str) -> None:
+    """Raises MissingExtra of the first of `packages` (what is imported = what is installed) that is not
+    there."""
+    for module, package in packages.items():
+        if find_spec(module) is None:
+            raise MissingExtra(package, extra)
 
 
 class BudgetExhausted(AcceloptError):

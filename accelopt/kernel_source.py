@@ -36,7 +36,7 @@ STANDALONE_IMPORTS = {
 }
 """The same for kernels of the `nki` package."""
 
-_FENCE = re.compile(r"^\s{0,3}(`{3,}|~{3,})\s*([\w+.#-]*)[^`\n]*$")
+_FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*([\w+.#-]*)[^`\n]*$")
 
 
 class FencedBlock(NamedTuple):
@@ -48,15 +48,16 @@ class FencedBlock(NamedTuple):
 
 
 def fenced_blocks(reply: str) -> list[FencedBlock]:
-    """The fenced blocks of `reply` in order, read line by line (linear in the reply's length)."""
+    """The fenced blocks of `reply` in order, also those of a list's entries, read line by line (linear in
+    the reply's length). A fence that stands more than three columns further in closes nothing."""
     blocks: list[FencedBlock] = []
-    fence, tag, lines = "", "", list[str]()
+    fence, tag, indent, lines = "", "", 0, list[str]()
     for line in reply.splitlines():
         match = _FENCE.match(line)
         if not fence:
             if match:
-                fence, tag, lines = match[1], match[2].lower(), []
-        elif match and not match[2] and match[1][0] == fence[0] and len(match[1]) >= len(fence):
+                indent, fence, tag, lines = len(match[1]), match[2], match[3].lower(), []
+        elif match and not match[3] and match[2].startswith(fence) and len(match[1]) <= indent + 3:
             blocks.append(FencedBlock(tag, "\n".join(lines), closed=True))
             fence = ""
         else:

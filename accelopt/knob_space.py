@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from math import prod
 from typing import Literal
@@ -125,6 +125,6 @@ def sentence(configuration: Mapping[str, Parameter]) -> str:
     return f"Set {settings}." if settings else "Leave everything as it is."
 
 
-def values_in(reply: str) -> dict[str, object] | None:
-    """The JSON object in a reply; None where there is none."""
-    return object_in(reply)
+def values_in(reply: str, names: Iterable[str] = ()) -> dict[str, object] | None:
+    """The JSON object in a reply, one with some of `names` before any other; None where there is none."""
+    return object_in(reply, *names) or object_in(reply)

@@ -35,7 +35,7 @@ TRANSLATION_SECONDS = 120.0
 DEVICE_SECONDS = 300.0
 """One run on a NeuronCore that is there."""
 CAPTURE_SECONDS = 300.0
-"""One call of `neuron-profile`."""
+"""One call of the profiler."""
 CALIBRATION_SECONDS = 300.0
 """Compiling one microkernel."""
 

@@ -23,6 +23,7 @@ ELSEWHERE = {
     "make test": "this",
     "templates/complete_local/loop.sh": "tests/scripts/test_shell_loop.py",
     "python scripts/optimize_kernels.py": "tests/scripts/test_optimize_kernels.py: it needs a GPU",
+    "accelopt python": "tests/cli/test_python.py",
     "accelopt optimize solution.json": "tests/kernels/triton and `make test-gpu`: it needs a GPU",
 }
 # Options that bound or place a run, and choose no other code.

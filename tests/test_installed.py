@@ -1,33 +1,69 @@
-"""The package as its users install it: built into a wheel, unpacked, run from another folder."""
+"""The package as `pip install` leaves it: our wheel and the packages that it needs, no extra, in a virtual
+environment of its own; run from another folder."""
 
 import shutil
 import subprocess
 import sys
+import tomllib
+import venv
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from small_problem import KERNEL, REFERENCE
 
 ROOT = Path(__file__).resolve().parents[1]
-BUILT = ("accelopt", "NKIBench", "prompts", "scripts", "templates")
+
+
+def needed():
+    """The installed packages that the declared ones need, themselves included."""
+    found, asked = (
+        {},
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"],
+    )
+    while asked:
+        one = Requirement(asked.pop())
+        if one.name not in found and (one.marker is None or one.marker.evaluate({"extra": ""})):
+            found[one.name] = distribution(one.name)
+            asked += found[one.name].requires or []
+    return found.values()
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A folder with the contents of our wheel, built from a copy without build leftovers."""
+    """A folder with the contents of our wheel, in which an environment's Python looks for packages. The
+    wheel is built from our source distribution, and that from a copy without build leftovers."""
     folder = tmp_path_factory.mktemp("wheel")
-    copy = folder / "checkout"
-    for name in BUILT:
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy / name)
-    build = "import setuptools.build_meta as b; b.build_wheel('..')"
-    subprocess.run([sys.executable, "-c", build], cwd=copy, check=True, capture_output=True)
+    names = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.split()
+    left = shutil.ignore_patterns(
+        ".git", ".venv", "__pycache__", "build", "runs", "*.egg-info", ".*_cache"
+    )
+    shutil.copytree(ROOT, folder / "checkout", ignore=left)
+    build = "import setuptools.build_meta as b; b.build_{}('..')"
+    for kind, at in (("sdist", "checkout"), ("wheel", "accelopt-*")):
+        [place] = folder.glob(at)
+        command = [sys.executable, "-c", build.format(kind)]
+        subprocess.run(command, cwd=place, check=True, capture_output=True)
+        for archive in folder.glob("*.tar.gz"):
+            shutil.unpack_archive(archive, folder, filter="data")
+            archive.unlink()
+    [place] = folder.glob("accelopt-*/")
+    assert [name for name in names if not (place / name).exists()] == []
     [wheel] = folder.glob("*.whl")
+    venv.create(folder / "environment", with_pip=False)
+    [site] = (folder / "environment").glob("lib/python*/site-packages")
+    for package in needed():
+        for file in package.files:
+            if ".." not in file.parts and "tests" not in file.parts:
+                (site / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file.locate(), site / file)
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder / "site"
+        archive.extractall(site)
+    return site
 
 
 @pytest.fixture
@@ -35,14 +71,15 @@ def said(installed, tmp_path):
     (tmp_path / "kernel.py").write_text(KERNEL)
     (tmp_path / "reference.py").write_text(REFERENCE)
 
-    def run(*words):
-        command = [sys.executable, "-m", "accelopt", *words]
-        environment = {"PYTHONPATH": str(installed), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    def run(*words, code=0):
+        python = installed.parents[2] / "bin" / "python"
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+            [python, "-m", "accelopt", *words], cwd=tmp_path, env=environment,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
 
     return run
 
@@ -59,6 +96,27 @@ def test_the_benchmark_and_the_prompts_came_along(said, tmp_path):
     assert (tmp_path / "run" / "prompts" / "planner_prompts").is_dir()
 
 
-@pytest.mark.parametrize("command", ["check", "profile"])
-def test_ones_own_kernel(said, command):
-    assert said(command, "kernel.py", "--reference", "reference.py")
+@pytest.mark.parametrize(
+    ("words", "answer"), [("check", "correct"), ("profile", " ms"), ("optimize", "x (")]
+)
+def test_ones_own_kernel(said, words, answer, tmp_path):
+    assert answer in said(words, "kernel.py", "--reference", "reference.py")
+    assert words != "optimize" or (tmp_path / "runs" / "kernel" / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "package", "extra"),
+    [
+        ("optimize kernel.py --reference reference.py --model-config m.json", "openai", "models"),
+        ("calibrate", "scipy", "calibrate"),
+        ("db best silu --database kernels.db", "sqlalchemy", "database"),
+        ("serve kernel.py --reference reference.py", "mcp 2", "serve"),
+        ("optimize kernel.py --reference reference.py --cluster local", "ray", "ray"),
+        ("tune matmul", "torch", "flashinfer"),
+    ],
+)
+def test_an_absent_extra_is_named_with_its_install_line(said, tmp_path, words, package, extra):
+    (tmp_path / "m.json").write_text('{"url": "http://127.0.0.1:9", "model": "m"}')
+    line = f"{package} is not installed; install it with: pip install 'accelopt[{extra}]'"
+
+    assert line in said(*words.split(), code=1)

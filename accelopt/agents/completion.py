@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from accelopt.replies import json_in
+
 LONGEST_TEXT = 400_000  # characters of one answer; a real one is a tenth of it
 ONLY_REASONING = "only reasoning"  # how the problem of a reply begins that holds no answer
 UNREADABLE = "unreadable"  # the key of arguments of a tool call that are broken JSON
@@ -194,10 +196,12 @@ def _arguments(given: object) -> dict[str, Any]:
     in it, or JSON that is cut off."""
     read = given
     if isinstance(given, str):
+        bracketed = given.lstrip()[:1] in ("{", "[", "`")
         try:
             read = json.loads(given, strict=False)
         except (ValueError, RecursionError):
-            read = {UNREADABLE: given} if given.lstrip()[:1] in ("{", "[") else given
+            found = json_in(given) if bracketed else given
+            read = {UNREADABLE: given} if found is None else found
     if isinstance(read, dict):
         return {str(name): value for name, value in read.items()}
     return {} if read in (None, "") else {"text": read}

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from accelopt.agents.providers import PROVIDERS
 from accelopt.agents.roles import ROLES, ModelRole
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, require
 from accelopt.evaluation import faults
 from accelopt.store import read_text
 from accelopt.time_limits import MODEL_SECONDS
@@ -80,7 +80,8 @@ def load_model_config(
     where a fixer or summarizer that is not named shares the executor's or planner's.
     `environment` is where a key named by `api_key_env` is looked up.
 
-    Raises ConfigError: no such file, not JSON, unknown or missing keys, no such variable.
+    Raises ConfigError: no such file, not JSON, unknown or missing keys, no such variable; MissingExtra
+    where the packages are not installed that ask a model.
     """
     try:
         content = json.loads(read_text(path, "the model configuration "))
@@ -95,6 +96,8 @@ def load_model_config(
     except ValidationError as error:
         said = f"the model configuration {path} cannot be used: {faults(error)}"
         raise ConfigError(said) from None
+    if not config.offline:
+        require("models", openai="openai", agents="openai-agents")
     return resolve_key(config, environment or {})
 
 

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 NAMES = (*KERNEL_NAMES, "run", "kernel_function")
 CATEGORIES = ("memory", "compute", "latency")
+NO_CAUSE = "no object in it has a `root_cause` in words"
+NO_FIELDS = f"it holds no object with fields of these kinds: {', '.join(Reflexion.model_fields)}"
 _METHOD = re.compile(r"^\W*method\W+(\w+)", re.IGNORECASE | re.MULTILINE)
 _CHANGE = re.compile(r"^\W*change\W+(.+)$", re.IGNORECASE | re.MULTILINE)
 
@@ -59,7 +61,7 @@ class Developer:
     async def _judge(self, view: KernelView, most: int) -> tuple[Bottleneck, ...]:
         slots = {**self._material(view), "most": str(most)}
         found = await self._read(
-            "judge", slots, view, lambda text: read_bottlenecks(text) or NO_JSON
+            "judge", slots, view, lambda text: read_bottlenecks(text) or _unread(text, NO_CAUSE)
         )
         known = view.diagnosis.bottlenecks if view.diagnosis else ()
         return known if isinstance(found, str) else found[:most] or known
@@ -110,7 +112,7 @@ class Developer:
             "reflector",
             slots,
             brief.view,
-            lambda text: read_reflexion(text, attempt) or NO_JSON,
+            lambda text: read_reflexion(text, attempt) or _unread(text, NO_FIELDS),
             brief.worker,
         )
         return None if isinstance(found, str) else found
@@ -126,7 +128,7 @@ class Developer:
         """What is read of an answer, for which may be asked twice, or why there is none."""
         asked = question_about(view, role, self.prompts[role], slots, *label)
         try:
-            return await ask_and_read(self.models[role], asked, read)
+            return await ask_and_read(self.models[role], asked, lambda answer: read(answer.text))
         except NO_ANSWER as error:
             return f"{UNANSWERED}: {error}"
 
@@ -207,6 +209,11 @@ def read_reflexion(reply: str, attempt: Attempt) -> Reflexion | None:
         return Reflexion.model_validate({**fields, **measured})
     except ValidationError:
         return None
+
+
+def _unread(reply: str, otherwise: str) -> str:
+    """Why nothing was read of a reply."""
+    return NO_JSON if json_in(reply) is None else otherwise
 
 
 def _named(pattern: re.Pattern[str], text: str) -> str:

@@ -133,7 +133,7 @@ def _kernel_or_patched(reply: str, base: str) -> tuple[str | None, str]:
 
 def _written_by_planner(change: Change, kernel: str) -> str | None:
     """The kernel in a plan whose author wrote it too: it is the first sample."""
-    source = kernel_in(change.text) if isinstance(change, Plan) else None
+    source = kernel_in(change.full_text) if isinstance(change, Plan) else None
     return source if source and functions(source) & functions(kernel) else None
 
 

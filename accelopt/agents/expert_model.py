@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import cast
 
-from accelopt.agents.calls import NO_ANSWER, Model, Question
+from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.prompts import PromptPair, bullet_list, quote_words
 from accelopt.agents.proposer import KernelView, Proposed
@@ -28,10 +28,10 @@ class ExpertModel:
     async def propose(self, job: Job, space: Space, view: KernelView) -> Proposed:
         """A point of `space`, or in one sentence why there is none."""
 
-        def read(reply: str) -> Configuration | str:
-            found = values_in(reply)
+        def read(answer: Answer) -> Configuration | str:
+            found = values_in(answer.text, [knob.name for knob in space.knobs])
             if found is None:
-                said = quote_words(reply, LONGEST_REPLY)
+                said = quote_words(answer.text, LONGEST_REPLY)
                 return f"the reply of {job.focus} holds no JSON object: {said}"
             values = cast(Configuration, found)
             if faults := space.faults(values):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from accelopt.agents.analysis import FUNCTIONS, MOST_TURNS
-from accelopt.agents.calls import NO_ANSWER, Model, Question, Tool
+from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question, Tool
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.planner import tried_list
 from accelopt.agents.prompts import bullet_list
@@ -16,6 +16,8 @@ from accelopt.agents.questions import NOTHING_MEASURED, ask_and_read, kernel_slo
 from accelopt.agents.roles import Prompts
 from accelopt.kernel_source import apply_patch, fenced_blocks, is_patch
 from accelopt.replies import json_in, rows_in
+
+NO_STEPS = "it holds no JSON list of objects with an `index`, `existed` and `method`"
 
 
 class Lister:
@@ -43,13 +45,17 @@ class Lister:
             found = await ask_and_read(
                 self.lister,
                 question,
-                lambda text: read_candidates(text, view.kernel),
+                lambda answer: read_candidates(answer.text, view.kernel),
                 tools,
                 limit,
             )
         except NO_ANSWER as error:
             return Listed(reason=f"{UNANSWERED}: {error}", failed=True)
-        return Listed(reason=found) if isinstance(found, str) else Listed(tuple(found[:most]))
+        return (
+            Listed(reason=found)
+            if isinstance(found, str)
+            else found._replace(candidates=found.candidates[:most])
+        )
 
     def question(self, view: KernelView, most: int, methods: Sequence[str]) -> Question:
         """The prompt: measurements, then structure, then what to edit; the kernel in view alone."""
@@ -81,21 +87,29 @@ class Lister:
         ]
         slots = {"catalog": json.dumps(list(methods)), "steps": json.dumps(rows, indent=1)}
         question = question_about(view, "relabeler", self.prompts["relabeler"], slots)
+
+        def read(answer: Answer) -> list[dict[str, Any]] | str:
+            found = rows_in(json_in(answer.text), "steps")
+            return found if any("index" in row for row in found) else NO_STEPS
+
         try:
-            return (await self.relabeler.ask(question)).text
+            found = await ask_and_read(self.relabeler, question, read)
         except NO_ANSWER:
             return ""
+        return "" if isinstance(found, str) else json.dumps(found, default=str)
 
 
-def read_candidates(reply: str, kernel: str = "") -> list[WrittenKernel] | str:
-    """The candidates in a reply, `{"candidates": [{think, method, detail, code}]}` or the list alone; or
-    what is wrong with it. One without code or method is none, nor is a diff that does not fit `kernel`."""
-    found = json_in(reply)
-    if found is None or (isinstance(found, dict) and not rows_in(found, "candidates")):
+def read_candidates(reply: str, kernel: str = "") -> Listed | str:
+    """The candidates in a reply, `{"candidates": [{think, method, detail, code}]}` or the list alone, and
+    in `reason` how many cannot be used; or what is wrong with it. One without code or method is none, nor
+    is a diff that does not fit `kernel`."""
+    rows = rows_in(json_in(reply), "candidates")
+    if not rows:
         return "it holds no JSON with a list of candidates"
-    read = [_candidate(row, kernel) for row in rows_in(found, "candidates")]
-    usable = [one for one in read if one is not None]
-    return usable or "no candidate has a method, and code or a diff that fits the kernel"
+    read = [_candidate(row, kernel) for row in rows]
+    usable = tuple(one for one in read if one is not None)
+    lost = f"{len(rows) - len(usable)} of {len(rows)} candidates have no method, or no code or diff that fits the kernel"
+    return Listed(usable, lost if len(usable) < len(rows) else "") if usable else lost
 
 
 def _candidate(row: dict[str, Any], kernel: str) -> WrittenKernel | None:

@@ -39,7 +39,7 @@ from accelopt.agents.function_tools import function_tools
 from accelopt.agents.model_conversation import ToolConversation, asked_again, most_turns
 from accelopt.agents.request_queue import Slots
 from accelopt.agents.roles import ModelRole
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, require
 from accelopt.time_limits import CONNECT_SECONDS
 
 LARGEST_REPLY = 8 * 1024 * 1024  # bytes; a real answer is a thousand times smaller
@@ -86,6 +86,7 @@ class Endpoint:
         seed: int = 0,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
+        require("models", openai="openai", agents="openai-agents")
         self.say = say
         self.traced = traced
         self.config = config
@@ -381,13 +382,11 @@ def _retry_after(error: Any) -> float | None:
 
     headers = error.response.headers
     try:
-        if "retry-after-ms" in headers:
-            return float(headers["retry-after-ms"]) / 1000
         value = headers.get("retry-after")
-        if value is None:
-            return None
-        with suppress(ValueError):
-            return max(0.0, float(value)) if math.isfinite(float(value)) else None
+        with suppress(ValueError, TypeError):
+            own = headers.get("retry-after-ms")
+            seconds = float(value) if own is None else float(own) / 1000
+            return max(0.0, seconds) if math.isfinite(seconds) else None
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except (ValueError, TypeError, OverflowError):
         return None

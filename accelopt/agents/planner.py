@@ -21,14 +21,14 @@ from accelopt.agents.proposer import (
 from accelopt.agents.questions import NOTHING_MEASURED, kernel_slots, question_about
 from accelopt.agents.roles import Prompts
 from accelopt.nodes import Plan
-from accelopt.replies import object_in
+from accelopt.replies import object_in, words_in
 
 FIRST_TRY = "Nothing yet."
 RULE = re.compile(r"^[\s*#>`-]*Rule\b\**\s*:\s*[*`]*(R\d+)\b", re.MULTILINE | re.IGNORECASE)
 TITLE = re.compile(r"^[\s*#>-]*Title\b", re.MULTILINE | re.IGNORECASE)
 NOTHING = re.compile(r"^[\s*#>`-]*Nothing left\b\**\s*:\s*\**(.+)", re.MULTILINE | re.IGNORECASE)
-ASKED = 2  # times for one plan: a refused schedule may be corrected once
-REFUSED = "Your schedule was refused: {} Correct it, or answer with a plan."
+ASKED = 2  # times for one plan: what was refused may be corrected once
+REFUSED = "Your answer was refused: {} Correct it, or answer with a plan."
 
 
 class Planner:
@@ -71,7 +71,7 @@ class Planner:
         return found._replace(best=session.best.source if session.best else None)
 
     async def _read(self, answer: Answer, view: KernelView) -> PlanDraft | str:
-        """What the answer wants done; a sentence for a schedule that the kernel does not have."""
+        """What the answer wants done; a sentence for a rule or a schedule that the kernel does not have."""
         reasoning = answer.reasoning or answer.text
         if not answer.text.strip():
             return PlanDraft(None, reasoning, "the answer was empty")
@@ -80,6 +80,9 @@ class Planner:
             for one in view.suggestions:
                 if one.name == chosen[1].upper():
                     return PlanDraft(one.action.change, reasoning)
+            if not TITLE.search(answer.text):
+                names = ", ".join(one.name for one in view.suggestions) or "none"
+                return f"There is no rule {chosen[1].upper()}; there are: {names}."
         if (done := NOTHING.search(answer.text)) and not TITLE.search(answer.text):
             return PlanDraft(None, reasoning, f"nothing is left: {done[1].strip()}")
         found = await self.scheduled(view.node, answer.text)
@@ -115,9 +118,9 @@ def in_lines(reply: str) -> str:
         return reply
     heads = {"title": "Title", "change": "Change", "with": "With", "rule": "Rule"}
     heads["nothing_left"] = "Nothing left"
-    said = {str(name).lower().replace(" ", "_"): part for name, part in found.items()}
+    said = {name: words_in(part) for name, part in found.items()}
     lines = [f"{head}: {said.pop(name)}" for name, head in heads.items() if said.get(name)]
-    return "\n".join([*lines, "", *(str(part) for part in said.values())])
+    return "\n".join([*lines, "", *said.values()])
 
 
 def tools_text(toolbox: Toolbox | None) -> str:

@@ -34,7 +34,7 @@ class ScriptedFault(NamedTuple):
 
     `kind` is one of status, hang, garbled, empty, no_choices, huge, reset, html, drip (a byte now and
     then), cut (chunks that end too soon), short and long (a Content-Length below and above the body);
-    `status`, `retry_after`, `message` and `location` belong to the first, `seconds` to hang.
+    `status`, `retry_after` (in milliseconds when it ends in ` ms`), `message` and `location` belong to the first, `seconds` to hang.
     """
 
     kind: str
@@ -167,7 +167,9 @@ def _handler(owner: ScriptedServer) -> type[BaseHTTPRequestHandler]:
 
         def _fail(self, fault: ScriptedFault, request: dict[str, Any]) -> None:
             if fault.kind == "status":
-                told = {"Retry-After": fault.retry_after, "Location": fault.location}
+                wait = fault.retry_after or ""
+                name = "Retry-After-Ms" if wait.endswith(" ms") else "Retry-After"
+                told = {name: wait.removesuffix(" ms") or None, "Location": fault.location}
                 extra = {name: value for name, value in told.items() if value is not None}
                 body = json.dumps({"error": {"message": fault.message}}).encode()
                 self._send(fault.status, body, extra)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 
-from accelopt.agents.calls import NO_ANSWER, Model
+from accelopt.agents.calls import NO_ANSWER, Answer, Model
 from accelopt.agents.prompts import PromptPair, quote
 from accelopt.agents.proposer import SlowFastPair
-from accelopt.agents.questions import question
+from accelopt.agents.questions import ask_and_read, question
 from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
+from accelopt.replies import object_in, words_in
 
 NOTHING_FOUND = "no optimization found"
-_TITLE = re.compile(r"\*\*(.+?)\*\*")
+NO_TITLE = "it has no title between double asterisks"
+_TITLE = re.compile(r"\*\*(.+?)\*\*|^#+ *(.+)|^Title *: *(.+)", re.MULTILINE)
 
 
 class Summarizer:
@@ -34,12 +36,25 @@ class Summarizer:
         }
         label = f"summarizer/{pair.iteration}/{known.service_name}/{known.id}"
         asked = question("summarizer", self.prompts, label, slots, pair.iteration)
+
+        def read(answer: Answer) -> Experience | str:
+            raw = answer.reasoning or answer.text
+            if NOTHING_FOUND in answer.text.lower():
+                return pair.learned(NO_OPTIMIZATION_TITLE, raw=raw)
+            title, text = _titled(answer.text)
+            return pair.learned(f"**{title}**", text, raw) if title else NO_TITLE
+
         try:
-            answer = await self.model.ask(asked)
+            found = await ask_and_read(self.model, asked, read)
         except NO_ANSWER as error:
             return pair.learned("", raw=str(error))
-        raw = answer.reasoning or answer.text
-        if NOTHING_FOUND in answer.text.lower():
-            return pair.learned(NO_OPTIMIZATION_TITLE, raw=raw)
-        title = _TITLE.search(answer.text)
-        return pair.learned(title[0] if title else "", answer.text, raw)
+        return pair.learned("", raw=found) if isinstance(found, str) else found
+
+
+def _titled(reply: str) -> tuple[str, str]:
+    """The title of a reply and its text, also of one in JSON; no title where it has none."""
+    if found := object_in(reply, "title"):
+        title = words_in(found.pop("title"))
+        return title, "\n\n".join([f"**{title}**", *map(words_in, found.values())])
+    match = _TITLE.search(reply)
+    return (next(filter(None, match.groups())) if match else ""), reply

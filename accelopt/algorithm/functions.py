@@ -8,25 +8,14 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
+from accelopt.special_functions import erf, normal_cdf
+
 Function = Callable[..., np.ndarray]
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    from scipy import special  # a fifth of a second, which every process need not take
-
-    return np.asarray(special.expit(x))
-
-
-def _normal_cdf(x: np.ndarray) -> np.ndarray:
-    from scipy import special
-
-    return np.asarray(special.ndtr(x))
-
-
-def _erf(x: np.ndarray) -> np.ndarray:
-    from scipy import special
-
-    return np.asarray(special.erf(x))
+    with np.errstate(over="ignore"):  # to 0
+        return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def _normal_density(x: np.ndarray) -> np.ndarray:
@@ -95,14 +84,14 @@ FUNCTIONS: dict[str, Function] = {
     "silu": lambda x: x * _sigmoid(x),
     "silu_dx": _silu_dx,
     "tanh": np.tanh,
-    "gelu": lambda x: x * _normal_cdf(x),
+    "gelu": lambda x: x * normal_cdf(x),
     "gelu_apprx_tanh": _gelu_tanh,
     "gelu_apprx_sigmoid": lambda x: x * _sigmoid(1.702 * x),
     "gelu_apprx_sigmoid_dx": lambda x: (
         _sigmoid(1.702 * x) * (1 + 1.702 * x * (1 - _sigmoid(1.702 * x)))
     ),
-    "gelu_dx": lambda x: _normal_cdf(x) + x * _normal_density(x),
-    "erf": _erf,
+    "gelu_dx": lambda x: normal_cdf(x) + x * _normal_density(x),
+    "erf": erf,
     "erf_dx": lambda x: np.exp(-x * x) * (2 / math.sqrt(math.pi)),
     "sin": np.sin,
     "cos": np.cos,

@@ -144,6 +144,13 @@ class Index(_Bounded):
             inner = rest.terms[0][0]
             rest = inner.inner + rest.constant * inner.divisor
             return whole + rest // (divisor * inner.divisor)
+        if len(rest.terms) == 1 and rest.terms[0][0].bounds == (
+            0,
+            1,
+        ):  # of two values: a straight line
+            first = rest.constant // divisor
+            step = (rest.constant + rest.terms[0][1]) // divisor - first
+            return whole + first + Index(0, ((rest.terms[0][0], step),) if step else ())
         return whole + Index(0, ((Floor(rest, divisor), 1),))
 
     def __mod__(self, divisor: int) -> Index:

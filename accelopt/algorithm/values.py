@@ -136,6 +136,14 @@ class Values:
                 kept.append(condition)
         if not kept or on_true == on_false:
             return on_true
+        held = [_pinned(condition) for condition in kept]
+        for pins in held:
+            rest = [c if p == pins else c.substitute(pins) for c, p in zip(kept, held, strict=True)]
+            true = self.substitute(on_true, pins) if pins else on_true
+            if rest != kept or true != on_true:
+                return self.where(rest, true, on_false)
+        if len(kept) == 1 and (pins := _pinned(kept[0] * -1 - 1)):
+            on_false = self.substitute(on_false, pins)
         if not self._strict and isinstance(on_false, Undefined):
             return on_true
         if not self._strict and isinstance(on_true, Undefined):
@@ -395,3 +403,11 @@ def _power(value: float, power: float) -> float:
 def _distributes(part: Product, power: float) -> bool:
     """True where (a * b) ** power may be taken apart: whole powers of anything."""
     return power == int(power) and (part.coefficient != 0)
+
+
+def _pinned(condition: Index) -> dict[Axis, Index]:
+    """The axes that have one value alone where a condition is met: it is met at its largest value."""
+    if condition.bounds[1] or not condition.is_affine:
+        return {}
+    ends = ((axis, axis.bounds[factor > 0]) for axis, factor in condition.terms)
+    return {axis: Index(end) for axis, end in ends if isinstance(axis, Axis)}

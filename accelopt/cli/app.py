@@ -17,6 +17,7 @@ from accelopt.errors import AcceloptError, sentence
 from accelopt.sandbox import sweep
 
 COMMANDS = {
+    "demo": "accelopt.cli.demo:demo",
     "run": "accelopt.cli.run:run",
     "optimize": "accelopt.cli.optimize:optimize",
     "write": "accelopt.cli.write:write",
@@ -28,13 +29,18 @@ COMMANDS = {
     "explain": "accelopt.cli.explain:explain",
     "profile": "accelopt.cli.profile:profile",
     "timeline": "accelopt.cli.profile:timeline",
+    "export": "accelopt.cli.export:export",
+    "compare": "accelopt.cli.compare:compare",
     "translate": "accelopt.cli.translate:translate",
+    "python": "accelopt.cli.python:python",
     "ptx": "accelopt.cli.ptx:ptx",
     "serve": "accelopt.cli.serve:serve",
     "cache": "accelopt.cli.cache:cache",
     "report": "accelopt.cli.report:report",
     "fsm": "accelopt.cli.fsm:fsm",
 }
+SETTINGS = {"python": {"ignore_unknown_options": True, "allow_interspersed_args": False}}
+"""Of commands that hand the words after their own to somebody else."""
 GROUPS = {"traces": "accelopt.cli.traces:app", "db": "accelopt.cli.db:app"}
 
 app = typer.Typer(
@@ -74,7 +80,7 @@ def command(arguments: Sequence[str] | None = None) -> Callable[[], None]:
 
 
 def _add_command(name: str, function: Any) -> None:
-    app.command(name)(function)
+    app.command(name, context_settings=SETTINGS.get(name))(function)
 
 
 def _add_group(name: str, group: Any) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from accelopt.api import neuron_cores
 from accelopt.cli.kernel_file import known
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, require
 from accelopt.hardware import TARGETS, TRN1, Hardware
 from accelopt.interruption import stop
 from accelopt.kernels.nki import devices
@@ -56,6 +56,7 @@ def calibrate(
     ] = None,
 ) -> None:
     """Time microkernels on this machine and fit the constants of the simulated core to them."""
+    require("calibrate", scipy="scipy")
     if target is not None:
         known(target)
     with tempfile.TemporaryDirectory(prefix="accelopt_") as name:

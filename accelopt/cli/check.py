@@ -11,10 +11,12 @@ import typer
 from accelopt.cli.child_process import Said, ask, said_by
 from accelopt.cli.kernel_file import (
     KernelFile,
+    NkiVersion,
     ReferenceOption,
     RelTol,
     Seconds,
     TargetOption,
+    known_version,
     named,
     naming,
     order,
@@ -34,12 +36,14 @@ def check(
     ] = "float32",
     rel_tol: RelTol = None,
     seconds: Seconds = TRACE_SECONDS,
+    nki: NkiVersion = "",
 ) -> None:
     """Trace KERNEL, report every violated rule, and judge it by REFERENCE as a search does."""
     asked = {
         **order(kernel, reference, target, seconds),
         "precision": formats_of(precision),
         "rel_tol": rel_tol,
+        "version": known_version(nki),
     }
     with naming(kernel, reference):
         said = ask("accelopt.cli.check:check_job", asked, seconds)
@@ -59,6 +63,7 @@ def check_job(asked: Mapping[str, Any]) -> Said:
             rel_tol=asked["rel_tol"],
             precision=asked["precision"],
             seconds=asked["seconds"],
+            version=asked["version"],
         )
         return Said(text=check_text(report), passed=report.passed)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 from rich.markup import escape
-from rich.status import Status
 
 from accelopt.errors import AcceloptError, ConfigError, quoted
 from accelopt.evaluation import Row
 from accelopt.report.console import console
+from accelopt.report.progress import SILENT
 from accelopt.sandbox import fork_with_server, workers
 from accelopt.sandbox.workers import Call, Fault
 from accelopt.time_limits import COMMAND_SECONDS
@@ -36,27 +38,43 @@ def said_by(work: Callable[[], Said]) -> Said:
 
 
 @contextlib.contextmanager
-def waiting() -> Iterator[Callable[[str], None]]:
-    """A line for whoever waits that says what is being done: on a terminal, nowhere else. It begins
-    with the first note, for it moves in a thread, and before that there may be a fork."""
-    terminal = console()
-    with contextlib.ExitStack() as stack:
-        lines: list[Status] = []
+def waiting(seconds: float) -> Iterator[Callable[[str], None]]:
+    """A line for whoever waits: what is being done, how long so far, and the `seconds` that it may take;
+    on a terminal at all times, elsewhere when there was nothing for a while. It begins with the first note,
+    for it moves in a thread, and before that there may be a fork."""
+    screen, started, over = console(), time.monotonic(), threading.Event()
+    doing: list[str] = []
 
-        def watch(what: str) -> None:
-            if terminal.is_terminal and not lines:
-                lines.append(stack.enter_context(terminal.status(what)))
-            for line in lines:
-                line.update(escape(what))
+    def remind() -> None:
+        with screen.status("") if screen.is_terminal else contextlib.nullcontext() as line:
+            while not over.wait(1.0 if line else SILENT):
+                now = time.monotonic() - started
+                said = f"{doing[-1]}: {now:.0f} s so far, {seconds:.0f} s at most"
+                if line:
+                    line.update(escape(said))
+                else:
+                    screen.print(said, soft_wrap=True, markup=False, highlight=False)
 
+    thread = threading.Thread(target=remind, daemon=True)
+
+    def watch(what: str) -> None:
+        doing.append(what)
+        if len(doing) == 1:
+            thread.start()
+
+    try:
         yield watch
+    finally:
+        over.set()
+        if doing:
+            thread.join()
 
 
 def ask(function: str, payload: Mapping[str, object], seconds: float) -> Said:
     """Call `function` ("module:name", of the payload, to a Said) in a child process. Raises ConfigError
     for what the user can mend, and for a reference that ends the process or never comes to an end."""
     call = Call(function, payload, seconds + COMMAND_SECONDS, BYTES)
-    with waiting() as watch:
+    with waiting(call.seconds) as watch:
         found = workers.perform(call, Said, watch=watch, start=fork_with_server)
     if isinstance(found, Fault):
         output = found.output.strip()[-SHOWN:]

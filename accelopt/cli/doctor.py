@@ -1,8 +1,9 @@
-"""`accelopt doctor`: eight checks in the order in which a tuning needs them, one line each."""
+"""`accelopt doctor`: nine checks in the order in which a tuning needs them, one line each."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, distribution, requires
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -23,11 +25,13 @@ from accelopt.cli.kernel_file import TargetOption
 from accelopt.errors import AcceloptError, ConfigError, sentence
 from accelopt.kernel_wrapper import NKIKernel
 from accelopt.kernels.nki.default_target import default_target
+from accelopt.kernels.nki.devices import neuron_profile, trainium
 from accelopt.knob_space import KnobSpec, Space, values_in
 from accelopt.loop import search
 from accelopt.nodes import Node
 from accelopt.search.experts import EXPERTS, TriedValues, best_of
 from accelopt.search.knob_search import Experts
+from accelopt.sim import standin
 from accelopt.stages.baseline_and_winner import measure
 from accelopt.stages.config import Options
 from accelopt.stages.endpoints import Calls
@@ -151,6 +155,35 @@ def packages(setup: Setup) -> str:
     return "all that accelopt needs"
 
 
+def device(setup: Setup) -> str:
+    """What of a Trainium host is there: all of it, or nothing."""
+    found = trainium.cores()
+    sdk = {name: standin.sdk_installed(name) for name in ("nki", "neuronxcc")}
+    profiler, tables = neuron_profile.executable(), find_spec("pyarrow") is not None
+    there = [f"{len(found)} Neuron device{'s' * (len(found) > 1)}"] if found else []
+    there += [f"the SDK's {name} {_version(name)}".rstrip() for name in sdk if sdk[name]]
+    there += [] if profiler is None else [profiler]
+    if not there:
+        return "no Neuron device, SDK or profiler: kernels run on the simulated core"
+    lacking = {
+        "a Neuron device under /dev (none is visible here)": not found,
+        "the SDK: install `nki` by the Neuron setup guide": not any(sdk.values()),
+        "a profiler: apt install aws-neuronx-tools has neuron-explorer": profiler is None,
+    }
+    lost = [what for what, lacks in lacking.items() if lacks]
+    if lost:
+        raise ConfigError(f"there is {', '.join(there)}; what lacks: {'; '.join(lost)}")
+    there += [] if tables else ["no pyarrow for Parquet profiles: pip install 'accelopt[profiles]'"]
+    return f"{trainium.generation() or 'a generation that the instance does not tell'}: {', '.join(there)}"
+
+
+def _version(package: str) -> str:
+    for name in (package, {"neuronxcc": "neuronx-cc"}.get(package, package)):
+        with contextlib.suppress(PackageNotFoundError):
+            return distribution(name).version
+    return ""
+
+
 def files(setup: Setup) -> str:
     """Kernel, reference, prompts."""
     own_kernel(setup.kernel, setup.reference)
@@ -224,6 +257,7 @@ def loop(setup: Setup) -> str:
 CHECKS: dict[str, Check] = {
     "environment": environment,
     "packages": packages,
+    "device": device,
     "files": files,
     "model": model,
     "validation": validation,

@@ -16,6 +16,7 @@ from accelopt.kernels.nki.calibration.machine import core_of, target_of
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.report.kernel_simulation import Simulation, as_given, simulation
 from accelopt.sim import timing
+from accelopt.sim.dialects.nki.versions import NEWEST, VERSIONS
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
 ReferenceOption = Annotated[
@@ -40,6 +41,13 @@ MachineOption = Annotated[
     Path | None,
     typer.Option(help="the simulated core's constants that `accelopt calibrate --machine` kept"),
 ]
+NkiVersion = Annotated[
+    str,
+    typer.Option(
+        help="version of `nki` that the kernel is for, " + " to ".join((VERSIONS[0], NEWEST)),
+        show_default="what it uses tells; else the newest",
+    ),
+]
 RelTol = Annotated[
     float | None,
     typer.Option(min=0, max=1, help="bound of the relative L2 error; by default the problem's own"),
@@ -62,6 +70,13 @@ def known(target: str) -> str:
     if target not in TARGETS:
         raise ConfigError(f"no target {target!r}; there are {', '.join(TARGETS)}")
     return target
+
+
+def known_version(nki: str) -> str:
+    """`nki`, a version of it or nothing. Raises ConfigError when it is none that is understood."""
+    if nki and nki not in VERSIONS:
+        raise ConfigError(f"--nki {nki}: there are {', '.join(VERSIONS)}")
+    return nki
 
 
 def order(

@@ -73,7 +73,7 @@ def optimize(
     if apply is not None:
         apply_advice(kernel, reference, apply, shared, folder)
         return
-    outcomes = optimize_kernel(
+    first, *_ = optimize_kernel(
         kernel,
         starting_case(kernel, reference, definition, workload),
         shared,
@@ -82,8 +82,14 @@ def optimize(
         backend=backend,
         resume=resume,
         again="the same command with --resume",
+        told=lambda outcomes: show(
+            outcomes, folder, ["accelopt", *sys.argv[1:]], by_rule=shared.model_config is None
+        ),
     )
-    show(outcomes, folder, by_rule=shared.model_config is None)
+    if first.best is None:
+        said = first.failure.replace(KERNEL_FILE, kernel.name)
+        what = "no kernel is right" if first.start.profile else "there is nothing to start from"
+        raise ConfigError(f"{what}: {said}")
 
 
 def replaying(words: list[str], folder: Path) -> list[str]:
@@ -98,23 +104,19 @@ def replaying(words: list[str], folder: Path) -> list[str]:
     return [*kept, "--replay", str(folder.resolve()), "--out", str(beside)]
 
 
-def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
-    """The table, the diffs, and how to get there again."""
+def show(outcomes: list[Outcome], folder: Path, made: list[str], *, by_rule: bool = True) -> None:
+    """The table, the diffs, and how to get there again: by `made`, a command."""
     screen = output()
     screen.print(ResultsTable(result_rows(outcomes, folder), device_of(outcomes)))
     first = outcomes[0]
     if first.best is None:
-        said = first.failure.replace(KERNEL_FILE, Path(first.start.case.kernel).name)
-        what = "no kernel is right" if first.start.profile else "there is nothing to start from"
-        raise ConfigError(f"{what}: {said}")
-    command = shlex.join(["accelopt", *sys.argv[1:]])
-    again = shlex.join(["accelopt", *replaying(sys.argv[1:], folder)])
-    text = f"Made by:\n  {command}\nThe same answers again, without a model:\n  {again}\n"
+        return
+    again = shlex.join(replaying(made, folder))
+    text = f"Made by:\n  {shlex.join(made)}\nThe same answers again, without a model:\n  {again}\n"
     left: dict[str, Path] = {}
     for outcome in (outcome for outcome in outcomes if outcome.best is not None):
         name = outcome.start.case.case_name if len(outcomes) > 1 else ""
         place = folder / outcome.start.case.case_name
-        write_atomically(place / "reproduce.txt", text)
         unchanged = f"No change.{NO_RULE if by_rule else ''}"
         difference = printable((place / "best.diff").read_text())
         screen.print(difference or unchanged, markup=False, highlight=False, soft_wrap=True)
@@ -126,3 +128,6 @@ def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
     for said, path in {**left, "Report": folder / REPORT}.items():
         screen.print(f"{said}: {path}", markup=False, highlight=False, soft_wrap=True)
     screen.print(text, markup=False, highlight=False, soft_wrap=True)
+    for path in left.values():
+        if path.name == "best.py":
+            write_atomically(path.with_name("reproduce.txt"), text)

@@ -19,6 +19,7 @@ from accelopt.report.page import REPORT
 from accelopt.report.result_table import ResultsTable
 from accelopt.sim.dialects.dialect import DEFAULT_TARGETS, Dialect
 from accelopt.stages.config import Options
+from accelopt.stages.run import Outcome
 
 MOST_SAID = 5  # faults of a benchmark
 FIRST_THREE = "silu,rmsnorm_matmul,matmul"
@@ -45,10 +46,14 @@ def run(
     cases = chosen(problems, benchmark or baselines(written_in))
     shared = shared.at(DEFAULT_TARGETS[written_in])
     checked_front_end(shared.compiler, written_in)
-    outcomes = run_search(cases, config_of(shared, out))
-    screen = output()
-    screen.print(ResultsTable(result_rows(outcomes, out), device_of(outcomes)))
-    screen.print(f"Kernels, diffs and the journal lie in {out}; {out / REPORT} shows all of it.")
+
+    def told(outcomes: list[Outcome]) -> None:
+        screen = output()
+        screen.print(ResultsTable(result_rows(outcomes, out), device_of(outcomes)))
+        said = f"Kernels, diffs and the journal lie in {out}; {out / REPORT} shows all of it."
+        screen.print(said)
+
+    outcomes = run_search(cases, config_of(shared, out), told=told)
     if all(outcome.best is None for outcome in outcomes):
         raise ConfigError(f"there is nothing to start from: {outcomes[0].failure}")
 

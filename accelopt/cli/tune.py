@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +23,7 @@ from accelopt.cli.kernel_file import (
     TargetOption,
     WorkloadOption,
 )
-from accelopt.errors import ConfigError, MissingExtra
+from accelopt.errors import ConfigError, require
 from accelopt.evaluation import Case
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.kernels.nki.sizes import sizes_in
@@ -106,8 +105,12 @@ def tune(
         backend=language_of_case(case),
         seed=seed,
     ).at(default_target(kernel))
-    [outcome] = run_search([case], config_of(options, folder), "the same command with --resume")
-    _show(case, outcome, folder)
+    run_search(
+        [case],
+        config_of(options, folder),
+        "the same command with --resume",
+        told=lambda outcomes: _show(case, outcomes[0], folder),
+    )
 
 
 def _case(
@@ -121,9 +124,7 @@ def _case(
     """A kernel of one's own, or one that comes with us, whose files are written into `folder`."""
     name, own = str(kernel), reference or definition or workload
     if name in SCHEMAS and not own:
-        for package in ("torch", "triton"):
-            if find_spec(package) is None:
-                raise MissingExtra(package, "flashinfer")
+        require("flashinfer", torch="torch", triton="triton")
         return shipped_case(name, sizes_in(shape) if shape else {}, folder / "problem")
     if shape:
         raise ConfigError(f"--shape is for kernels that come with us: {', '.join(SCHEMAS)}")

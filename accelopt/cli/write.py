@@ -9,6 +9,7 @@ import typer
 
 from accelopt import api
 from accelopt.cli.child_process import waiting
+from accelopt.cli.kernel_file import MachineOption
 from accelopt.errors import ConfigError
 from accelopt.evaluation import exactness_words
 from accelopt.store import write_atomically
@@ -22,6 +23,7 @@ def write(
         typer.Option(help="trn1, trn2 or trn3; without it trn2 for nki, trn1 for neuronxcc"),
     ] = None,
     dialect: Annotated[str, typer.Option(help="nki or neuronxcc")] = "nki",
+    machine: MachineOption = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="the kernel; by default kernel.py")
     ] = None,
@@ -33,8 +35,10 @@ def write(
     place = output or Path("kernel.py")
     if place.exists() and output is None:
         raise ConfigError(f"{place} is there already; choose a file with -o")
-    with waiting() as watch:
-        found = api.write(reference, dialect=dialect, target=target, seconds=seconds, watch=watch)
+    with waiting(seconds) as watch:
+        found = api.write(
+            reference, dialect=dialect, target=target, machine=machine, seconds=seconds, watch=watch
+        )
     write_atomically(place, found.source)
     exact = exactness_words(found.verdict.exactness)
     typer.echo(

@@ -14,6 +14,7 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice, tensors_of
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.rewriting import rewritten
 from accelopt.report.rule_check import stopped
+from accelopt.sandbox.progress import note
 from accelopt.sim import timing
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import KernelError
@@ -27,6 +28,7 @@ class Simulation(NamedTuple):
 
     def rewritten(self, kernel: Path) -> Rewrite | None:
         """The kernel in that file, which was simulated, by another loop nest."""
+        note("looking for a faster loop nest")
         return rewritten(kernel, self.arguments, self.profile)
 
 
@@ -55,11 +57,13 @@ def simulation(
 
     Raises ConfigError where there can be none.
     """
+    note("reading the reference")
     device = SimulatedDevice(target)
     problem = Reference(reference)
     inputs = problem.kernel_inputs(problem.inputs(0))
     try:
         arguments = tuple(argument_of(value) for value in inputs)
+        note("tracing and timing the kernel")
         program = device.compile(str(kernel), arguments, seconds=seconds).program
         core = core or TARGETS[target]
         built = timing.Compiler.for_program(program, core, compiler)

@@ -77,7 +77,7 @@ def _aspects(found: KernelProfile) -> str:
     rows = ["single aspects of this kernel         ms   share  meaning"]
     for bound in found.bounds:
         rows.append(
-            f"  {bound.aspect:9s} {bound.name:22s} {bound.ms:8.4g} {bound.ms / found.latency_ms:6.1%}"
+            f"  {bound.aspect:9s} {bound.name:22s} {round(bound.ms, 9):8.4g} {bound.ms / found.latency_ms:6.1%}"
             f"  {bound.meaning}"
         )
     return "\n".join(rows)

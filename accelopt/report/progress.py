@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -15,6 +16,7 @@ from accelopt.evaluation import Case, Profile
 from accelopt.report.result_table import names_of
 
 LONG = 5.0  # seconds without a word
+SILENT = 30.0  # seconds without a word after which there is one where nothing is redrawn
 LEAST_SHARE = 0.05  # of a run, from which on the rest can be told
 
 
@@ -45,6 +47,7 @@ class ProblemLine:
     def say(self, sentence: str) -> None:
         """What is being done, or was done last."""
         self.said, self.since = sentence, time.monotonic()
+        self.reminded = self.since
 
     @property
     def note(self) -> str:
@@ -109,6 +112,18 @@ class Board:
     def remark(self, sentence: str) -> None:
         """A sentence on the run as a whole, which stays on the screen."""
         self.console.print(sentence, soft_wrap=True, markup=False, highlight=False)
+
+    async def remind(self) -> None:
+        """Says from time to time what is still under way, where nothing is redrawn; never ends."""
+        while True:
+            await asyncio.sleep(SILENT / 3)
+            now = time.monotonic()
+            for line in self.lines.values():
+                if not (line.finished or self.console.is_terminal or now < line.reminded + SILENT):
+                    seconds = now - self.started
+                    said = f"{line.name}: {line.note}; {seconds:.0f} s so far{self._left(seconds)}"
+                    self.remark(said)
+                    line.reminded = now
 
     def _left(self, seconds: float) -> str:
         """How long all rounds would take from here; a search ends sooner when nothing is left to try."""

@@ -76,13 +76,14 @@ def check(
     precision: Sequence[str] = (),
     seconds: float = TRACE_SECONDS,
     cache: Path | None = None,
+    version: str = "",
 ) -> CheckReport:
     """Traces and verifies the kernel in a file, for the arguments that the reference makes (or, with
     no reference, that the kernel's own annotations tell), and asks the referee everything that it asks
     of a winner.
 
     `seconds` is the limit of a trace, `cache` the folder of the referee's inputs, the user's own by
-    default. Raises ConfigError for what is wrong with the reference.
+    default, `version` that of `nki` which the kernel is said to be for. Raises ConfigError for what is wrong with the reference.
     """
     note("reading the reference" if reference else "tracing the kernel")
     problem = None if reference is None else Reference(reference)
@@ -91,7 +92,9 @@ def check(
     try:
         arguments = None if given is None else [argument_of(value) for value in given]
         note("tracing the kernel")
-        survey = SimulatedDevice(target).survey(str(kernel), arguments, seconds=seconds)
+        survey = SimulatedDevice(target, version=version).survey(
+            str(kernel), arguments, seconds=seconds
+        )
         report = _violations(report, survey, given)
         if survey.program is None or report.violations or report.problem or reference is None:
             return report
@@ -108,7 +111,7 @@ def check(
         precision=tuple(precision),
         compile_seconds=seconds,
     )
-    device = SimulatedDevice(target)
+    device = SimulatedDevice(target, version=version)
     verdict = evaluate(request, device, trial_store(cache))
     if verdict.status is Status.BASELINE_FAILED:
         raise ConfigError(verdict.message)

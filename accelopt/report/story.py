@@ -26,6 +26,7 @@ class StoryStep(Row):
     number: int = 0
     seconds: float = 0.0
     source: str = ""
+    diff: str = Field(default="", description="from its parent, of one that failed")
 
 
 class LineShare(Row):
@@ -53,6 +54,8 @@ class Portrait(Row):
     lines: tuple[LineShare, ...] = ()
     busy: dict[str, tuple[float, ...]] = Field(default_factory=dict)
     questions: tuple[str, ...] = Field(default=(), description="what the interval depends on")
+    advice: str = Field(default="", description="as `accelopt profile` prints it")
+    gaps: str = Field(default="", description="of its engines, as `accelopt profile` prints them")
 
 
 class WorkerStory(Row):

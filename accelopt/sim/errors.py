@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 UNDERSTOOD = (
     "It understands kernels that import neuronxcc.nki (Neuron SDK 2.21 to 2.29), or nki, "
-    "nki.language and nki.isa (NKI 0.3 to 0.6, SDK 2.29 to 2.32)."
+    "nki.language and nki.isa (NKI 0.3 to 0.7, SDK 2.29 to 2.33)."
 )
 """The dialects of NKI, in one sentence."""
 

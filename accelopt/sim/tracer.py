@@ -118,6 +118,7 @@ class Tracer:
         self.mutable: set[Tensor] = set()
         self.products: dict[Tensor, set[object]] = {}  # where in PSUM products were written to
         self.device_loops: list[object] = []  # that are being recorded, outermost first
+        self.versions: object = None  # of the dialect's package that the kernel may be for
         self.pair: object = None  # the two cores of a logical core, where there are two
         self.core = 0  # whose instructions are being recorded
         self.must_return: set[Tensor] = set()

@@ -58,12 +58,12 @@ def _require_columns(path: Path, header: Sequence[str], forms: Sequence[Sequence
 
 def write_table(path: Path, rows: Sequence[TableRow], columns: Sequence[str]) -> None:
     """`rows` as CSV with `columns` first and any others behind; folders are made."""
-    import pandas as pd  # half a second, which reading a table need not take
-
     others = [name for row in rows for name in row if name not in columns]
-    names = [*columns, *dict.fromkeys(others)]
-    table = pd.DataFrame([dict(row) for row in rows], columns=names, dtype=object)
-    write_atomically(path, table.to_csv(index=False, lineterminator="\n"))
+    text = io.StringIO()
+    table = csv.DictWriter(text, [*columns, *dict.fromkeys(others)], lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_atomically(path, text.getvalue())
 
 
 def candidate(row: TableRow, path: Path) -> CandidateRow:

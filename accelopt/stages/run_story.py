@@ -12,8 +12,11 @@ from accelopt.agents.experience_text import outcome_text
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Row
 from accelopt.experience import Development
+from accelopt.kernels.nki.briefing import briefing
 from accelopt.kernels.nki.devices.simulated import TRACING
+from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.nodes import Job, Node
+from accelopt.report.diffs import patch_of
 from accelopt.report.kernel_simulation import simulate
 from accelopt.report.kernel_summary import portrait
 from accelopt.report.page import versions
@@ -28,6 +31,7 @@ from accelopt.time_limits import PORTRAIT_SECONDS, RETRACE_SECONDS
 PORTRAIT = "accelopt.stages.run_story:portrait_job"
 PORTRAIT_BYTES = 8 << 30
 PORTRAIT_WARM = ("accelopt.stages.run_story", *TRACING)
+DIFF, DIFFS = 4_000, 24_000  # characters of a failed kernel's diff, and of all of a problem's
 MOST_TRACED = 20_000  # instructions whose execution is worth a trace file beside the report
 
 
@@ -103,8 +107,11 @@ def _worker(job: Job, development: Development) -> WorkerStory:
 def _steps(outcome: Outcome, judged_after: Mapping[str, float]) -> list[StoryStep]:
     """Every distinct kernel, in the order in which they were told; repaired attempts before it."""
     found: dict[str, StoryStep] = {}
+    room = DIFFS
     for node in (outcome.start, *(n for made in outcome.nodes for n in (*made.failed, made))):
         if node.source and node.key not in found:
+            diff = _tried(node)[:room] if node.latency is None else ""
+            room -= len(diff)
             found[node.key] = StoryStep(
                 key=node.key,
                 parent=node.parent.key if node.parent else "",
@@ -114,8 +121,14 @@ def _steps(outcome: Outcome, judged_after: Mapping[str, float]) -> list[StorySte
                 latency=node.latency,
                 number=len(found),
                 seconds=judged_after.get(f"{node.case.case_name}/{node.key}", 0.0),
+                diff=diff,
             )
     return list(found.values())
+
+
+def _tried(node: Node) -> str:
+    diff = patch_of(node.parent.source, node.source, "kernel.py") if node.parent else ""
+    return diff if len(diff) <= DIFF else f"{diff[:DIFF]}\n… the journal has all of it\n"
 
 
 class Portrayed(Row):
@@ -151,7 +164,11 @@ def portrait_job(payload: Mapping[str, Any]) -> Portrayed:
     except AcceloptError:  # a report without a portrait is still a report
         return Portrayed()
     size = len(found.run.stream)
-    seen = portrait(found, interval(found) if size <= MOST_ASKED else None)
+    seen = portrait(found)
+    if size <= MOST_ASKED:
+        told = briefing(found, problem_bound(found.run.program, found.run.spec))
+        update = {"advice": told["advice"], "gaps": told["engines"]}
+        seen = portrait(found, interval(found)).model_copy(update=update)
     if not payload["traced"] or size > MOST_TRACED:
         return Portrayed(portrait=seen)
     path = Path(payload["traced"]) / "best.trace.json.gz"

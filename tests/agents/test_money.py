@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import random
 import time
 
 import pytest
@@ -89,6 +90,42 @@ def told(faults, respond=lambda _: "fine", calls=1, **settings):
     with ScriptedServer(respond, faults) as server:
         asyncio.run(use(server))
         return said, came, len(server.requests)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_at_most_one_answer_goes_over_whatever_the_numbers(seed):
+    """Budgets, bounds of an answer and answers drawn at random, 24 calls at once; a resumed run pays for
+    none of its answers again and goes over by no more."""
+    chance = random.Random(seed)
+    limit, bound = chance.uniform(0.01, 0.2), chance.choice([500, 3000, 9000])
+    used = [chance.randint(1, bound) for _ in range(60)]
+    faults = [ScriptedFault("status", 500) if chance.random() < 0.2 else None for _ in range(40)]
+    exchanges, paid = InMemory(), []
+
+    async def use(server):
+        ledger = Ledger(Budget(money=limit))
+        options = {"price_output": 10.0, "max_tokens": bound, "concurrency": 12}
+        endpoint = Endpoint(config(server, **options), exchanges, ledger)
+        asked = (endpoint.ask(question(f"planner/x/{n}")) for n in range(24))
+        await asyncio.gather(*asked, return_exceptions=True)
+        await endpoint.close()
+        return ledger.total.money
+
+    for _ in range(2):
+        drawn = iter(used)
+        respond = lambda _: Scripted("fine", seconds=0.01, output_tokens=next(drawn))
+        with ScriptedServer(respond, faults) as server:
+            paid.append(asyncio.run(use(server)))
+    assert paid[0] <= limit + bound * 10.0 / 1e6
+    assert paid[1] <= limit + bound * 10.0 / 1e6 and paid[1] >= paid[0] - 1e-12
+
+
+@pytest.mark.parametrize("wait", ["nan ms", "inf ms", "-5 ms", "soon ms", "nan", "20 ms"])
+def test_a_pause_that_is_no_number_is_none(wait):
+    """`Retry-After-Ms: nan` would have been slept for."""
+    begun = time.monotonic()
+    said, [came], requests = told([ScriptedFault("status", 429, wait)])
+    assert (came, requests, said) == ("fine", 2, []) and time.monotonic() - begun < 5
 
 
 @pytest.mark.parametrize("asked_for", ["1e9", "100000", str(LONGEST_RETRY_AFTER + 1)])

@@ -28,8 +28,8 @@ def with_model(setup, **config):
 def test_what_is_well_is_said_in_a_line(setup, capsys):
     assert all(passed for name, passed in examine(setup) if name != "loop")
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 8 and all(" ok " in line for line in lines[:7])
-    assert "times as fast" in lines[7]
+    assert len(lines) == 9 and all(" ok " in line for line in lines[:8])
+    assert "times as fast" in lines[8]
 
 
 def test_a_missing_key(setup):

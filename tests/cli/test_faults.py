@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from small_problem import KERNEL, REFERENCE, benchmark
+from small_problem import KERNEL, REFERENCE, ROOT, benchmark
 
 COMMAND = [sys.executable, "-c", "from accelopt.cli import main; main()"]
 INTERRUPTED = """
@@ -178,3 +179,23 @@ def test_a_run_of_which_nothing_came_is_no_earlier_run(files):
     (files / "reference.py").write_text(good)
     again = said(files, *words, "--strategy", "random", "--iterations", "0", code=0)
     assert "earlier run" not in again and "another configuration" not in again
+
+
+def test_a_report_that_cannot_be_written_costs_neither_table_nor_kernel(files):
+    """A full disk refuses the report, the largest file and the last; a folder stands for it here."""
+    (files / "run" / "report.html").mkdir(parents=True)
+    words = ("optimize", "kernel.py", "--reference", "reference.py", "--out", "run")
+    shown = said(files, *words)
+    assert "report.html cannot be used" in shown and "Results on the simulated trn1" in shown
+    assert "nki.jit" in (files / "run" / "kernel" / "best.py").read_text()
+
+
+def test_the_demo_shows_a_gain_and_what_to_do_next(files):
+    shown = said(files, "demo", code=0)
+    assert re.search(r"kernel 0\.0\d+ ms 0\.0\d+ ms 1\.\d\dx", shown), shown
+    assert (
+        "Next, here and on a kernel of your own: accelopt profile accelopt_demo/kernel.py" in shown
+    )
+    tutorial = re.findall("```python\n(.*?)```", (ROOT / "docs/tutorial.md").read_text(), re.S)
+    shipped = ROOT / "templates" / "demo"
+    assert tutorial == [(shipped / name).read_text() for name in ("kernel.py", "reference.py")]

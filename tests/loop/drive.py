@@ -44,6 +44,7 @@ async def run_toy(
     deadline=None,
     files=None,
     agent=None,
+    roles=ROLES_ASKED,
     **model,
 ):
     config = ModelConfig(url=url, model="m", **{"timeout": 5.0, "backoff": 0.01, **model})
@@ -58,7 +59,7 @@ async def run_toy(
         warm_start=warm_start,
         deadline=deadline,
     )
-    models = dict.fromkeys(ROLES_ASKED, config)
+    models = dict.fromkeys(roles, config)
     config = Config(folder, settings, options, PROMPTS, tools=tools, agent=agent)
     async with open_run(config, models, files=files) as run:
         run = run._replace(watcher=watcher)

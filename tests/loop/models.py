@@ -23,6 +23,8 @@ def role_of(request):
         ("You write NKI", "executor"),
         ("You repair NKI", "fixer"),
         ("notebook", "summarizer"),
+        ("You find out what limits", "judge"),
+        ("You keep the notes", "reflector"),
     ):
         if mark in system:
             return role

@@ -7,7 +7,7 @@ import models
 from drive import SETTINGS, run_toy
 
 from accelopt.agents.lister import read_candidates
-from accelopt.agents.proposer import WrittenKernel
+from accelopt.agents.proposer import Listed, WrittenKernel
 from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.experience import Transition
 from accelopt.nodes import Plan
@@ -50,18 +50,23 @@ def test_a_models_kernels_are_built_by_their_names_in_the_catalog(tmp_path):
 
 def test_replies_are_read_and_what_is_wrong_is_said_once_more():
     good = {"think": "t", "method": "m", "detail": "d", "code": "def kernel():\n    pass"}
-    assert read_candidates(json.dumps({"candidates": [good]})) == [
-        WrittenKernel("m", "d", good["code"])
-    ]
-    assert (
-        read_candidates(f"Here:\n```json\n{json.dumps([good, {'method': 'x'}, 3])}\n```")[0].method
-        == "m"
+    assert read_candidates(json.dumps({"candidates": [good]})) == Listed(
+        (WrittenKernel("m", "d", good["code"]),)
     )
+    some = read_candidates(f"Here:\n```json\n{json.dumps([good, {'method': 'x'}, 3])}\n```")
+    assert some.candidates[0].method == "m"
+    assert some.reason.startswith("1 of 2 candidates have no method, or no code")
     fenced = {**good, "code": "```python\ndef kernel():\n    pass\n```"}
-    assert read_candidates(json.dumps([fenced])) == [WrittenKernel("m", "d", good["code"])]
+    assert read_candidates(json.dumps([fenced])).candidates == (
+        WrittenKernel("m", "d", good["code"]),
+    )
     diff = "--- a\n+++ b\n@@ -1,2 +1,2 @@\n def kernel():\n-    pass\n+    return 1\n"
     patched = json.dumps([{**good, "code": diff}])
-    assert read_candidates(patched, "def kernel():\n    pass\n")[0].code.endswith("return 1\n")
+    assert (
+        read_candidates(patched, "def kernel():\n    pass\n")
+        .candidates[0]
+        .code.endswith("return 1\n")
+    )
     assert isinstance(read_candidates(patched, "def other():\n    pass\n"), str)
     for wrong in (
         "",

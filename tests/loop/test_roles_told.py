@@ -3,8 +3,9 @@
 import asyncio
 
 import models
+import pytest
 import toy
-from drive import run_toy
+from drive import ROLES_ASKED, run_toy
 
 from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import InMemory, Question, Tool
@@ -12,7 +13,7 @@ from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.llm import Endpoint
 from accelopt.agents.scripted_server import Scripted, ScriptedServer
 from accelopt.evaluation import Bottleneck, Diagnosis
-from accelopt.search.strategy import Settings
+from accelopt.search.strategy import STRATEGIES, Settings
 from accelopt.stages.live_board import board_for, watcher_of
 
 BLOCK = "```python\n{}```"
@@ -135,6 +136,25 @@ def test_a_graph_search_that_was_given_a_model_asks_it(tmp_path):
     assert len(of_role(asked, "executor")) >= 2 and outcome.best.latency < 41
     by_rule, _ = run(tmp_path / "rules", respond, "toy:ToyLanguage", settings=settings)
     assert by_rule.best.latency < 100
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_that_was_given_a_model_asks_it_soon(tmp_path, strategy):
+    """Within six evaluations, whatever the rules promise."""
+
+    def respond(request):
+        if models.role_of(request) == "executor":
+            return BLOCK.format(toy.kernel(50))
+        if models.role_of(request) in ("judge", "reflector"):
+            return (
+                '{"category": "memory", "resource": "dma", "root_cause": "COST", "lessons": "less"}'
+            )
+        return models.respond(request)
+
+    settings = Settings(strategy=strategy, iterations=4, evaluations=6, samples=1, fixer_steps=0)
+    roles = (*ROLES_ASKED, "judge", "reflector")
+    _, asked = run(tmp_path, respond, f"{__name__}:Limited", settings=settings, roles=roles)
+    assert {role for role, _ in asked} - {"summarizer", "relabeler"}
 
 
 def test_experts_are_shown_the_kernel_and_its_figures(tmp_path):

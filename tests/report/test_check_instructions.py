@@ -292,7 +292,10 @@ kernel = masked[4]
     nisa.nc_n_gather(dst=picked, data=a, indices=load(ids))
     nisa.memset(dst=places, value=0)
     nisa.nonzero_with_count(dst=places, src=load(mask), index_offset=3, padding_val=-7)
-    return stored(lower, positive, peak, turned, numbers, picked, places)
+    keys, best, where = (sbuf((128, 16), kind) for kind in (nl.bfloat16, nl.bfloat16, nl.uint32))
+    nisa.tensor_copy(dst=keys, src=load(ids))
+    nisa.topk(val_dst=best, idx_dst=where, src=keys, n=256)
+    return stored(lower, positive, peak, turned, numbers, picked, places, where[:, 0:1])
 """,
         {
             "x": "normal(128, 64)",
@@ -309,10 +312,13 @@ kernel = masked[4]
         places[row, :64] = -7
         places[row, : len(found)] = found + 3
         places[row, 64] = len(found)
+    lines = ids.astype(np.int64).reshape(8, 16, 16).transpose(0, 2, 1).reshape(8, 256)
+    largest = np.argsort(-lines, axis=1, kind="stable")[:, 15::-1].reshape(128, 1).astype(np.uint32)
     return (np.where(p >= f, x, np.float32(-1)), chosen, chosen.max(axis=1, keepdims=True), x[rows],
-            (5 + 2 * p + f).astype(np.int32), np.take_along_axis(x, ids.astype(np.int64), 1), places)
+            (5 + 2 * p + f).astype(np.int32), np.take_along_axis(x, ids.astype(np.int64), 1), places,
+            largest)
 """,
-        "",
+        'precision = "bfloat16"',
     ),
     ("nki", "products", "trn2"): (
         """def kernel(x, y):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelopt.errors import ConfigError, MissingExtra
+from accelopt.errors import ConfigError, require
 from accelopt.evaluation import Case, Row
 from accelopt.kernels.gpu.bench.files.tracefiles import (
     Definition,
@@ -95,8 +95,7 @@ def definition_of(path: Path) -> Problem:
     Raises ConfigError for a model with parameters (a kernel would have to be given them), and for a
     file that does not run; MissingExtra without torch.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise MissingExtra("PyTorch problems", "flashinfer")
+    require("flashinfer", torch="torch")
     found = perform(
         Call(DESCRIBE, {"path": str(path.resolve())}, PROBLEM_SECONDS, BYTES), Description
     )

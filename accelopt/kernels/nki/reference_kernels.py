@@ -30,9 +30,10 @@ from accelopt.algorithm.reference_trace import trace_reference
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.errors import AcceloptError, ConfigError
 from accelopt.evaluation import Evaluation, EvaluationRequest, Row, Status
-from accelopt.hardware import TARGETS
+from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.benchmark import relative_tolerance
+from accelopt.kernels.nki.calibration.machine import core_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.judging import evaluate, trial_store
@@ -47,6 +48,7 @@ from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.sandbox.progress import note
 from accelopt.sim.dialects.dialect import Dialect
+from accelopt.sim.timing import latencies
 from accelopt.store import read_text
 
 LARGEST = 3e38
@@ -78,20 +80,21 @@ def write_job(asked: Mapping[str, Any]) -> Written:
     """The work of `accelopt write`, in a child process."""
     sys.modules["__main__"] = ModuleType("__main__")  # which processes of the search need not run
     try:
-        kernel = write_kernel(Path(asked["reference"]), asked["target"], asked["dialect"])
+        core = core_of(Path(asked["machine"])) if asked["machine"] else TARGETS[asked["target"]]
+        kernel = write_kernel(Path(asked["reference"]), core, asked["dialect"])
     except AcceloptError as error:
         return Written(error=str(error))
     return Written(kernel=kernel)
 
 
 def write_kernel(
-    reference: Path, target: str, dialect: Dialect, *, cache: Path | None = None
+    reference: Path, core: Hardware, dialect: Dialect, *, cache: Path | None = None
 ) -> WrittenKernel:
-    """The fastest kernel of a reference that the search finds and the referee accepts. Raises
-    ConfigError, with line and function, for a reference that has no Algorithm, and with the reason
+    """The fastest kernel of a reference that the search finds and the referee accepts, with its time on
+    `core`; the search is by the times of its generation in the table of hardware. Raises ConfigError, with line and function, for a reference that has no Algorithm, and with the reason
     where no kernel of it is written or accepted."""
     note("reading the reference")
-    problem = Reference(reference)
+    problem, target = Reference(reference), core.name
     inputs = problem.inputs(0)
     given = problem.kernel_inputs(inputs)
     lifted = lifted_reference(reference, inputs, given, dialect, target)
@@ -127,8 +130,10 @@ def write_kernel(
         return WrittenKernel(
             source=source,
             target=target,
-            latency_ms=offer.predicted_ms,
-            bound_ms=problem_bound(program, TARGETS[target]).latency_ms,
+            latency_ms=offer.predicted_ms
+            if core == TARGETS[target]
+            else latencies(program, [core])[0],
+            bound_ms=problem_bound(program, core).latency_ms,
             sentence=offer.sentence,
             schedule=offer.nest.model_dump(mode="json", exclude_defaults=True),
             verdict=verdict,

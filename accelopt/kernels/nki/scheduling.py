@@ -165,7 +165,10 @@ class Scheduling:
         if node.latency is None or fastest < node.latency:
             return ""
         timed = kept.counts.get("timed", len(kept.offers))
-        said = f"the fastest of {timed} that were timed is predicted to take {fastest:.4g} ms"
+        said = (
+            f"the fastest of {timed} that were timed is predicted to take {fastest:.4g} ms, where this kernel "
+            f"takes {node.latency:.4g}"
+        )
         return f"{said}; not all of it is scheduled: {kept.refusal}" if kept.refusal else said
 
     def _kept(self, key: str) -> ScheduledKernels | None:

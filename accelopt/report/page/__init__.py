@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
 from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 from accelopt.report.diffs import DiffRow, side_by_side
-from accelopt.report.figures import drawn
+from accelopt.report.figures import STYLE, drawn
 from accelopt.report.story import Portrait, ProblemStory, Story, StoryStep
 
 REPORT = "report.html"  # in the folder of a run
@@ -49,11 +46,13 @@ class Section(NamedTuple):
     diff: list[DiffRow]
     heat: list[HeatLine]
     failures: list[tuple[str, int, str]]
+    account: list[tuple[str, str]]
 
 
 def page(stories: Sequence[Story]) -> str:
     """The whole page as HTML text."""
     import jinja2
+    from markupsafe import Markup
 
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_template), autoescape=True, trim_blocks=True,
@@ -67,7 +66,9 @@ def page(stories: Sequence[Story]) -> str:
         name: [(s, p) for s in stories for p in s.problems if p.name == name] for name in names
     }
     figures = {
-        f"problem{number}": drawn([p for _, p in group], [s.name for s, _ in group])
+        f"problem{number}": [
+            *map(Markup, drawn([p for _, p in group], [s.name for s, _ in group]).values())
+        ]
         for number, group in enumerate(groups.values())
     }
     return environment.get_template("page.html.j2").render(
@@ -77,9 +78,8 @@ def page(stories: Sequence[Story]) -> str:
                                         in enumerate(group)])
             for number, (name, group) in enumerate(groups.items())
         ],
-        figures={anchor: list(found) for anchor, found in figures.items()},
-        packed=_packed(json.dumps(figures)),
-        plotly=_packed(_plotly()),
+        figures=figures,
+        figure_style=Markup(STYLE),
     )  # fmt: skip
 
 
@@ -95,7 +95,11 @@ def section(problem: ProblemStory, anchor: str) -> Section:
         side_by_side(problem.start_source, problem.best_source) if changed else [],
         _heat(source, found),
         _failures(problem.steps),
-    )
+        [(head, text) for head, text in (
+            ("What would make the best kernel faster", found.advice if found else ""),
+            ("Engines of the best kernel, and what they wait for", found.gaps if found else ""),
+        ) if text],
+    )  # fmt: skip
 
 
 def _tree(problem: ProblemStory) -> Branch | None:
@@ -141,18 +145,6 @@ def _failures(steps: Sequence[StoryStep]) -> list[tuple[str, int, str]]:
     counts = Counter(step.status for step in failed)
     said = {step.status: step.message for step in reversed(failed)}
     return [(status.replace("_", " "), n, said[status]) for status, n in counts.most_common()]
-
-
-def _packed(text: str) -> str:
-    """Text as the page unpacks it: gzip, base64. The same text gives the same."""
-    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
-
-
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    text: str = get_plotlyjs()
-    return text
 
 
 def _template(name: str) -> str:

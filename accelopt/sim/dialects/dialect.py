@@ -1,7 +1,7 @@
 """The two dialects of NKI, and which one a kernel is written in: that of the modules it uses.
 
 `neuronxcc` is `neuronxcc.nki` (Beta 1, Neuron SDK 2.21 to 2.29): results are returned, loops are
-traced, masks. `nki` is the package of that name (NKI 0.3 to 0.6, SDK 2.29 to 2.32): a destination
+traced, masks. `nki` is the package of that name (NKI 0.3 to 0.7, SDK 2.29 to 2.33): a destination
 first, Python's own loops. Both leave the same Programs.
 """
 
@@ -29,7 +29,7 @@ DEFAULT_TARGETS: dict[Dialect, str] = {"neuronxcc": "trn1", "nki": DEFAULT_TARGE
 
 NAMES: dict[Dialect, str] = {
     "neuronxcc": "neuronxcc.nki (Neuron SDK 2.21 to 2.29)",
-    "nki": "nki (NKI 0.3 to 0.6)",
+    "nki": "nki (NKI 0.3 to 0.7)",
 }
 FORMS: dict[Dialect, str] = {
     "neuronxcc": "whose instructions return their results, y = nisa.activation(op=..., data=x)",
@@ -67,12 +67,15 @@ def trace_kernel(
     kwargs: dict[str, Any] | None = None,
     *,
     target: str | None = None,
+    version: str = "",
     report: Callable[[KernelError], None] | None = None,
 ) -> Program:
-    """The Program of a kernel in either dialect, for arguments without data. Raises KernelError, or
-    calls `report` and goes on."""
+    """The Program of a kernel in either dialect, for arguments without data; `version` is that of `nki`
+    which it is said to be for. Raises KernelError, or calls `report` and goes on."""
     if dialect_of(kernel) == "nki":
-        return standalone.trace_kernel(kernel, args, kwargs, target=target, report=report)
+        return standalone.trace_kernel(
+            kernel, args, kwargs, target=target, version=version, report=report
+        )
     return neuronxcc.trace_kernel(kernel, args, kwargs, target=target, report=report)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accelopt.sim import attribute_kinds as kinds
-from accelopt.sim.dtypes import FLOAT32, INT32, UINT16, UINT32
+from accelopt.sim.dtypes import BFLOAT16, FLOAT32, INT32, UINT16, UINT32
 from accelopt.sim.isa.elementwise import REDUCED, REGISTERS
 from accelopt.sim.isa.limits import (
     FLOATS,
@@ -40,6 +40,20 @@ def _gathered_in_groups(instruction: Instruction) -> Iterator[str]:
     each = min(valid, there) if isinstance(valid, int) else there
     if instruction.result.elements != source.partitions * each * width:
         yield f"makes {source.partitions} x {each * width}, not {instruction.result.shape}"
+
+
+def _largest_of_groups(instruction: Instruction) -> Iterator[str]:
+    data, count = instruction.inputs["data"], instruction.attributes["count"]
+    elements = instruction.attributes["elements"]
+    assert isinstance(count, int) and isinstance(elements, int)
+    each = -(-count // GATHERING_PARTITIONS)
+    if data.partitions % GATHERING_PARTITIONS or count > elements:
+        yield f"takes {count} of {elements} elements in {data.partitions} partitions"
+    elif elements > GATHERING_PARTITIONS * data.free_elements:
+        yield f"takes {elements} elements of {data.shape}"
+    for name, access in instruction.outputs.items():
+        if access.elements != data.partitions * each:
+            yield f"makes {data.partitions} x {each}, not {name} {access.shape}"
 
 
 def _gathered(instruction: Instruction) -> Iterator[str]:
@@ -81,6 +95,14 @@ NONZERO = Opcode(
     meaning="(P, F + 1): where data is not 0, plus offset; padding; and how many, last",
     fits=counts(lambda i: {"result": i.inputs["data"].elements + i.inputs["data"].partitions}),
     not_lifted="it searches for what is not 0", starts_anywhere=True,
+)  # fmt: skip
+TOPK = Opcode(
+    "topk", ("data",), {"elements": kinds.WIDTH, "count": kinds.WIDTH}, (Engine.GPSIMD,),
+    ("result", "indices"),
+    meaning="per 16 partitions the largest of the elements that they hold in turn, ascending, and where",
+    limits={"data": OperandLimits(formats=(BFLOAT16,))},
+    fits=_largest_of_groups, cost=Cost.LARGEST, not_lifted="it sorts: the largest elements are no "
+    "reduction",
 )  # fmt: skip
 IOTA = Opcode(
     "iota", attributes={"expression": kinds.EXPRESSION}, engines=(Engine.GPSIMD,),

@@ -48,6 +48,7 @@ class Cost(Enum):
     QUANTIZATION = "groups of elements and their scales"
     PARTITIONS = "over the partitions of a processor"
     GATHER = "by indices that partitions share"
+    LARGEST = "the largest of the elements that partitions share"
 
     @property
     def two_tiles(self) -> bool:

@@ -31,6 +31,8 @@ DOCUMENTED = (
     "dynamic_issue_cycles",
 )
 """Constants that are no part of a microkernel's time, or stay what the documents say."""
+LIMITED_BY = {"dma_strided_ns_per_byte": "dma_strided_ns"}
+"""Constants that count up to another one only, so not at all where that is zero."""
 FREEDOM = 0.7
 """Standard deviation of the logarithm of a constant: a factor of two is nothing unusual."""
 SEEN = 0.1
@@ -45,13 +47,14 @@ SOLE = 0.9
 
 
 def constants(core: Hardware) -> tuple[str, ...]:
-    """What a fit changes: every rate and time of a generation that is not zero."""
+    """What a fit changes: every rate and time of a generation that is not zero, and not held to it."""
     return tuple(
         name
         for name in Hardware.constants()
         if (core.source(name).unit in UNITS or name in SHARES)
         and name not in DOCUMENTED
         and getattr(core, name) > 0
+        and getattr(core, LIMITED_BY.get(name, name)) > 0
     )
 
 
@@ -90,7 +93,7 @@ def predicted(programs: Sequence[Program], cores: Sequence[Hardware]) -> np.ndar
 
 def fit(programs: Sequence[Program], measured_ms: Sequence[float], start: Hardware) -> Fit:
     """The constants with which the programs take the measured times; all others stay `start`'s."""
-    from scipy.optimize import least_squares  # heavy; nothing else needs it
+    from scipy.optimize import least_squares  # the extra `calibrate`
 
     names = constants(start)
     measured = np.log(np.asarray(measured_ms, float))

@@ -42,6 +42,23 @@ BACK_AND_FORTH = """    nl.store(out, nl.load(x))
         nl.store(out, nl.load(out))
     return out
 """
+BY_SOFTWARE = """    for i in nl.affine_range({count}):
+        tile = nl.ndarray((128, {width}), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[i], dge_mode=nisa.dge_mode.swdge)
+        nisa.dma_copy(dst=out[i], src=tile, dge_mode=nisa.dge_mode.swdge)
+    return out
+"""
+READ_PLACES = """    tile = nl.ndarray((128, 16), dtype=nl.float32, buffer=nl.sbuf)
+    tile[0:128, 0:16] = nl.load(x)
+    p, f = nl.arange(128)[:, None], nl.arange(16)[None, :]
+    places = nisa.iota(0 * nl.arange(1)[None, :] + 0 * p, dtype=nl.int32)
+    for i in nl.sequential_range({count}):
+        tile[0:128, 0:16] = nisa.tensor_copy_dynamic_src(
+            tile[p, places[0:1, 0:1] + f], engine=nisa.{engine}_engine
+        )
+    nl.store(out, tile)
+    return out
+"""
 CHAINS = """    tiles = nl.ndarray((128, {whole}), dtype={dtype}, buffer=nl.sbuf)
     tiles[0:128, 0:{whole}] = nl.load(x)
     for i in nl.sequential_range({rounds}):
@@ -136,8 +153,14 @@ def microkernels() -> Iterator[Microkernel]:
         for columns, width, count in widths:
             yield _products(dtype, columns, width, count)
     head = HEADER.format(parameters="x, y", shape="(128, 512)", dtype="nl.float32")
-    yield Microkernel("64 whole products and 128 of 48 rows x4", head + BURSTS.format(count=4),
-                      (((128, 128), "bfloat16"), ((128, 512), "bfloat16")))  # fmt: skip
+    for count in (4, 16):
+        yield Microkernel(f"64 whole products and 128 of 48 rows x{count}",
+                          head + BURSTS.format(count=count),
+                          (((128, 128), "bfloat16"), ((128, 512), "bfloat16")))  # fmt: skip
+    for engine in ("vector", "scalar", "gpsimd"):  # longer than their latency: a wait shows alone
+        head = HEADER.format(parameters="x", shape="(128, 16)", dtype="nl.float32")
+        body = READ_PLACES.format(count=384, engine=engine)
+        yield Microkernel(f"places read by {engine} x384", head + body, (((128, 16), "float32"),))
     for count in (16, 64):
         head = HEADER.format(parameters="x", shape="(128, 128)", dtype="nl.float32")
         yield Microkernel(f"transposes x{count}", head + TRANSPOSES.format(count=count),
@@ -160,6 +183,9 @@ def _transfers() -> Iterator[Microkernel]:
         yield _transfer(
             f"rows 1 MiB apart of {4 * width} B", FAR_APART, (128, 1 << 18), made, width, count
         )
+    for count in (24, 96):
+        shape = (count, 128, 64)
+        yield _transfer("descriptors by software", BY_SOFTWARE, shape, shape, 64, count)
     for count in (8, 32):
         yield _transfer("back and forth", BACK_AND_FORTH, (128, 16), (128, 16), 16, count)
 

@@ -1,7 +1,8 @@
-"""The profiler of the Neuron SDK: run it, read its summary.
+"""The profiler of the Neuron SDK: run it, read its summary, have it write the whole profile.
 
-Commands and format: `neuron-profile` user guide of SDK 2.26; `neuron-explorer` answers the same two
-commands from 2.29 on, where `neuron-profile` goes out of support.
+Commands and format: `neuron-profile` user guide of SDK 2.26; `neuron-explorer` answers the same commands
+from 2.29 on, where `neuron-profile` goes out of support, and writes Parquet tables ("Analyze Profile
+Output", SDK 2.32), which stay when its JSON ends after 2.33.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from pathlib import Path
 
 from accelopt.time_limits import CAPTURE_SECONDS
 
-_NAMES = ("neuron-profile", "neuron-explorer")
+EXPLORER = "neuron-explorer"
+_NAMES = (EXPLORER, "neuron-profile")
 
 
 class ProfilerError(Exception):
@@ -52,6 +54,25 @@ class Profiler:
             "view", "--output-format", "summary-json", "-n", str(neff), "-s", str(trace)
         )
         return parse_summary(text)
+
+    @property
+    def writes_tables(self) -> bool:
+        """Whether it is `neuron-explorer`, whose whole profile is a folder of Parquet tables; that of
+        `neuron-profile` is a JSON file."""
+        return Path(self.command).name.startswith(EXPLORER)
+
+    def export(self, neff: Path, trace: Path, folder: Path) -> Path:
+        """The whole profile of a trace in a new `folder`: that folder, or the JSON file in it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        kind, place = (
+            ("parquet", folder) if self.writes_tables else ("json", folder / "profile.json")
+        )
+        self._call("view", "--output-format", kind, "--output-file", str(place), "-n", str(neff),
+                   "-s", str(trace))  # fmt: skip
+        if not (any(folder.rglob("*.parquet")) if self.writes_tables else place.is_file()):
+            raise ProfilerError(f"{self.command} view left no profile in {folder}")
+        found = next(iter(sorted(folder.rglob("Summary.parquet"))), None)
+        return place if found is None else found.parent
 
     def _call(self, *arguments: str) -> str:
         asked = f"{self.command} {arguments[0]}"
@@ -90,15 +111,19 @@ def parse_summary(text: str) -> dict[str, float]:
     """
     try:
         document = json.loads(text[text.index("{") :])
-        summary = next(iter(document.values()))
-        numbers = {
-            name: float(value)
-            for name, value in summary.items()
-            if isinstance(value, (int, float)) and not isinstance(value, bool)
-        }
+        numbers = numbers_of(next(iter(document.values())))
     except (ValueError, StopIteration, AttributeError, RecursionError) as error:
         raise ProfilerError(f"the profiler's summary cannot be read: {text[:500]!r}") from error
     total = numbers.get("total_time", math.nan)
     if not (math.isfinite(total) and total > 0):
         raise ProfilerError(f"the profiler's summary has no positive total_time: {total}")
     return numbers
+
+
+def numbers_of(summary: Mapping[str, object]) -> dict[str, float]:
+    """The fields of a summary that are numbers."""
+    return {
+        name: float(value)
+        for name, value in summary.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }

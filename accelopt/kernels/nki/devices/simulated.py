@@ -73,7 +73,8 @@ class SimulatedDevice:
 
     Kernels see what the process holds that traces them: by default a fork of `clean_server`. `start` may
     be `sandbox.fork` only where this process holds no data: no inputs, no outputs, no secret. `constants` are a calibrated
-    machine's, `compiler` is the version of the front end, by default that of a kernel's dialect.
+    machine's, `compiler` is the version of the front end, by default that of a kernel's dialect, `version` that of
+    `nki` which kernels are said to be for.
     """
 
     simulated = True
@@ -85,12 +86,14 @@ class SimulatedDevice:
         start: Start | None = None,
         constants: Mapping[str, float] | None = None,
         compiler: str = "",
+        version: str = "",
     ) -> None:
         if target not in TARGETS:
             raise ValueError(f"no simulated target {target}; there are {', '.join(TARGETS)}")
         self.target = target
         self.core = calibrated(target, constants)
         self.compiler = compiler
+        self.version = version
         self.start = start or clean_server(TRACING).start
         self.name = f"simulated {target}"
 
@@ -175,6 +178,7 @@ class SimulatedDevice:
                 "folder": kernel_folder(Path(kernel)).as_json(),
                 "arguments": arguments,
                 "target": self.target,
+                "version": self.version,
                 "seconds": seconds,
                 "again": again,
             },

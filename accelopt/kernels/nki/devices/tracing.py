@@ -193,6 +193,7 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
         called.arguments,
         called.keywords,
         target=str(payload["target"]),
+        version=str(payload.get("version", "")),
         report=report,
     )
 

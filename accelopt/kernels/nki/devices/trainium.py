@@ -1,4 +1,5 @@
-"""A real NeuronCore: the Neuron SDK compiles and runs in a confined child, `neuron-profile` times.
+"""A real NeuronCore: the Neuron SDK compiles and runs in a confined child, `neuron-explorer` times
+(`neuron-profile` where that is what there is).
 
 The child that imports the kernel's file only compiles and runs it. Timing is done here, on the
 compiled file, by the profiler, so that a kernel cannot write its own measurement.
@@ -7,20 +8,22 @@ compiled file, by the profiler, so that a kernel cannot write its own measuremen
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from accelopt.errors import AcceloptError
 from accelopt.evaluation import Status
 from accelopt.hardware import TARGETS
 from accelopt.kernels.measurement import TimedRuns
 from accelopt.kernels.nki.devices import neuron_profile
 from accelopt.kernels.nki.devices.arrays import load_array, save_array
 from accelopt.kernels.nki.devices.kernel_folder import kernel_folder
+from accelopt.kernels.nki.devices.measured_profile import read_profile
 from accelopt.kernels.nki.devices.protocol import (
     Inexactness,
     KernelArgument,
@@ -34,6 +37,7 @@ from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
 from accelopt.sandbox import ChildOutcome, Limits, Policy, remove, run, scratch_folder
 from accelopt.sandbox.drivers import NEURON
 from accelopt.sim import dtypes
+from accelopt.sim.standin import sdk_installed
 from accelopt.time_limits import CAPTURE_SECONDS, DEVICE_SECONDS, TRACE_SECONDS
 
 MEMORY_BYTES = 64 << 30
@@ -46,18 +50,16 @@ _PRODUCT_NAME = Path("/sys/devices/virtual/dmi/id/product_name")
 
 def available() -> bool:
     """True when the Neuron SDK, its profiler and a Neuron device are on this machine."""
-    return (
-        _sdk_installed()
-        and neuron_profile.executable() is not None
-        and any(Path("/dev").glob("neuron[0-9]*"))
-    )
+    return _sdk_installed() and neuron_profile.executable() is not None and bool(cores())
 
 
 def _sdk_installed() -> bool:
-    try:
-        return importlib.util.find_spec("neuronxcc.nki") is not None
-    except (ImportError, ValueError):
-        return False
+    return any(sdk_installed(package) for package in ("nki", "neuronxcc"))
+
+
+def cores() -> list[str]:
+    """The Neuron devices of this machine, by their names under /dev."""
+    return sorted(path.name for path in Path("/dev").glob("neuron[0-9]*"))
 
 
 def generation() -> str | None:
@@ -95,11 +97,16 @@ class TrainiumDevice:
         self.capture_seconds = capture_seconds
 
     def environment(self) -> dict[str, str]:
-        """The driver's and compiler's settings: fp32 stays fp32, one core."""
+        """The driver's and compiler's settings: fp32 stays fp32, one core, the compiled file is kept and
+        knows the kernel's lines (SDK 2.32, "Profile a NKI Kernel" and "Neuron Explorer profile files")."""
         return {
             "NEURON_CC_FLAGS": "--auto-cast=none",
+            "NEURON_FRAMEWORK_DEBUG": "1",
+            "NEURON_LOGICAL_NC_CONFIG": "1",
+            "NEURON_PLATFORM_TARGET_OVERRIDE": self.target,
             "NEURON_RT_NUM_CORES": "1",
             "NEURON_RT_VISIBLE_CORES": str(self.core),
+            "NKI_DEBUG_INFO": "True",
         }
 
     def compile(
@@ -208,17 +215,13 @@ class TrainiumExecutable:
 
     def measure(self, timings: Timings = Timings()) -> TimedRuns:  # noqa: B008  (immutable)
         """Time the compiled file: each counted run is captured and summarised by the profiler."""
-        profiler = neuron_profile.Profiler(
-            self.device.profiler,
-            {**os.environ, **self.device.environment()},
-            self.device.capture_seconds,
-        )
+        profiler = self._profiler()
         try:
             for _ in range(timings.warmup):
                 profiler.capture(self.compiled, self.folder / "warmup.ntff")
             summaries = [
-                profiler.summarise(
-                    self.compiled, profiler.capture(self.compiled, self.folder / f"{run}.ntff")
+                self._summary(
+                    profiler, profiler.capture(self.compiled, self.folder / f"{run}.ntff")
                 )
                 for run in range(timings.counted)
             ]
@@ -227,6 +230,41 @@ class TrainiumExecutable:
         runs = tuple(summary["total_time"] * 1e3 for summary in summaries)
         middle = sorted(range(len(runs)), key=runs.__getitem__)[len(runs) // 2]
         return TimedRuns(runs, summaries[middle])
+
+    def _profiler(self) -> neuron_profile.Profiler:
+        return neuron_profile.Profiler(
+            self.device.profiler,
+            {**os.environ, **self.device.environment()},
+            self.device.capture_seconds,
+        )
+
+    def _summary(self, profiler: neuron_profile.Profiler, trace: Path) -> dict[str, float]:
+        """The summary of a trace; where the profiler does not write it as JSON, that of its tables."""
+        try:
+            return profiler.summarise(self.compiled, trace)
+        except neuron_profile.ProfilerError as error:
+            if not profiler.writes_tables:
+                raise
+            folder = trace.with_suffix(".tables")
+            try:
+                return dict(read_profile(profiler.export(self.compiled, trace, folder)).summary)
+            except (neuron_profile.ProfilerError, AcceloptError) as second:
+                raise neuron_profile.ProfilerError(f"{error}; its tables: {second}") from second
+            finally:
+                remove(folder)
+
+    def profile(self, folder: Path) -> Path:
+        """A profile of the compiled file's second run, for `read_profile`, with the compiled file and the
+        trace in `folder`. Raises KernelFailure."""
+        profiler = self._profiler()
+        folder.mkdir(parents=True, exist_ok=True)
+        neff = Path(shutil.copy(self.compiled, folder / "kernel.neff"))
+        try:
+            profiler.capture(neff, folder / "kernel.ntff")
+            trace = profiler.capture(neff, folder / "kernel.ntff")
+            return profiler.export(neff, trace, folder / "tables")
+        except neuron_profile.ProfilerError as error:
+            raise KernelFailure(Status.BENCHMARK_ERROR, str(error)) from error
 
     def inexact(self) -> tuple[Inexactness, ...]:
         """It is a real core."""

@@ -63,10 +63,11 @@ def _over(site: WriteSite, op: str, reduced: set[int]) -> Value:
     for n, coordinate in zip(kept, own, strict=False):
         where[n] = coordinate
     body = site.read(data, where)
-    if site.instruction.mask.constraints:
+    # A condition on what is kept says which results are written, not what they are of.
+    conditions = [site.indexed(c, where) for c in site.instruction.mask.constraints]
+    if conditions := [c for c in conditions if c.axes & {*fresh}]:
         if op not in NEUTRAL:
             raise site.refusal(f"its mask changes what its {op} is taken of")
-        conditions = [site.indexed(c, where) for c in site.instruction.mask.constraints]
         body = values.where(conditions, body, values.number(NEUTRAL[op]))
     return _reduced(site, op, fresh, body)
 

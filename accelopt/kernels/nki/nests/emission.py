@@ -184,10 +184,11 @@ class Emitter:
                     continue
                 self.met |= {self.masks[axis]} if met else set()
                 with self.loop(f"i_{axis.name}", trips, axis in self.scanned) as at:
-                    n = collected(first + at)
-                    spot = where.within({axis: Span(collected(start + n * size), size)})
+                    now = collected(first + at)
+                    spot = where.within({axis: Span(collected(start + now * size), size)})
                     self.blocks[-1].spans = spot.spans
-                    self.each(spot, rest, body, collected((number or At()) * (width // size) + n))
+                    before = (number or At()) * (width // size)
+                    self.each(spot, rest, body, collected(before + now))
                 self.met -= {self.masks[axis]}
             return
         whole, left = divmod(width, size)
@@ -547,13 +548,18 @@ class Emitter:
     ) -> None:  # fmt: skip
         """A definition whose elements are computed each by itself, or of what reductions give."""
         axes = where.free(set(definition.axes))
+        parts = self.cut(where, axes, self.stage.columns)
 
         def part(round_: Round) -> None:
-            view = target(round_.where)
-            self.into(value, round_.where, view)
-            finish(round_.where, view)
+            whole = round_.where
+            view = target(whole)
+            decided = [(axis, size) for axis, size in parts if axis in self.deciding]
+            self.each(
+                whole, decided, lambda r: self.into(value, r.where, view.moved(r.where, whole))
+            )
+            finish(whole, view)
 
-        self.each(where, self.cut(where, axes, self.stage.columns), part)
+        self.each(where, [(axis, size) for axis, size in parts if axis not in self.deciding], part)
 
     # Tiles.
 

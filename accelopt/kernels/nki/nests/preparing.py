@@ -35,6 +35,7 @@ from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.contraction import contraction, factors_of, product_of
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.kernels.nki.nests.one_hot import without_one_hot
 
 RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
               "tanh", "erf", "silu_dx", "gelu_dx")  # fmt: skip
@@ -64,10 +65,44 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     """The same Algorithm, ready for nests. Its arrays have the same names and elements."""
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
     definitions = tuple(part for d in definitions for part in _in_two(d))
-    found = _split(replace(algorithm, definitions=definitions))
+    found = _split(without_one_hot(replace(algorithm, definitions=definitions)))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
-    return _ordered(_scaled_last(_joint(_once(named))))
+    return _ordered(_scaled_last(_joint(_summed_last(_once(named)))))
+
+
+def _summed_last(algorithm: Algorithm) -> Algorithm:
+    """With the axes that others combine a definition over behind its other ones: what is combined lies
+    beside each other then."""
+    results = {array.name for array in algorithm.outputs}
+    last: dict[str, set[int]] = {}
+    for reader in algorithm.definitions:
+        if not isinstance(reader, Reduce) or contraction(reader) is not None:
+            continue
+        for part in walk(reader.expression):
+            if isinstance(part, Read):
+                places = {n for n, i in enumerate(part.indices) if i.axes & set(reader.reduced)}
+                last.setdefault(part.array, set()).update(places)
+    order = {
+        d.out: sorted(range(len(d.axes)), key=lambda n: n in last[d.out])
+        for d in algorithm.definitions
+        if d.out in last and d.out not in results and not isinstance(d, Scan)
+    }
+
+    def turned(expression: Expression) -> Expression:
+        if isinstance(expression, Read) and expression.array in order:
+            indices = tuple(expression.indices[n] for n in order[expression.array])
+            return replace(expression, indices=indices)
+        return with_parts(expression, map(turned, parts_of(expression)))
+
+    definitions = [_rewritten(d, turned) for d in algorithm.definitions]
+    return replace(
+        algorithm,
+        definitions=tuple(
+            replace(d, axes=tuple(d.axes[n] for n in order[d.out])) if d.out in order else d
+            for d in definitions
+        ),
+    )
 
 
 def _joint(algorithm: Algorithm) -> Algorithm:
@@ -419,8 +454,10 @@ def _useful(algorithm: Algorithm) -> Cuts:
         name for d in algorithm.definitions if d.out in combined for name in arrays_read(d)
     }
     for definition in algorithm.definitions:
-        # The rows of a sum are an axis of what is summed, too.
+        # The rows of a sum are an axis of what is summed, and of what is made of the sum, too.
         alone = not combined & {definition.out, *arrays_read(definition)}
+        if not alone:
+            combined.add(definition.out)
         for axis, size in (*_pieces(definition), *(_flat(definition) if alone else ())):
             found.setdefault((definition.out, axis), (size,))
     return found

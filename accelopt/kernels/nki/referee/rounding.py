@@ -23,6 +23,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 RANGE = 1e38  # of float32 and bfloat16
 UNIT = 2.0**-24  # unit roundoff of float32
 ALIKE = 0.25  # of the slack that counts for errors that are known
+MOST_IN_BLOCK = 1 << 15  # elements whose intermediate results stay in the processor's cache
 CONTRACTED = 128  # rows that the Tensor engine sums before it rounds
 _ARITHMETIC = (np.add, np.subtract, np.multiply, np.divide)
 _BILINEAR = (np.matmul, np.dot, np.einsum, np.tensordot, np.inner, np.vdot)
@@ -157,9 +158,14 @@ class Interval(NDArrayOperatorsMixin):
             return _cumulative(inputs[0], *inputs[1:], **kwargs)
         if method == "__call__" and len(inputs) > 1:
             inputs = _shared_by_many(inputs)
-        conditions = any(isinstance(x, Interval) and x.value.dtype == bool for x in inputs)
-        if method != "__call__" or ufunc.nin == 1 or kwargs or conditions:
+        if method != "__call__" or ufunc.nout > 1 or kwargs:
             return self._apply(getattr(ufunc, method), inputs, kwargs)
+        return _in_blocks(lambda some: self._elementwise(ufunc, some), inputs)
+
+    def _elementwise(self, ufunc: np.ufunc, inputs: Any) -> Any:
+        conditions = any(isinstance(x, Interval) and x.value.dtype == bool for x in inputs)
+        if ufunc.nin == 1 or conditions:
+            return self._apply(ufunc, inputs, {})
         if ufunc is np.divide and self.formats.few_bits:
             inputs = inputs[0], _divisor(inputs[1], self)
         two = len(inputs) == 2 and all(isinstance(x, Interval) for x in inputs)
@@ -170,25 +176,29 @@ class Interval(NDArrayOperatorsMixin):
 
     def _arithmetic(self, ufunc: np.ufunc, first: Interval, second: Interval) -> Interval:
         """A sum, difference, product or quotient of two, by how far each is from its value."""
-        value, shared = ufunc(first.value, second.value), self._with_shared(ufunc, (first, second))
-        a, (below, above) = first.value, first.errors()
+        value, shared = ufunc(first.value, second.value), None
+        if first.shared is not None or second.shared is not None:
+            shared = ufunc(with_shared(first), with_shared(second))
+        one, a = first.errors(value.ndim), first.value
         if ufunc is np.divide:  # a product with what the divisor's ends make of its reciprocal
-            ends = [np.reciprocal(end) for end in second.ends()]
-            second = self._around(np.reciprocal(second.value), ends)
-            b, less, more = (
-                second.value,
-                *(apart(e, second.value) for e in (second.low, second.high)),
+            second = self._around(
+                np.reciprocal(second.value), [np.reciprocal(end) for end in second.ends()]
+            )
+            other = _lined_up(
+                [apart(e, second.value) for e in (second.low, second.high)], value.ndim
             )
         else:
-            b, (less, more) = second.value, second.errors()
+            other = second.errors(value.ndim)
         if ufunc in (np.add, np.subtract):
-            less, more = (less, more) if ufunc is np.add else (more, less)
-            errors = [(below, above), (less, more)]
+            errors = [one, other if ufunc is np.add else other[::-1]]
         else:
-            joint = np.maximum(below * more, above * less), np.maximum(below * less, above * more)
-            errors = [_scaled(below, above, b), _scaled(less, more, a), joint]
-        below, above = (_known(_root(*part)) for part in zip(*errors, strict=True))
-        return self._like(value, value - below, value + above, shared)
+            crossed, alike = one * other[::-1], one * other
+            joint = alike
+            if len(alike) > 1:
+                joint = np.array([np.maximum(*crossed), np.maximum(*alike)])
+            errors = [_scaled(one, second.value), _scaled(other, a), joint]
+        far = _known(_root(*errors))
+        return self._like(value, value - far[0], value + far[-1], shared)
 
     def __array_function__(
         self, func: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]
@@ -203,9 +213,15 @@ class Interval(NDArrayOperatorsMixin):
             return args[0]._arranged(lambda array: func(array, *args[1:], **kwargs))
         if func in _BILINEAR:
             return self._bilinear(func, args, kwargs)
+        if func is np.where and len(args) == 3:
+            return _in_blocks(lambda some: self._apply(func, some, {}), args)
         return self._apply(func, args, kwargs)
 
     # How the ends come about ----------------------------------------------------------------------
+
+    def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+        """The arrays."""
+        return self.value, self.low, self.high, self.shared
 
     def _like(self, value: Any, low: Any, high: Any, shared: Any = None) -> Interval:
         shared = None if shared is None else np.asarray(shared)
@@ -256,18 +272,25 @@ class Interval(NDArrayOperatorsMixin):
             parent._take_ends()
             self.low, self.high = np.asarray(view(parent.low)), np.asarray(view(parent.high))
 
-    def errors(self) -> tuple[np.ndarray, np.ndarray]:
-        """How far the ends are below and above the value, its rounding at least."""
-        if self.value.dtype.kind == "f" and self.formats.largest >= RANGE:
-            below = above = self._rounding()
-            if not self.is_exact:
-                with np.errstate(invalid="ignore"):
-                    below = np.asarray(np.maximum(self.value - self.low, below))
-                    above = np.asarray(np.maximum(self.high - self.value, above))
-            if np.isfinite(np.max(below, initial=0)) and np.isfinite(np.max(above, initial=0)):
-                return below, above
-        least, most = self.ends()
-        return apart(least, self.value), apart(most, self.value)
+    def errors(self, dimensions: int = 0) -> np.ndarray:
+        """How far the ends are below and above the value, its rounding at least: along the first axis, of
+        one element where both are the same. The axes of the value follow, at least so many."""
+        if self.value.dtype.kind != "f" or self.formats.largest < RANGE:
+            return _lined_up([apart(end, self.value) for end in self.ends()], dimensions)
+        rounded = self._rounding()
+        if self.is_exact:
+            ends, found = [self.value], rounded[None]
+        else:
+            ends, found = [self.low, self.high], np.empty((2, *self.value.shape))
+            with np.errstate(invalid="ignore"):
+                np.subtract(self.value, self.low, out=found[0])
+                np.subtract(self.high, self.value, out=found[1])
+            np.maximum(found, rounded, out=found)
+        if found.size and not np.isfinite(found.max()):
+            for far, end in zip(found, ends, strict=True):
+                far[np.isnan(far)] = np.inf
+                far[(end == self.value) & np.isinf(self.value)] = 0
+        return _lined_up(found, dimensions)
 
     def _rounding(self) -> np.ndarray:
         rounded = np.asarray(np.abs(self.value) * self.formats.kept)
@@ -336,11 +359,18 @@ class Interval(NDArrayOperatorsMixin):
 
         with np.errstate(all="ignore"):
             total = _squared_errors(function, product, first, second, steps / 2)
-            total = _known(np.asarray(total)) + steps / 3 * np.square(value)
+            # In place: new memory for each step would cost more than the step.
+            total, further = (
+                _known(np.asarray(total)),
+                np.asarray(np.square(value, dtype=np.float64)),
+            )
+            further *= steps / 3
+            total += further
             shared = self._with_shared(function, [*map(_finite, args)], kwargs)
             if shared is not None:
-                total += np.square(shared - value)
-        return self._like(value, value - (far := np.sqrt(total)), value + far, shared)
+                total += np.square(np.subtract(shared, value, out=further), out=further)
+            far = np.sqrt(total, out=total)
+        return self._like(value, value - far, np.add(value, far, out=far), shared)
 
 
 def given_as(value: Any, formats: Formats) -> Any:
@@ -367,6 +397,47 @@ def _divisor(given: Any, like: Interval) -> Any:
     least, most = divisor.value - rounded, divisor.value + rounded
     least, most = np.minimum(least, divisor.low), np.maximum(most, divisor.high)
     return divisor._like(divisor.value, least, most, divisor.shared)
+
+
+def _in_blocks(function: Callable[[Sequence[Any]], Any], operands: Sequence[Any]) -> Any:
+    """A function of single elements, of large arrays in blocks that stay in the processor's cache."""
+    shape = np.broadcast_shapes(*(np.shape(values(one)) for one in operands))
+    if int(np.prod(shape)) <= MOST_IN_BLOCK:
+        return function(operands)
+    found: Interval | None = None
+    for place in _places(shape):
+        part = function([_at(one, place, len(shape)) for one in operands])
+        if found is None:
+            parts = [None if one is None else np.empty(shape, one.dtype) for one in part.parts()]
+            found = part._like(*parts)
+        for whole, one in zip(found.parts(), part.parts(), strict=True):
+            if whole is not None:
+                whole[place] = one
+    return found
+
+
+def _places(shape: tuple[int, ...]) -> Iterator[tuple[int | slice, ...]]:
+    """Where parts of at most so many elements lie in an array of this shape."""
+    inner = int(np.prod(shape[1:]))
+    if inner > MOST_IN_BLOCK:
+        for at in range(shape[0]):
+            yield from ((at, *rest) for rest in _places(shape[1:]))
+    else:
+        step = max(1, MOST_IN_BLOCK // max(1, inner))
+        yield from ((slice(start, start + step),) for start in range(0, shape[0], step))
+
+
+def _at(operand: Any, place: tuple[int | slice, ...], dimensions: int) -> Any:
+    """The part of an operand that lies at a place of a result of so many dimensions."""
+    shape = np.shape(values(operand))
+    own = place[dimensions - len(shape) :]
+    if not own:
+        return operand
+    key = tuple(
+        at if size > 1 else 0 if isinstance(at, int) else slice(None)
+        for at, size in zip(own, shape, strict=False)
+    )
+    return operand[key] if isinstance(operand, Interval) else np.asarray(operand)[key]
 
 
 def _shared_by_many(operands: Sequence[Any]) -> Sequence[Any]:
@@ -430,8 +501,15 @@ def error_of(given: Any) -> np.ndarray:
     """How far each element may be from its value, its own rounding at least; zero for what is known."""
     if not isinstance(given, Interval):
         return np.zeros(np.shape(given))
-    below, above = given.errors()
-    return below if below is above else np.asarray(np.maximum(below, above))
+    below, *above = given.errors()
+    return np.asarray(reduce(np.maximum, above, below))
+
+
+def _lined_up(errors: Sequence[np.ndarray] | np.ndarray, dimensions: int) -> np.ndarray:
+    """Arrays along a first axis, with axes before their own for so many in all."""
+    found = np.asarray(errors)
+    missing = (1,) * (dimensions + 1 - found.ndim)
+    return found.reshape(len(found), *missing, *found.shape[1:]) if missing else found
 
 
 def _squares(operand: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -470,18 +548,16 @@ def _squared_errors(
             # In float32: the terms that vanish there are nothing beside the largest of their sum.
             rows[rows == 0], columns[columns == 0] = 1, 1
             scaled = (a / rows).astype(np.float32), (b / columns).astype(np.float32)
-            return np.matmul(*scaled) * rows * columns
+            found = np.matmul(*scaled) * rows
+            found *= columns
+            return found
     return product(a, b)
 
 
-def _scaled(
-    below: np.ndarray, above: np.ndarray, factor: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _scaled(errors: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """How far below and above a product is when one factor is, and the other is `factor`."""
-    if below is above:
-        return (both := below * np.abs(factor)), both
-    less, more = below * factor, above * factor
-    return np.maximum(less, -more), np.maximum(more, -less)
+    found = errors * factor
+    return np.asarray(np.abs(found) if len(found) == 1 else np.maximum(found, -found[::-1]))
 
 
 def _root(*errors: np.ndarray) -> np.ndarray:
@@ -494,9 +570,10 @@ def _root(*errors: np.ndarray) -> np.ndarray:
 
 def _known(far: np.ndarray) -> np.ndarray:
     """An error of which nothing is known may be any."""
-    if not np.isnan(np.max(far, initial=0)):
-        return far
-    return np.asarray(np.nan_to_num(far, nan=np.inf, posinf=np.inf))
+    unknown = np.isnan(far)
+    if unknown.any():
+        far[unknown] = np.inf
+    return far
 
 
 def _terms(a: np.ndarray, b: np.ndarray, product: np.ndarray) -> float:
@@ -543,14 +620,14 @@ def _summed(
     shared = None if x.shared is None else function(with_shared(_finite(x)))
     common = 0.0 if shared is None else np.square(shared - total)
     with np.errstate(over="ignore", invalid="ignore"):
-        below, above = (
+        below, *above = (
             np.fmin(
                 np.sqrt(function(np.square(far)) + rounded + common),
                 function(far) + np.sqrt(rounded),
             )
             for far in x.errors()
         )
-    return x._like(total, total - below, total + above, shared)
+    return x._like(total, total - below, total + (above[0] if above else below), shared)
 
 
 def _inexact(terms: np.ndarray, partial: np.ndarray) -> np.ndarray:

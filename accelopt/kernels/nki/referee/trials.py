@@ -245,11 +245,12 @@ class TrialStore:
                 if name == NOT_FINITE:
                     return trial_on(reference, name, changed, None)
                 given = changed if part is None else part.of(changed)
-                finite = [float(np.isfinite(one).mean()) for one in reference.forward(given)]
+                found = reference.forward(given)
+                finite = [float(np.isfinite(one).mean()) for one in found]
                 if (least := min(finite, default=0.0)) < MIN_JUDGED:
                     undefined.append((least, changed))
                     continue
-                trial = trial_on(reference, name, changed, precision, part)
+                trial = trial_on(reference, name, changed, precision, part, found)
                 if _is_defined(trial):
                     return trial
                 if best is None or _judged(trial) > _judged(best):
@@ -448,19 +449,21 @@ def trial_on(
     inputs: Sequence[Any],
     precision: Precision | None,
     part: Part | None = None,
+    expected: tuple[np.ndarray, ...] | None = None,
 ) -> Trial:
     """The trial on these inputs, with exact outputs for a precision; of a `part` of the rows alone, where
-    these are separate on these inputs too."""
+    these are separate on these inputs too. `expected` are the reference's outputs, where they are known."""
     given = list(inputs) if part is None else part.of(inputs)
-    expected = reference.forward(given)
-    if part is not None and not still_separate(reference, part, inputs):
-        return trial_on(reference, name, inputs, precision)
+    if expected is None:
+        expected = reference.forward(given)
     few = name == FEW_BITS
     exact = (
         None
         if precision is None
         else exact_outputs(reference, given, expected, precision, few_bits=few)
     )
+    if part and not still_separate(reference, part, inputs, [one.values for one in exact or ()]):
+        return trial_on(reference, name, inputs, precision)
     normed = expected if exact is None else ()
     return Trial(
         name=name,

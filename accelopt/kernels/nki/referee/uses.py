@@ -55,6 +55,10 @@ class Watched(NDArrayOperatorsMixin):
         self.uses.indices |= self.sources
         return self.value
 
+    def _key(self) -> np.ndarray:
+        """The array as an index; a condition is none."""
+        return self.value if self.value.dtype == bool else self._plain()
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """A conversion, behind which anything may happen."""
         return np.asarray(self._plain(), dtype=dtype)
@@ -75,6 +79,11 @@ class Watched(NDArrayOperatorsMixin):
 
     def __getitem__(self, key: Any) -> Any:
         return self._like(self.value[_watched(key, index=True)])
+
+    def __setitem__(self, key: Any, new: Any) -> None:
+        self.value[_watched(key, index=True)] = _watched(new)
+        if isinstance(new, Watched):
+            self.sources |= new.sources
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -121,7 +130,7 @@ class Watched(NDArrayOperatorsMixin):
 def _watched(given: Any, *, index: bool = False) -> Any:
     """Plain arrays in place of those that are watched."""
     if isinstance(given, Watched):
-        return given._plain() if index else given.value
+        return given._key() if index else given.value
     if type(given) in (tuple, list):
         return type(given)(_watched(one, index=index) for one in given)
     if type(given) is dict:
@@ -140,7 +149,12 @@ class AskedNumpy(ModuleType):
         self._uses.asked.add(name)
         if name in ("asarray", "array", "ascontiguousarray", "asanyarray"):
             return self._array
-        return getattr(np, name)
+        found = getattr(np, name)
+        if name in ("zeros", "empty", "ones", "full"):
+            return lambda *args, **kwargs: Watched(
+                found(*_watched(args), **_watched(kwargs)), frozenset(), self._uses
+            )
+        return found
 
     def _array(self, given: Any, dtype: Any = None, **more: Any) -> Any:
         if isinstance(given, Watched):

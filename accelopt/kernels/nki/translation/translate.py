@@ -41,6 +41,7 @@ from accelopt.sim.dialects.dialect import (
     dialect_of,
     trace_kernel,
 )
+from accelopt.sim.dialects.nki.versions import NEWEST
 from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load, specs_of
 from accelopt.sim.program import Buffer, Loop, Program, ProgramNode, Tensor
@@ -115,7 +116,10 @@ def rewritten(
     own = dialect_of(kernel)
     if own == to:
         shown = "neuronxcc.nki" if to == "neuronxcc" else to
-        raise ConfigError(f"the kernel is in the dialect {shown} already")
+        newer = f"; `accelopt check --nki {NEWEST}` says what of it NKI {NEWEST} refuses" * (
+            to == "nki"
+        )
+        raise ConfigError(f"the kernel is in the dialect {shown} already{newer}")
     facts, program = learn(lambda: trace_kernel(kernel, specs, target=target or _target(own)), file)
     names = ModuleNames(cst.parse_module(source), own)
     rewrite = to_nki if to == "nki" else to_neuronxcc
@@ -123,7 +127,10 @@ def rewritten(
     made = _laid_out(with_imports(made, names, to), source)
     file = f"<kernel {next(_files)}>"
     try:
-        twin = trace_kernel(_kernel(made, file), specs, target=target or _target(to))
+        version = NEWEST if to == "nki" else ""
+        twin = trace_kernel(
+            _kernel(made, file), specs, target=target or _target(to), version=version
+        )
         rules.check(twin)
     except Exception as error:  # whatever the translated Python raises
         said = f"{type(error).__name__}: {error}".replace(file, "translation")

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from accelopt.special_functions import erf, normal_cdf
+
 Binary = Callable[[np.ndarray, np.ndarray, np.ndarray], object]
 Unary = Callable[[np.ndarray, np.ndarray], object]
 
@@ -103,29 +105,20 @@ def _silu_dx(x: np.ndarray, out: np.ndarray) -> None:
 
 
 def _erf(x: np.ndarray, out: np.ndarray) -> None:
-    from scipy import special  # a fifth of a second, which every child need not take
-
-    np.copyto(out, special.erf(x))
+    np.copyto(out, erf(x))
 
 
 def _erf_dx(x: np.ndarray, out: np.ndarray) -> None:
     np.multiply(np.exp(-x * x), np.float32(2 / math.sqrt(math.pi)), out)
 
 
-def _normal_cdf(x: np.ndarray) -> np.ndarray:
-    """The normal distribution's own function: (1 + erf) / 2 has no digit left where x is -5."""
-    from scipy import special
-
-    return np.asarray(special.ndtr(x))
-
-
 def _gelu(x: np.ndarray, out: np.ndarray) -> None:
-    np.multiply(x, _normal_cdf(x), out)
+    np.multiply(x, normal_cdf(x), out)
 
 
 def _gelu_dx(x: np.ndarray, out: np.ndarray) -> None:
     density = np.exp(x * x * np.float32(-0.5)) * np.float32(1 / math.sqrt(2 * math.pi))
-    np.add(_normal_cdf(x), x * density, out)
+    np.add(normal_cdf(x), x * density, out)
 
 
 def _gelu_tanh(x: np.ndarray, out: np.ndarray) -> None:

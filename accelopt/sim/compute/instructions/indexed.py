@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from accelopt.sim.compute.tiles.addressing import Address
 from accelopt.sim.compute.tiles.masked_tiles import Pattern
 from accelopt.sim.compute.tiles.operands import Closure, LaneSite, ReadClosure
 from accelopt.sim.errors import KernelIndexError
+from accelopt.sim.isa.indexed import GATHERING_PARTITIONS
 from accelopt.sim.mask import Mask
 
 
@@ -278,6 +280,38 @@ def nonzero(site: LaneSite) -> Closure:
         return found.reshape((values.shape[0], *site.result.shape[1:]))
 
     return put(destination, positions, held)
+
+
+def topk(site: LaneSite) -> Closure:
+    """Per 16 partitions, whose elements lie in turn, the largest in the same layout, ascending, and their
+    positions; of equal ones the first. Slots that complete the last column are no results: NaN, all bits
+    set."""
+    data = _rows(site.values(site.instruction.inputs["data"]))
+    outputs, together = site.instruction.outputs, GATHERING_PARTITIONS
+    elements, count = (int(site.instruction.attributes[name]) for name in ("elements", "count"))  # type: ignore[arg-type]
+    places = {
+        name: site.destination(access, None, _partition_keys(site, len(access.shape)))
+        for name, access in outputs.items()
+    }
+
+    def run() -> None:
+        values = data()
+        columns = -(-count // together)
+        best = np.full((len(values), columns), np.nan, values.dtype)
+        found = np.full((len(values), columns), np.iinfo(np.uint32).max, np.uint32)
+        for first in range(0, len(values), together):
+            group = slice(first, first + together)
+            line = values[group].T.reshape(-1)[:elements]
+            order = np.argsort(-line, kind="stable")[:count][::-1]
+            for table, entries in ((best, line[order]), (found, order)):
+                turned = table[group].T.copy()
+                turned.reshape(-1)[:count] = entries
+                table[group] = turned.T
+        for name, table in (("result", best), ("indices", found)):
+            shaped = table.reshape((len(table), *outputs[name].shape[1:]))
+            put(places[name], partial(np.asarray, shaped), dtypes.stored(outputs[name].dtype))()
+
+    return run
 
 
 def match_replace8(site: LaneSite) -> Closure:

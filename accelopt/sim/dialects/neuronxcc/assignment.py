@@ -28,7 +28,7 @@ def assign(target: TensorView, value: Any) -> None:
         builder.fill(target, value)
         return
     source = builder.tile(value, "value")
-    if source.indirect:
+    if source.gathered:
         fail(indexing.copy_between_runtime_indices())
     if _goes_on(target, source):
         return
@@ -118,7 +118,7 @@ def stored(target: TensorView, value: TensorView, mask: Mask) -> tuple[TensorVie
     """Both sides of a store with one shape. Axes of length 1 may stand elsewhere in HBM, which has no
     partitions: the target takes the tile's, unless the mask counts along its own."""
     alike = _without_ones(value.tile_shape) == _without_ones(target.shape)
-    if alike and not target.indirect and not mask.constraints:
+    if alike and not target.gathered and not mask.constraints:
         target = _moved_axes(target, value.tile_shape)
     return target, fit(value, target.shape)
 

@@ -18,6 +18,7 @@ import numpy as np
 from accelopt.sim import rules, source_text
 from accelopt.sim.affine import Affine, LoopVariable, variable
 from accelopt.sim.call_sites import running_line
+from accelopt.sim.dialects.host import HOST, arrays_of, in_framework_of, tell
 from accelopt.sim.dialects.neuronxcc import results, rewriting
 from accelopt.sim.dialects.neuronxcc.builder import parse_dtype
 from accelopt.sim.dialects.neuronxcc.extremum import kernel_max, kernel_min
@@ -85,7 +86,9 @@ class Kernel:
             if self.grid:
                 tracer.refuse(kernels.nested_grid(self.function.__name__))
             return run_kernel(tracer, self.function, args, kwargs)
-        return self._run(args, kwargs)
+        raise_if_awaited(self, args, kwargs)
+        given = arrays_of((args, kwargs))
+        return in_framework_of((args, kwargs), self._run(*given))
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """On the host: the results as NumPy arrays, measured and kept in files as the mode asks."""
@@ -94,10 +97,11 @@ class Kernel:
             measurement,
         )
 
-        raise_if_awaited(self, args, kwargs)
-
-        program = self.trace(*args, **kwargs)
+        said = self.options.get("platform_target")
+        target = str(said or HOST.target or self.target)
+        program = trace_kernel(self, args, kwargs, target=target)
         rules.check(program)
+        tell(program)
         if self.mode in HOST_MODES:
             measurement.keep_files(program, self.options)
         if self.mode in MEASURED_MODES:

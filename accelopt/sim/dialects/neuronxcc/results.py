@@ -98,7 +98,7 @@ def _is_whole(view: TensorView) -> bool:
         and view.offset == ZERO
         and tuple(stride for _, stride in long) == expected
         and view.dtype == view.storage.dtype
-        and not view.indirect
+        and not view.gathered
     )
 
 

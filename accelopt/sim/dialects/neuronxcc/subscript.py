@@ -205,7 +205,7 @@ def _basic(view: View, items: tuple[Any, ...]) -> View:
         tuple(strides),
         view.dtype,
         pending,
-        view.indirect,
+        view.gathered,
         view.mask,
     )
 
@@ -265,7 +265,7 @@ def _advanced(view: View, items: tuple[Any, ...]) -> View:
     shape = broadcast_shapes(*shapes) if len(shapes) > 1 else shapes[0]
     offset = view.offset
     strides: dict[int, int] = {}
-    indirect = list(view.indirect)
+    indirect = list(view.gathered)
     pending = _kept_bounds(view, items)
     for at, (item, size, stride) in enumerate(
         zip(items, view.tile_shape, view.strides, strict=True)
@@ -298,7 +298,7 @@ def _advanced(view: View, items: tuple[Any, ...]) -> View:
         offset=offset,
         strides=tuple(strides.get(axis - len(shape), 0) for axis in range(len(shape))),
         bounds=pending,
-        indirect=tuple(indirect),
+        gathered=tuple(indirect),
     )
 
 

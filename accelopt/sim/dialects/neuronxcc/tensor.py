@@ -71,7 +71,7 @@ class TensorView:
     then partition and free dimensions (on-chip) or all dimensions (HBM)."""
 
     __slots__ = (
-        "_access", "block", "bounds", "dtype", "indirect", "mask", "offset", "on_chip",
+        "_access", "block", "bounds", "dtype", "gathered", "mask", "offset", "on_chip",
         "open_blocks", "shape", "storage", "strides", "tile_shape", "updated_in_place",
         "written_mask",
     )  # fmt: skip
@@ -87,7 +87,7 @@ class TensorView:
         strides: tuple[int, ...],
         dtype: np.dtype,
         bounds: tuple[IndexBound, ...] = (),
-        indirect: tuple[Indirect, ...] = (),
+        gathered: tuple[Indirect, ...] = (),
         mask: Mask = EVERYTHING,
     ) -> None:
         self.storage = tensor
@@ -102,7 +102,7 @@ class TensorView:
         self.strides = strides
         self.dtype = dtype
         self.bounds = bounds
-        self.indirect = indirect
+        self.gathered = gathered
         self.mask = mask
         self.written_mask = EVERYTHING
         """Of a result: the mask of its instruction. Outside of it the elements are undefined."""
@@ -142,7 +142,7 @@ class TensorView:
             "strides": self.strides,
             "dtype": self.dtype,
             "bounds": self.bounds,
-            "indirect": self.indirect,
+            "gathered": self.gathered,
             "mask": self.mask,
         }
         return type(self)(**{**values, **changes})
@@ -224,7 +224,7 @@ class TensorView:
             self.offset,
             self.strides,
             self.dtype,
-            self.indirect,
+            self.gathered,
             self.mask,
         )
         if not self.bounds:

@@ -163,7 +163,7 @@ def transferred(name: str, dst: TensorView, src: TensorView) -> tuple[TensorView
 
 
 def _strides_in(view: TensorView, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    if view.indirect:
+    if view.gathered:
         return None
     return reshaped_strides(view.shape, view.strides, shape)
 
@@ -220,7 +220,7 @@ def _split(view: TensorView, pairs: Pairs, steps: Iterable[int], keep: int) -> T
     steps_out = (*view.strides[:keep], *reversed(strides))
     if len(shape) < 2:
         shape, steps_out = (*shape, 1), (*steps_out, 0)
-    return view.replaced(shape=shape, strides=steps_out, indirect=_moved(view, shape))
+    return view.replaced(shape=shape, strides=steps_out, gathered=_moved(view, shape))
 
 
 def _moved(view: TensorView, shape: tuple[int, ...]) -> Any:
@@ -228,7 +228,7 @@ def _moved(view: TensorView, shape: tuple[int, ...]) -> Any:
     import dataclasses
 
     found = []
-    for item in view.indirect:
+    for item in view.gathered:
         rows = item.index.shape[0]
         if rows not in (1, shape[0]):
             fail(KernelValueError("access_pattern", "a gathered operand cannot be regrouped."))

@@ -40,7 +40,7 @@ MENDS = MappingProxyType({
     "index_type": "Use numbers, loop indices, slices or nl.ds.",
     "kernel_touches_data": (
         "Pass the number as an argument of the kernel, or load it into a register "
-        "(nisa.register_load) for nl.dynamic_range and .ap(scalar_offset=...)."
+        "(nisa.register_load) for nl.fori_loop and .ap(scalar_offset=...)."
     ),
     "trace_too_long": "Take larger tiles, or loop on the device with nl.fori_loop.",
 })  # fmt: skip

@@ -21,12 +21,13 @@ import numpy as np
 
 from accelopt.hardware import TARGETS
 from accelopt.sim import compute, rules, serial, source_text
+from accelopt.sim.dialects.host import HOST, arrays_of, in_framework_of, tell
 from accelopt.sim.dialects.neuronxcc import results
 from accelopt.sim.dialects.neuronxcc.kernel import annotations_of, parameter_names, run_kernel
 from accelopt.sim.dialects.neuronxcc.launch import shape_results, write_back
 from accelopt.sim.dialects.neuronxcc.rewriting import check_annotation
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
-from accelopt.sim.dialects.nki import cores, registers
+from accelopt.sim.dialects.nki import cores, registers, versions
 from accelopt.sim.dialects.nki.conventions import CONVENTIONS
 from accelopt.sim.dialects.nki.formats import element_of
 from accelopt.sim.dialects.nki.language.memories import DEFAULT_TARGET
@@ -85,12 +86,21 @@ class Kernel:
         return Kernel(self.function, self.grid, (*self.schedule, *pairs))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The kernel's results for NumPy arrays; inside of another kernel, its Python inlined."""
+        """The kernel's results for arrays of NumPy, or tensors of torch or jax; inside of another kernel, its
+        Python inlined."""
         if active() is not None:
             return self.function(*args, **kwargs)
         raise_if_awaited(self, args, kwargs)
-        program = serial.transferred(trace_kernel(self, args, kwargs))
+        given = arrays_of((args, kwargs))
+        return in_framework_of((args, kwargs), self._run(*given))
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target = HOST.target or self.target
+        program = serial.transferred(
+            trace_kernel(self, args, kwargs, target=target, version=HOST.version)
+        )
         rules.check(program)
+        tell(program)
         given = [leaf for leaf in _leaves([*args, *kwargs.values()]) if _is_array(leaf)]
         arrays = [np.ascontiguousarray(array) for array in given]
         outputs = compute.execute(program, arrays)
@@ -126,10 +136,12 @@ def trace_kernel(
     kwargs: dict[str, Any] | None = None,
     *,
     target: str | None = None,
+    version: str = "",
     report: Callable[[KernelError], None] | None = None,
 ) -> Program:
     """Traces a kernel for arguments: NumPy arrays or AbstractTensors become tensors in HBM (their
-    contents are never read), everything else is passed on. Raises KernelError, or calls `report`."""
+    contents are never read), everything else is passed on. `version` is that of NKI which the kernel is
+    said to be for; empty: what it uses tells. Raises KernelError, or calls `report`."""
     wrapped = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
     function = wrapped.function
     source_text.restore(function)
@@ -142,6 +154,7 @@ def trace_kernel(
     }
 
     def record(tracer: Tracer) -> Returned:
+        tracer.versions = versions.Versions(version)
         return _record(tracer, wrapped, args, kwargs or {})
 
     # Names count iterations; where cores are no pair, their programs are one long one.
@@ -163,7 +176,7 @@ def _record(
     tracer: Tracer, kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Returned:
     function = kernel.function
-    _check_signature(tracer, function)
+    _check_signature(function)
     names = parameter_names(function, args, kwargs)
     values = [
         _argument(tracer, name, value)
@@ -194,12 +207,10 @@ def _record(
     return results.collect(tracer, returned, legacy=True, on_chip_allowed=False)
 
 
-def _check_signature(tracer: Tracer, function: Callable[..., Any]) -> None:
-    """The compiler knows no `*` in a kernel's signature (NKI 0.3)."""
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            said = f"{function.__name__}: parameter '{parameter.name}' stands after '*'."
-            tracer.refuse(KernelTypeError("signature", said, "Write it without the '*'."))
+def _check_signature(function: Callable[..., Any]) -> None:
+    """The compilers of NKI 0.3 to 0.6 know no `*` in a kernel's signature."""
+    if any(p.kind is p.KEYWORD_ONLY for p in inspect.signature(function).parameters.values()):
+        versions.use("parameters after '*'")
 
 
 def _check_annotations(

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
+import numpy as np
+
 from accelopt.sim import dtypes
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.call_sites import call_chain, running_line
@@ -28,6 +30,7 @@ from accelopt.sim.dialects.neuronxcc.builder import (
 )
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, number_of
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
+from accelopt.sim.dialects.nki import versions
 from accelopt.sim.dialects.nki.python_loops import counted
 from accelopt.sim.errors import KernelTypeError, KernelValueError, SourceLine
 from accelopt.sim.isa import indexed
@@ -60,8 +63,86 @@ class VirtualRegister:
         fail(KernelTypeError("register", "a register's value is not known to Python.", mend))
 
     __index__ = __int__ = __float__ = __eq__ = __ne__ = __lt__ = __le__ = _refused  # type: ignore[assignment]
-    __gt__ = __ge__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refused
-    __floordiv__ = __mod__ = __neg__ = _refused
+    __gt__ = __ge__ = __floordiv__ = __mod__ = _refused
+    __add__: Callable[..., Any] = _refused
+    __radd__: Callable[..., Any] = _refused
+    __sub__: Callable[..., Any] = _refused
+    __rsub__: Callable[..., Any] = _refused
+    __mul__: Callable[..., Any] = _refused
+    __rmul__: Callable[..., Any] = _refused
+    __neg__: Callable[..., Any] = _refused
+
+
+class NkiScalar(VirtualRegister):
+    """A number of the device that Python's +, - and * make new ones of, each an instruction (NKI 0.7).
+
+    int32, which wraps (SDK 2.33, `nki/deep-dives/nki-scalar.rst`); int64 does not exist here."""
+
+    dtype = dtypes.INT32
+
+    def __init__(self, tile: TensorView) -> None:
+        super().__init__(tile, frozen=True)
+
+    def __bool__(self) -> bool:
+        self._refused()
+
+    def __neg__(self) -> NkiScalar:
+        return _of_scalars("subtract", 0, self)
+
+    def __pos__(self) -> NkiScalar:
+        return self
+
+    def __add__(self, other: Any) -> NkiScalar:
+        return _of_scalars("add", self, other)
+
+    def __radd__(self, other: Any) -> NkiScalar:
+        return _of_scalars("add", other, self)
+
+    def __sub__(self, other: Any) -> NkiScalar:
+        return _of_scalars("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> NkiScalar:
+        return _of_scalars("subtract", other, self)
+
+    def __mul__(self, other: Any) -> NkiScalar:
+        return _of_scalars("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> NkiScalar:
+        return _of_scalars("multiply", other, self)
+
+
+def _of_scalars(op: str, one: Any, other: Any) -> NkiScalar:
+    """op(one, other), of a scalar and another or an int, by 32-bit integer arithmetic."""
+    versions.use("arithmetic on a number of the device")
+    for value in (one, other):
+        if not isinstance(value, (NkiScalar, int, np.integer, TileIndex)):
+            said = f"{type(value).__name__} is no operand of a scalar's arithmetic."
+            fail(KernelTypeError("scalar", said, "Use an int or what nisa.scalar_load returns."))
+    left, right = (v.tile if isinstance(v, NkiScalar) else made(v).tile for v in (one, other))
+    return NkiScalar(of_two(op, new_tile((1, 1), dtypes.INT32), left, right))
+
+
+def scalar_of(source: Any) -> NkiScalar:
+    """The only element of an int32 tensor in SBUF or HBM, as a scalar."""
+    _check_scalars(source, "src")
+    found = made()
+    load(found, source)
+    return NkiScalar(found.tile)
+
+
+def store_scalar(target: Any, value: Any) -> None:
+    """A scalar into the only element of an int32 tensor in SBUF or HBM."""
+    if not isinstance(value, NkiScalar):
+        mend = "Use nisa.memset for a number, nisa.register_store for a register."
+        fail(KernelTypeError("scalar", f"value={value!r} is no NkiScalar.", mend))
+    _check_scalars(target, "dst")
+    store(target, value)
+
+
+def _check_scalars(value: Any, name: str) -> None:
+    if isinstance(value, TensorView) and value.dtype != dtypes.INT32:
+        said = f"{name} is {dtypes.name_of(value.dtype)}, and a scalar is int32."
+        fail(KernelTypeError("scalar", said, "Copy it to nl.int32 first."))
 
 
 def register(value: Any, name: str) -> VirtualRegister:
@@ -76,7 +157,8 @@ def writable(value: Any) -> VirtualRegister:
     """A register that may be written: not the counter of a loop."""
     found = register(value, "dst")
     if found.frozen:
-        fail(KernelTypeError("register", "the counter of a loop of the device cannot be written."))
+        said = "a scalar, such as the counter of a loop of the device, cannot be written."
+        fail(KernelTypeError("register", said, "Its arithmetic makes new ones."))
     return found
 
 
@@ -156,18 +238,24 @@ class DeviceLoop:
 
 
 def _asked(value: VirtualRegister, frame: FrameType) -> bool:
-    tracer = current()
-    place = running_line()
-    while frame.f_back is not None and frame.f_code.co_filename != place.file:
-        frame = frame.f_back
+    tracer, frame = current(), _kernels(frame)
     last = tracer.device_loops[-1] if tracer.device_loops else None
     if isinstance(last, DeviceLoop) and last.frame is frame and last.line == frame.f_lineno:
         last.close()
         return False
     if not _is_while(frame):
         value._refused()
+    versions.use("`while` on a register")
     DeviceLoop(value.tile, frame)
     return True
+
+
+def _kernels(frame: FrameType) -> FrameType:
+    """The frame of the kernel's own code that a frame of ours was called by."""
+    place = running_line()
+    while frame.f_back is not None and frame.f_code.co_filename != place.file:
+        frame = frame.f_back
+    return frame
 
 
 def _is_while(frame: FrameType) -> bool:
@@ -192,10 +280,12 @@ def _step(value: Any) -> int:
 
 
 def _iterations(start: Any, stop: Any, step: int, frame: FrameType) -> Iterator[VirtualRegister]:
-    """A counter, in the body of a loop while it is below `stop`."""
+    """A counter, in the body of a loop while it is below `stop`: a scalar, unless a bound is a register
+    (SDK 2.33, nl.fori_loop)."""
     bound = stop if isinstance(stop, VirtualRegister) else made(stop)
-    index = made(start)
-    index.frozen = True
+    plain = any(type(limit) is VirtualRegister for limit in (start, stop))
+    index: VirtualRegister = made(start)
+    index = VirtualRegister(index.tile, frozen=True) if plain else NkiScalar(index.tile)
     below = new_tile((1, 1), dtypes.INT32)
 
     def compare() -> None:
@@ -238,7 +328,7 @@ def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Any:
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: Any = 1) -> None:
     """body_fun(i) for i from lower to upper (exclusive), as a loop of the device; i is a register."""
-    for index in _iterations(lower, upper, _step(step), sys._getframe(1)):
+    for index in _iterations(lower, upper, _step(step), _kernels(sys._getframe(1))):
         if body_fun(index) is not None:
             fail(KernelValueError("dynamic_loop", "the body of nl.fori_loop returns nothing."))
 
@@ -246,7 +336,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: Any 
 def while_loop(init: Any, body_fun: Callable[[Any], Any]) -> None:
     """r = init; while r is not 0: r = body_fun(r), as a loop of the device."""
     condition = made(register(init, "init"))
-    loop = DeviceLoop(condition.tile, sys._getframe(1))
+    loop = DeviceLoop(condition.tile, _kernels(sys._getframe(1)))
     write(condition, register(body_fun(made(condition)), "what the body of nl.while_loop returns"))
     loop.close()
 

@@ -22,6 +22,7 @@ from accelopt.sim.dialects.neuronxcc.neuronxcc_tensor import NeuronxccTensor
 from accelopt.sim.dialects.neuronxcc.poison import POISON
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
 from accelopt.sim.dialects.neuronxcc.tensor import DynamicSlice, TensorView, row_major, whole
+from accelopt.sim.dialects.nki import versions
 from accelopt.sim.dialects.nki.formats import element_of
 from accelopt.sim.dialects.nki.operators import without_operators
 from accelopt.sim.dialects.nki.registers import VirtualRegister, is_known, offset_of
@@ -50,6 +51,11 @@ class NkiTensor(NeuronxccTensor):
         return REGIONS[self.storage.buffer]
 
     @property
+    def data(self) -> NkiTensor:
+        """Itself: what a grid has, too (NKI 0.7)."""
+        return self
+
+    @property
     def address(self) -> tuple[int, int] | None:
         """(partition, byte) of a tensor that was given its place."""
         place = place_of(self.storage)
@@ -73,7 +79,7 @@ class NkiTensor(NeuronxccTensor):
 
     def is_indirect(self) -> bool:
         """True when part of its address is read at run time."""
-        return bool(self.indirect)
+        return bool(self.gathered)
 
     def __bool__(self) -> bool:
         """True for a tensor in HBM, and for a tile that might have been None: it is there, as any object
@@ -149,7 +155,7 @@ class NkiTensor(NeuronxccTensor):
         if sorted(order) != list(range(self.ndim)):
             said = f"permute{order} is no order of {self.ndim} dimensions."
             fail(KernelValueError("permute", said))
-        if (self.on_chip or self.indirect) and order[0] != 0:
+        if (self.on_chip or self.gathered) and order[0] != 0:
             fail(_partition_moves("permute"))
         return self._picked(order)
 
@@ -163,6 +169,10 @@ class NkiTensor(NeuronxccTensor):
 
     def expand_dim(self, dim: int) -> NkiTensor:
         """A new dimension of length 1."""
+        return self.expanded(dim)
+
+    def expanded(self, dim: int) -> NkiTensor:
+        """What `nl.expand_dims` returns, which every version has."""
         at = int(dim) % (self.ndim + 1)
         if self.on_chip and at == 0:
             fail(_partition_moves("expand_dim"))
@@ -268,7 +278,7 @@ class NkiTensor(NeuronxccTensor):
 
     reinterpret_cast = view
 
-    def indirect_elements(self, *_: Any, **__: Any) -> NoReturn:
+    def indirect(self, *_: Any, **__: Any) -> NoReturn:
         """Tensor indirection of NeuronCore-v4."""
         mend = "Gather with nisa.nc_n_gather or nisa.dma_copy and vector_offset."
         raise Unsupported("tensor indirection (NkiTensor.indirect, trn3)", mend, running_line())
@@ -312,7 +322,7 @@ class NkiTensor(NeuronxccTensor):
         return self._of([*pairs[:at], *new, *pairs[at + 1 :]])
 
     def _check_direct(self) -> None:
-        if self.indirect:
+        if self.gathered:
             said = f"{self!r} already has a run-time index."
             fail(KernelValueError("run_time_index", said, "Only one is possible."))
 
@@ -358,10 +368,11 @@ class NkiTensor(NeuronxccTensor):
         step = index.strides[0] if len(shape) > 1 and shape[0] > 1 else 0
         spread = index.replaced(shape=shape, strides=(step, *(0,) * (len(shape) - 1)))
         item = Indirect(spread.access(), stride, size)
-        return self.replaced(indirect=(*self.indirect, item), bounds=())  # type: ignore[return-value]
+        return self.replaced(gathered=(*self.gathered, item), bounds=())  # type: ignore[return-value]
 
 
-NkiTensor.indirect_elements.__name__ = "indirect"
+for _name, _member in versions.changed("NkiTensor", vars(NkiTensor)).items():
+    setattr(NkiTensor, _name, _member)
 
 
 def number_or_index(value: Any) -> Affine:

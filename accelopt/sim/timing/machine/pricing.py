@@ -191,9 +191,11 @@ def _gpsimd_elements(operation: Operation, n: int, spec: Hardware) -> float:
         return max(alone, there * n * spec.gpsimd_ghz / spec.vector_ghz)
     if opcode.cost is Cost.PARTITIONS:
         return 5 * alone
-    if opcode.cost is not Cost.GATHER or operation.instruction is None:
+    if opcode.cost not in (Cost.GATHER, Cost.LARGEST) or operation.instruction is None:
         return alone
     attributes = operation.instruction.attributes
+    if opcode.cost is Cost.LARGEST:  # SDK 2.32, nisa.topk
+        return 4 * int(str(attributes["elements"])) + int(str(attributes["count"]))
     per_index = int(str(attributes.get("elements_per_index") or 1))
     size = operation.reads[0].dtype.itemsize
     rate = ((28 + 4 * per_index) / (4 * per_index)) / min(4 / size, per_index)

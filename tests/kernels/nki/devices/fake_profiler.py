@@ -1,5 +1,6 @@
-"""An executable that answers like `neuron-profile`; what it says is in the JSON file beside it:
-`summaries` in turn, or `seconds` by the name in the compiled file, and `faults` by that name."""
+"""An executable that answers like `neuron-profile` or `neuron-explorer`; what it says is in the JSON file
+beside it: `summaries` in turn, or `seconds` by the name in the compiled file, and `faults` by that name;
+`tables` are those that an explorer writes, in a folder of its own inside of the one asked for."""
 
 import json
 import os
@@ -33,6 +34,19 @@ if sys.argv[1] == "capture":
     Path(options["-s"]).write_bytes(b"NTFF")
 elif sys.argv[1] == "view":
     options = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+    if options["--output-format"] == "parquet":
+        from pyarrow import Table, parquet
+
+        place = Path(options["--output-file"], "profile@latest")
+        place.mkdir()
+        for name, rows in script.get("tables", {}).items():
+            if rows == "garbage":
+                (place / f"{name}.parquet").write_bytes(b"PAR1")
+            else:
+                parquet.write_table(Table.from_pylist(rows), place / f"{name}.parquet")
+        sys.exit(0)
+    if "no_summary" in script:
+        sys.exit("unknown output format: summary-json")
     assert options["--output-format"] == "summary-json"
     assert Path(options["-s"]).is_file()
     viewed = sum(line.startswith("view") for line in calls.read_text().splitlines()) - 1

@@ -1,6 +1,7 @@
 """The real-device path, with an SDK of NumPy functions and a profiler that plays back summaries."""
 
 import json
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -8,10 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from accelopt.cli import doctor
+from accelopt.cli.doctor import Setup
+from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
 from accelopt.kernel_wrapper import NKIKernel
 from accelopt.kernels.nki import devices
-from accelopt.kernels.nki.devices import KernelFailure, TensorArgument, Timings
+from accelopt.kernels.nki.devices import KernelFailure, TensorArgument, Timings, neuron_profile
+from accelopt.kernels.nki.devices.measured_profile import read_profile
 from accelopt.kernels.nki.devices.neuron_profile import ProfilerError, parse_summary
 from accelopt.kernels.nki.devices.trainium import TrainiumDevice, generation
 
@@ -35,11 +40,11 @@ def summary(milliseconds: float) -> str:
 def profiler(tmp_path):
     """Write the profiler executable and what it answers; returns its path."""
 
-    def make(summaries, **script) -> str:
+    def make(summaries, name="neuron-profile", **script) -> str:
         folder = tmp_path / "profiler"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         (folder / "script.json").write_text(json.dumps({"summaries": summaries, **script}))
-        program = folder / "neuron-profile"
+        program = folder / name
         program.write_text(f"#!{sys.executable}\n" + (HERE / "fake_profiler.py").read_text())
         program.chmod(0o755)
         return str(program)
@@ -213,3 +218,97 @@ def test_summary_parsing():
     ):
         with pytest.raises(ProfilerError):
             parse_summary(text)
+
+
+TODAY = """
+    import nki
+
+    @nki.jit
+    def kernel(x):
+        return x * np.float32(2)
+"""
+TABLES = {
+    "Summary": [{"total_time": 3e-6, "vector_engine_active_time": 1e-6}],
+    "Metadata": [{"instance_type": "trn2.3xlarge", "profile_schema_version": "12.0.1"}],
+    "Instruction": [{"engine": "Vector", "opcode": "TENSOR_SCALAR", "start_ts": 10, "end_ts": 90,
+                     "nki_source_location": "kernel.py:7"}],
+}  # fmt: skip
+
+
+def test_a_kernel_of_today_is_compiled_by_its_own_package(kernel, profiler):
+    """SDK 2.32: `nki.jit` on NumPy arrays runs standalone, NEURON_FRAMEWORK_DEBUG=1 keeps the compiled file;
+    where an explorer has no summary as JSON any more, that of its Parquet tables is read."""
+    pytest.importorskip("pyarrow")
+    argument = [TensorArgument((4, 3), "float32")]
+    for name, script in (
+        ("neuron-explorer", {}),
+        ("neuron-explorer", {"no_summary": True, "tables": TABLES}),
+    ):
+        command = profiler([summary(0.003)], name, **script)
+        executable = device(command).compile(kernel(TODAY), argument)
+        x = np.ones((4, 3), np.float32)
+        assert (executable.run([x])[0] == 2).all()
+        timed = executable.measure(Timings(1, 2))
+        assert timed.runs_ms == pytest.approx((0.003, 0.003))
+        assert not [*executable.folder.glob("*.tables")]
+        executable.close()
+    plain = kernel("import nki\n\ndef kernel(x):\n    return x")
+    device(command).compile(plain, argument).close()
+    lost = kernel("import nki\n\ndef forgetful(x):\n    return x\n\nkernel = nki.jit(forgetful)")
+    with pytest.raises(KernelFailure, match=r"left no \.neff file") as failure:
+        device(command).compile(lost, argument)
+    assert failure.value.status is Status.COMPILE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ({}, "left no profile in"),
+        ({**TABLES, "Summary": "garbage"}, r"Summary.parquet is damaged"),
+        ({**TABLES, "Summary": [{"other": 1.0}]}, "has no column total_time"),
+        ({**TABLES, "Summary": [{"total_time": 0.0}]}, "no positive total_time"),
+    ],
+)
+def test_an_explorer_that_misbehaves_is_a_benchmarking_error(kernel, profiler, tables, said):
+    """Both ways to a summary fail, and both are told."""
+    pytest.importorskip("pyarrow")
+    command = profiler([], "neuron-explorer", no_summary=True, tables=tables)
+    executable = device(command).compile(kernel(TODAY), [TensorArgument((4, 3), "float32")])
+    with pytest.raises(KernelFailure, match=said) as failure:
+        executable.measure(Timings(0, 1))
+    assert failure.value.status is Status.BENCHMARK_ERROR
+    assert "unknown output format: summary-json" in failure.value.message
+    executable.close()
+
+
+def test_a_whole_profile_is_kept_for_comparisons(tmp_path, kernel, profiler):
+    """The compiled file, the trace of the second run and the tables lie in the folder."""
+    pytest.importorskip("pyarrow")
+    command = profiler([], "neuron-explorer", tables=TABLES)
+    executable = device(command).compile(kernel(TODAY), [TensorArgument((4, 3), "float32")])
+    found = read_profile(executable.profile(tmp_path / "kept"))
+    executable.close()
+    assert found.latency_ms == pytest.approx(0.003) and found.target == "trn2"
+    assert [(i.engine, i.line) for i in found.instructions] == [("vector", 7)]
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {
+        "kernel.neff",
+        "kernel.ntff",
+        "tables",
+    }
+    calls = (Path(command).parent / "calls.txt").read_text().splitlines()
+    assert [call.split()[0] for call in calls] == ["capture", "capture", "view"]
+
+
+def test_the_doctor_tells_what_of_a_device_is_there(tmp_path, profiler, monkeypatch):
+    """Nothing: the simulated core; a profiler alone: what lacks beside it, and how to bring it."""
+    setup = Setup(tmp_path, tmp_path, None, "trn2")
+    if generation() is None and neuron_profile.executable() is None:
+        assert "no Neuron device, SDK or profiler" in doctor.device(setup)
+    command = Path(profiler([], "neuron-explorer"))
+    monkeypatch.setenv("PATH", str(command.parent), prepend=os.pathsep)
+    assert neuron_profile.executable() == str(command)
+    if generation() is None:
+        with pytest.raises(
+            ConfigError, match=r"what lacks: a Neuron device .* the SDK: install `nki`"
+        ):
+            doctor.device(setup)

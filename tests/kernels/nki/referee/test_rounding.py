@@ -250,3 +250,21 @@ def test_a_sum_is_no_less_than_its_terms_at_their_lower_ends():
     x = intervals(np.array([[90.0, 1.0, 89.0]]), Formats(2.0**-5, 2.0**-20, 1e38))
     total = np.exp(x - x.max(axis=1, keepdims=True)).sum(axis=1)
     assert 0 < total.low[0] < 1 < total.high[0] and np.isfinite(np.log(total).low).all()
+
+
+def test_large_arrays_have_the_ends_of_their_parts():
+    """Large arrays are worked out in blocks: as each row alone, infinities and NaN among them."""
+    drawn = np.random.default_rng(0).normal(size=(3, 5, 1 << 13))
+    drawn[:, ::2, ::7], drawn[1, 1, ::11] = np.inf, np.nan
+    formats = Formats(2.0**-20, 2.0**-20, 1e38)
+
+    def function(x, factor, column):
+        return np.where(x > 0, np.exp(x) * factor, column / x) - x * column
+
+    arrays = [drawn, drawn[0, 0], drawn[:, :, 1:2]]
+    whole = function(*(intervals(one, formats) for one in arrays))
+    for place in np.ndindex(3, 5):
+        row = drawn[place], drawn[0, 0], drawn[:, :, 1:2][place]
+        part = function(*(intervals(one, formats) for one in row))
+        for end in ("value", "low", "high"):
+            assert np.array_equal(getattr(whole, end)[place], getattr(part, end), equal_nan=True)

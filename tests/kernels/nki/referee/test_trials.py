@@ -354,7 +354,8 @@ def test_a_damaged_trial_condemns_nobody(tmp_path, reference):
 
 
 def test_integers_are_varied_by_their_use(tmp_path):
-    """An index stays in its table, a length within what it is compared with, a number in its format."""
+    """An index stays in its table, a length within what it is compared with, a number in its format; also
+    where results are written into an array that was made before."""
     path = tmp_path / "integers.py"
     path.write_text("""
 import numpy as np
@@ -363,7 +364,8 @@ def get_inputs():
     return [draw(0, 9, (64, 1)), np.full((64, 1), 32), draw(0, 5, 64), np.sort(draw(0, 40, 9)), draw(1, 9, 64)]
 def forward(count, tokens, rows, offsets, numbers):
     table = np.arange(40 * 3).reshape(40, 3)
-    there = np.arange(32) < tokens
+    there = np.zeros((64, 32), int)
+    there[np.arange(32) < tokens] = 1
     return there * count, table[rows], table[offsets], (numbers >> 1) ^ 5
 def transform_to_nki_inputs(inputs):
     return inputs

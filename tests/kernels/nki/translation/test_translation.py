@@ -280,8 +280,11 @@ def test_what_has_no_counterpart_is_listed_by_its_line(lines):
 
 
 def test_a_kernel_that_is_there_already_is_told_so():
-    with pytest.raises(ConfigError, match="already"):
+    """What of an older kernel of `nki` the newest version refuses, another command says."""
+    with pytest.raises(ConfigError, match=r"already$"):
         translate(source_of("silu"), "neuronxcc", SMALL["silu"])
+    with pytest.raises(ConfigError, match=r"already; `accelopt check --nki 0\.7` says"):
+        translate("import nki\n\n@nki.jit\ndef kernel(x):\n    return x\n", "nki", [])
 
 
 NEW = """

@@ -896,3 +896,22 @@ def test_what_the_dma_of_trn2_cannot_do(kernel_text):
         assert text.trace(A, target="trn1")
         with pytest.raises(KernelError, match=said):
             text.trace(A, target="trn2")
+
+
+@pytest.mark.parametrize(
+    ("mode", "made"),
+    [("none", "static"), ("swdge", "software"), ("hwdge", "sync"), ("unknown", None)],
+)
+def test_who_makes_the_descriptors_of_a_transfer_is_kept(kernel_text, mode, made):
+    """nki-dge.rst: the modes are those of both dialects; this one dropped them."""
+    mode = f"dge_mode=nisa.dge_mode.{mode}"
+    text = kernel_text(
+        copying(
+            f"nisa.dma_copy(dst=t, src=a, {mode})",
+            f"t[0:128, 0:128] = nisa.dma_transpose(a[0:128, 0:128], {mode})",
+            dtype="nl.bfloat16",
+        )
+    )
+    program = text.trace(A.astype(ml_dtypes.bfloat16), target="trn2")
+    found = [one.attributes.get("descriptors") for _, one in program.walk()]
+    assert found.count(made) >= 2, found

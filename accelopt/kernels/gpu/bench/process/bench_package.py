@@ -14,15 +14,13 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from accelopt.errors import MissingExtra
+from accelopt import errors
 from accelopt.evaluation import Row
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Trace
 from accelopt.kernels.gpu.bench.process.comparison import Tolerance
 
 if TYPE_CHECKING:
     import flashinfer_bench
-
-NEEDED = ("torch", "flashinfer_bench")
 
 
 class PackageSettings(Row):
@@ -47,9 +45,7 @@ def available(name: str) -> bool:
 
 def require() -> None:
     """Raises MissingExtra with the install line when the extra is not there."""
-    for name in NEEDED:
-        if not available(name):
-            raise MissingExtra(name.replace("_", "-"), "flashinfer")
+    errors.require("flashinfer", torch="torch", flashinfer_bench="flashinfer-bench")
 
 
 def settings(definition: Definition) -> PackageSettings:

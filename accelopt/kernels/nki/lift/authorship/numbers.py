@@ -142,9 +142,12 @@ def fractions(text: str) -> str:
 
 
 def _fraction(value: float) -> str | None:
-    """1 / n, n ** -0.5 or n ** 0.5 where a number is one of them in fp32."""
+    """A short decimal, 1 / n, n ** -0.5 or n ** 0.5 where a number is one of them in fp32."""
     if not 1e-30 < value < 1e30:
         return None
+    short = repr(float(str(np.float32(value))))
+    if len(short) < LONG:
+        return short
     for text, guess, power in (("1 / {}", 1 / value, -1.0), ("{} ** -0.5", value**-2, -0.5),
                                ("{} ** 0.5", value**2, 0.5)):  # fmt: skip
         whole = round(guess) if guess < LARGEST_WHOLE else 0

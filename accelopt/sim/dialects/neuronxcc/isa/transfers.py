@@ -53,7 +53,15 @@ def dma_copy(
         oob_mode=behaviour.name,
         accumulate=accumulate,
         mask=mask_of(mask),
+        **descriptors(dge_mode),
     )
+
+
+def descriptors(dge_mode: Any) -> dict[str, str]:
+    """The attribute that says who makes a transfer's descriptors; none where the compiler chooses."""
+    modes = enums.dge_mode
+    named = {modes.none: "static", modes.swdge: "software", modes.hwdge: "sync"}
+    return {"descriptors": named[dge_mode]} if dge_mode in named else {}
 
 
 def check_descriptor_mode(dge_mode: Any) -> None:
@@ -80,14 +88,19 @@ def dma_transpose(
     if axes is not None and tuple(axes) != TRANSPOSED[rank]:
         mend = f"The axes of a {rank}-D tile are {TRANSPOSED[rank]}."
         fail(KernelTypeError("transpose_axes", f"dma_transpose cannot permute by {axes}.", mend))
-    return transposed(source, TRANSPOSED[rank], "dma_transpose", mask, dtype)
+    return transposed(source, TRANSPOSED[rank], "dma_transpose", mask, dtype, dge_mode)
 
 
 def transposed(
-    source: TensorView, axes: tuple[int, ...], name: str, mask: Any, dtype: Any
+    source: TensorView,
+    axes: tuple[int, ...],
+    name: str,
+    mask: Any,
+    dtype: Any,
+    dge_mode: Any = enums.dge_mode.unknown,
 ) -> TensorView:
     """One DMA that reads source in the order of the permuted axes."""
-    if source.indirect:
+    if source.gathered:
         fail(indexing.runtime_index_not_supported(name))
     if source.open_blocks:
         fail(operands.not_a_tile(repr(source), "not every block dimension is chosen"))
@@ -99,4 +112,5 @@ def transposed(
         bounds=(),
     )
     result = new_tile(turned.shape, dtype or source.dtype)
-    return transfer(result, turned, transpose=True, mask=builder.permuted(condition, axes))
+    turning = builder.permuted(condition, axes)
+    return transfer(result, turned, transpose=True, mask=turning, **descriptors(dge_mode))

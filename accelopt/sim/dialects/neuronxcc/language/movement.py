@@ -48,7 +48,7 @@ def load(
 ) -> TensorView:
     """HBM to a new SBUF tile; the first dimension of the index is the partition dimension."""
     source = _two_dimensional(in_hbm(src, "src"))
-    repeated = source.shape[0] > 1 and source.strides[0] == 0 and not source.indirect
+    repeated = source.shape[0] > 1 and source.strides[0] == 0 and not source.gathered
     if repeated and current().target != "trn1":
         mend = "Load it into one partition and use nl.broadcast_to or .broadcast_to(...) there."
         refuse(
@@ -92,7 +92,7 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
     """dst = dst + value in HBM, at rows chosen at run time."""
     target = _two_dimensional(in_hbm(dst, "dst"))
     assignment.check_writable(target)
-    if not target.indirect:
+    if not target.gathered:
         mend = "Index dst with a tile of row numbers, or use nl.load and nl.store."
         fail(KernelValueError("atomic_rmw", "the destination has no run-time index.", mend))
     name = op_name(op, frozenset({"add"}))
@@ -111,7 +111,7 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
 def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     """A new SBUF tile with the same values."""
     source = tile(src, "src")
-    if source.indirect:
+    if source.gathered:
         fail(indexing.copy_between_runtime_indices())
     result = new_tile(source.tile_shape, dtype or source.dtype)
     return copied(result, source, mask=mask_of(mask))

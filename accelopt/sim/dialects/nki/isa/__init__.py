@@ -1,9 +1,10 @@
-"""nki.isa: one call, one NeuronCore instruction, its destination first (NKI 0.3 to 0.6)."""
+"""nki.isa: one call, one NeuronCore instruction, its destination first (NKI 0.3 to 0.7)."""
 
 from __future__ import annotations
 
 from accelopt.sim.dialects.neuronxcc.absent import absent_names
 from accelopt.sim.dialects.neuronxcc.builder import calls_of
+from accelopt.sim.dialects.nki import versions
 from accelopt.sim.dialects.nki.call_conventions import Issued as NkiInstruction
 from accelopt.sim.dialects.nki.isa import (
     elementwise,
@@ -30,12 +31,13 @@ from accelopt.sim.dialects.nki.isa.enums import (
     unknown_engine,
     vector_engine,
 )
-from accelopt.sim.dialects.nki.registers import VirtualRegister
+from accelopt.sim.dialects.nki.registers import NkiScalar, VirtualRegister
 
 _CALLS = calls_of(elementwise, indexed, microscaling, products, reductions, scalars, transfers)
 globals().update(_CALLS)
+globals().update(versions.changed("nki.isa", _CALLS))
 __all__ = [
-    *_CALLS, "NkiInstruction", "VirtualRegister",
+    *_CALLS, "NkiInstruction", "NkiScalar", "VirtualRegister",
     "dge_mode", "dma_engine", "engine", "get_nc_sub_version", "get_nc_version", "gpsimd_engine",
     "matmul_perf_mode", "nc_version", "oob_mode", "reduce_cmd", "scalar_engine",
     "tensor_engine", "unknown_engine", "vector_engine",
@@ -47,8 +49,6 @@ __getattr__ = absent_names(
         "activate2 exponential rand2": "It is trn3's; use nisa.activation and nl.rand.",
         "rng set_rng_seed rand_set_state rand_get_state": "The device's random bits are not "
         "documented; use nl.rand.",
-        "topk": "It would take the order of its GpSimd routine; use nisa.max8 and its like.",
-        "tensor_copy_dynamic_src tensor_copy_dynamic_dst": "Removed in NKI 0.4: use "
-        "nisa.tensor_copy with .ap(scalar_offset=...).",
+        **versions.advice("nki.isa"),
     },
 )

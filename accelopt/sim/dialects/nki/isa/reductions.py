@@ -187,6 +187,45 @@ def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: Any, dst_idx: Any = N
 
 
 @instruction
+def topk(val_dst: Any, idx_dst: Any, src: Any, n: Any, sorted: Any = False) -> None:
+    """The k largest of the n bfloat16 elements that each 16 partitions of src hold in turn (element e in
+    partition e % 16, position e // 16), in val_dst in the same layout, and their numbers in idx_dst; k is
+    how many elements val_dst has a partition, of which the first ceil(k / 16) are written.
+
+    Ascending, of equal elements the first: so NKI 0.6 says of the order; of ties it says nothing, and of
+    `sorted` (NKI 0.7) no more is known here."""
+    values, places = destination(val_dst, "val_dst", psum=False), tile(idx_dst, "idx_dst")
+    places, source = destination(places, "idx_dst", psum=False), tile(src, "src")
+    builder.check_same_partitions(val_dst=values, idx_dst=places, src=source)
+    count, elements = math.prod(values.tile_shape[1:]), int(n)
+    if source.in_psum:
+        memory = "SBUF for the GpSimd engine"
+        refuse(operands.wrong_memory("src", repr(source), memory, "Copy it to SBUF."))
+    for name, view, format_ in (
+        ("val_dst", values, dtypes.BFLOAT16),
+        ("idx_dst", places, dtypes.UINT32),
+    ):
+        if view.dtype != format_ or math.prod(view.tile_shape[1:]) != count:
+            said = f"{name} of topk is {view!r}, not {count} {dtypes.name_of(format_)} a partition."
+            refuse(KernelTypeError("topk", said))
+    room = CORE_PARTITIONS * math.prod(source.tile_shape[1:])
+    if source.tile_shape[0] % CORE_PARTITIONS or not 8 <= elements < 65_536 or elements > room:
+        said = f"topk of n={elements} elements in a src of {source.tile_shape}."
+        mend = "Give 8 to 65,535 of them, in a multiple of 16 partitions with ceil(n / 16) positions each."
+        refuse(KernelValueError("topk", said, mend))
+    if not 1 <= count <= min(elements, 32_767):
+        refuse(KernelValueError("topk", f"topk cannot take {count} of {elements} elements."))
+    each = -(-count // CORE_PARTITIONS)
+    shape = (values.tile_shape[0], each)
+    part = [
+        in_shape("topk", view, (shape[0], count), "k").replaced(shape=shape)
+        for view in (values, places)
+    ]
+    emit(indexed.TOPK, result=part[0], inputs={"data": source}, outputs={"indices": part[1]},
+         attributes={"elements": elements, "count": count})  # fmt: skip
+
+
+@instruction
 def nonzero_with_count(dst: Any, src: Any, index_offset: Any = 0, padding_val: Any = -1) -> None:
     """Of partitions 0, 16, 32, ...: dst (P, F + 1) = where src is not 0 (plus `index_offset`), padding,
     and how many these are. The others stay as they are. NeuronCore-v3 and later."""

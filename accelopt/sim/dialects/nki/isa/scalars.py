@@ -16,6 +16,18 @@ def register_alloc(x: Any = None) -> registers.VirtualRegister:
     return registers.made(x)
 
 
+@call
+def scalar_load(src: Any) -> registers.NkiScalar:
+    """The only element of an int32 tensor in SBUF or HBM, as a number that arithmetic can be written on."""
+    return registers.scalar_of(src)
+
+
+@call
+def scalar_store(dst: Any, value: Any) -> None:
+    """The only element of dst, an int32 tensor in SBUF or HBM, = a scalar."""
+    registers.store_scalar(dst, value)
+
+
 @instruction
 def register_move(dst: Any, src: Any = None, imm: Any = None) -> None:
     """dst = a number or another register's value; `imm` is its name before NKI 0.4."""

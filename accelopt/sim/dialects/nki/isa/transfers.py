@@ -102,13 +102,13 @@ def dma_compute(
     behaviour = member(out_of_bounds, oob_mode, "oob_mode")
     own = [source for source in sources if _same(source, target)]
     others = [source for source in sources if not _same(source, target)]
-    if target.indirect and len(own) != 1:
+    if target.gathered and len(own) != 1:
         said = "a scatter adds to dst, which must be one of the sources."
         fail(KernelValueError("dma_compute", said))
     for number, source in enumerate(others):
         into, moved = transferred("dma_compute", target, source)
         adds = "add" if own or number else None
-        made = "software" if target.indirect else "static"
+        made = "software" if target.gathered else "static"
         transfer(into, moved, oob_mode=behaviour.name, accumulate=adds, descriptors=made)
     if not others:
         fail(KernelValueError("dma_compute", "every source is dst itself."))
@@ -150,7 +150,7 @@ def dma_transpose(
     turned = source.replaced(
         shape=shape,
         strides=tuple(source.strides[axis] for axis in TRANSPOSED[rank]),
-        indirect=_turned(source, TRANSPOSED[rank]),
+        gathered=_turned(source, TRANSPOSED[rank]),
     )
     mode = member(out_of_bounds, oob_mode, "oob_mode").name
     transfer(target, turned, oob_mode=mode, transpose=True, **descriptors(dge_mode))
@@ -169,7 +169,7 @@ def _turned(source: TensorView, axes: tuple[int, ...]) -> Any:
                 strides=tuple(item.index.strides[axis] for axis in axes),
             ),
         )
-        for item in source.indirect
+        for item in source.gathered
     )
 
 

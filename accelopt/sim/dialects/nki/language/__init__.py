@@ -1,10 +1,11 @@
-"""nki.language: tensors, loops, data types, and mathematics on tiles (NKI 0.3 to 0.6)."""
+"""nki.language: tensors, loops, data types, and mathematics on tiles (NKI 0.3 to 0.7)."""
 
 from __future__ import annotations
 
 from accelopt.sim.dialects.neuronxcc.absent import absent_names
 from accelopt.sim.dialects.neuronxcc.builder import calls_of
 from accelopt.sim.dialects.neuronxcc.language.formats import fp32
+from accelopt.sim.dialects.nki import grids, versions
 from accelopt.sim.dialects.nki.language import control, creation, mathematics
 from accelopt.sim.dialects.nki.language.control import (
     NKIObject,
@@ -54,17 +55,19 @@ from accelopt.sim.dialects.nki.language.memories import (
 from accelopt.sim.dialects.nki.tensor import NkiTensor
 
 tensor = NkiTensor
+NkiGrid, NkiTileGrid, NkiBlockGrid = grids.NkiGrid, grids.NkiTileGrid, grids.NkiBlockGrid
 dtype = DType = object
 
 _MADE = {
     **mathematics.FUNCTIONS,
-    **calls_of(control, creation, mathematics),
+    **calls_of(control, creation, grids, mathematics),
     "range": affine_range,  # documented nowhere; the vendor's library writes it (mxfp_load_utils.py)
 }  # fmt: skip
 globals().update(_MADE)
+globals().update(versions.changed("nki.language", globals()))
 
 __all__ = [
-    "DType", "MemoryRegion", "NKIObject", "NkiTensor", "affine_range", "bfloat16", "bool_", "ds",
+    "DType", "MemoryRegion", "NKIObject", "NkiBlockGrid", "NkiGrid", "NkiTensor", "NkiTileGrid", "affine_range", "bfloat16", "bool_", "ds",
     "dtype", "dynamic_range", "float4_e2m1fn_x4", "float8_e4m3", "float8_e4m3fn",
     "float8_e4m3fn_x4", "float8_e5m2", "float8_e5m2_x4", "float8_e8m0fnu", "float16", "float32",
     "fori_loop", "fp32", "hbm", "int8", "int16", "int32", "is_hbm", "is_on_chip", "is_psum",
@@ -83,6 +86,7 @@ __getattr__ = absent_names(
         "(nisa.dma_compute for HBM).",
         "spmd_dim nc": "Removed in NKI 0.2: launch as kernel[2](...) on a logical core of two.",
         "static_cast": "Removed: convert with nl.copy(x, dtype).",
+        "int64": "The simulated core has 32-bit numbers: use nl.int32.",
         "finfo": "Use nl.fp32.min.",
     },
 )

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from accelopt.sim import dtypes
-from accelopt.sim.dialects.neuronxcc.builder import copied, fail, new_tile, refuse, tile
+from accelopt.sim.dialects.neuronxcc.builder import copied, fail, new_tile, tile
 from accelopt.sim.dialects.neuronxcc.language import elementwise, movement, reductions
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
+from accelopt.sim.dialects.nki import versions
 from accelopt.sim.dialects.nki.call_conventions import call
 from accelopt.sim.dialects.nki.formats import element_of
 from accelopt.sim.errors import KernelTypeError, KernelValueError
@@ -53,8 +54,7 @@ def _unary(name: str) -> Any:
 
     def function(x: Any, dtype: Any = None) -> TensorView:
         if name == "rsqrt" and isinstance(x, TensorView) and x.in_psum:
-            mend = "Copy it to SBUF, or use nisa.activation (NKI 0.5)."
-            refuse(operands.wrong_memory("x", repr(x), "SBUF", mend))
+            versions.use("nl.rsqrt of a tile in PSUM")
         return inner(x, dtype=_of(dtype))  # type: ignore[no-any-return]
 
     return _named(name, function, inner.__doc__)
@@ -179,7 +179,7 @@ def transpose(x: Any, dtype: Any = None) -> TensorView:
 @call
 def expand_dims(x: Any, axis: Any) -> TensorView:
     """A view with a new axis of length 1."""
-    return tile(x, "x").expand_dim(int(axis))  # type: ignore[attr-defined,no-any-return]
+    return tile(x, "x").expanded(int(axis))  # type: ignore[attr-defined,no-any-return]
 
 
 @call

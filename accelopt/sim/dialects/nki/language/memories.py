@@ -8,6 +8,7 @@ from typing import Any
 from accelopt.hardware import TARGETS
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc.language.formats import TileLimits
+from accelopt.sim.dialects.nki import versions
 from accelopt.sim.isa import limits
 from accelopt.sim.program import Buffer
 from accelopt.sim.tracer import active
@@ -109,4 +110,6 @@ class _TileSize(TileLimits):
         return self.sbuf_fmax_bytes * self.pmax
 
 
+for _name, _limit in versions.changed("tile_size", vars(_TileSize)).items():
+    setattr(_TileSize, _name, _limit)
 tile_size = _TileSize()

@@ -1,21 +1,23 @@
 """Ways to use a model, compared at equal tokens: one-shot roles, an agent at the bench, and no model.
 
-    python benchmarks/developers.py [--out FOLDER] [--workers 2]
+    python benchmarks/agents.py [KERNEL ...] [--out FOLDER] [--workers 2]
 
-The model is a script: conversations that we wrote by hand (`benchmarks/conversations`, three kernels), in
-which the same two kernels are written by a planner and an executor in two rounds, and by an agent. So the kernels say nothing of a
-model; what is compared is what each way asks: tokens (four characters each, counted over all requests as
-an endpoint bills them), calls, and kernels judged until each latency is reached. Times are simulated.
-Prints a table in Markdown, with the ratios to the agent's tokens and to the start's latency.
+The model is a script: conversations that we wrote by hand (`benchmarks/conversations`: kernels of everyday
+forms), in which the same two kernels are written by a planner and an executor in two rounds, and by an
+agent. So the kernels say nothing of a model; what is compared is how far each way comes with as many tokens
+(four characters each, counted over all requests as an endpoint bills them). What the rules find costs none.
+Times are simulated. Prints a table in Markdown: the fastest kernel that the model had written by then.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +25,14 @@ import accelopt
 from accelopt.agents.calls import Exchange
 from accelopt.agents.completion import CHARACTERS_PER_TOKEN
 from accelopt.agents.scripted_server import Scripted, ScriptedServer
+from accelopt.evaluation import Evaluation
 from accelopt.stages.run import Outcome
 from accelopt.store import read_entries
 
 CONVERSATIONS = Path(__file__).with_name("conversations")
 Respond = Callable[[dict[str, Any]], Scripted]
+TOKENS = (5_000, 10_000, 20_000, 40_000, 80_000)
+"""Budgets at which the ways are compared."""
 ONE = {"beam": 1, "plans": 1, "samples": 1, "fixer_steps": 0}
 
 
@@ -116,91 +121,79 @@ def run(way: Way, folder: Path, out: Path, workers: int) -> Outcome:
         return accelopt.optimize(*files, model_config=model, **given)
 
 
-class Spent(NamedTuple):
-    """Of plans, kernels and conversations: calls, tokens, and those of them that were not part of the
-    same conversation's request before (endpoints that cache prefixes bill the rest at a tenth)."""
+class Found(NamedTuple):
+    """One kernel of the model's, and what was spent until it was judged: tokens in and out, and those of
+    them that were not part of the same conversation's request before (endpoints that cache prefixes bill
+    the rest at a tenth)."""
 
-    calls: int
     tokens: int
     new: int
+    latency: float
 
 
-def spent(out: Path) -> Spent:
-    """What a run's folder says of its plans, kernels and conversations."""
-    kept = [
-        Exchange.model_validate(e.value)
-        for e in read_entries(out / "journal.jsonl")
-        if e.kind == "exchange"
-    ]
-    own = [one for one in kept if one.role in ("planner", "executor")]
-    longest: dict[str, int] = {}
-    for one in own:
-        longest[one.label] = max(longest.get(one.label, 0), one.input_tokens)
-    written = sum(one.output_tokens for one in own)
-    last = sum(one.output_tokens for one in {one.label: one for one in own}.values())
-    tokens = sum(one.input_tokens for one in own) + written
-    return Spent(len(own), tokens, sum(longest.values()) + last)
+def found(out: Path, latencies: Collection[float]) -> list[Found]:
+    """What a run's journal says of the kernels with these latencies, in the order in which they were
+    judged; the last entry is all that was spent, with the fastest."""
+    rows, longest = [], dict[str, int]()
+    tokens = new = 0
+    for entry in read_entries(out / "journal.jsonl"):
+        if entry.kind == "exchange":
+            one = Exchange.model_validate(entry.value)
+            if one.role not in ("planner", "executor"):
+                continue
+            tokens += one.input_tokens + one.output_tokens
+            new += one.input_tokens + one.output_tokens - longest.get(one.label, 0)
+            longest[one.label] = one.input_tokens + one.output_tokens
+        elif entry.kind == "evaluation":
+            judged = Evaluation.model_validate(entry.value).profile
+            if judged is not None and judged.latency in latencies:
+                rows.append(Found(tokens, new, judged.latency))
+    return [*rows, Found(tokens, new, min((row.latency for row in rows), default=inf))]
 
 
-class Row(NamedTuple):
-    """What one way came to on one kernel; latencies in ms."""
-
-    kernel: str
-    way: str
-    spent: Spent
-    written: int
-    start: float
-    best: float | None
-    last: float | None
-
-    def text(self, agent: Spent) -> str:
-        """The row of the table; tokens also as a multiple of the agent's."""
-        calls, tokens, new = self.spent
-        best = "" if self.best is None else f"{self.best:.4g} ({self.start / self.best:.2f}x)"
-        last = "" if self.last is None else f"{self.last:.4g} ({self.start / self.last:.2f}x)"
-        ratio = f"{tokens / agent.tokens:.2f}, {new / agent.new:.2f}"
-        return (
-            f"| {self.kernel} | {self.way} | {calls} | {tokens:,} | {new:,} | {ratio} | {self.written} | {best} | "
-            f"{last} |"
-        )
-
-
-def made(folder: Path, way: Way, place: Path, workers: int) -> Row:
-    """One way on one kernel."""
+def row(folder: Path, way: Way, place: Path, workers: int) -> str:
+    """One way on one kernel: what it had found by each number of tokens, and in the end."""
     outcome = run(way, folder, place, workers)
-    written = [n for n in outcome.nodes if n.change and n.change.kind == "plan" and n.latency]
-    best = min((node.latency or 0.0 for node in written), default=None)
-    last = outcome.best.latency if outcome.best else None
-    start = outcome.start.latency or 0.0
-    return Row(folder.name, way.name, spent(place), len(written), start, best, last)
-
-
-def rows(out: Path, workers: int) -> Iterator[str]:
-    """The table, a row a way and conversation."""
-    yield (
-        "| kernel | way | calls | tokens | of them new | times the agent's, all and new | by the model | "
-        "simulated ms | with the last pass of the rules |"
+    start = outcome.start.latency or inf
+    written = {
+        n.latency for n in outcome.nodes if n.change and n.change.kind == "plan" and n.latency
+    }
+    judged = found(place, written)
+    told = []
+    for most in TOKENS:
+        best = min((one.latency for one in judged if one.tokens <= most), default=inf)
+        told.append(f"{best:.4g}" if best < start else "")
+    rules = outcome.best.latency if outcome.best and outcome.best.latency else start
+    *_, (tokens, new, _) = judged
+    return (
+        f"| {folder.name}, {start:.4g} | {way.name} | {' | '.join(told)} | {tokens:,} | {new:,} | "
+        f"{rules:.4g} ({start / rules:.2f}x) |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|"
+
+
+def rows(kernels: Collection[str], out: Path, workers: int) -> Iterator[str]:
+    """The table, a row a way and conversation."""
+    by = " | ".join(f"by {most:,} tokens" for most in TOKENS)
+    yield f"| kernel, ms | way | {by} | tokens in all | of them new | with the rules |"
+    yield "|---" * (len(TOKENS) + 5) + "|"
     for folder in sorted(path for path in CONVERSATIONS.iterdir() if path.is_dir()):
-        found = [
-            made(folder, way, out / folder.name / way.name.replace(" ", "_"), workers)
-            for way in WAYS
-        ]
-        [agent] = [row.spent for row in found if row.way == "agent"]
-        yield from (row.text(agent) for row in found)
+        if not kernels or folder.name in kernels:
+            for way in WAYS:
+                yield row(folder, way, out / folder.name / way.name.replace(" ", "_"), workers)
 
 
 def main() -> None:
     """Prints the table."""
     parser = ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("kernels", nargs="*")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
-        for row in rows(given.out or Path(made), given.workers):
-            print(row, flush=True)
+        for line in rows(given.kernels, given.out or Path(made), given.workers):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":
+    sys.path.pop(0)  # this folder: openai-agents is imported as `agents`, too
     main()

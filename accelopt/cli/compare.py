@@ -1,0 +1,115 @@
+"""`accelopt compare`: a kernel's predicted profile beside one that was measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from accelopt.api import neuron_cores
+from accelopt.cli.child_process import Said, ask, said_by
+from accelopt.cli.kernel_file import (
+    CompilerOption,
+    KernelFile,
+    MachineOption,
+    Seconds,
+    TargetOption,
+    existing,
+    naming,
+    order,
+    simulated,
+)
+from accelopt.cli.profile import ReferenceFile
+from accelopt.errors import ConfigError
+from accelopt.hardware import TARGETS
+from accelopt.kernels.nki import devices
+from accelopt.kernels.nki.arguments import argument_of
+from accelopt.kernels.nki.devices import KernelFailure
+from accelopt.kernels.nki.devices.measured_profile import read_profile
+from accelopt.kernels.nki.devices.trainium import TrainiumDevice
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.report.profile_comparison import compare as side_by_side
+from accelopt.report.profile_comparison import comparison_text
+from accelopt.time_limits import CAPTURE_SECONDS, TRACE_SECONDS
+
+CAPTURING = 4 * CAPTURE_SECONDS
+"""A compilation, two runs under the profiler, and the writing of its tables."""
+
+
+def compare(
+    kernel: KernelFile,
+    reference: ReferenceFile,
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            help="the profile: a folder of Parquet tables, a full profile or a summary as JSON"
+        ),
+    ] = None,
+    capture: Annotated[
+        Path | None,
+        typer.Option(help="run KERNEL on this machine's NeuronCore, and keep its profile here"),
+    ] = None,
+    target: TargetOption = None,
+    seconds: Seconds = TRACE_SECONDS,
+    compiler: CompilerOption = "",
+    machine: MachineOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="write JSON, for programs")] = False,
+) -> None:
+    """Compare the predicted profile of KERNEL with one that a real core left: by engine, instruction, line,
+    DMA and counter, and what would explain where they part."""
+    if (measured is None) == (capture is None):
+        raise ConfigError("give --measured, a profile, or --capture, a folder to keep one in")
+    if measured is None:
+        assert capture is not None
+        said = {"kernel": str(existing(kernel).resolve()), "folder": str(capture.absolute()),
+                "reference": str(existing(reference).resolve()), "seconds": seconds,
+                "core": neuron_cores()[0]}  # fmt: skip
+        with naming(kernel, reference):
+            measured = Path(ask("accelopt.cli.compare:capture_job", said, seconds + CAPTURING).text)
+    profile = read_profile(measured)
+    known = profile.target if profile.target in TARGETS else None
+    if target is not None and known not in (None, target):
+        raise ConfigError(f"--target {target}: {measured} is of {profile.instance}, {known}.")
+    asked = order(kernel, reference, target or known, seconds, compiler, machine)
+    if known not in (None, asked["target"]):  # a calibrated machine's
+        raise ConfigError(f"{machine} is of {asked['target']}, and {measured} of {known}.")
+    asked |= {"measured": str(measured.absolute()), "json": as_json, "name": kernel.name}
+    with naming(kernel, reference):
+        typer.echo(ask("accelopt.cli.compare:compare_job", asked, seconds).text, nl=False)
+
+
+def capture_job(asked: Mapping[str, Any]) -> Said:
+    """Compiles and runs the kernel on a core of this machine; what is said is where the profile lies."""
+
+    def work() -> Said:
+        device = devices.choose(core=int(asked["core"]))
+        if not isinstance(device, TrainiumDevice):
+            raise ConfigError("there is no NeuronCore to use: `accelopt doctor` says what lacks")
+        problem = Reference(Path(asked["reference"]))
+        arguments = [argument_of(value) for value in problem.kernel_inputs(problem.inputs(0))]
+        try:
+            executable = device.compile(asked["kernel"], arguments, seconds=asked["seconds"])
+            try:
+                return Said(text=str(executable.profile(Path(asked["folder"]))))
+            finally:
+                executable.close()
+        except KernelFailure as failure:
+            raise ConfigError(f"{asked['kernel']}: {failure.message}") from failure
+
+    return said_by(work)
+
+
+def compare_job(asked: Mapping[str, Any]) -> Said:
+    """The work of `compare`, in a child process."""
+
+    def work() -> Said:
+        profile = read_profile(Path(asked["measured"]))
+        found = side_by_side(str(asked["name"]), simulated(asked), profile)
+        plain = json.dumps(asdict(found), indent=1) + "\n"
+        return Said(text=plain if asked["json"] else comparison_text(found))
+
+    return said_by(work)

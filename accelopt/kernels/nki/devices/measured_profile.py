@@ -1,0 +1,211 @@
+"""A profile of a real core, as `neuron-explorer` or `neuron-profile` leaves it: a folder of Parquet tables, a
+full profile as JSON, or a summary alone.
+
+Source of the fields: "Profile Parquet Schema Reference" of SDK 2.33 (schema 12; 7 of SDK 2.31 has the
+same of what is read here), and full profiles as JSON of profiler 2.28, which call them by other names.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from accelopt.errors import ConfigError, MissingExtra
+from accelopt.kernels.nki.devices.neuron_profile import ProfilerError, numbers_of, parse_summary
+
+ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
+STATIC, SOFTWARE, HARDWARE, INSTRUCTIONS = "static", "software", "hardware", "instructions"
+_RINGS = {
+    "software_dynamic": SOFTWARE,
+    "hardware_dynamic": HARDWARE,
+    "instruction": INSTRUCTIONS,
+}
+"""Who made a packet's descriptors by the type of its queue; of all others the compiler."""
+_LOCATION = re.compile(r"([^\s\[\]'\",]+):(\d+)")
+
+
+class MeasuredInstruction(NamedTuple):
+    """One instruction of an engine, in ns after the start. `line` is that of the kernel's file, 0 where the
+    profile does not say; `core` that of a logical core."""
+
+    engine: str
+    opcode: str
+    start_ns: float
+    end_ns: float
+    line: int = 0
+    core: int = 0
+
+
+class MeasuredPacket(NamedTuple):
+    """One DMA packet."""
+
+    ring: str
+    queue: str
+    start_ns: float
+    end_ns: float
+    bytes: int
+    core: int = 0
+
+
+class MeasuredProfile(NamedTuple):
+    """What a profile says. `summary` has the profiler's field names, times in seconds; a summary alone has
+    neither instructions nor packets."""
+
+    form: str
+    latency_ms: float
+    summary: Mapping[str, float]
+    instructions: Sequence[MeasuredInstruction]
+    packets: Sequence[MeasuredPacket]
+    instance: str
+
+    @property
+    def target(self) -> str:
+        """The generation that it was measured on; empty where the profile does not say."""
+        family = self.instance.partition(".")[0].removesuffix("n")
+        return {"inf2": "trn1"}.get(family, family if re.fullmatch(r"trn\d", family) else "")
+
+
+def read_profile(path: Path) -> MeasuredProfile:
+    """The profile in a folder of Parquet tables or in a JSON file. Raises ConfigError for what is none,
+    MissingExtra where pyarrow is not installed."""
+    try:
+        if path.is_dir():
+            return _of_tables(path)
+        if not path.is_file():
+            raise ConfigError(f"{path} is neither a file nor a folder")
+        return _of_json(path)
+    except (ProfilerError, KeyError, TypeError, ValueError, AttributeError) as error:
+        said = f"lacks the field {error}" if isinstance(error, KeyError) else str(error)
+        raise ConfigError(f"{path} cannot be read as a profile: {said}") from error
+
+
+def _of_json(path: Path) -> MeasuredProfile:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    document = json.loads(text[text.index("{") :] if "{" in text else text)
+    if not isinstance(document, dict):
+        raise ValueError("it is no JSON object")
+    if not isinstance(document.get("instruction"), list):
+        summary = document if "total_time" in document else None
+        numbers = parse_summary(text) if summary is None else numbers_of(summary)
+        return _made(
+            "summary", numbers, [], [], _instance(summary or next(iter(document.values())))
+        )
+    instructions = [
+        MeasuredInstruction(
+            _engine(row["subgroup"]), str(row["opcode"]), *_span(row["timestamp"], row["duration"]),
+            _line(row.get("nki_source_location")), int(row.get("pcore_idx") or 0),
+        )
+        for row in document["instruction"]
+    ]  # fmt: skip
+    packets = [
+        MeasuredPacket(
+            _RINGS.get(str(row["queue_type"]), STATIC), str(row["dma_queue"]),
+            *_span(row["timestamp"], row["duration"]), int(row["transfer_size"]),
+        )
+        for row in document.get("dma", [])
+    ]  # fmt: skip
+    summaries = document.get("summary") or [{}]
+    summary = summaries[0] if isinstance(summaries, list) else summaries
+    numbers = {k: v for k, v in summary.items() if isinstance(v, (int, float))}
+    return _made("full profile, JSON", numbers, instructions, packets, _instance(summary))
+
+
+def _of_tables(folder: Path) -> MeasuredProfile:
+    summary = next(_rows(folder, "Summary", required=("total_time",)), {})
+    metadata: dict[str, Any] = next(_rows(folder, "Metadata", absent_is_well=True), {})
+    instructions = [
+        MeasuredInstruction(
+            _engine(row["engine"]), str(row["opcode"]), *_until(row["start_ts"], row["end_ts"]),
+            _line(row.get("nki_source_location")), int(row.get("pcore_idx") or 0),
+        )
+        for row in _rows(folder, "Instruction", required=("engine", "opcode", "start_ts", "end_ts"),
+                         also=("nki_source_location", "pcore_idx"))
+    ]  # fmt: skip
+    packets = [
+        MeasuredPacket(
+            _RINGS.get(str(row["queue_type"]), STATIC), str(row.get("queue_name") or row.get("queue_idx")),
+            *_until(row["start_ts"], row["end_ts"]), int(row["transfer_bytes"]), int(row.get("pcore_idx") or 0),
+        )
+        for row in _rows(folder, "DmaPacket", required=("queue_type", "start_ts", "end_ts", "transfer_bytes"),
+                         also=("queue_name", "queue_idx", "pcore_idx"), absent_is_well=True)
+    ]  # fmt: skip
+    version = metadata.get("profile_schema_version")
+    form = "Parquet tables" + (f" of schema {version}" if version else "")
+    numbers = {k: v for k, v in summary.items() if isinstance(v, (int, float))}
+    return _made(form, numbers, instructions, packets, _instance(metadata))
+
+
+def _rows(
+    folder: Path,
+    table: str,
+    required: Sequence[str] = (),
+    also: Sequence[str] = (),
+    absent_is_well: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """The rows of a table, which may stand in numbered files: all columns, or those that are named."""
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise MissingExtra("pyarrow", "profiles") from None
+    files = [*folder.glob(f"{table}.parquet"), *sorted(folder.glob(f"{table}_[0-9]*.parquet"))]
+    if not files and not absent_is_well:
+        raise ValueError(
+            f"there is no {table}.parquet in it; it is the folder that the viewer names, with one file a table"
+        )
+    for file in files:
+        try:
+            there = parquet.read_schema(file).names
+            lost = [name for name in required if name not in there]
+            if lost:
+                raise ValueError(f"{file.name} has no column {', '.join(lost)}")
+            columns = [name for name in (*required, *also) if name in there] if also else None
+            yield from parquet.read_table(file, columns=columns).to_pylist()
+        except (ArrowException, OSError) as error:
+            raise ValueError(f"{file.name} is damaged: {error}") from error
+
+
+def _made(
+    form: str,
+    summary: Mapping[str, Any],
+    instructions: Sequence[MeasuredInstruction],
+    packets: Sequence[MeasuredPacket],
+    instance: str,
+) -> MeasuredProfile:
+    numbers = {name: float(value) for name, value in summary.items() if math.isfinite(value)}
+    total = numbers.get("total_time", 0.0)
+    if "total_time" not in numbers and instructions:
+        spans = [(e.start_ns, e.end_ns) for e in instructions]
+        spans += [(e.start_ns, e.end_ns) for e in packets]
+        total = (max(end for _, end in spans) - min(start for start, _ in spans)) * 1e-9
+    if not total > 0:
+        raise ValueError(f"it has no positive total_time: {total}")
+    return MeasuredProfile(form, total * 1e3, numbers, instructions, packets, instance)
+
+
+def _instance(fields: object) -> str:
+    return str(fields.get("instance_type") or "") if isinstance(fields, Mapping) else ""
+
+
+def _engine(name: object) -> str:
+    found = str(name).lower()
+    return "tensor" if found.startswith("tensor") else found
+
+
+def _span(start: Any, duration: Any) -> tuple[float, float]:
+    if float(duration) < 0:
+        raise ValueError(f"an instruction or packet at {start} ns has the duration {duration}")
+    return float(start), float(start) + float(duration)
+
+
+def _until(start: Any, end: Any) -> tuple[float, float]:
+    return _span(start, float(end) - float(start))
+
+
+def _line(location: object) -> int:
+    """The line of the innermost source location that a profile names; 0 for none."""
+    found = _LOCATION.findall(str(location or ""))
+    return int(found[-1][1]) if found else 0

@@ -1,0 +1,162 @@
+"""Sums over an axis of which one element is told apart by its number, as a read of that element.
+
+With `hit = (k == e)`, of which at most one k is hit, `sum_k f(k, hit)` is `sum_k f(k, 0)` and, where
+`0 <= e < K`, `f(e, 1) - f(e, 0)`: exact in real numbers.
+before: loss[m] = sum_k (k == t[m]) * x[m, k]      after: loss[m] = x[m, t[m]], 0 where t[m] is no k
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Apply,
+    Constant,
+    Definition,
+    Expression,
+    Indirect,
+    Map,
+    Position,
+    Read,
+    Reduce,
+    Where,
+    axes_of,
+    parts_of,
+    walk,
+    with_parts,
+)
+from accelopt.algorithm.index import Axis, Index, index_of
+
+ZERO, ONE = Constant(0.0), Constant(1.0)
+
+
+class _Hit(NamedTuple):
+    """`axis == element`, as it stands in an expression."""
+
+    test: Expression
+    axis: Axis
+    element: Expression
+
+
+def without_one_hot(algorithm: Algorithm) -> Algorithm:
+    """The Algorithm with such sums as reads, where what is read along the axis is an input."""
+    inputs = {array.name for array in algorithm.inputs}
+    whole = {array.name for array in algorithm.inputs if "int" in array.dtype}
+    made: list[Definition] = []
+    for definition in algorithm.definitions:
+        made += _read(definition, inputs, whole) if isinstance(definition, Reduce) else [definition]
+    return replace(algorithm, definitions=tuple(made))
+
+
+def _read(reduce: Reduce, inputs: Collection[str], whole: Collection[str]) -> list[Definition]:
+    hit = next(_hits(reduce, whole), None) if reduce.combiner == "add" else None
+    if hit is None:
+        return [reduce]
+    expression = reduce.expression
+    rest = _replaced(expression, hit.test, ZERO)
+    more = _sum(_replaced(expression, hit.test, ONE), _negative(rest))
+    if not all(_can_be_read(part, hit.axis, inputs) for part in walk(more)):
+        return [reduce]
+    last = Constant(float(hit.axis.extent - 1))
+    at = Apply("maximum", (Apply("minimum", (hit.element, last)), ZERO))
+    inside = Apply("equal", (at, hit.element))
+    picked = _product(inside, _picked(more, hit.axis, at))
+    others = tuple(axis for axis in reduce.reduced if axis != hit.axis)
+    found: list[Definition] = []
+    total: Expression = ZERO
+    if rest != ZERO:
+        name = f"{reduce.out}_rest"
+        found.append(replace(reduce, out=name, expression=rest))
+        total = Read(name, tuple(map(index_of, reduce.axes)))
+    if others:
+        name = f"{reduce.out}_picked"
+        found.append(replace(reduce, out=name, reduced=others, expression=picked))
+        picked = Read(name, tuple(map(index_of, reduce.axes)))
+    return [*found, Map(reduce.out, reduce.axes, _sum(total, picked))]
+
+
+def _hits(reduce: Reduce, whole: Collection[str]) -> Iterator[_Hit]:
+    """The comparisons of a reduced axis with an integer that does not depend on it."""
+    for part in walk(reduce.expression):
+        if not isinstance(part, Apply) or part.function != "equal":
+            continue
+        for place, element in (part.arguments, part.arguments[::-1]):
+            if not isinstance(place, Position) or not isinstance(element, Read):
+                continue
+            terms = place.index.terms
+            if len(terms) != 1 or terms[0][1] != 1 or terms[0][0] not in reduce.reduced:
+                continue
+            axis = terms[0][0]
+            assert isinstance(axis, Axis)
+            if element.array in whole and axis not in axes_of(element):
+                moved: Expression = element
+                if place.index.constant:
+                    moved = Apply("subtract", (element, Constant(float(place.index.constant))))
+                yield _Hit(part, axis, moved)
+
+
+def _can_be_read(part: Expression, axis: Axis, inputs: Collection[str]) -> bool:
+    """Whether a part of an expression can be had at a number that is known at run time alone."""
+    if isinstance(part, Where):
+        return not any(axis in condition.axes for condition in part.conditions)
+    if isinstance(part, Indirect):
+        return axis not in axes_of(part)
+    if isinstance(part, Position):
+        return part.index in (index_of(axis),) or axis not in part.index.axes
+    if isinstance(part, Read) and axis in axes_of(part):
+        return part.array in inputs and all(i.is_affine for i in part.indices)
+    return True
+
+
+def _picked(expression: Expression, axis: Axis, at: Expression) -> Expression:
+    """The expression at a number in the place of an axis."""
+    if isinstance(expression, Position):
+        return at if axis in expression.index.axes else expression
+    if isinstance(expression, Read):
+        if axis not in axes_of(expression):
+            return expression
+        named = Axis("@0", axis.extent)
+        values: dict[Axis, Index] = {axis: index_of(named)}
+        indices = tuple(index.substitute(values) for index in expression.indices)
+        return Indirect(named, at, Read(expression.array, indices))
+    return with_parts(expression, (_picked(part, axis, at) for part in parts_of(expression)))
+
+
+def _replaced(expression: Expression, old: Expression, new: Expression) -> Expression:
+    """The expression with another in the place of a part, and sums and products with 0 and 1 done."""
+    if expression == old:
+        return new
+    parts = tuple(_replaced(part, old, new) for part in parts_of(expression))
+    if isinstance(expression, Apply):
+        if expression.function == "multiply":
+            return _product(*parts)
+        if expression.function == "add":
+            return _sum(*parts)
+        if expression.function == "subtract" and ZERO in parts:
+            return parts[0] if parts[1] == ZERO else _negative(parts[1])
+        if expression.function == "negative" and parts == (ZERO,):
+            return ZERO
+        if expression.function == "divide" and parts[0] == ZERO:
+            return ZERO
+    return with_parts(expression, parts)
+
+
+def _sum(left: Expression, right: Expression) -> Expression:
+    if ZERO in (left, right):
+        return right if left == ZERO else left
+    return Apply("add", (left, right))
+
+
+def _product(left: Expression, right: Expression) -> Expression:
+    if ZERO in (left, right):
+        return ZERO
+    if ONE in (left, right):
+        return right if left == ONE else left
+    return Apply("multiply", (left, right))
+
+
+def _negative(expression: Expression) -> Expression:
+    return ZERO if expression == ZERO else Apply("multiply", (expression, Constant(-1.0)))

@@ -1,0 +1,229 @@
+"""What each version of the `nki` package added and removed: the one table of it, and which version a kernel
+is for, as it says or as the names that it uses tell.
+
+Source: the migration pages and release notes of SDK 2.29 (NKI 0.3) to 2.33 (NKI 0.7).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from accelopt.sim.call_sites import running_line
+from accelopt.sim.errors import KernelError, SourceLine
+from accelopt.sim.tracer import active
+
+RELEASES = {"0.3": "2.29", "0.4": "2.30", "0.5": "2.31", "0.6": "2.32", "0.7": "2.33"}
+"""The SDK of each version that is understood, the oldest first."""
+VERSIONS = tuple(RELEASES)
+NEWEST = VERSIONS[-1]
+
+
+class Change(NamedTuple):
+    """A version that added or removed names, and what to write where they are not there (empty: nothing
+    stands in their place). A kernel that has a name which does not `tell` is for the newest all the same,
+    unless it is said: the mistake is likelier than the older version."""
+
+    version: str
+    names: Sequence[str]
+    advice: str = ""
+    tells: bool = True
+
+
+_VIEWS = "slice select permute broadcast expand_dim squeeze_dim reshape_dim flatten_dims rearrange vector_select"
+ADDED = (
+    Change("0.4", "nki.language.abs_max nki.language.abs_min".split()),
+    Change("0.4", ["nki.isa.activate2"], "Use nisa.tensor_scalar and nisa.activation."),
+    Change(
+        "0.4",
+        [f"tile_size.{name}" for name in ("sbuf_size_bytes", "sbuf_fmax", "sbuf_fmax_bytes")],
+        "Use nl.tile_size.total_available_sbuf_size.",
+    ),
+    Change("0.4", ["tile_size.psum_bank_fmax", "tile_size.psum_bank_fmax_bytes"]),
+    Change("0.5", ["nki.language.float8_e8m0fnu"], "Scales are nl.uint8 there."),
+    Change(
+        "0.5",
+        [f"NkiTensor.{name}" for name in _VIEWS.split()],
+        "Write the view as an access pattern, .ap(...).",
+    ),
+    Change("0.5", "NkiTensor.indirect NkiTensor.is_contiguous NkiTensor.is_indirect".split()),
+    Change("0.5", ["tile_size.psum_num_banks"]),
+    Change("0.6", ["nki.language.fori_loop"], "Loop with nl.dynamic_range."),
+    Change("0.6", ["nki.language.while_loop"], "Loop with `while` on a register."),
+    Change("0.6", ["nki.isa.topk"], "Use nisa.max8 and its like."),
+    Change(
+        "0.7",
+        ["nki.isa.scalar_load", "nki.isa.scalar_store"],
+        "Use nisa.register_load and nisa.register_store.",
+    ),
+    Change(
+        "0.7",
+        ["arithmetic on a number of the device"],
+        "Compute on a tile, and load it with nisa.register_load.",
+    ),
+    Change(
+        "0.7",
+        [f"nki.language.{name}" for name in ("tiles", "blocks", "alloc_tiles", "alloc_blocks")],
+        "Slice the tensor.",
+    ),
+    Change("0.7", ["NkiTensor.data"], "Use the tensor itself."),
+    Change("0.7", ["parameters after '*'"], "Write them without the '*'."),
+)
+REMOVED = (
+    Change(
+        "0.4",
+        ["nki.isa.tensor_copy_dynamic_src", "nki.isa.tensor_copy_dynamic_dst"],
+        "Use nisa.tensor_copy with .ap(scalar_offset=...).",
+    ),
+    Change(
+        "0.5",
+        ["nl.rsqrt of a tile in PSUM"],
+        "Copy it to SBUF, or use nisa.activation with op=nl.rsqrt.",
+        tells=False,
+    ),
+    Change(
+        "0.7",
+        ["nki.language.dynamic_range"],
+        "Use nl.fori_loop(lower, upper, body), whose body is a function of the index; range where the "
+        "bounds are numbers.",
+    ),
+    Change(
+        "0.7",
+        ["`while` on a register"],
+        "Use nl.while_loop(register, body), whose body returns the next condition.",
+    ),
+)
+
+
+def _by_name(changes: Sequence[Change]) -> dict[str, Change]:
+    return {name: change for change in changes for name in change.names}
+
+
+_ADDED, _REMOVED = _by_name(ADDED), _by_name(REMOVED)
+_ALWAYS = Change(VERSIONS[0], ())
+
+
+class Use(NamedTuple):
+    """A name that a kernel uses, and where."""
+
+    name: str
+    version: str
+    place: SourceLine
+
+
+class Versions:
+    """The versions that a kernel may be for: `said` alone, or all that have what it has used so far."""
+
+    def __init__(self, said: str = "") -> None:
+        self.said = said
+        self.newest: Use | None = None  # of what was used, that which came last
+        self.oldest: Use | None = None  # of what was used and removed, that which went first
+        self.refused: set[str] = set()
+
+    def refusal(self, name: str, place: SourceLine) -> KernelError | None:
+        """Notes that the kernel uses a name of the table. The error where no version has it beside what
+        was said and used; each name once."""
+        added, removed = _ADDED.get(name), _REMOVED.get(name)
+        known = self.said or ("" if (added or removed or _ALWAYS).tells else NEWEST)
+        error = _against(known, name, added, removed) if known else None
+        if added is not None and (self.newest is None or _less(self.newest.version, added.version)):
+            self.newest = Use(name, added.version, place)
+        if removed is not None and (
+            self.oldest is None or _less(removed.version, self.oldest.version)
+        ):
+            self.oldest = Use(name, removed.version, place)
+        if error is None and self.newest and self.oldest:
+            error = _no_version_has_both(self.oldest, self.newest, name)
+        if error is None or name in self.refused:
+            return None
+        self.refused.add(name)
+        return error
+
+
+def _against(
+    version: str, name: str, added: Change | None, removed: Change | None
+) -> KernelError | None:
+    change, how = None, ""
+    if added is not None and _less(version, added.version):
+        change, how = added, "came with"
+    elif removed is not None and not _less(version, removed.version):
+        change, how = removed, "was removed in"
+    if change is None:
+        return None
+    said = f"{_short(name)} {how} NKI {change.version}, and the kernel is for NKI {version}."
+    return KernelError("nki_version", said, change.advice)
+
+
+def _no_version_has_both(old: Use, new: Use, name: str) -> KernelError | None:
+    if _less(new.version, old.version):
+        return None
+    other = new if name == old.name else old
+    return KernelError(
+        "nki_version",
+        f"no version of NKI has both {_short(old.name)}, which was removed in {old.version}, and "
+        f"{_short(new.name)}, which came with {new.version} (the other is in line {other.place.line}).",
+        _REMOVED[old.name].advice,
+    )
+
+
+def _less(one: str, other: str) -> bool:
+    return VERSIONS.index(one) < VERSIONS.index(other)
+
+
+def _short(name: str) -> str:
+    return name.replace("nki.language.", "nl.").replace("nki.isa.", "nisa.")
+
+
+def use(name: str) -> None:
+    """Refuses a name of the table that the kernel which is traced cannot have; nothing outside of a
+    trace."""
+    tracer = active()
+    if tracer is None or not isinstance(tracer.versions, Versions):
+        return
+    error = tracer.versions.refusal(name, running_line() if tracer.depth else tracer.entry)
+    if error is not None:
+        tracer.refuse(error)
+
+
+def advice(home: str) -> dict[str, str]:
+    """What to write in the place of the names that versions removed from a module."""
+    return {
+        name.rpartition(".")[2]: f"Removed in NKI {change.version}: {change.advice}"
+        for name, change in _REMOVED.items()
+        if name.rpartition(".")[0] == home
+    }
+
+
+def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose calls by a kernel are uses of `name`."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        use(name)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def changed(home: str, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the functions, properties and constants in `names`, which belong to `home` (a module or a
+    class), those that the table has, each checked where it is used."""
+    found: dict[str, Any] = {}
+    for full in {**_ADDED, **_REMOVED}:
+        place, _, name = full.rpartition(".")
+        if place != home or name not in names:
+            continue
+        value = names[name]
+        if isinstance(value, property):
+            assert value.fget is not None
+            found[name] = property(checked(full, value.fget))
+        elif callable(value):
+            found[name] = checked(full, value)
+        elif home == "tile_size":
+            found[name] = property(checked(full, functools.partial(_constant, value)))
+    return found
+
+
+def _constant(value: Any, _: object) -> Any:
+    return value

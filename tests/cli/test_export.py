@@ -1,0 +1,137 @@
+"""`accelopt export`: the files that it writes run where the framework is, without and with `nki`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from accelopt.cli.app import app, command
+from accelopt.errors import ConfigError
+
+KERNEL = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from scaling import FACTOR
+
+@nki.jit
+def kernel(x, y, scale):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tops = nl.ndarray((256, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    for n in nl.affine_range(2):
+        rows = slice(n * 128, n * 128 + 128)
+        tile = nl.load(x[rows])
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=scale * FACTOR)
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=nl.load(y[rows]), op=nl.add)
+        nl.store(out[rows], tile)
+        nl.store(tops[rows], nl.max(tile, axis=1, keepdims=True))
+    return out, tops
+"""
+REFERENCE = """
+import numpy as np
+
+def get_inputs():
+    return [np.random.normal(size=(4, 64, 96)).astype(np.float32), 3.0,
+            np.random.normal(size=(256, 96)).astype(np.float32)]
+
+def forward(x, scale, y):
+    found = x.reshape(256, 96) * np.float32(2 * scale) + y
+    return found.reshape(4, 64, 96).transpose(0, 2, 1), found.max(axis=1)
+
+def transform_to_nki_inputs(inputs):
+    return [inputs[0].reshape(256, 96), inputs[2], inputs[1]]
+
+def transform_nki_outputs(k_res, ref):
+    return [k_res[0].reshape(4, 64, 96).transpose(0, 2, 1), k_res[1][:, 0]]
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("export")
+    (folder / "kernel.py").write_text(KERNEL)
+    (folder / "scaling.py").write_text("FACTOR = 2\n")
+    (folder / "reference.py").write_text(REFERENCE)
+    return folder
+
+
+def export(folder, *options):
+    command(["export"])
+    asked = [
+        "export",
+        str(folder / "kernel.py"),
+        "--reference",
+        str(folder / "reference.py"),
+        *options,
+    ]
+    return CliRunner().invoke(app, asked)
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_an_operation_runs_without_the_sdk_and_its_kernel_on_the_simulated_core(
+    files, tmp_path, framework
+):
+    """Two results, a plain number, rearranged arguments and results, a file of the kernel's folder: the test
+    beside the operation passes with plain pytest, its part of the kernel skipped where there is no `nki`, and
+    whole with the simulated core."""
+    pytest.importorskip(framework)
+    made = export(files, f"--{framework}", "--name", "mixed", "-o", str(tmp_path / "op"))
+    assert made.exit_code == 0, made.exception
+    assert {path.name for path in (tmp_path / "op").iterdir()} == {
+        "kernel.py", "reference.py", "scaling.py", f"mixed_{framework}.py", f"test_mixed_{framework}.py",
+    }  # fmt: skip
+    test = ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "op")]
+    for program, passed in (
+        ([sys.executable], "2 passed, 1 skipped"),
+        ([str(Path(sys.executable).with_name("accelopt")), "python"], "3 passed"),
+    ):
+        done = subprocess.run(
+            [*program, *test], capture_output=True, text=True, timeout=300, cwd=tmp_path
+        )
+        assert done.returncode == 0 and passed in done.stdout, done.stdout
+    assert "kernel(x: float32[256, 96], y: float32[256, 96])" in done.stderr
+
+
+def test_a_function_of_torch_compiles_with_it(files, tmp_path):
+    """torch.library's own check of a custom operation: schema, shapes without data, and what it writes."""
+    torch = pytest.importorskip("torch")
+    assert export(files, "--torch", "--name", "checked", "-o", str(tmp_path / "op")).exit_code == 0
+    sys.path.insert(0, str(tmp_path / "op"))
+    try:
+        import checked_torch
+    finally:
+        sys.path.pop(0)
+    given = (torch.randn(4, 64, 96), 3.0, torch.randn(256, 96))
+    torch.library.opcheck(checked_torch.by_reference, given, test_utils="test_schema")
+    torch.library.opcheck(checked_torch.by_reference, given, test_utils="test_faketensor")
+
+
+def test_what_cannot_be_exported_is_one_sentence(files, tmp_path):
+    for options, said in (
+        ((), "say --torch or --jax"),
+        (("--torch", "--name", "my op"), "no name of one"),
+    ):
+        assert said in str(export(files, *options).exception)
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("kernel.py", "scaling.py"):
+        (other / name).write_text((files / name).read_text())
+    for before, after, said in (
+        (
+            "inputs[2], inputs[1]]",
+            "inputs[2] * 2, inputs[1]]",
+            "argument 1 of the kernel is no input reshaped",
+        ),
+        (
+            "k_res[1][:, 0]]",
+            "k_res[1][:, 0] + 0.5]",
+            "result 1 is no output of the kernel reshaped",
+        ),
+        ("(256, 96), inputs[2]", "(256, 96)[:200], inputs[2]", "kernel.py"),
+    ):
+        assert before in REFERENCE
+        (other / "reference.py").write_text(REFERENCE.replace(before, after))
+        refused = export(other, "--jax", "-o", str(tmp_path / "op"))
+        assert isinstance(refused.exception, ConfigError) and said in str(refused.exception)

@@ -1,0 +1,110 @@
+"""Sums that one hit of a comparison picks from are reads of that element.
+
+Evidence: `evaluate` in fp64 of the Algorithm as it was, with numbers inside and outside of the axis; the
+simulated core's numbers for the kernels that nests make of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from warm import core
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Apply,
+    Array,
+    Expression,
+    Indirect,
+    Map,
+    Position,
+    Read,
+    Reduce,
+    expressions_of,
+    walk,
+)
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.index import Axis, index_of
+from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.one_hot import without_one_hot
+from accelopt.kernels.nki.nests.starts import starting_nests
+from tests.kernels.nki.lift.algorithms import apply, read, times
+
+M, N, K = Axis("m", 64), Axis("n", 32), Axis("k", 40)
+HIT = Apply("equal", (Position(index_of(K)), read("t", M)))
+SHIFTED = Apply("equal", (read("t", M), Position(index_of(K) + 3)))
+LOSS = apply("subtract", read("x", M, K), apply("log", apply("exp", read("x", M, K))))
+INPUTS = (
+    Array("x", (64, 40), "float32", (64, 40)),
+    Array("w", (40, 32), "float32", (40, 32)),
+    Array("t", (64,), "int32", (64, 1)),
+)
+
+
+def summed(*axes: Axis, of: Expression, over: tuple[Axis, ...] = (K,)) -> Algorithm:
+    """The sum of an expression."""
+    shape = tuple(axis.extent for axis in axes)
+    out = Array("out", shape, "float32", shape)
+    return Algorithm("summed", INPUTS, (Reduce("out", axes, over, "add", of),), (out,))
+
+
+SUMS = {
+    "a loss": summed(M, of=times(HIT, LOSS)),
+    "rows of a table": summed(M, N, of=times(HIT, read("w", K, N))),
+    "a place that is counted from elsewhere": summed(M, of=times(read("x", M, K), SHIFTED)),
+    "smoothed labels": summed(
+        M, of=times(apply("add", times(HIT, 0.9), 0.1 / 40), apply("square", read("x", M, K)))
+    ),
+    "the number of hits": summed(M, of=HIT),
+    "a sum over more": summed(
+        M, of=times(HIT, read("w", K, N), read("x", M, K)), over=(K, N)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_hit_is_a_read(name: str, tmp_path: Path) -> None:
+    algorithm = SUMS[name]
+    found = without_one_hot(algorithm)
+    expressions = [e for d in found.definitions for e in expressions_of(d)]
+    parts = {p for e in expressions for p in walk(e)}
+    assert not parts & {HIT, SHIFTED}
+    gathers = sum(isinstance(part, Indirect) for part in parts)
+    assert bool(gathers) == (name != "the number of hits")
+    chance = np.random.default_rng(2)
+    given = {
+        "x": chance.standard_normal((64, 40)),
+        "w": chance.standard_normal((40, 32)),
+        "t": chance.integers(-5, 50, 64),
+    }
+    (wanted,), (got,) = evaluate(algorithm, given), evaluate(found, given)
+    np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
+    path = tmp_path / "kernel.py"
+    nest = [*starting_nests(algorithm)][-1]
+    path.write_text(lower_nest(algorithm, nest).source)
+    specs = [TensorArgument(array.given, array.dtype) for array in INPUTS]
+    arrays = [
+        given["x"].astype("f"),
+        given["w"].astype("f"),
+        given["t"].reshape(64, 1).astype("i4"),
+    ]
+    (run,) = core().compile(str(path), specs).run(arrays)
+    np.testing.assert_allclose(run, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_no_hit_stays() -> None:
+    """A maximum, a number that is no integer, and an element of what another definition computes."""
+    real = Apply("equal", (Position(index_of(K)), read("x", M, K)))
+    stays = summed(M, of=times(real, LOSS))
+    assert without_one_hot(stays) == stays
+    largest = Reduce("out", (M,), (K,), "maximum", times(HIT, LOSS))
+    computed = (
+        Map("y", (M, K), apply("exp", read("x", M, K))),
+        Reduce("out", (M,), (K,), "add", times(HIT, Read("y", (index_of(M), index_of(K))))),
+    )
+    for definitions in ((largest,), computed):
+        algorithm = Algorithm("kept", INPUTS, definitions, stays.outputs)
+        assert without_one_hot(algorithm) == algorithm
