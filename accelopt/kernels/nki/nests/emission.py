@@ -24,7 +24,7 @@ from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.gathering import gather
 from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, number_text, variable
-from accelopt.kernels.nki.nests.margins import margins_of
+from accelopt.kernels.nki.nests.margins import is_zero_outside, margins_of
 from accelopt.kernels.nki.nests.memory import Memory
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, evenly
 from accelopt.kernels.nki.nests.operands import Operands
@@ -925,6 +925,10 @@ class Emitter:
             low, high = self.bounds(base, {a: (where.span(a).width, s) for a, s in steps.items()})
             if low >= 0 or high < 0:
                 return arguments[0 if low >= 0 else 1]
+            held, other = arguments
+            zero = other.kind == "constant" and not other.constant
+            if zero and is_zero_outside(held, value.indices[0], self.margins):
+                return held
         return self.reading.rebuilt(value, arguments)
 
     def affine(self, index: Index, where: Where) -> tuple[At, dict[Axis, int]]:

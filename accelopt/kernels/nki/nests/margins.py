@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm
@@ -79,6 +79,26 @@ def margins_of(
             high = max(0, max(high for _, high in ends) - bare.step + 1)
             found[name] = Margins(shape, min(left), low, high)
     return found
+
+
+def is_zero_outside(value: GraphValue, condition: Index, margins: Mapping[str, Margins]) -> bool:
+    """Whether a value is 0 where a condition fails: a factor of it is read from a margin there."""
+    if value.kind == "apply" and value.function == "multiply":
+        return any(is_zero_outside(part, condition, margins) for part in value.arguments)
+    if value.kind == "where":
+        held, other = value.arguments
+        zero = other.kind == "constant" and not other.constant
+        return zero and is_zero_outside(held, condition, margins)
+    found = margins.get(value.array) if value.kind == "input" else None
+    if found is None:
+        return False
+    index, *inner = value.indices[found.first :]
+    extent, *extents = found.given[found.first :]
+    within = all(
+        low >= 0 and high < most
+        for (low, high), most in zip((i.bounds for i in inner), extents, strict=True)
+    )
+    return within and condition in (index, index * -1 + (extent - 1))
 
 
 def _read(

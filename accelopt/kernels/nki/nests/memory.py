@@ -352,19 +352,26 @@ class Memory:
         with self.emitter.at(0):
             self.declare_outside(name, f"{array.name}_padded", margins.shape, array.dtype, margins)
             size = math.prod(margins.shape) // margins.outer - margins.low - margins.high
-            rows = max(d for d in range(1, self.emitter.spec.partitions + 1) if size % d == 0)
-            counts, strides = [rows, size // rows], [size // rows, 1]
-            with self.emitter.loop("i_copy", margins.outer) as at:
+            # Partitions take whole outer parts, or where there are few of those, pieces of one.
+            most = range(1, self.emitter.spec.partitions + 1)
+            together = max(d for d in most if margins.outer % d == 0)
+            rows = max(d for d in most if size % d == 0)
+            few = together * 8 < rows
+            together = 1 if few else together
+            counts = [rows, size // rows] if few else [together, size]
+            inner = [size // rows, 1]
+            with self.emitter.loop("i_copy", margins.outer // together) as at:
                 dst, src = (
                     self.emitter.text.outside(
-                        self.emitter.outside[which], shape, start, counts, strides
+                        self.emitter.outside[which], shape, start, counts,
+                        inner if few else [step, 1],
                     )
-                    for which, shape, start in (
-                        (name, margins.shape, at * margins.step + margins.low),
-                        (array.name, array.shape, at * size),
+                    for which, shape, start, step in (
+                        (name, margins.shape, at * (together * margins.step) + margins.low, margins.step),
+                        (array.name, array.shape, at * (together * size), size),
                     )
-                )
-                moved = 2 * size * parse(array.dtype).itemsize
+                )  # fmt: skip
+                moved = 2 * together * size * parse(array.dtype).itemsize
                 ns = self.dma_ns(moved, [counts[1]], [[1], [1]], array.dtype)
                 self.emitter.put(
                     "", Form(f"nisa.dma_copy(dst={dst}, src={src})", "dma", ns), moved=moved

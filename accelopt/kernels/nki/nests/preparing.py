@@ -4,6 +4,7 @@ engines have called by their names, roundings kept only where a matrix product t
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -55,6 +56,8 @@ MOST_IN_ROW = 8192
 """Elements of a result with one axis that lie on one partition."""
 LARGEST = 3e38
 """No number of fp32 is much larger."""
+MOST_TERMS = 8
+"""Of a sum that is taken term by term."""
 MOST_PIECES = 8
 """Parts of an axis for which a condition is decided one by one."""
 """Of cutting axes: each cut may show the next."""
@@ -64,7 +67,7 @@ MOST_PIECES = 8
 def prepared(algorithm: Algorithm) -> Algorithm:
     """The same Algorithm, ready for nests. Its arrays have the same names and elements."""
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
-    definitions = tuple(part for d in definitions for part in _in_two(d))
+    definitions = tuple(part for d in map(_unrolled, definitions) for part in _in_two(d))
     found = _split(without_one_hot(replace(algorithm, definitions=definitions)))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
@@ -281,6 +284,26 @@ def coarsest(condition: Index) -> Index:
 
 def _rewritten(definition: Definition, change: Callable[[Expression], Expression]) -> Definition:
     return with_expressions(definition, map(change, expressions_of(definition)))
+
+
+def _unrolled(definition: Definition) -> Definition:
+    """A short sum of computed terms, each added to the one before as it is computed: not where the Tensor
+    engine multiplies, nor where nothing is computed of what is summed."""
+    if not isinstance(definition, Reduce) or definition.combiner != "add":
+        return definition
+    sizes = [range(axis.extent) for axis in definition.reduced]
+    product = contraction(definition)
+    if math.prod(map(len, sizes)) > MOST_TERMS or (product and product.rows and product.columns):
+        return definition
+    if isinstance(definition.expression, Read):
+        return definition
+    total: Expression | None = None
+    for numbers in itertools.product(*sizes):
+        places = {a: Index(n) for a, n in zip(definition.reduced, numbers, strict=True)}
+        term = substituted(definition.expression, places, {})
+        total = term if total is None else Apply("add", (total, term))
+    assert total is not None
+    return Map(definition.out, definition.axes, total)
 
 
 def _in_two(definition: Definition) -> tuple[Definition, ...]:

@@ -27,6 +27,9 @@ ROUND = 512
 """Elements of a round along what a product sums over."""
 MOST_ROUNDS = 64
 """Elements that are combined one by one."""
+SHORT = 2048
+"""Elements of rows that lie beside each other on a partition."""
+MOST_TILES = 4
 
 
 def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]:
@@ -63,6 +66,7 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
         for made in (
             nest,
             *_filled_up(algorithm, nest, target),
+            *_beside(algorithm, nest, target),
             *blocks,
             *(made for one in (nest, *blocks) for made in _in_rounds(algorithm, one)),
             *_summed_as_laid(algorithm, nest, target),
@@ -121,6 +125,40 @@ def _filled_up(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
         )
     if made != nest:
         yield made
+
+
+def _beside(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+    """With several short rows beside each other on each partition, in one tile of all or in a few."""
+    most = TARGETS[target].partitions
+    for tiles in (1, MOST_TILES):
+        made = nest
+        for at, stage in enumerate(nest.stages):
+            definitions = [ready(algorithm, made).definition(name) for name in stage.members]
+            part = stage.partition[-1] if len(stage.partition) == 1 else None
+            if part is None or part.size < most or any(map(product_in, definitions)):
+                continue
+            held = {part.axis, *(loop.axis for loop in stage.loops)}
+            axes = [[a for a in own_axes(d) if a.name not in held] for d in definitions]
+            width = max(math.prod(a.extent for a in own) for own in axes)
+            rows = next(a.extent for d in definitions for a in own_axes(d) if a.name == part.axis)
+            sizes = [
+                size
+                for size in range(2, SHORT // width + 1)
+                if rows % size == 0 and rows // size >= most * tiles
+            ]
+            if not sizes or made.splits != nest.splits:
+                continue
+            made = split(made, definitions[0], part.axis, sizes[-1])
+            lying = (Part(axis=f"{part.axis}_1", size=most),)
+            stages = (
+                s.model_copy(update={"partition": lying})
+                if s.partition == made.stages[at].partition
+                else s
+                for s in made.stages
+            )
+            made = made.model_copy(update={"stages": tuple(stages)})
+        if made != nest:
+            yield made
 
 
 def _blocked(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
