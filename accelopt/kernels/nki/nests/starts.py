@@ -133,6 +133,8 @@ def _beside(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
     for tiles in (1, MOST_TILES):
         made = nest
         for at, stage in enumerate(nest.stages):
+            if made.splits != nest.splits:
+                break  # later stages have other axes
             definitions = [ready(algorithm, made).definition(name) for name in stage.members]
             part = stage.partition[-1] if len(stage.partition) == 1 else None
             if part is None or part.size < most or any(map(product_in, definitions)):
@@ -146,7 +148,7 @@ def _beside(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
                 for size in range(2, SHORT // width + 1)
                 if rows % size == 0 and rows // size >= most * tiles
             ]
-            if not sizes or made.splits != nest.splits:
+            if not sizes:
                 continue
             made = split(made, definitions[0], part.axis, sizes[-1])
             lying = (Part(axis=f"{part.axis}_1", size=most),)
