@@ -70,10 +70,11 @@ def compare(
                 "core": neuron_cores()[0]}  # fmt: skip
         with naming(kernel, reference):
             measured = Path(ask("accelopt.cli.compare:capture_job", said, seconds + CAPTURING).text)
-    profile = read_profile(measured)
-    known = profile.target if profile.target in TARGETS else None
+    read = ask("accelopt.cli.compare:instance_job", {"measured": str(measured.absolute())}, seconds)
+    family, _, instance = read.text.partition(" ")
+    known = family if family in TARGETS else None
     if target is not None and known not in (None, target):
-        raise ConfigError(f"--target {target}: {measured} is of {profile.instance}, {known}.")
+        raise ConfigError(f"--target {target}: {measured} is of {instance}, {known}.")
     asked = order(kernel, reference, target or known, seconds, compiler, machine)
     if known not in (None, asked["target"]):  # a calibrated machine's
         raise ConfigError(f"{machine} is of {asked['target']}, and {measured} of {known}.")
@@ -99,6 +100,17 @@ def capture_job(asked: Mapping[str, Any]) -> Said:
                 executable.close()
         except KernelFailure as failure:
             raise ConfigError(f"{asked['kernel']}: {failure.message}") from failure
+
+    return said_by(work)
+
+
+def instance_job(asked: Mapping[str, Any]) -> Said:
+    """The generation and the instance that a profile is of. In a child: what reads Parquet has threads,
+    and this process is going to fork."""
+
+    def work() -> Said:
+        profile = read_profile(Path(asked["measured"]))
+        return Said(text=f"{profile.target} {profile.instance}")
 
     return said_by(work)
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from accelopt.sim import standin
-
 KERNELS = """
 import numpy as np
 import nki
@@ -135,29 +133,40 @@ def test_what_cannot_be_run_is_one_sentence(tmp_path):
         assert status == 1 and errors.startswith("error: ") and said in errors
 
 
-def test_kernels_take_tensors_of_torch_and_jax():
+TENSORS = """
+import sys
+import numpy as np
+from own_kernels import doubled
+if sys.argv[1] == "torch":
+    import torch
+    made = [torch.ones(128, 4, dtype=torch.bfloat16), torch.ones(4, 128, dtype=torch.bfloat16).T, torch.ones(4, 128).T]
+else:
+    import jax
+    made = [jax.numpy.ones((128, 4))]
+for one in made:
+    found = doubled(one)
+    assert type(found) is type(one) and found.dtype == one.dtype and bool((found == 2).all())
+"""
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_kernels_take_tensors_of_torch_and_jax(tmp_path, framework):
     """Results are of the arguments' framework (SDK 2.32, `nki.simulate`: "NumPy arrays or torch Tensors
     respectively"); bfloat16 goes through its bits."""
-    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
-    names: dict = {}
-    standin.install()
-    exec(KERNELS, names)  # kernels whose file is this text
-    for made in (
-        torch.ones(128, 4, dtype=torch.bfloat16),
-        torch.ones(4, 128, dtype=torch.bfloat16).T,
-        torch.ones(4, 128).T,
-        jax.numpy.ones((128, 4)),
-    ):
-        found = names["doubled"](made)
-        assert type(found) is type(made) and found.dtype == made.dtype and bool((found == 2).all())
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    (tmp_path / "own_kernels.py").write_text(KERNELS)
+    (tmp_path / "script.py").write_text(TENSORS)
+    status, _, errors = run(tmp_path, "--no-times", "script.py", framework)
+    assert status == 0, errors
 
 
 def test_a_script_for_a_neuron_device_of_torch_runs_on_the_host(tmp_path):
     """torch_xla, which brings tensors to the device (SDK 2.32, `nki/examples/*_torch.py`), is the host's
     memory where it is not installed."""
-    pytest.importorskip("torch")
-    if importlib.util.find_spec("torch_xla") is not None:
-        pytest.skip("a real torch_xla is installed")
+    there = {name: importlib.util.find_spec(name) is not None for name in ("torch", "torch_xla")}
+    if there != {"torch": True, "torch_xla": False}:
+        pytest.skip("torch is not installed, or a real torch_xla is")
     (tmp_path / "own_kernels.py").write_text(KERNELS)
     (tmp_path / "script.py").write_text(
         "import torch, torch_xla\nfrom torch_xla.core import xla_model as xm\n"

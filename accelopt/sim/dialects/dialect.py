@@ -76,6 +76,11 @@ def trace_kernel(
         return standalone.trace_kernel(
             kernel, args, kwargs, target=target, version=version, report=report
         )
+    if version:
+        said = f"the kernel is written in {NAMES['neuronxcc']}, and said to be for NKI {version}."
+        code = getattr(kernel, "func", kernel).__code__
+        place = SourceLine(code.co_filename, code.co_firstlineno)
+        raise KernelError("nki_version", said, "accelopt translate --to nki writes it anew.", place)
     return neuronxcc.trace_kernel(kernel, args, kwargs, target=target, report=report)
 
 

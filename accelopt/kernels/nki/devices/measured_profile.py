@@ -163,7 +163,12 @@ def _rows(
             if lost:
                 raise ValueError(f"{file.name} has no column {', '.join(lost)}")
             columns = [name for name in (*required, *also) if name in there] if also else None
-            yield from parquet.read_table(file, columns=columns).to_pylist()
+            yield from parquet.read_table(
+                file,
+                columns=columns,
+                use_threads=False,
+                pre_buffer=False,  # callers may fork
+            ).to_pylist()
         except (ArrowException, OSError) as error:
             raise ValueError(f"{file.name} is damaged: {error}") from error
 

@@ -7,7 +7,7 @@ again by whoever needs it: what does not change in a loop stands before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from accelopt.algorithm.algorithm import (
@@ -77,7 +77,7 @@ class Emitter:
             if array.given != (array.shape or (1,)):
                 self.outside[array.name] = self.names.new(f"{array.name}_view")
         self.results = {array.name for array in algorithm.outputs}
-        self.deciding = deciding(algorithm)
+        self.deciding = deciding(algorithm.definitions)
         self.margins = margins_of(algorithm, self.reading, self.deciding)
         self.blocks = [Block(None, [])]
         self.stage = nest.stages[0]
@@ -435,6 +435,10 @@ class Emitter:
             return
         definition, place = self.pending.pop(name)
         engine, self.engine = self.engine, dict(self.nest.engines).get(name, "")
+        around, self.deciding = (
+            self.deciding,
+            deciding((definition, self.last.get(name, definition))),
+        )
         if name in self.carried:
             self.partitions.add_carried(definition, place)
         else:
@@ -445,7 +449,7 @@ class Emitter:
                 except NotNested as refusal:
                     named = str(refusal).startswith(f"{name} ")
                     raise refusal if named else NotNested(f"{name}: {refusal}") from None
-        self.engine = engine
+        self.engine, self.deciding = engine, around
 
     def with_last(
         self, members: Sequence[Definition]
@@ -1331,10 +1335,10 @@ class Emitter:
 COMPARISONS = frozenset("less less_equal greater greater_equal equal not_equal".split())
 
 
-def deciding(algorithm: Algorithm) -> set[Axis]:
+def deciding(definitions: Iterable[Definition]) -> set[Axis]:
     """Short axes along which conditions change, each part of which is written on its own."""
     found: set[Axis] = set()
-    for definition in algorithm.definitions:
+    for definition in definitions:
         for expression in expressions_of(definition):
             for part in walk(expression):
                 for condition in part.conditions if isinstance(part, Condition) else ():

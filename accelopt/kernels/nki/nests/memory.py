@@ -46,6 +46,8 @@ class Memory:
 
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
+        self.unmade: dict[str, tuple[Array, Margins]] = {}
+        """Arrays that would have margins in HBM, and of which no copy has been needed yet."""
 
     def address(
         self, array: Array, indices: Sequence[Index], where: Where
@@ -193,15 +195,57 @@ class Memory:
         tile = Tile(name, where.rows, math.prod(sizes), array.dtype)
         self.emitter.declare(tile)
         view = View(tile, At(), {})
-        base = At()
-        for n, start in enumerate(starts):
-            base = base + start * stride_of(shape, n)
-        parts = [(size, stride_of(shape, n), strides[n]) for n, size in enumerate(sizes)]
-        self.transfer(value.array, view, collected(base), rows, parts)
+        if not self.with_zeros(value.array, view, where, starts, sizes, dims):
+            base = At()
+            for n, start in enumerate(starts):
+                base = base + start * stride_of(shape, n)
+            parts = [(size, stride_of(shape, n), strides[n]) for n, size in enumerate(sizes)]
+            self.transfer(value.array, view, collected(base), rows, parts)
         self.emitter.blocks[-1].boxes.setdefault(key, []).append(Box(view, starts, sizes, strides))
         moved = self.inside_box(self.emitter.blocks[-1].boxes[key][-1], first, [1] * len(first))
         assert moved is not None
         return self.boxed(moved, strides, dims, where)
+
+    def with_zeros(
+        self, name: str, view: View, where: Where, starts: Sequence[At], sizes: Sequence[int],
+        dims: Sequence[tuple[At, dict[Axis, int]]],
+    ) -> bool:  # fmt: skip
+        """Brings a box of an array with margins from the array without, with zeros around it on the chip,
+        where it is the same part of its last dimension in every round and on every partition."""
+        unmade, last = self.unmade.get(name), starts[-1]
+        if unmade is None or last.terms or any(axis in where.part for axis in dims[-1][1]):
+            return False
+        array, margins = unmade
+        begin, end = last.constant, last.constant + sizes[-1]
+        low, high = margins.low, margins.step - margins.high
+        first, stop = max(begin, low), min(end, high)
+        strides = row_major(list(sizes))
+        fills = [
+            (at, *merged([*sizes[:-1], count], [strides]))
+            for at, count in ((0, first - begin), (stop - begin, end - stop))
+            if count
+        ]
+        if first >= stop or any(len(counts) > MOST_FREE for _, counts, _ in fills):
+            return False
+        for at, counts, steps in fills:
+            dst = self.emitter.text.inside(view.tile, where.rows, At(at), counts, steps[0])
+            fill = self.emitter.text.filled(dst, (where.rows, *counts), "0", array.dtype)
+            self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(math.prod(counts))))
+        shape = (*margins.given[: margins.first], high - low)
+        rows = [
+            (
+                where.span(a).width,
+                sum(s.get(a, 0) * stride_of(shape, n) for n, (_, s) in enumerate(dims)),
+            )
+            for a in where.part
+        ]
+        base = At(first - low)
+        for n, start in enumerate(starts[:-1]):
+            base = base + start * stride_of(shape, n)
+        parts = [(size, stride_of(shape, n), strides[n]) for n, size in enumerate(sizes[:-1])]
+        own = View(view.tile, At(first - begin), {})
+        self.transfer(array.name, own, collected(base), rows, [*parts, (stop - first, 1, 1)])
+        return True
 
     def union(
         self, value: GraphValue, where: Where, starts: list[At], sizes: list[int],
@@ -324,6 +368,8 @@ class Memory:
             self.emitter.home(where.variables(fixed)),
         )
         loops = {v for a in axes for v, _ in where.span(a).start.terms}
+        if not loops <= {b.variable for b in self.emitter.blocks[then + 1 :]}:
+            return None  # what is brought inside of these loops is brought again in each of their rounds
         between = {b.variable for b in self.emitter.blocks[then + 1 : now]} - loops
         others = [where.span(a).width for a in fixed if a not in where.part]
         size = math.prod(a.extent for a in axes) * math.prod(others) * parse(array.dtype).itemsize
@@ -339,7 +385,9 @@ class Memory:
             return value
         name = self.stored_name(value.array)
         if name not in self.emitter.arrays:
-            self.copy_with_margins(self.emitter.arrays[value.array], name, margins)
+            array = self.emitter.arrays[value.array]
+            self.emitter.arrays[name] = Array(name, margins.shape, array.dtype, margins.shape)
+            self.unmade[name] = array, margins
         return self.emitter.reading.builder.input(name, margins.place(value.indices), value.dtype)
 
     def stored_name(self, array: str) -> str:
@@ -347,8 +395,9 @@ class Memory:
         own = array in self.emitter.definitions and array not in self.emitter.results
         return array if own or array not in self.emitter.margins else f"{array}_with_margins"
 
-    def copy_with_margins(self, array: Array, name: str, margins: Margins) -> None:
+    def copy_with_margins(self, name: str) -> None:
         """A copy in HBM with room at the ends, made before anything else of the stage."""
+        array, margins = self.unmade.pop(name)
         with self.emitter.at(0):
             self.declare_outside(name, f"{array.name}_padded", margins.shape, array.dtype, margins)
             size = math.prod(margins.shape) // margins.outer - margins.low - margins.high
@@ -432,6 +481,8 @@ class Memory:
     ) -> None:  # fmt: skip
         """One DMA, or loops of it where addresses are not a few strides. `rows` has count and step in
         HBM of each axis on partitions, `dims` count and both steps of each free axis."""
+        if array in self.unmade:
+            self.copy_with_margins(array)
         counts, steps = merged([c for c, _ in rows], [[s for _, s in rows]])
         self._transfer(
             array, view, offset, list(zip(counts, steps[0], strict=True)), dims, At(), store

@@ -132,33 +132,29 @@ def _beside(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
     most = TARGETS[target].partitions
     for tiles in (1, MOST_TILES):
         made = nest
-        for at, stage in enumerate(nest.stages):
-            if made.splits != nest.splits:
-                break  # later stages have other axes
-            definitions = [ready(algorithm, made).definition(name) for name in stage.members]
+        for stage in nest.stages:
+            definitions = [ready(algorithm, nest).definition(name) for name in stage.members]
             part = stage.partition[-1] if len(stage.partition) == 1 else None
             if part is None or part.size < most or any(map(product_in, definitions)):
                 continue
             held = {part.axis, *(loop.axis for loop in stage.loops)}
             axes = [[a for a in own_axes(d) if a.name not in held] for d in definitions]
             width = max(math.prod(a.extent for a in own) for own in axes)
-            rows = next(a.extent for d in definitions for a in own_axes(d) if a.name == part.axis)
+            found = {a.name: a.extent for d in definitions for a in own_axes(d)}
             sizes = [
                 size
                 for size in range(2, SHORT // width + 1)
-                if rows % size == 0 and rows // size >= most * tiles
+                if found.get(part.axis, 1) % size == 0 and found[part.axis] // size >= most * tiles
             ]
-            if not sizes:
-                continue
-            made = split(made, definitions[0], part.axis, sizes[-1])
-            lying = (Part(axis=f"{part.axis}_1", size=most),)
-            stages = (
-                s.model_copy(update={"partition": lying})
-                if s.partition == made.stages[at].partition
-                else s
-                for s in made.stages
-            )
-            made = made.model_copy(update={"stages": tuple(stages)})
+            if sizes:
+                cut_ = split(nest, definitions[0], part.axis, sizes[-1])
+                lying = (Part(axis=f"{part.axis}_1", size=most),)
+                stages = tuple(
+                    new.model_copy(update={"partition": lying}) if old.partition == (part,) else new
+                    for old, new in zip(nest.stages, cut_.stages, strict=True)
+                )
+                made = cut_.model_copy(update={"stages": stages})
+                break
         if made != nest:
             yield made
 

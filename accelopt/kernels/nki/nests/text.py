@@ -230,7 +230,7 @@ class Writer:
         said = f", dtype=nl.{dtype}" if dtype else ""
         return f"{dst} = nisa.{name}({arguments}{said})"
 
-    def filled(self, dst: str, shape: tuple[int, int], value: str, dtype: str) -> str:
+    def filled(self, dst: str, shape: tuple[int, ...], value: str, dtype: str) -> str:
         """A tile of one number."""
         if self.nki:
             return f"nisa.memset(dst={dst}, value={value})"

@@ -73,6 +73,14 @@ class VirtualRegister:
     __neg__: Callable[..., Any] = _refused
 
 
+def _arithmetic(op: str, *first: Any, reverse: bool = False) -> Callable[..., NkiScalar]:
+    def operator(self: NkiScalar, *others: Any) -> NkiScalar:
+        one, other = (*first, *((*others, self) if reverse else (self, *others)))
+        return _of_scalars(op, one, other)
+
+    return operator
+
+
 class NkiScalar(VirtualRegister):
     """A number of the device that Python's +, - and * make new ones of, each an instruction (NKI 0.7).
 
@@ -86,29 +94,13 @@ class NkiScalar(VirtualRegister):
     def __bool__(self) -> bool:
         self._refused()
 
-    def __neg__(self) -> NkiScalar:
-        return _of_scalars("subtract", 0, self)
-
     def __pos__(self) -> NkiScalar:
         return self
 
-    def __add__(self, other: Any) -> NkiScalar:
-        return _of_scalars("add", self, other)
-
-    def __radd__(self, other: Any) -> NkiScalar:
-        return _of_scalars("add", other, self)
-
-    def __sub__(self, other: Any) -> NkiScalar:
-        return _of_scalars("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> NkiScalar:
-        return _of_scalars("subtract", other, self)
-
-    def __mul__(self, other: Any) -> NkiScalar:
-        return _of_scalars("multiply", self, other)
-
-    def __rmul__(self, other: Any) -> NkiScalar:
-        return _of_scalars("multiply", other, self)
+    __neg__ = _arithmetic("subtract", 0)
+    __add__, __radd__ = _arithmetic("add"), _arithmetic("add", reverse=True)
+    __sub__, __rsub__ = _arithmetic("subtract"), _arithmetic("subtract", reverse=True)
+    __mul__, __rmul__ = _arithmetic("multiply"), _arithmetic("multiply", reverse=True)
 
 
 def _of_scalars(op: str, one: Any, other: Any) -> NkiScalar:

@@ -79,6 +79,15 @@ def test_a_removed_instruction_has_its_pages_advice(nki_text):
         kernel(nki_text, "t.indirect(number)").trace(A)
 
 
+def test_a_kernel_of_the_older_package_is_for_no_version(nki_text):
+    """NKI 0.4: `neuronxcc.nki` "is now a compilation error"; what helps is a translation."""
+    old = "import neuronxcc.nki as old\n\n@old.jit\ndef kernel(a):\n    return a\n"
+    with pytest.raises(
+        KernelError, match=r"written in neuronxcc.nki .* accelopt translate --to nki"
+    ):
+        nki_text(old).trace(A, version="0.7")
+
+
 def test_every_name_of_the_table_is_there_or_a_phrase():
     """A name that was misspelled would never be checked."""
     from accelopt.sim.dialects.nki import isa, language, tensor
