@@ -88,6 +88,11 @@ METHODS = {
         "next takes it as it lies.",
         *("tensor", "scalar", "overlap"),
     ),
+    "skip": _by_model(
+        "nki",
+        "Leave out the blocks that a mask empties, and the mask of those that it leaves whole.",
+        *("tensor", "vector", "scalar", "gpsimd"),
+    ),
     "spread": _by_model(
         "nki",
         "Bring a row that all partitions read alike to one of them, and spread it by the Tensor engine.",

@@ -26,7 +26,7 @@ from accelopt.kernels.nki.nests.gathering import gather
 from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, number_text, variable
 from accelopt.kernels.nki.nests.margins import is_zero_outside, margins_of
 from accelopt.kernels.nki.nests.memory import Memory
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, evenly
 from accelopt.kernels.nki.nests.operands import Operands
 from accelopt.kernels.nki.nests.partitions import NEUTRAL, Partitions
 from accelopt.kernels.nki.nests.places import (
@@ -243,8 +243,7 @@ class Emitter:
             width = where.span(axis).width
             size = max(1, min(width, room)) if axis not in self.deciding else 1
             size = min(size, self.blocks_along.get(axis, size))
-            even = max(d for d in range(1, size + 1) if width % d == 0)
-            size = even if even * 2 > size else size
+            size = evenly(width, size)
             if size < width:
                 parts.append((axis, size))
             room = max(1, room // size)
@@ -578,7 +577,8 @@ class Emitter:
         for axis in reversed(axes):
             strides[axis] = width
             width *= where.span(axis).width
-        tile = Tile(self.names.new(name), where.rows, width, dtype, psum or sums)
+        name = self.names.new(f"{name}_tile" if name in self.results else name)
+        tile = Tile(name, where.rows, width, dtype, psum or sums)
         self.declare(tile, sums)
         return View(tile, At(), dict(reversed(strides.items())))
 
@@ -1330,15 +1330,6 @@ class Emitter:
             value = self.reading.exchanged(wanted, product, value)
         self.reading.uses.setdefault(psum, 1)
         self.into(value, where, aim)
-
-    # Sums over what lies on partitions.
-
-    def constant_at_first(self, number: float, where: Where) -> View:
-        """A number on every partition, made before all loops."""
-        value = self.reading.builder.constant(number)
-        return self.view(value, Where((Axis("row", where.rows),), {}, ()))
-
-    # Recurrences.
 
 
 COMPARISONS = frozenset("less less_equal greater greater_equal equal not_equal".split())

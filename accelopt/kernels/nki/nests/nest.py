@@ -147,6 +147,12 @@ def partition_of(definition: Definition, spec: Hardware) -> tuple[Part, ...]:
     return filled(axes, spec.partitions)
 
 
+def evenly(extent: int, most: int) -> int:
+    """As many elements as divide an axis into equal parts, where that is more than half of `most`."""
+    size = next(d for d in range(min(most, extent), 0, -1) if extent % d == 0)
+    return size if size * 2 > most else most
+
+
 def filled(axes: tuple[Axis, ...], most: int) -> tuple[Part, ...]:
     """The last axes of some whose product fits on `most` partitions, and a part of the one before."""
     parts: list[Part] = []

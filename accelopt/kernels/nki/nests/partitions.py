@@ -335,14 +335,14 @@ class Partitions:
 
     def add_ones(self, where: Where, axes: tuple[Axis, ...], view: View, into: View) -> None:
         """Adds the partitions of a tile up, into PSUM."""
-        ones = self.emitter.constant_at_first(1.0, where)
+        ones = self.emitter.ones(where.rows, 1, "float32")
         if view.tile.dtype != "float32" or view.tile.psum:
             view = self.emitter.converted(view, where, axes, "float32")
         counts = [where.span(a).width for a in axes]
         sizes, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (into, view)])
         dst = self.emitter.text.inside(into.tile, 1, into.offset, sizes, s[0])
         moving = self.emitter.text.inside(view.tile, where.rows, view.offset, sizes, s[1])
-        text = self.emitter.text.product(dst, self.emitter.column(ones, where.rows), moving)
+        text = self.emitter.text.product(dst, f"{ones}[...]", moving)
         self.emitter.put(
             "", Form(text, "tensor", matmul_ns(self.emitter.spec, math.prod(sizes), 1))
         )

@@ -154,27 +154,20 @@ def _joint(algorithm: Algorithm) -> Algorithm:
 def _scaled_last(algorithm: Algorithm) -> Algorithm:
     """With the positive factor of what a maximum or minimum is of applied to the result by its readers."""
     results = {array.name for array in algorithm.outputs}
-    for definition in algorithm.definitions:
-        if definition.out in results or not isinstance(definition, Reduce):
+    for name in [d.out for d in algorithm.definitions if d.out not in results]:
+        definition = algorithm.definition(name)
+        if not isinstance(definition, Reduce) or definition.combiner == "add":
             continue
-        now = algorithm.definition(definition.out)
-        assert isinstance(now, Reduce)
-        bare, factor = _without_factor(now.expression)
-        if definition.combiner == "add" or factor == 1.0:
+        bare, factor = _without_factor(definition.expression)
+        if factor == 1.0:
             continue
-
-        def scaled(
-            expression: Expression, array: str = definition.out, factor: float = factor
-        ) -> Expression:
-            if isinstance(expression, Read) and expression.array == array:
-                return Apply("multiply", (expression, Constant(factor)))
-            return with_parts(expression, (scaled(part) for part in parts_of(expression)))
-
-        made = tuple(
-            replace(now, expression=bare) if d is now else _rewritten(d, scaled)
-            for d in algorithm.definitions
-        )
-        algorithm = replace(algorithm, definitions=made)
+        own = replace(definition, out=f"{name}_unscaled", expression=bare)
+        read = Read(own.out, tuple(map(index_of, own.axes)))
+        scaled = Map(name, own.axes, Apply("multiply", (read, Constant(factor))))
+        at = algorithm.definitions.index(definition)
+        before, after = algorithm.definitions[:at], algorithm.definitions[at + 1 :]
+        algorithm = replace(algorithm, definitions=(*before, own, scaled, *after))
+        algorithm = inlined(algorithm, (name,))
     return algorithm
 
 

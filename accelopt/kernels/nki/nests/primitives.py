@@ -18,7 +18,6 @@ from accelopt.algorithm.algorithm import (
     expressions_of,
     walk,
 )
-from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import (
@@ -28,6 +27,7 @@ from accelopt.kernels.nki.nests.nest import (
     Part,
     Stage,
     Way,
+    evenly,
     filled,
     partition_of,
     product_in,
@@ -302,19 +302,6 @@ def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
     return nest.model_copy(update={"stages": stages, "splits": (*nest.splits, (name, size))})
 
 
-def evenly(extent: int, most: int) -> int:
-    """As many elements as divide an axis into equal parts, where that is more than half of `most`."""
-    size = next(d for d in range(min(most, extent), 0, -1) if extent % d == 0)
-    return size if size * 2 > most else most
-
-
-def axes_in_blocks(stage: Stage, members: Sequence[Definition]) -> list[Axis]:
-    """The axes of a stage that do not lie on partitions."""
-    lying = {part.axis for part in stage.partition}.union(*(names for _, names in stage.laid))
-    axes = dict.fromkeys(axis for definition in members for axis in own_axes(definition))
-    return [axis for axis in axes if axis.name not in lying]
-
-
 def _in_stage(nest: Nest, name: str, change: Callable[[Stage], Stage]) -> Nest:
     stages = tuple(change(s) if name in s.members else s for s in nest.stages)
     return nest.model_copy(update={"stages": stages})
@@ -436,8 +423,9 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
                     yield Tile(definition=name, axis=axis.name, size=size)
         if at + 1 < len(nest.stages):
             yield At(definition=name, consumer=nest.stages[at + 1].members[0])
-        for axis in axes_in_blocks(stage, members):
-            if axis.name not in stage.skipped and masks_of(members, axis):
+        lying = held.union(*(names for _, names in stage.laid))
+        for axis in dict.fromkeys(axis for d in members for axis in own_axes(d)):
+            if axis.name not in {*stage.skipped, *lying} and masks_of(members, axis):
                 yield Skip(definition=name, axes=(axis.name,))
         for member in stage.members[1:]:
             yield Apart(definition=member)

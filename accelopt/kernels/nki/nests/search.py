@@ -52,20 +52,19 @@ class FoundNests:
 class _Search:
     def __init__(
         self, algorithm: Algorithm, interface: Interface, target: str, dialect: Dialect,
-        times: Times, known: float,
+        times: Times,
     ) -> None:  # fmt: skip
         self.algorithm = algorithm
         self.interface = interface
         self.target = target
         self.dialect = dialect
         self.times = times
-        self.known = known
         self.found = FoundNests()
         self.seen: set[str] = set()
 
     def priced(self, nests: Iterable[Nest]) -> list[tuple[Nest, Lowered]]:
-        """Those that have a kernel not seen before, the cheapest in closed form first."""
-        made: list[tuple[Nest, Lowered]] = []
+        """Those that have a kernel not timed before, the cheapest in closed form first."""
+        made: dict[str, tuple[Nest, Lowered]] = {}
         for nest in nests:
             try:
                 lowered = lower_nest(
@@ -85,21 +84,22 @@ class _Search:
                 continue
             self.found.priced += 1
             if lowered.source not in self.seen:
-                self.seen.add(lowered.source)
-                made.append((nest, lowered))
-        return sorted(
-            made, key=lambda pair: (pair[1].price.ms, sum(pair[1].price.engines.values()))
-        )
+                made.setdefault(lowered.source, (nest, lowered))
+        return sorted(made.values(), key=_cost)
 
     def refuse(self, reason: str) -> None:
         """Counts a refusal."""
         self.found.refused[reason] = self.found.refused.get(reason, 0) + 1
 
     def time(self, pairs: Sequence[tuple[Nest, Lowered]]) -> None:
-        """Times kernels on the simulated core."""
+        """Times kernels on the simulated core, but for those whose busiest engine alone takes longer than
+        the fastest."""
+        pairs = [pair for pair in pairs if pair[1].price.ms < self.best]
         if not pairs:
             return
-        taken = self.times([lowered.source for _, lowered in pairs])
+        sources = [lowered.source for _, lowered in pairs]
+        self.seen.update(sources)
+        taken = self.times(sources)
         self.found.timed += [
             TimedNest(nest, lowered, ms, ms.reason if isinstance(ms, Refused) else "")
             for (nest, lowered), ms in zip(pairs, taken, strict=True)
@@ -125,9 +125,7 @@ class _Search:
             for nest in starts
             if (made := with_operands_resident(self.algorithm, with_columns(nest, NARROW))).resident
         ]
-        first = [
-            p for p in self.priced([*starts, *wide, *spread, *kept]) if p[1].price.ms < self.known
-        ]
+        first = self.priced([*starts, *wide, *spread, *kept])
         near = [p for p in first[:FIRST] if p[1].price.ms < FAR * first[0][1].price.ms]
         self.time(near)
         if self.best == math.inf:
@@ -136,34 +134,35 @@ class _Search:
         for _ in range(ROUNDS):
             before = self.best
             for timed in self.found.timed[:2]:
-                if timed.nest in tried or timed.latency_ms > HOPELESS * min(self.best, self.known):
+                if timed.nest in tried or timed.latency_ms > HOPELESS * self.best:
                     continue
                 tried.add(timed.nest)
-                near = self.priced(self.around(timed.nest))
-                least = min(self.best, self.known)
-                self.time([pair for pair in near if pair[1].price.ms < least][:EACH])
+                near = sorted((*self.changed(timed), *self.changed(timed, ahead=True)), key=_cost)
+                self.time([pair for pair in near if pair[1].price.ms < self.best][:EACH])
             if self.best > before * (1 - LEAST_GAIN):
                 break
-        self.time(self.priced(self.one_ahead()))
+        # Closed forms say nothing of what is made one round ahead.
+        for timed in self.found.timed[:2]:
+            self.time(self.changed(timed, ahead=True))
         return self.found
 
-    def one_ahead(self) -> Iterable[Nest]:
-        """The fastest with an operand made one round ahead, of which closed forms say nothing."""
-        for timed in self.found.timed[:2]:
-            for primitive in neighbours(self.algorithm, timed.nest, self.target):
-                if isinstance(primitive, Ahead) and timed.latency_ms < HOPELESS * self.known:
-                    try:
-                        yield changed(primitive, self.algorithm, timed.nest, self.target)
-                    except NotNested as refusal:
-                        self.refuse(str(refusal))
+    def changed(self, timed: TimedNest, ahead: bool = False) -> list[tuple[Nest, Lowered]]:
+        """What single primitives make of a nest: all but those that make operands ahead, or those, but in
+        loops in which an operand would be brought more often than before."""
+        made: list[Nest] = []
+        for primitive in neighbours(self.algorithm, timed.nest, self.target):
+            if isinstance(primitive, Ahead) == ahead:
+                try:
+                    made.append(changed(primitive, self.algorithm, timed.nest, self.target))
+                except NotNested as refusal:
+                    self.refuse(str(refusal))
+        most = timed.lowered.price.moved if ahead else math.inf
+        return [pair for pair in self.priced(made) if pair[1].price.moved <= most]
 
-    def around(self, nest: Nest) -> Iterable[Nest]:
-        """The nests that single primitives make of one."""
-        for primitive in neighbours(self.algorithm, nest, self.target):
-            try:
-                yield changed(primitive, self.algorithm, nest, self.target)
-            except NotNested as refusal:
-                self.refuse(str(refusal))
+
+def _cost(pair: tuple[Nest, Lowered]) -> tuple[float, float]:
+    """The busiest engine's time, then that of all."""
+    return pair[1].price.ms, sum(pair[1].price.engines.values())
 
 
 def with_columns(nest: Nest, columns: int) -> Nest:
@@ -207,11 +206,9 @@ def search_nests(
     dialect: Dialect = "neuronxcc",
     *,
     times: Times,
-    known: float = math.inf,
 ) -> FoundNests:
-    """Times a few nests to begin with, and single changes of the fastest until none gains 2%; none
-    whose busiest engine alone takes longer than the milliseconds `known` of another kernel."""
-    return _Search(algorithm, interface, target, dialect, times, known).run()
+    """Times a few nests to begin with, and single changes of the fastest until none gains 2%."""
+    return _Search(algorithm, interface, target, dialect, times).run()
 
 
 def described(nest: Nest) -> str:

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from accelopt.algorithm.algorithm import (
     Apply,
     Constant,
     Definition,
     Expression,
+    Map,
     Read,
     Reduce,
+    Scan,
     Where,
     expressions_of,
+    parts_of,
     walk,
 )
-from accelopt.algorithm.functions import ROUNDINGS
+from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.preparing import own_axes
 
-LOW = -1e8
-"""What a mask writes in the place of a number that is to count for nothing is no more than this: no number
-that is computed from inputs is as large (an assumption, which trials of the kernel look into)."""
-NO_EXPONENTIAL = -200.0
-"""exp of no more is 0 in fp32."""
+USUAL = 30.0
+"""What is computed from inputs is tried in this range; exp of it is a number of fp32."""
+LEAST = -1e3
+"""What a mask writes to be less than all that is computed is no more than this (an assumption, which trials
+of the kernel look into)."""
+SAMPLES = 32
 
 
 def masks_of(definitions: Sequence[Definition], axis: Axis) -> set[Index]:
@@ -56,61 +62,36 @@ def mask_that_empties(
     first = dict.fromkeys({axis}.union(*summed[:1]).intersection(*summed), ZERO)
     if mask.substitute(first).bounds[0] < 0:
         raise NotNested(f"{mask} >= 0 leaves nothing of some rows along {axis.name}")
-    empty: dict[str, float | None] = {}
+    empty: dict[Expression, np.ndarray] = {}
     for definition in definitions:
         if axis not in own_axes(definition):
             continue
-        (expression, *more) = expressions_of(definition)
-        value = None if more else _where_empty(expression, mask, empty)
+        values = _where_empty(expressions_of(definition)[0], mask, empty)
         if isinstance(definition, Reduce) and axis in definition.reduced:
-            counts = value != 0 if definition.combiner == "add" else value is None or value > LOW
-            if counts or definition.combiner not in ("add", "maximum"):
+            nothing = {"add": values == 0, "maximum": values <= LEAST}.get(definition.combiner)
+            if nothing is None or not nothing.all():
                 raise NotNested(f"{definition.out} depends on what {mask} >= 0 excludes")
-        elif definition.out in stored:
+        elif definition.out in stored or isinstance(definition, Scan):
             raise NotNested(f"{definition.out} has elements where {mask} >= 0 does not hold")
-        else:
-            empty[definition.out] = (
-                value if definition.axes and not isinstance(definition, Reduce) else None
-            )
+        elif isinstance(definition, Map):
+            empty[Read(definition.out, tuple(map(index_of, definition.axes)))] = values
     return mask
 
 
 def _where_empty(
-    expression: Expression, mask: Index, known: dict[str, float | None]
-) -> float | None:
-    """The number that an expression is where a mask fails; a large negative one stands for itself and any
-    number that inputs make added. None where it is not known."""
+    expression: Expression, mask: Index, known: Mapping[Expression, np.ndarray]
+) -> np.ndarray:  # fmt: skip
+    """Samples of what an expression is where a mask fails: of other numbers that are read, any."""
     if isinstance(expression, Constant):
-        return expression.value
-    if isinstance(expression, Read):
-        plain = all(
-            len(index.terms) == 1 and index == index_of(*index.axes) for index in expression.indices
-        )
-        return known.get(expression.array) if plain else None
-    if isinstance(expression, Where):
-        yes, no = (
-            _where_empty(side, mask, known) for side in (expression.on_true, expression.on_false)
-        )
-        return no if mask in expression.conditions or yes == no else None
-    if not isinstance(expression, Apply):
-        return None
-    name, values = (
-        expression.function,
-        [_where_empty(argument, mask, known) for argument in expression.arguments],
+        return np.full(SAMPLES, expression.value)
+    if expression in known:
+        return known[expression]
+    if isinstance(expression, Where) and mask in expression.conditions:
+        return _where_empty(expression.on_false, mask, known)
+    values = [_where_empty(part, mask, known) for part in parts_of(expression)]
+    if isinstance(expression, Apply) and expression.function in FUNCTIONS:
+        with np.errstate(all="ignore"):
+            return np.asarray(FUNCTIONS[expression.function](*values))
+    return np.random.default_rng(zlib.crc32(repr(expression).encode())).uniform(
+        -USUAL, USUAL, SAMPLES
     )
-    first = values[0]
-    if name in ROUNDINGS:
-        return first
-    if name == "exp" and first is not None:
-        return math.exp(min(first, 80.0)) if first > NO_EXPONENTIAL else 0.0
-    if (name == "divide" and first == 0) or (name == "multiply" and 0 in values):
-        return 0.0
-    if len(values) != 2:
-        return None
-    second = values[1]
-    if first is not None and second is not None:
-        numbers = {"add": first + second, "subtract": first - second, "multiply": first * second}
-        return numbers.get(name)
-    if name in ("add", "subtract") and first is not None and first <= LOW:
-        return first
-    return second if name == "add" and second is not None and second <= LOW else None

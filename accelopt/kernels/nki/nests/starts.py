@@ -21,8 +21,7 @@ from accelopt.kernels.nki.nests.nest import (
     ready,
 )
 from accelopt.kernels.nki.nests.preparing import arrays_read, own_axes, prepared
-from accelopt.kernels.nki.nests.primitives import axes_in_blocks, split
-from accelopt.kernels.nki.nests.skipping import masks_of
+from accelopt.kernels.nki.nests.primitives import split
 
 ROUND = 512
 """Elements of a round along what a product sums over."""
@@ -70,11 +69,7 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
             *_beside(algorithm, nest, target),
             *blocks,
             *(made for one in (nest, *blocks) for made in _in_rounds(algorithm, one)),
-            *(
-                made
-                for laid in _summed_as_laid(algorithm, nest, target)
-                for made in (*_skipping(algorithm, laid), laid)
-            ),
+            *_summed_as_laid(algorithm, nest, target),
         ):
             if made not in seen and (made == nest or has_kernel(made)):
                 seen.add(made)
@@ -238,18 +233,6 @@ def _summed_as_laid(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[N
         if first is None or along.extent % most:
             continue
         yield from _laid(algorithm, plain, (first, last), along, most)
-
-
-def _skipping(algorithm: Algorithm, nest: Nest) -> Iterator[Nest]:
-    """Without the blocks that masks empty, along each axis whose end they do."""
-    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
-    for at, stage in enumerate(nest.stages):
-        members = [definitions[name] for name in stage.members]
-        for axis in axes_in_blocks(stage, members):
-            if masks_of(members, axis):
-                made = stage.model_copy(update={"skipped": (axis.name,)})
-                stages = (*nest.stages[:at], made, *nest.stages[at + 1 :])
-                yield nest.model_copy(update={"stages": stages})
 
 
 def _read_for(algorithm: Algorithm, name: str) -> set[str]:

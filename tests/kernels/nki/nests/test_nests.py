@@ -282,19 +282,22 @@ def test_blocks_that_a_mask_empties_are_not_computed(
     that no query is masked in are computed without the mask. Evidence: exp of a large negative number is
     0 in fp32, and 0 adds nothing."""
     attention = algorithms.causal_attention(length, width)
-    found = [n for n in starting_nests(attention, TARGETS[dialect]) if n.stages[0].skipped]
+    found = [n for n in starting_nests(attention, TARGETS[dialect]) if n.stages[0].laid]
     assert found
-    for nest in found:
-        (along,) = nest.stages[0].skipped
-        text = lower_nest(attention, nest, target=TARGETS[dialect], dialect=dialect).source
-        before = rf"for i_{along} in nl.\w+\(i_m_1( \* [24])?\):"
-        assert re.search(before, text) and "for i_m_1 in nl.static_range" in text
+    for whole in found:
+        last = whole.stages[0].members[-1]
+        skip = Skip(definition=last, axes=("l_1",))
+        assert skip in list(neighbours(attention, whole, TARGETS[dialect]))
+        nest = applied(skip, attention, whole, TARGETS[dialect])
+        texts = [
+            lower_nest(attention, n, target=TARGETS[dialect], dialect=dialect).source
+            for n in (nest, whole)
+        ]
+        before = r"for i_l_1 in nl.\w+\(i_m_1( \* [24])?\):"
+        assert [bool(re.search(before, text)) for text in texts] == [True, False]
+        assert "for i_m_1 in nl.static_range" in texts[0]
         check(attention, nest, dialect, tmp_path)
-        last = nest.stages[0].members[-1]
-        whole = applied(Skip(definition=last, axes=()), attention, nest, TARGETS[dialect])
-        text = lower_nest(attention, whole, target=TARGETS[dialect], dialect=dialect).source
-        assert not re.search(before, text)
-        assert applied(Skip(definition=last, axes=(along,)), attention, whole) == nest
+        assert applied(Skip(definition=last, axes=()), attention, nest, TARGETS[dialect]) == whole
         with pytest.raises(NotNested, match="has no single mask that empties the end of m_1"):
             applied(Skip(definition=last, axes=("m_1",)), attention, whole)
 
@@ -412,7 +415,7 @@ def test_the_scale_of_masked_scores_goes_into_the_exponential(
     comes before. Evidence: max(c x) = c max(x) for c > 0, and the rules of the dialects on operands."""
     attention = algorithms.causal_attention(256, 64)
     ready = prepared(attention)
-    masked, largest = ready.definition("s_masked"), ready.definition("largest")
+    masked, largest = ready.definition("s_masked"), ready.definition("largest_unscaled")
     assert isinstance(masked, Map) and isinstance(masked.expression, Condition)
     assert isinstance(largest, Reduce) and largest.expression == Read(
         "s_masked", tuple(map(index_of, (*largest.axes, *largest.reduced)))
