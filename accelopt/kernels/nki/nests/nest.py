@@ -15,12 +15,13 @@ from pydantic import BaseModel, ConfigDict
 from accelopt.algorithm.algorithm import (
     Algorithm,
     Definition,
+    Expression,
     Read,
     Reduce,
     axes_of,
     walk,
 )
-from accelopt.algorithm.contraction import ONE, Contraction, contraction
+from accelopt.algorithm.contraction import ONE, Contraction, contraction, factors_of, product_of
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.nests.preparing import cut, inlined, own_axes, prepared
@@ -108,7 +109,23 @@ def product_in(definition: Definition) -> Contraction | None:
         return found
     if not _beside(definition):
         return None
-    return Contraction(ONE, definition.expression, (), (), definition.axes, definition.reduced, ONE)
+    vector, rest = _vector(definition)
+    own = axes_of(vector)
+    batch = tuple(axis for axis in definition.axes if axis in own)
+    columns = tuple(axis for axis in definition.axes if axis not in own)
+    return Contraction(vector, rest, batch, (), columns, definition.reduced, ONE)
+
+
+def _vector(definition: Reduce) -> tuple[Expression, Expression]:
+    """The factors of a product with a vector: the one with the summed axes and fewer others, and the rest;
+    ones and all of it where there is none."""
+    factors = factors_of(definition.expression)
+    summed = set(definition.reduced)
+    for factor in factors:
+        rest = product_of([other for other in factors if other is not factor])
+        if summed <= axes_of(factor) & axes_of(rest) and axes_of(factor) < axes_of(rest):
+            return factor, rest
+    return ONE, definition.expression
 
 
 def _beside(definition: Reduce) -> bool:

@@ -88,9 +88,8 @@ class Operands:
         emitter = self.emitter
         nest = emitter.nest
         axes = self.own_axes(own, where)
-        way = nest.way(self.definition.out, side) or self._way(value, axes, where)
-        if not axes:
-            way = "direct"
+        asked = nest.way(self.definition.out, side) if axes else None
+        way = asked or self._way(value, axes, where)
         dtype = self.found.dtype
         size = parse(dtype).itemsize * self.rounds
         if value.kind == "constant":
@@ -189,12 +188,13 @@ class Operands:
         """Turned where what is read lies on the chip with other axes on partitions, or in memory
         along the summed axis."""
         emitter = self.emitter
-        if not axes:
-            return "direct"
         for found in inputs_of(value):
-            if found.array in emitter.stage.members:
+            along = set(self._summed) & {axis for index in found.indices for axis in index.axes}
+            if found.array in emitter.stage.members and (axes or along):
                 laid = emitter.laid.get(found.array, ())
                 return "direct" if self.summed in laid else "turned"
+        if not axes:
+            return "direct"
         for found in inputs_of(value):
             if found.indices and self.summed in {a for a, s in found.indices[-1].terms if s == 1}:
                 return "turned"

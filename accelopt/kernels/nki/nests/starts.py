@@ -306,6 +306,9 @@ def _lying(algorithm: Algorithm) -> list[tuple[str, ...]]:
     """Names of axes that could lie on partitions together: of each definition the leading axes, the
     trailing ones but for the last, each alone."""
     found: dict[tuple[str, ...], None] = {}
+    products = [product for d in algorithm.definitions if (product := product_in(d))]
+    if any(product.batch and not product.rows for product in products):
+        found[()] = None  # one row for each of a batch of vectors
     for definition in algorithm.definitions:
         names = tuple(axis.name for axis in definition.axes)
         for count in range(1, len(names) + 1):
@@ -329,7 +332,9 @@ def _stage(
     order = tuple(sorted(chosen, key=lambda axis: list(lying).index(axis.name)))
     partition = filled(order, TARGETS[target].partitions)
     held = {part.axis for part in partition}
-    products = [found for d in definitions if (found := product_in(d)) and found.rows]
+    products = [
+        found for d in definitions if (found := product_in(d)) and (found.rows or found.batch)
+    ]
     turning = {axis for found in products for axis in (*found.batch, *found.rows)}
     rest = [axis for axis in common if axis.name not in held and axis in turning]
     whole = all(set(rest) <= set(d.axes) for d in definitions)
