@@ -34,8 +34,9 @@ def array(name: str, *shape: int, given: tuple[int, ...] | None = None) -> Array
     return Array(name, shape, "float32", given or shape)
 
 
-def read(name: str, *places: Axis | Index) -> Read:
-    return Read(name, tuple(p if isinstance(p, Index) else index_of(p) for p in places))
+def read(name: str, *places: Axis | Index | int) -> Read:
+    indices = (index_of(p) if isinstance(p, Axis) else Index() + p for p in places)
+    return Read(name, tuple(indices))
 
 
 def apply(function: str, *arguments: Expression | float) -> Apply:
@@ -184,6 +185,39 @@ def attention(length: int, heads: int, width: int, repeat: int = 2) -> Algorithm
         f"s[h, q, key] = add[d](q[q, h, d] * k[key, h // {repeat}, d])",
         *_softmax(f"s[h, q, key] * {width**-0.5}", "h, q", "key", "p"),
         f"out[h, q, e] = add[key](p[h, q, key] * v[key, h // {repeat}, e])",
+    )  # fmt: skip
+
+
+def decode_attention(heads: int, length: int, width: int) -> Algorithm:
+    """One query a head: products with vectors."""
+    sizes = {"h": heads, "key": length, "d": width, "e": width}
+    inputs = {"q": (heads, width), "k": (heads, width, length), "v": (heads, length, width)}
+    return written(
+        "decode_attention", sizes, inputs,
+        "s[h, key] = add[d](q[h, d] * k[h, d, key])",
+        *_softmax(f"s[h, key] * {width**-0.5}", "h", "key", "p"),
+        "out[h, e] = add[key](p[h, key] * v[h, key, e])",
+    )  # fmt: skip
+
+
+def pairs_rotated(rows: int, heads: int, pairs: int) -> Algorithm:
+    """A rotary embedding of pairs that lie beside each other: parts of a last axis of two."""
+    sizes = {"r": rows, "h": heads, "m": pairs, "n": 2}
+    angles = {"c": (rows, pairs), "s": (rows, pairs)}
+    first, second = "x[r, h, m, 0]", "x[r, h, m, 1]"
+    return written(
+        "pairs_rotated", sizes, {"x": (rows, heads, pairs, 2), **angles},
+        f"out[r, h, m, n] = {first} * s[r, m] + {second} * c[r, m] if n - 1 >= 0 else "
+        f"{first} * c[r, m] - {second} * s[r, m]",
+    )  # fmt: skip
+
+
+def short_rows(rows: int, width: int) -> Algorithm:
+    """The mean of windows of four of rows that are short."""
+    terms = " + ".join(f"x[m, n + {k}] * w[{k}, n]" for k in range(4))
+    return written(
+        "short_rows", {"m": rows, "n": width}, {"x": (rows, width + 3), "w": (4, width)},
+        f"out[m, n] = ({terms}) * 0.25",
     )  # fmt: skip
 
 
@@ -369,6 +403,10 @@ SMALL = (
     causal_attention(512, 64),
     banded(256, 1024),
     depthwise(256, 1024, 4),
+    depthwise(256, 1024, 12),
+    decode_attention(4, 256, 64),
+    pairs_rotated(256, 4, 16),
+    short_rows(4096, 24),
     pooled(128, 16, 32),
     convolution(256, 3, 256, 512),
     rotated(2048, 32),

@@ -54,6 +54,35 @@ GROUP_NORM = """def kernel(x, gamma, beta):
         nl.store(made[image * 4:(image + 1) * 4], result)
     return out
 """
+RAGGED_MEAN = """def kernel(x):
+    n, d = x.shape
+    out = nl.ndarray((n, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    i_p, i_c, i_1 = nl.arange(128)[:, None], nl.arange(d)[None, :], nl.arange(1)[None, :]
+    for t in nl.affine_range((n + 127) // 128):
+        ok = t * 128 + i_p < n
+        rows = nl.load(x[t * 128 + i_p, i_c], mask=ok)
+        nl.store(out[t * 128 + i_p, i_1], nl.mean(rows, axis=1, keepdims=True, mask=ok), mask=ok)
+    return out
+"""
+PAIRS = """def kernel(x, cos, sin):
+    rows, d = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    i_p, i_h = nl.mgrid[0:128, 0:d // 2]
+    for r in nl.affine_range(rows // 128):
+        t, y = nl.load(x[r * 128:(r + 1) * 128]), nl.ndarray((128, d), dtype=x.dtype)
+        c, s = nl.load(cos[r * 128:(r + 1) * 128]), nl.load(sin[r * 128:(r + 1) * 128])
+        even, odd = t[i_p, i_h * 2], t[i_p, i_h * 2 + 1]
+        y[i_p, i_h * 2] = even * c - odd * s
+        y[i_p, i_h * 2 + 1] = even * s + odd * c
+        nl.store(out[r * 128:(r + 1) * 128], y)
+    return out
+"""
+
+
+def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> tuple[np.ndarray, ...]:
+    even, odd = x[:, ::2], x[:, 1::2]
+    pairs = np.stack([even * cos - odd * sin, even * sin + odd * cos], axis=2)
+    return (pairs.reshape(x.shape),)
 
 
 def softmax(scores: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -77,6 +106,8 @@ def group_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> tuple[np.n
 CASES = {
     "a mask of 1e9, which drowns the scores": (MASKED_SOFTMAX, softmax, [(128, 256), (128, 256)]),
     "rows beside a flat sum": (RMS_AND_RESIDUAL, rms, [(256, 256), (256, 256), (256,)]),
+    "a mean under a mask of rows": (RAGGED_MEAN, lambda x: (x.mean(axis=1),), [(200, 96)]),
+    "pairs beside each other": (PAIRS, rotated, [(256, 64), (256, 32), (256, 32)]),
     "groups of an image": (GROUP_NORM, group_norm, [(64, 128), (32,), (32,)]),
 }
 
