@@ -29,7 +29,7 @@ from accelopt.sim.timing import KernelProfile
 from accelopt.sim.timing.account.counters import union_length
 from accelopt.sim.timing.machine.schedule import QUEUES
 from accelopt.sim.timing.machine.transfers import RINGS
-from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation
+from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
 
 KINDS = {
     "MATMUL": "matmul", "LDWEIGHTS": "matmul", "ACTIVATE": "activation", "CAST": "copy", "COPY": "copy",
@@ -201,8 +201,7 @@ def _launch(
 
 
 def _kind(operation: Operation) -> str:
-    opcode = str(operation.opcode)
-    return "matmul" if opcode in ("transpose", "broadcast") and operation.queue == 0 else opcode
+    return "matmul" if operation.queue == Queue.TENSOR else str(operation.opcode)
 
 
 def _predicted(found: KernelProfile, name: Callable[[Operation], str]) -> Iterator[_Event]:

@@ -167,7 +167,7 @@ class Scheduling:
         timed = kept.counts.get("timed", len(kept.offers))
         said = (
             f"the fastest of {timed} that were timed is predicted to take {fastest:.4g} ms, where this kernel "
-            f"takes {node.latency:.4g}"
+            f"takes {node.latency:.4g} ms"
         )
         return f"{said}; not all of it is scheduled: {kept.refusal}" if kept.refusal else said
 

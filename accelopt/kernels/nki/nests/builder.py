@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from accelopt.algorithm.index import Axis, Index
-from accelopt.kernels.nki.nests.values import GraphValue, size_of
+from accelopt.kernels.nki.nests.values import Value, size_of
 
 LARGEST = 3e38
 """No number of fp32 is much larger."""
@@ -20,26 +20,26 @@ class Builder:
     """Makes values, each once, in normal form."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[object, ...], GraphValue] = {}
+        self._made: dict[tuple[object, ...], Value] = {}
 
-    def value(self, kind: str, axes: Iterable[Axis], **parts: object) -> GraphValue:
+    def value(self, kind: str, axes: Iterable[Axis], **parts: object) -> Value:
         """The value of these parts, as they are."""
         axes = frozenset(axes)
         key = (kind, axes, *sorted(parts.items(), key=lambda item: item[0]))
         if key not in self._made:
-            self._made[key] = GraphValue(len(self._made), kind, axes, **parts)  # type: ignore[arg-type]
+            self._made[key] = Value(len(self._made), kind, axes, **parts)  # type: ignore[arg-type]
         return self._made[key]
 
-    def constant(self, number: float) -> GraphValue:
+    def constant(self, number: float) -> Value:
         """A number."""
         return self.value("constant", (), constant=float(number))
 
-    def input(self, array: str, indices: tuple[Index, ...], dtype: str = "float32") -> GraphValue:
+    def input(self, array: str, indices: tuple[Index, ...], dtype: str = "float32") -> Value:
         """An element of an array in HBM."""
         axes = {axis for index in indices for axis in index.axes}
         return self.value("input", axes, array=array, indices=indices, dtype=dtype)
 
-    def reduce(self, combiner: str, argument: GraphValue, reduced: tuple[Axis, ...]) -> GraphValue:
+    def reduce(self, combiner: str, argument: Value, reduced: tuple[Axis, ...]) -> Value:
         """What is combined; a factor that it does not run over comes after it."""
         if _is(argument, "multiply"):
             for factor, rest in (argument.arguments[::-1], argument.arguments):
@@ -55,9 +55,7 @@ class Builder:
             reduced=reduced,
         )
 
-    def where(
-        self, conditions: tuple[Index, ...], on_true: GraphValue, on_false: GraphValue
-    ) -> GraphValue:
+    def where(self, conditions: tuple[Index, ...], on_true: Value, on_false: Value) -> Value:
         """One of two values, by conditions on axes: engines choose between a tile and a number, by
         one comparison at a time."""
         if len(conditions) > 1:
@@ -79,7 +77,7 @@ class Builder:
         axes = on_true.axes | condition.axes
         return self.value("where", axes, arguments=(on_true, on_false), indices=conditions)
 
-    def apply(self, function: str, *arguments: GraphValue) -> GraphValue:
+    def apply(self, function: str, *arguments: Value) -> Value:
         """The function of the arguments, as the engines have it."""
         if function == "subtract" and arguments[1].kind == "constant":
             return self.apply("add", arguments[0], self.constant(-arguments[1].constant))
@@ -106,13 +104,13 @@ class Builder:
         axes = frozenset[Axis]().union(*(argument.axes for argument in arguments))
         return self.value("apply", axes, arguments=arguments, function=function)
 
-    def _divided(self, left: GraphValue, right: GraphValue) -> GraphValue:
+    def _divided(self, left: Value, right: Value) -> Value:
         if right.kind == "constant" and right.constant:
             return self.apply("multiply", left, self.constant(1.0 / right.constant))
         inverse = self.apply("reciprocal", right)
         return inverse if left is self.constant(1.0) else self.apply("multiply", left, inverse)
 
-    def _reciprocal(self, value: GraphValue) -> GraphValue:
+    def _reciprocal(self, value: Value) -> Value:
         if _is(value, "sqrt"):
             return self.apply("rsqrt", value.arguments[0])
         if _is(value, "add") and value.arguments[1] is self.constant(1.0):
@@ -121,7 +119,7 @@ class Builder:
                 return self.apply("sigmoid", self.apply("negative", power.arguments[0]))
         return self.value("apply", value.axes, arguments=(value,), function="reciprocal")
 
-    def _multiplied(self, left: GraphValue, right: GraphValue) -> GraphValue:
+    def _multiplied(self, left: Value, right: Value) -> Value:
         if left.kind == "constant":
             left, right = right, left
         if right.kind == "constant":
@@ -151,7 +149,7 @@ class Builder:
         axes = left.axes | right.axes
         return self.value("apply", axes, arguments=(left, right), function="multiply")
 
-    def _added(self, left: GraphValue, right: GraphValue) -> GraphValue:
+    def _added(self, left: Value, right: Value) -> Value:
         if left.kind == "constant":
             left, right = right, left
         if right.kind == "constant":
@@ -165,5 +163,5 @@ class Builder:
         return self.value("apply", axes, arguments=(left, right), function="add")
 
 
-def _is(value: GraphValue, function: str) -> bool:
+def _is(value: Value, function: str) -> bool:
     return value.kind == "apply" and value.function == function

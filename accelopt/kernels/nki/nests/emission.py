@@ -48,7 +48,7 @@ from accelopt.kernels.nki.nests.skipping import mask_that_empties
 from accelopt.kernels.nki.nests.statements import Comment, For, Form, Line, NestNode, line
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
-from accelopt.kernels.nki.nests.values import GraphValue
+from accelopt.kernels.nki.nests.values import Value
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.dtypes import parse
 
@@ -84,7 +84,7 @@ class Emitter:
         self.carried: dict[str, Callable[[], None]] = {}
         self.held_sums: dict[str, View] = {}
         self.last: dict[str, Definition] = {}
-        self.sums: dict[GraphValue, tuple[View, Where]] = {}
+        self.sums: dict[Value, tuple[View, Where]] = {}
         self.sequential = False
         self.scanned: set[Axis] = set()
         self.masks: dict[Axis, Index] = {}
@@ -314,7 +314,7 @@ class Emitter:
     ) -> None:  # fmt: skip
         """Members up to the last that combines elements of a loop's rounds, round by round; then, with
         what all rounds came to, those and the rest."""
-        found: list[tuple[GraphValue, View, Where]] = []
+        found: list[tuple[Value, View, Where]] = []
         operands: list[tuple[Axis, Callable[[Span], None]]] = []
         for definition in summing:
             meaning = self.reading.meanings[definition.out]
@@ -351,7 +351,7 @@ class Emitter:
         self.sums = {part: (total, place) for part, total, place in found}
         self.emit_members([d for d in members if d in summing or d not in first], where)
 
-    def accumulated(self, part: GraphValue, where: Where, total: View, place: Where) -> None:
+    def accumulated(self, part: Value, where: Where, total: View, place: Where) -> None:
         """Combines one round's elements with what the rounds before came to."""
         (data,) = part.arguments
         left = tuple(axis for axis in part.reduced if where.span(axis).width > 1)
@@ -374,7 +374,7 @@ class Emitter:
 
         self.each(where, self.cut(where, axes, self.stage.columns), add)
 
-    def beside_sum(self, data: GraphValue, where: Where) -> View:
+    def beside_sum(self, data: Value, where: Where) -> View:
         """What is added to a sum in SBUF: in PSUM, where that is read faster beside it and holds it."""
         axes = where.free(data.axes)
         width = math.prod(where.span(axis).width for axis in axes)
@@ -547,7 +547,7 @@ class Emitter:
         return result or bool(self.readers[name] - set(self.stage.members))
 
     def map(
-        self, definition: Definition, value: GraphValue, where: Where,
+        self, definition: Definition, value: Value, where: Where,
         target: Callable[[Where], View], finish: Callable[[Where, View], None],
     ) -> None:  # fmt: skip
         """A definition whose elements are computed each by itself, or of what reductions give."""
@@ -593,7 +593,7 @@ class Emitter:
 
     # Values.
 
-    def into(self, value: GraphValue, where: Where, view: View) -> None:
+    def into(self, value: Value, where: Where, view: View) -> None:
         """Computes a value into a place of its own."""
         value = self.decided(value, where)
         if value.kind in ("apply", "where"):
@@ -681,7 +681,7 @@ class Emitter:
         """One element a partition."""
         return self.text.inside(view.tile, rows, view.offset, [1], [1])
 
-    def view(self, value: GraphValue, where: Where) -> View:
+    def view(self, value: Value, where: Where) -> View:
         """Where a value lies, computed now unless it was before."""
         if value in self.sums:
             total, place = self.sums[value]
@@ -719,7 +719,7 @@ class Emitter:
         self.put("", Form(made, "vector", self.vector_ns(1)))
         return tile
 
-    def compute(self, value: GraphValue, where: Where, into: View | None) -> View:
+    def compute(self, value: Value, where: Where, into: View | None) -> View:
         """Instructions for a value and all that it is made of and that is not there yet."""
         steps = self.steps(value, where)
         for step in steps:
@@ -737,13 +737,13 @@ class Emitter:
                     self.blocks[-1].values[key] = target
         return target
 
-    def steps(self, value: GraphValue, where: Where) -> list[Selection]:
+    def steps(self, value: Value, where: Where) -> list[Selection]:
         """The instructions that give a value, of what is there already. Of a value with free axes,
         those without are numbers; of one without, constants alone."""
-        order: dict[GraphValue, None] = {}
+        order: dict[Value, None] = {}
         narrow = not where.free(value.axes)
 
-        def visit(found: GraphValue) -> None:
+        def visit(found: Value) -> None:
             same = narrow or bool(where.free(found.axes))
             known = found is not value and self.known(found, where)
             if found.kind in ("apply", "where") and same and not known and found not in order:
@@ -754,10 +754,10 @@ class Emitter:
         visit(value)
         builder = self.reading.builder
 
-        def is_number(found: GraphValue) -> bool:
+        def is_number(found: Value) -> bool:
             return found.kind == "constant" or not (narrow or where.free(found.axes))
 
-        def times(found: GraphValue, factor: float) -> GraphValue:
+        def times(found: Value, factor: float) -> Value:
             return builder.apply("multiply", found, builder.constant(factor))
 
         single = {v for v in order if self.reading.uses.get(v, 1) == 1}
@@ -766,14 +766,14 @@ class Emitter:
         except NoEngine as error:
             raise NotNested(str(error)) from None
 
-    def known(self, value: GraphValue, where: Where) -> bool:
+    def known(self, value: Value, where: Where) -> bool:
         """Whether a value is there already."""
         if value in self.sums:
             return True
         key = (value, where.part, spans_of(where, (*where.part, *value.axes)))
         return any(key in block.values for block in self.blocks)
 
-    def number(self, value: GraphValue | None, where: Where, tile: bool = False) -> str:
+    def number(self, value: Value | None, where: Where, tile: bool = False) -> str:
         """A number or one element a partition, as the operand of an instruction."""
         if value is None:
             return ""
@@ -917,7 +917,7 @@ class Emitter:
 
     # Positions and conditions.
 
-    def decided(self, value: GraphValue, where: Where) -> GraphValue:
+    def decided(self, value: Value, where: Where) -> Value:
         """A value without the conditions that hold, or fail, all over a part of its domain."""
         if not self.reading.conditional(value):
             return value
@@ -1047,7 +1047,7 @@ class Emitter:
         )
         self.put("", Form(made, "gpsimd", cycles / self.spec.gpsimd_ghz))
 
-    def choose(self, value: GraphValue, where: Where) -> View:
+    def choose(self, value: Value, where: Where) -> View:
         """One of two values, by a third that is not zero."""
         condition, yes, no = value.arguments
         axes = where.free(value.axes)
@@ -1072,7 +1072,7 @@ class Emitter:
 
     # Reductions along the free axis.
 
-    def reduce(self, value: GraphValue, where: Where, into: View | None = None) -> View:
+    def reduce(self, value: Value, where: Where, into: View | None = None) -> View:
         """What is combined over axes that lie along the free axis."""
         axes = where.free(value.axes)
         if any(axis in where.part for axis in value.reduced):
@@ -1109,7 +1109,7 @@ class Emitter:
         return target
 
     def combine(
-        self, value: GraphValue, data: GraphValue, where: Where, inner: tuple[Axis, ...], into: View
+        self, value: Value, data: Value, where: Where, inner: tuple[Axis, ...], into: View
     ) -> None:
         """One instruction that combines a tile over axes; the sum of what the Scalar engine makes
         comes with it."""
@@ -1172,9 +1172,7 @@ class Emitter:
             forms.append(Form(made, "scalar", self.scalar_ns(math.prod(sizes))))
         self.put("", *forms)
 
-    def summed(
-        self, value: GraphValue, data: GraphValue, where: Where, into: View, key: object
-    ) -> bool:
+    def summed(self, value: Value, data: Value, where: Where, into: View, key: object) -> bool:
         """The Scalar engine's function with its sum on the way, where the value is one."""
         steps = self.steps(data, where)
         step = steps[-1]
@@ -1314,7 +1312,7 @@ class Emitter:
         self.each(where, outer, batch)
 
     def evacuate(
-        self, product: str, scale: GraphValue, where: Where, axes: tuple[Axis, ...], sums: View,
+        self, product: str, scale: Value, where: Where, axes: tuple[Axis, ...], sums: View,
         aim: View,
     ) -> None:  # fmt: skip
         """Brings a product out of PSUM, times its factor, and through what alone takes it."""
@@ -1346,7 +1344,7 @@ def deciding(definitions: Iterable[Definition]) -> set[Axis]:
     return {axis for axis in found if axis.extent <= MOST_PIECES}
 
 
-def reductions_of(value: GraphValue) -> list[GraphValue]:
+def reductions_of(value: Value) -> list[Value]:
     """What a value combines, the outermost."""
     if value.kind == "reduce":
         return [value]

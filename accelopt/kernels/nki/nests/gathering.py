@@ -12,7 +12,7 @@ from accelopt.kernels.nki.nests.locations import At
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import MOST_FREE, merged
-from accelopt.kernels.nki.nests.values import GraphValue
+from accelopt.kernels.nki.nests.values import Value
 from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
     inside: Index
 
 
-def gather(emitter: Emitter, value: GraphValue, where: Where, into: View | None = None) -> View:
+def gather(emitter: Emitter, value: Value, where: Where, into: View | None = None) -> View:
     """The tile of what is gathered, in `into` where that is given: for each number of the free axes
     that row numbers depend on, a DMA that takes a row for each partition. Raises NotNested where what
     is read beside each other is no part of a row."""
@@ -68,7 +68,7 @@ def gather(emitter: Emitter, value: GraphValue, where: Where, into: View | None 
     return view
 
 
-def _rows(value: GraphValue, shape: Sequence[int], where: Where, axes: Sequence[Axis]) -> Rows:
+def _rows(value: Value, shape: Sequence[int], where: Where, axes: Sequence[Axis]) -> Rows:
     """The address of what is read in rows and elements of them."""
     address = ZERO
     for n, index in enumerate(value.indices):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.index import ZERO, Axis, Index
 from accelopt.kernels.nki.nests.reading import Reading
-from accelopt.kernels.nki.nests.values import GraphValue
+from accelopt.kernels.nki.nests.values import Value
 
 Ranges = frozenset[tuple[Axis, range]]
 """Where along some axes, where that is not the whole axis."""
@@ -81,7 +81,7 @@ def margins_of(
     return found
 
 
-def is_zero_outside(value: GraphValue, condition: Index, margins: Mapping[str, Margins]) -> bool:
+def is_zero_outside(value: Value, condition: Index, margins: Mapping[str, Margins]) -> bool:
     """Whether a value is 0 where a condition fails: a factor of it is read from a margin there."""
     if value.kind == "apply" and value.function == "multiply":
         return any(is_zero_outside(part, condition, margins) for part in value.arguments)
@@ -102,8 +102,8 @@ def is_zero_outside(value: GraphValue, condition: Index, margins: Mapping[str, M
 
 
 def _read(
-    value: GraphValue, ranges: Ranges, deciding: Collection[Axis], seen: set[object]
-) -> Iterator[tuple[GraphValue, Ranges]]:
+    value: Value, ranges: Ranges, deciding: Collection[Axis], seen: set[object]
+) -> Iterator[tuple[Value, Ranges]]:
     """The elements of arrays that a value is made of, and where along axes that decides."""
     if (value, ranges) in seen:
         return

@@ -29,7 +29,7 @@ from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.reading import inputs_of
 from accelopt.kernels.nki.nests.statements import Form, line
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, collected, merged
-from accelopt.kernels.nki.nests.values import GraphValue
+from accelopt.kernels.nki.nests.values import Value
 from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Memory:
                 steps[axis] = steps.get(axis, 0) + factor * stride
         return collected(base), steps
 
-    def read(self, value: GraphValue, where: Where) -> View:
+    def read(self, value: Value, where: Where) -> View:
         """An array's elements on the chip: a member's tile, or brought from HBM."""
         if value.array.startswith("psum:"):
             return next(
@@ -80,7 +80,7 @@ class Memory:
             )
         return self.load(value, where)
 
-    def local(self, value: GraphValue, where: Where) -> View | None:
+    def local(self, value: Value, where: Where) -> View | None:
         """Where a member's tile holds what is read; None where it does not."""
         for block in reversed(self.emitter.blocks):
             for local in reversed(block.locals.get(value.array, ())):
@@ -88,7 +88,7 @@ class Memory:
                     return found
         return None
 
-    def held(self, local: Local, value: GraphValue, where: Where) -> View | None:
+    def held(self, local: Local, value: Value, where: Where) -> View | None:
         """The part of a member's tile that is read; None where it holds something else."""
         offset = local.view.offset
         strides: dict[Axis, int] = {}
@@ -127,7 +127,7 @@ class Memory:
             return None
         return View(local.view.tile, collected(offset), strides)
 
-    def turned(self, value: GraphValue, where: Where) -> View | None:
+    def turned(self, value: Value, where: Where) -> View | None:
         """A member's tile with another of its axes on partitions, after transposes by the Tensor engine, in
         PSUM; None where no tile has one axis there and that one beside it, or a bank does not hold it."""
         emitter, axes = self.emitter, where.free(value.axes)
@@ -154,7 +154,7 @@ class Memory:
             return target
         return None
 
-    def load(self, value: GraphValue, where: Where) -> View:
+    def load(self, value: Value, where: Where) -> View:
         """Brings what is read of an array: the box around it where that is not much more, else its
         elements. What other rounds of a loop need too is brought at once, where it fits."""
         wide = self.widened(self.emitter.arrays.get(value.array), value, where)
@@ -177,7 +177,7 @@ class Memory:
             return self.box(value, where, dims, sizes, rows, shape)
         return self.elements(value, where, axes, rows)
 
-    def box(self, value: GraphValue, where: Where, dims: Sequence[tuple[At, dict[Axis, int]]],
+    def box(self, value: Value, where: Where, dims: Sequence[tuple[At, dict[Axis, int]]],
             sizes: list[int], rows: Sequence[tuple[int, int]], shape: tuple[int, ...]) -> View:  # fmt: skip
         """All elements of an array between the first and the last one that is read of it."""
         key = (value.array, tuple(rows))
@@ -248,7 +248,7 @@ class Memory:
         return True
 
     def union(
-        self, value: GraphValue, where: Where, starts: list[At], sizes: list[int],
+        self, value: Value, where: Where, starts: list[At], sizes: list[int],
         rows: Sequence[tuple[int, int]],
     ) -> tuple[list[At], list[int]]:  # fmt: skip
         """The box around all that the members of a stage read of an array beside each other."""
@@ -328,7 +328,7 @@ class Memory:
                     own[axis] = own.get(axis, 0) + step * strides[n]
         return View(view.tile, view.offset, own)
 
-    def load_into(self, value: GraphValue, where: Where, view: View) -> bool:
+    def load_into(self, value: Value, where: Where, view: View) -> bool:
         """Brings what is read straight into its place, where its elements are there once."""
         value = self.stored(value)
         array = self.emitter.arrays[value.array]
@@ -342,7 +342,7 @@ class Memory:
 
     def elements(
         self,
-        value: GraphValue,
+        value: Value,
         where: Where,
         axes: tuple[Axis, ...],
         rows: Sequence[tuple[int, int]],
@@ -356,7 +356,7 @@ class Memory:
         self.transfer(value.array, view, base, rows, parts)
         return view
 
-    def widened(self, array: Array | None, value: GraphValue, where: Where) -> Where | None:
+    def widened(self, array: Array | None, value: Value, where: Where) -> Where | None:
         """Where to read for all rounds of loops that only its free axes run in; None where that saves
         nothing or does not fit."""
         axes = [a for a in value.axes if a not in where.part and where.span(a).start.terms]
@@ -372,13 +372,22 @@ class Memory:
             return None  # what is brought inside of these loops is brought again in each of their rounds
         between = {b.variable for b in self.emitter.blocks[then + 1 : now]} - loops
         others = [where.span(a).width for a in fixed if a not in where.part]
-        size = math.prod(a.extent for a in axes) * math.prod(others) * parse(array.dtype).itemsize
+        exact = math.prod(a.extent for a in axes) * math.prod(others)
+        wide = where.within({axis: Span(At(), axis.extent) for axis in axes})
+        hull = math.prod(
+            1
+            + sum(
+                abs(s) * (wide.span(a).width - 1) for a, s in steps.items() if a not in where.part
+            )
+            for _, steps in (self.emitter.affine(index, wide) for index in value.indices)
+        )  # windows that overlap
         readers = self.emitter.readers_of(array.name) & set(self.emitter.stage.members)
-        if (not between and len(readers) < 2) or size > KEPT_BYTES:
-            return None
-        return where.within({axis: Span(At(), axis.extent) for axis in axes})
+        alone = not between and len(readers) < 2 and hull >= exact
+        return (
+            None if alone or min(exact, hull) * parse(array.dtype).itemsize > KEPT_BYTES else wide
+        )
 
-    def stored(self, value: GraphValue) -> GraphValue:
+    def stored(self, value: Value) -> Value:
         """An input as it lies in HBM: of an array that is read beyond its ends, with room there."""
         margins = self.emitter.margins.get(value.array)
         if margins is None:
@@ -594,7 +603,7 @@ class Memory:
 
         self.emitter.each(where, self.emitter.cut(where, axes, self.emitter.spec.partitions), part)
 
-    def spread(self, value: GraphValue, where: Where) -> View | None:
+    def spread(self, value: Value, where: Where) -> View | None:
         """A row that all partitions read alike, brought to one of them and spread by the Tensor engine,
         for an operand of a tensor_tensor; None where the nest does not say so."""
         pairs = ((name, value.array) for name in self.emitter.stage.members)
@@ -616,7 +625,7 @@ class Memory:
             found = self.emitter.blocks[-1].values[key] = self.spread_now(value, where, row)
         return found
 
-    def spread_now(self, value: GraphValue, where: Where, row: Where) -> View:
+    def spread_now(self, value: Value, where: Where, row: Where) -> View:
         """Ones times a row, into PSUM."""
         axes = row.free(value.axes)
         view = self.emitter.new_tile(f"{value.array}_rows", where, axes, psum=True)

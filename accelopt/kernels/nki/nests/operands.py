@@ -23,7 +23,7 @@ from accelopt.kernels.nki.nests.reading import NARROW, Product, inputs_of
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected
 from accelopt.kernels.nki.nests.tile_names import word_of
-from accelopt.kernels.nki.nests.values import GraphValue
+from accelopt.kernels.nki.nests.values import Value
 from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Operands:
 
     def whole(
         self,
-        value: GraphValue,
+        value: Value,
         own: tuple[Axis, ...],
         side: str,
         each: Callable[[Where, View], None],
@@ -82,7 +82,7 @@ class Operands:
         return (*looped, *wide)
 
     def make(
-        self, value: GraphValue, own: tuple[Axis, ...], where: Where, side: str, moving: bool
+        self, value: Value, own: tuple[Axis, ...], where: Where, side: str, moving: bool
     ) -> Callable[[Round, Where], View]:
         """A function that gives the operand in a round of the sum."""
         emitter = self.emitter
@@ -132,7 +132,7 @@ class Operands:
         return given
 
     def _ahead(
-        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, way: Way, side: str
+        self, value: Value, axes: tuple[Axis, ...], where: Where, way: Way, side: str
     ) -> View:
         """An operand that is kept; made one round ahead where the nest says so."""
         emitter, block = self.emitter, self.emitter.blocks[-1]
@@ -156,12 +156,12 @@ class Operands:
         return kept
 
     def _key(
-        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, way: Way
+        self, value: Value, axes: tuple[Axis, ...], where: Where, way: Way
     ) -> tuple[object, ...]:
         return "operand", value, axes, spans_of(where, (*axes, *value.axes)), way, self._summed
 
     def _place(
-        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, size: int, side: str
+        self, value: Value, axes: tuple[Axis, ...], where: Where, size: int, side: str
     ) -> Where | None:
         """Where an operand is, for the outermost of the open loops for which all of it that is needed
         in the loop fits: `size` bytes for each element of its own axes. What is made of members of
@@ -184,7 +184,7 @@ class Operands:
     def _summed(self) -> tuple[Axis, ...]:
         return (self.summed, *(axis for axis, _ in self.others))
 
-    def _way(self, value: GraphValue, axes: tuple[Axis, ...], where: Where) -> Way:
+    def _way(self, value: Value, axes: tuple[Axis, ...], where: Where) -> Way:
         """Turned where what is read lies on the chip with other axes on partitions, or in memory
         along the summed axis."""
         emitter = self.emitter
@@ -201,7 +201,7 @@ class Operands:
         return "direct"
 
     def _kept(
-        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, way: Way, side: str,
+        self, value: Value, axes: tuple[Axis, ...], where: Where, way: Way, side: str,
         each: Callable[[Where, View], None] | None = None,
     ) -> View:  # fmt: skip
         """All rounds of an operand, one after the other in one tile; `each` is done with each of them."""
@@ -217,7 +217,7 @@ class Operands:
         return view
 
     def _new_kept(
-        self, value: GraphValue, axes: tuple[Axis, ...], where: Where
+        self, value: Value, axes: tuple[Axis, ...], where: Where
     ) -> tuple[Tile, dict[Axis, int]]:
         """A tile for all rounds of an operand, and the strides of its axes in a round."""
         sizes = [where.span(axis).width for axis in axes]
@@ -227,7 +227,7 @@ class Operands:
         return tile, dict(zip(axes, row_major(sizes), strict=True))
 
     def _fill_rounds(
-        self, value: GraphValue, axes: tuple[Axis, ...], where: Where, way: Way, kept: View,
+        self, value: Value, axes: tuple[Axis, ...], where: Where, way: Way, kept: View,
         each: Callable[[Where, View], None] | None = None, span: Span | None = None,
     ) -> None:  # fmt: skip
         """Brings all rounds of an operand into its tile, or those in a `span` of the summed axis."""
@@ -268,7 +268,7 @@ class Operands:
         """A place for the operand that members of the stage make, for all rounds of a loop along the summed
         axis, and a function that fills the part of one. Raises NotNested."""
         name, members = self.definition.out, set(self.emitter.stage.members)
-        sides: dict[str, tuple[GraphValue, tuple[Axis, ...]]] = {
+        sides: dict[str, tuple[Value, tuple[Axis, ...]]] = {
             "left": (self.found.left, self.found.rows),
             "right": (self.found.right, self.found.columns),
         }
@@ -292,9 +292,7 @@ class Operands:
 
         return fill
 
-    def _once(
-        self, value: GraphValue, axes: tuple[Axis, ...], place: Where, way: Way, k: Round
-    ) -> View:
+    def _once(self, value: Value, axes: tuple[Axis, ...], place: Where, way: Way, k: Round) -> View:
         """An operand for one round of the sum."""
         emitter = self.emitter
         depth = emitter.home(place.variables(value.axes | set(axes)))
@@ -322,7 +320,7 @@ class Operands:
         return view
 
     def _fill(
-        self, value: GraphValue, axes: tuple[Axis, ...], place: Where, way: Way, into: View,
+        self, value: Value, axes: tuple[Axis, ...], place: Where, way: Way, into: View,
         step: int,
     ) -> None:  # fmt: skip
         """Rounds of an operand, which are `step` elements apart, into their place."""
@@ -377,7 +375,7 @@ class _Turning(NamedTuple):
     into its place, where rounds of the sum are `step` elements apart; `rest` are its other axes."""
 
     operands: Operands
-    value: GraphValue
+    value: Value
     place: Where
     into: View
     step: int

@@ -27,7 +27,7 @@ from accelopt.kernels.nki.nests.reading import Product, inputs_of
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
-from accelopt.kernels.nki.nests.values import GraphValue
+from accelopt.kernels.nki.nests.values import Value
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.nests.emission import Emitter
@@ -43,7 +43,7 @@ class Partitions:
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
 
-    def as_operand(self, value: GraphValue, each: Callable[[Where, View], None]) -> View | None:
+    def as_operand(self, value: Value, each: Callable[[Where, View], None]) -> View | None:
         """A value as an operand that a later product of the stage keeps, made now: `each` is done with each
         part that is made. None where no product does."""
         for name in self.emitter.stage.members:
@@ -61,7 +61,7 @@ class Partitions:
                 return operands.whole(value, own, side, each)
         return None
 
-    def across(self, value: GraphValue, where: Where, into: View | None) -> View:
+    def across(self, value: Value, where: Where, into: View | None) -> View:
         """What is combined over what lies on partitions, on each of them: sums by a product with ones,
         the largest by transposes, there and back."""
         lying = [axis for axis in where.part if where.span(axis).width > 1]
@@ -91,7 +91,7 @@ class Partitions:
         )
         return target
 
-    def on_each(self, value: GraphValue, where: Where) -> View:
+    def on_each(self, value: Value, where: Where) -> View:
         """What is combined over partitions, on each of them combined already, in SBUF."""
         inner = tuple(a for a in value.reduced if a not in where.part and where.span(a).width > 1)
         (data,) = value.arguments
@@ -152,7 +152,7 @@ class Partitions:
         self.emitter.transpose(View(turned, At(), {}), source, shape, step)
         self.emitter.reduced(function, shape[1], into, View(turned, At(), {}), [shape[0]], [1])
 
-    def running(self, value: GraphValue, where: Where, inner: Sequence[Axis]) -> View:
+    def running(self, value: Value, where: Where, inner: Sequence[Axis]) -> View:
         """What is combined over axes that do not lie on partitions, element by element: as what is
         combined is made where that is made for a later product, else afterwards."""
         (data,) = value.arguments
@@ -181,7 +181,7 @@ class Partitions:
         return total
 
     def begin_running(
-        self, value: GraphValue, where: Where, beside_psum: bool = False
+        self, value: Value, where: Where, beside_psum: bool = False
     ) -> tuple[View, Callable[[Where, View], None]]:
         """A place for what is combined element by element, with a function that adds elements: in PSUM,
         where one bank holds it and they are not, since that is read faster beside a tile in SBUF."""
@@ -228,13 +228,13 @@ class Partitions:
         return found
 
     def _taker(
-        self, add: Callable[[Where, View], None], data: GraphValue | None
+        self, add: Callable[[Where, View], None], data: Value | None
     ) -> Callable[[Where, View], None]:
         """Adds a value, or without one what stands in PSUM."""
         return lambda spot, sums: add(spot, self.emitter.view(data, spot) if data else sums)
 
     def summed_across(
-        self, value: GraphValue, where: Where, axes: Sequence[Axis], source: View, _: View
+        self, value: Value, where: Where, axes: Sequence[Axis], source: View, _: View
     ) -> View:
         """The sums over all partitions of a tile, on each of them, in PSUM."""
         counts = [where.span(axis).width for axis in axes]
@@ -250,7 +250,7 @@ class Partitions:
         return sums
 
     def largest_across(
-        self, value: GraphValue, where: Where, axes: Sequence[Axis], source: View, aim: View
+        self, value: Value, where: Where, axes: Sequence[Axis], source: View, aim: View
     ) -> View:
         """The largest or least over all partitions of a tile, on each of them, in PSUM; in its place
         where that is there."""

@@ -25,7 +25,7 @@ from accelopt.algorithm.index import Axis, Floor, Index
 from accelopt.kernels.nki.nests.builder import Builder
 from accelopt.kernels.nki.nests.nest import product_in
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES
-from accelopt.kernels.nki.nests.values import GraphValue
+from accelopt.kernels.nki.nests.values import Value
 
 NARROW = ("bfloat16", "float16")
 EXACT_IN_BFLOAT16 = ("int8", "uint8", "float8_e4m3", "float8_e5m2")
@@ -36,9 +36,9 @@ class Product(NamedTuple):
     """A matrix product: operands with the axes that each has of the result, what they share and sum
     over, the factor that comes after, and the format in which it is multiplied."""
 
-    left: GraphValue
-    right: GraphValue
-    scale: GraphValue
+    left: Value
+    right: Value
+    scale: Value
     batch: tuple[Axis, ...]
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
@@ -50,12 +50,12 @@ class Meaning(NamedTuple):
     """What a definition computes: `value`, which may have reductions in it; or a product; or a
     recurrence with its factor, term and initial value."""
 
-    value: GraphValue | None = None
+    value: Value | None = None
     product: Product | None = None
-    scan: tuple[GraphValue, GraphValue, GraphValue] | None = None
+    scan: tuple[Value, Value, Value] | None = None
 
     @property
-    def roots(self) -> tuple[GraphValue, ...]:
+    def roots(self) -> tuple[Value, ...]:
         """The values that it asks for."""
         if self.product:
             return self.product.left, self.product.right, self.product.scale
@@ -70,18 +70,18 @@ class Reading:
         self.by_ones = by_ones
         self.builder = Builder()
         self._dtypes = {array.name: array.dtype for array in algorithm.inputs}
-        self._formats: dict[GraphValue, str] = {}
-        self._memory: dict[Expression, GraphValue] = {}
+        self._formats: dict[Value, str] = {}
+        self._memory: dict[Expression, Value] = {}
         self.meanings = {d.out: self._meaning(d) for d in algorithm.definitions}
-        self._conditional: dict[GraphValue, bool] = {}
+        self._conditional: dict[Value, bool] = {}
         self.uses = self._uses()
 
-    def _uses(self) -> dict[GraphValue, int]:
+    def _uses(self) -> dict[Value, int]:
         """How many other values, and definitions, take each value."""
-        found: dict[GraphValue, int] = {}
-        seen: set[GraphValue] = set()
+        found: dict[Value, int] = {}
+        seen: set[Value] = set()
 
-        def visit(value: GraphValue) -> None:
+        def visit(value: Value) -> None:
             found[value] = found.get(value, 0) + 1
             if value not in seen:
                 seen.add(value)
@@ -116,7 +116,7 @@ class Reading:
             )
         )  # fmt: skip
 
-    def _multiplied(self, left: GraphValue, right: GraphValue) -> str:
+    def _multiplied(self, left: Value, right: Value) -> str:
         """The format in which two operands are multiplied: as narrow as both are, where that is one
         format; what has no numbers of its own but ones follows the other."""
         found = set()
@@ -126,13 +126,13 @@ class Reading:
                 found.add("bfloat16" if dtype in EXACT_IN_BFLOAT16 else dtype)
         return found.pop() if len(found) == 1 and found <= set(NARROW) else "float32"
 
-    def value(self, expression: Expression) -> GraphValue:
+    def value(self, expression: Expression) -> Value:
         """The value of an expression."""
         if expression not in self._memory:
             self._memory[expression] = self._made(expression)
         return self._memory[expression]
 
-    def _made(self, expression: Expression) -> GraphValue:
+    def _made(self, expression: Expression) -> Value:
         builder = self.builder
         if isinstance(expression, Constant):
             return builder.constant(expression.value)
@@ -151,10 +151,10 @@ class Reading:
             return exact
         return self._applied(expression.function, *map(self.value, expression.arguments))
 
-    def _gathered(self, expression: Indirect) -> GraphValue:
+    def _gathered(self, expression: Indirect) -> Value:
         """An element of an array at numbers, which may be several."""
         element: Expression = expression
-        numbers: dict[Axis, GraphValue] = {}
+        numbers: dict[Axis, Value] = {}
         while isinstance(element, Indirect):
             numbers[element.axis] = self.value(element.at)
             element = element.element
@@ -166,7 +166,7 @@ class Reading:
             arguments=tuple(numbers.values()), dtype=self._dtypes.get(element.array, "float32"),
         )  # fmt: skip
 
-    def _applied(self, name: str, *given: GraphValue) -> GraphValue:
+    def _applied(self, name: str, *given: Value) -> Value:
         """A function by those that the engines have."""
         apply, number = self.builder.apply, self.builder.constant
         x = given[0]
@@ -194,11 +194,11 @@ class Reading:
             return self._choice(*given)
         return apply(name, *given)
 
-    def _choice(self, condition: GraphValue, yes: GraphValue, no: GraphValue) -> GraphValue:
+    def _choice(self, condition: Value, yes: Value, no: Value) -> Value:
         axes = condition.axes | yes.axes | no.axes
         return self.builder.value("choose", axes, arguments=(condition, yes, no))
 
-    def _chosen(self, where: Where) -> GraphValue:
+    def _chosen(self, where: Where) -> Value:
         if any(c.bounds[1] < 0 for c in where.conditions):
             return self.value(where.on_false)
         conditions = tuple(c for c in where.conditions if c.bounds[0] < 0)
@@ -219,24 +219,24 @@ class Reading:
             yes = self._choice(holds, yes, no)
         return yes
 
-    def _all_hold(self, conditions: tuple[Index, ...]) -> GraphValue:
+    def _all_hold(self, conditions: tuple[Index, ...]) -> Value:
         """Whether the least of some conditions is at least 0, those of the same axes first: it is the same
         in loops over others."""
-        groups: dict[frozenset[Axis], list[GraphValue]] = {}
+        groups: dict[frozenset[Axis], list[Value]] = {}
         for condition in conditions:
             groups.setdefault(condition.axes, []).append(self.index(condition))
         minimum = functools.partial(self.builder.apply, "minimum")
         least = functools.reduce(minimum, (functools.reduce(minimum, g) for g in groups.values()))
         return self.builder.apply("greater_equal", least, self.builder.constant(0.0))
 
-    def conditional(self, value: GraphValue) -> bool:
+    def conditional(self, value: Value) -> bool:
         """Whether there are conditions in a value."""
         if value not in self._conditional:
             below = any(map(self.conditional, value.arguments))
             self._conditional[value] = value.kind == "where" or below
         return self._conditional[value]
 
-    def rebuilt(self, value: GraphValue, arguments: tuple[GraphValue, ...]) -> GraphValue:
+    def rebuilt(self, value: Value, arguments: tuple[Value, ...]) -> Value:
         """A value of other arguments."""
         if arguments == value.arguments:
             return value
@@ -256,7 +256,7 @@ class Reading:
         self.uses.setdefault(made, self.uses.get(value, 1))
         return made
 
-    def exchanged(self, value: GraphValue, array: str, other: GraphValue) -> GraphValue:
+    def exchanged(self, value: Value, array: str, other: Value) -> Value:
         """A value with another one in the place of the elements of an array."""
         if value.kind == "input" and value.array == array:
             return other
@@ -264,7 +264,7 @@ class Reading:
             value, tuple(self.exchanged(part, array, other) for part in value.arguments)
         )
 
-    def index(self, index: Index) -> GraphValue:
+    def index(self, index: Index) -> Value:
         """An index as a number; floors are computed."""
         if not index.terms:
             return self.builder.constant(index.constant)
@@ -283,15 +283,15 @@ class Reading:
                 total = self.builder.apply("add", total, part)
         return total
 
-    def _position(self, index: Index) -> GraphValue:
+    def _position(self, index: Index) -> Value:
         if not index.terms:
             return self.builder.constant(index.constant)
         return self.builder.value("position", index.axes, indices=(index,))
 
 
-def inputs_of(value: GraphValue) -> Iterator[GraphValue]:
+def inputs_of(value: Value) -> Iterator[Value]:
     """The elements of arrays that a value is made of."""
-    seen: set[GraphValue] = set()
+    seen: set[Value] = set()
     waiting = [value]
     while waiting:
         found = waiting.pop()

@@ -21,7 +21,7 @@ from accelopt.kernels.nki.nests.places import (
 )
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected
-from accelopt.kernels.nki.nests.values import GraphValue
+from accelopt.kernels.nki.nests.values import Value
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.nests.emission import Emitter
@@ -34,7 +34,7 @@ class Recurrences:
         self.emitter = emitter
 
     def scan(
-        self, definition: Definition, parts: tuple[GraphValue, GraphValue, GraphValue], where: Where,
+        self, definition: Definition, parts: tuple[Value, Value, Value], where: Where,
         target: Callable[[Where], View], finish: Callable[[Where, View], None],
     ) -> None:  # fmt: skip
         """A recurrence along a free axis, part after part."""
@@ -78,7 +78,7 @@ class Recurrences:
 
         self.emitter.each(where, others, one)
 
-    def state_of(self, definition: Scan, initial: GraphValue, where: Where) -> View:
+    def state_of(self, definition: Scan, initial: Value, where: Where) -> View:
         """Where a recurrence stands after the rounds of a loop along it that were, for each round of the
         loops inside of that one."""
         along = definition.along
@@ -103,7 +103,7 @@ class Recurrences:
             self.emitter.states[key] = tile
         return View(self.emitter.states[key], At(0, tuple(zip(inner, strides, strict=True))), {})
 
-    def initial(self, value: GraphValue, where: Where, state: View | None) -> str:
+    def initial(self, value: Value, where: Where, state: View | None) -> str:
         """What a part of a recurrence begins with."""
         if state is None:
             return self.emitter.number(value, where)
@@ -111,7 +111,7 @@ class Recurrences:
             state = self.emitter.converted(state, where, (), "float32")
         return self.emitter.column(state, where.rows)
 
-    def tile_along(self, value: GraphValue, where: Where, axis: Axis) -> View:
+    def tile_along(self, value: Value, where: Where, axis: Axis) -> View:
         """A value with an element for each place along an axis, in SBUF."""
         view = self.emitter.view(value, where)
         if view.strides.get(axis) is None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from accelopt.algorithm.functions import ROUNDINGS
-from accelopt.kernels.nki.nests.values import GraphValue
+from accelopt.kernels.nki.nests.values import Value
 
 ACTIVATIONS = frozenset(
     "exp log sqrt rsqrt square reciprocal abs sign relu sigmoid silu silu_dx tanh gelu "
@@ -36,16 +36,16 @@ class Selection:
     """One instruction that gives `value`: `opcode` with its functions, the tile it works on, a
     second tile, and the numbers (constants, or one a partition) that go with its functions."""
 
-    value: GraphValue
+    value: Value
     opcode: str
     functions: tuple[str, ...]
-    data: GraphValue
-    other: GraphValue | None = None
-    numbers: tuple[GraphValue | None, ...] = ()
+    data: Value
+    other: Value | None = None
+    numbers: tuple[Value | None, ...] = ()
     reversed: bool = False
 
     @property
-    def tiles(self) -> tuple[GraphValue, ...]:
+    def tiles(self) -> tuple[Value, ...]:
         """The operands that are tiles."""
         return (self.data,) if self.other is None else (self.data, self.other)
 
@@ -55,10 +55,10 @@ class NoEngine(Exception):
 
 
 def select(
-    values: Sequence[GraphValue],
-    is_number: Callable[[GraphValue], bool],
-    single: Collection[GraphValue],
-    times: Callable[[GraphValue, float], GraphValue],
+    values: Sequence[Value],
+    is_number: Callable[[Value], bool],
+    single: Collection[Value],
+    times: Callable[[Value, float], Value],
 ) -> list[Selection]:
     """The steps, in order. `single` are the values that one other value alone reads; `times` makes a number times a constant."""
     chooser = _Chooser(is_number, set(single), times)
@@ -73,16 +73,16 @@ def select(
 class _Chooser:
     def __init__(
         self,
-        is_number: Callable[[GraphValue], bool],
-        single: set[GraphValue],
-        times: Callable[[GraphValue, float], GraphValue],
+        is_number: Callable[[Value], bool],
+        single: set[Value],
+        times: Callable[[Value, float], Value],
     ) -> None:
         self.is_number = is_number
         self.single = single
         self.times = times
-        self.taken: set[GraphValue] = set()
+        self.taken: set[Value] = set()
 
-    def step(self, value: GraphValue) -> Selection:
+    def step(self, value: Value) -> Selection:
         """The instruction for one value, with what it takes along."""
         function, arguments = value.function, value.arguments
         if value.kind == "where":
@@ -104,9 +104,7 @@ class _Chooser:
             return self._with_tile(value, arguments)
         raise NoEngine(f"no engine computes {function} of {len(arguments)} operands")
 
-    def _inside(
-        self, value: GraphValue, functions: Collection[str]
-    ) -> tuple[GraphValue, GraphValue] | None:
+    def _inside(self, value: Value, functions: Collection[str]) -> tuple[Value, Value] | None:
         """Tile and number of a value that only this instruction reads and that is one function of
         them."""
         if value not in self.single or value.function not in functions:
@@ -120,10 +118,10 @@ class _Chooser:
             return right, left
         return None
 
-    def _activation(self, value: GraphValue) -> Selection:
+    def _activation(self, value: Value) -> Selection:
         data = value.arguments[0]
-        bias: GraphValue | None = None
-        scale: GraphValue | None = None
+        bias: Value | None = None
+        scale: Value | None = None
         factor = 1.0
         scaled = self._inside(data, ("multiply",))
         if scaled and scaled[1].kind == "constant":  # f(scale * (x + shift))
@@ -146,7 +144,7 @@ class _Chooser:
         return Selection(value, "activation", (value.function,), data, numbers=(scale, bias))
 
     def _with_number(
-        self, value: GraphValue, arguments: tuple[GraphValue, ...], number_first: bool
+        self, value: Value, arguments: tuple[Value, ...], number_first: bool
     ) -> Selection:
         data, number = arguments if not number_first else arguments[::-1]
         backwards = number_first and value.function not in COMMUTES
@@ -161,7 +159,7 @@ class _Chooser:
             value, "tensor_scalar", (value.function,), data, numbers=(number,), reversed=backwards
         )
 
-    def _with_tile(self, value: GraphValue, arguments: tuple[GraphValue, ...]) -> Selection:
+    def _with_tile(self, value: Value, arguments: tuple[Value, ...]) -> Selection:
         left, right = arguments
         for first, second in ((left, right), (right, left)):
             if first is right and value.function not in COMMUTES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelopt.kernels.nki.nests.values import GraphValue
+from accelopt.kernels.nki.nests.values import Value
 
 ROOT = "value"
 LONGEST = 22
@@ -26,7 +26,7 @@ BRIEF = {"add": "sums", "subtract": "differences", "multiply": "scaled"}
 REDUCED = {"maximum": "max", "minimum": "min", "add": "sum", "multiply": "product"}
 
 
-def word_of(value: GraphValue) -> str:
+def word_of(value: Value) -> str:
     """A name for a value."""
     if value.kind == "input":
         return value.array + _offset(value)
@@ -41,20 +41,20 @@ def word_of(value: GraphValue) -> str:
     return _applied(value)
 
 
-def _offset(value: GraphValue) -> str:
+def _offset(value: Value) -> str:
     """Where an element lies that is read at some distance from others."""
     steps = [index.constant for index in value.indices if index.constant]
     return "".join(f"_at_{step}" if step > 0 else f"_before_{-step}" for step in steps)
 
 
-def _brief(value: GraphValue, otherwise: str) -> str:
+def _brief(value: Value, otherwise: str) -> str:
     """The name of a value in that of another: short, or not told."""
     name = word_of(value)
     name = name.removesuffix("_product")
     return name if len(name) <= LONGEST // 2 + 2 else otherwise
 
 
-def _applied(value: GraphValue) -> str:
+def _applied(value: Value) -> str:
     function, arguments = value.function, value.arguments
     if len(arguments) == 1:
         form = RESULTS.get(function, f"{{}}_{function}")

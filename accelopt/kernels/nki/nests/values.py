@@ -10,7 +10,7 @@ from accelopt.algorithm.index import Axis, Index
 
 
 @dataclass(frozen=True, eq=False)
-class GraphValue:
+class Value:
     """A scalar that depends on axes, however it is laid out. `kind` is `input` (an element of
     `array`), `constant`, `apply` (`function` of the arguments), `reduce` (`function` over `reduced`),
     `where` (an argument where the `indices` are at least zero, else the other), `choose` (by its first
@@ -20,7 +20,7 @@ class GraphValue:
     number: int
     kind: str
     axes: frozenset[Axis]
-    arguments: tuple[GraphValue, ...] = ()
+    arguments: tuple[Value, ...] = ()
     function: str = ""
     constant: float = 0.0
     array: str = ""

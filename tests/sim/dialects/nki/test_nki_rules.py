@@ -57,7 +57,7 @@ REFUSED = {
     "[nisa.activation(t[0:8], nl.exp, t[8 * i : 8 * i + 8]) for i in range(16)]": "start at 0, 32",
     "nl.load(a[64:192])": "End the slice where the tensor ends",
     "t if t > 1 else a": "cannot branch",
-    "range(t)": "nl.dynamic_range",
+    "range(t)": "nl.fori_loop",
 }
 
 
