@@ -919,21 +919,31 @@ class Emitter:
 
     def decided(self, value: Value, where: Where) -> Value:
         """A value without the conditions that hold, or fail, all over a part of its domain."""
-        if not self.reading.conditional(value):
-            return value
-        arguments = tuple(self.decided(argument, where) for argument in value.arguments)
-        if value.kind == "where" and value.indices[0] in self.met:
-            return arguments[0]
-        if value.kind == "where":
-            base, steps = self.affine(value.indices[0], where)
-            low, high = self.bounds(base, {a: (where.span(a).width, s) for a, s in steps.items()})
-            if low >= 0 or high < 0:
-                return arguments[0 if low >= 0 else 1]
-            held, other = arguments
-            zero = other.kind == "constant" and not other.constant
-            if zero and is_zero_outside(held, value.indices[0], self.margins):
-                return held
-        return self.reading.rebuilt(value, arguments)
+        found: dict[Value, Value] = {}  # values share their parts
+
+        def visit(value: Value) -> Value:
+            if value not in found:
+                found[value] = made(value) if self.reading.conditional(value) else value
+            return found[value]
+
+        def made(value: Value) -> Value:
+            arguments = tuple(map(visit, value.arguments))
+            if value.kind == "where" and value.indices[0] in self.met:
+                return arguments[0]
+            if value.kind == "where":
+                base, steps = self.affine(value.indices[0], where)
+                low, high = self.bounds(
+                    base, {a: (where.span(a).width, s) for a, s in steps.items()}
+                )
+                if low >= 0 or high < 0:
+                    return arguments[0 if low >= 0 else 1]
+                held, other = arguments
+                zero = other.kind == "constant" and not other.constant
+                if zero and is_zero_outside(held, value.indices[0], self.margins):
+                    return held
+            return self.reading.rebuilt(value, arguments)
+
+        return visit(value)
 
     def affine(self, index: Index, where: Where) -> tuple[At, dict[Axis, int]]:
         """An index as a place that loops give, and steps along the axes of a tile."""
