@@ -117,13 +117,14 @@ def product_in(definition: Definition) -> Contraction | None:
 
 
 def _vector(definition: Reduce) -> tuple[Expression, Expression]:
-    """The factors of a product with a vector: the one with the summed axes and fewer others, and the rest;
-    ones and all of it where there is none."""
+    """The factors of a product with a batch of vectors: the one with the summed axes and fewer others, and
+    the rest; ones and all of it where there is none."""
     factors = factors_of(definition.expression)
     summed = set(definition.reduced)
     for factor in factors:
         rest = product_of([other for other in factors if other is not factor])
-        if summed <= axes_of(factor) & axes_of(rest) and axes_of(factor) < axes_of(rest):
+        own, others = axes_of(factor), axes_of(rest)
+        if own - summed and summed <= own & others and own < others:
             return factor, rest
     return ONE, definition.expression
 

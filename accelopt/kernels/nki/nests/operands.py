@@ -190,7 +190,8 @@ class Operands:
         emitter = self.emitter
         for found in inputs_of(value):
             along = set(self._summed) & {axis for index in found.indices for axis in index.axes}
-            if found.array in emitter.stage.members and (axes or along):
+            apart = {axis.name for axis in along} - {part.axis for part in emitter.stage.partition}
+            if found.array in emitter.stage.members and (axes or apart):
                 laid = emitter.laid.get(found.array, ())
                 return "direct" if self.summed in laid else "turned"
         if not axes:
