@@ -76,7 +76,7 @@ def refusing():
         yield f"http://127.0.0.1:{free.getsockname()[1]}/v1"
 
 
-@pytest.mark.parametrize("place", [refusing, black_hole])
+@pytest.mark.parametrize("place", [refusing, pytest.param(black_hole, marks=pytest.mark.slow)])
 def test_who_cannot_be_reached_is_named_within_15_seconds_and_ends_the_work(place):
     async def run(url):
         calls = Calls(InMemory(), Ledger())

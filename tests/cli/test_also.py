@@ -46,6 +46,7 @@ def files(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow  # the documents run this command
 def test_other_sizes_have_winners_of_their_own_and_every_winner_is_tried_there(files):
     found = accelopt.optimize(
         files / "kernel.py", files / "reference.py",
