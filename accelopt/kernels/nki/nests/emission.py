@@ -255,6 +255,7 @@ class Emitter:
         """One loop nest with the tiles of its members."""
         self.stage = stage
         members = [self.definitions[name] for name in stage.members]
+        self.deciding = deciding(members)
         axes = {axis.name: axis for d in members for axis in own_axes(d)}
         named = {p.axis for p in (*stage.partition, *stage.loops)} | set(stage.skipped)
         for name in named - axes.keys():
@@ -341,7 +342,7 @@ class Emitter:
             self.emit_members([d for d in first if d not in summing], round_.where)
             for part, total, place in found:
                 own = {a: s for a, s in round_.where.spans.items()
-                       if a in part.axes or a in part.reduced}  # fmt: skip
+                       if a in part.axes or a in part.reduced or a in place.part}  # fmt: skip
                 self.accumulated(part, Where(place.part, own, place.order), total, place)
             for axis, fill in operands:
                 fill(round_.where.span(axis))
