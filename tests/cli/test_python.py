@@ -95,6 +95,7 @@ def test_a_script_runs_as_under_python_and_its_kernels_are_timed(tmp_path):
     assert run(tmp_path, "script.py", "1", **chosen)[2].count("on trn2") == 2
 
 
+@pytest.mark.slow
 def test_a_suite_is_pytests_and_says_what_the_core_lacks(tmp_path):
     """Words after `-m pytest` are pytest's; draws are seeded where that is asked for; what the simulated
     core does not have (`nisa.set_rng_seed`) is no failure and no pass; a kernel is no test."""

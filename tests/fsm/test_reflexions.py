@@ -70,6 +70,7 @@ def optimised(folder, reads, **options):
     return engineer
 
 
+@pytest.mark.slow
 def test_who_reads_the_lessons_repeats_no_failure_within_a_run_and_in_the_next(tmp_path):
     blind = optimised(tmp_path / "blind", reads=False)
     reading = optimised(tmp_path / "reading", reads=True)

@@ -85,6 +85,7 @@ def by_plans(outcome):
     return [node for node in outcome.nodes if isinstance(node.change, Plan)]
 
 
+@pytest.mark.slow
 def test_linear_attention_wins_in_both_rounds_after_one_repair(tmp_path):
     player = Player(RECORDED / "linear_attention")
     with ScriptedServer(player) as server:

@@ -46,6 +46,7 @@ def searched(tmp_path_factory):
     return folder, events, start(*common, "--budget-builds", 3)
 
 
+@pytest.mark.slow
 def test_every_artifact_of_every_build_is_there(searched):
     folder, events, _ = searched
     told = [json.loads(line) for line in events[-1].splitlines()]

@@ -101,6 +101,7 @@ def test_the_work_of_nkibench_in_the_measured_table_is_that_of_its_baselines():
         assert least_work(lift(trace_kernel(kernel, arguments))) == nkibench_work(row), problem
 
 
+@pytest.mark.slow
 def test_no_kernel_of_the_museum_is_below_its_bound_and_honest_ones_have_the_same():
     numbers = defaultdict(set)
     with closing(ForkServer(TRACING)) as server:

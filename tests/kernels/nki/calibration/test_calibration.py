@@ -90,6 +90,7 @@ def test_noise_and_missing_rows_are_in_the_errors_that_are_said(programs):
     assert len(outside(found, planted)) <= 0.1 * len(found.found)
 
 
+@pytest.mark.slow
 def test_every_microkernel_is_legal_and_costs_more_when_it_is_longer(programs):
     latencies = dict(zip(programs, timed(programs, TARGETS["trn1"]), strict=True))
     stems = {name: name.rsplit(" x", 1) for name in latencies}
@@ -227,6 +228,7 @@ def kept(path):
     return {row.microkernel: row for row in measuring.read(path)}
 
 
+@pytest.mark.slow
 def test_what_fails_on_a_host_is_a_row_and_is_tried_again(trainium, tmp_path):
     """A capture that fails, a profiler that hangs with a child of its own, and one that answers with
     bytes that are no summary."""

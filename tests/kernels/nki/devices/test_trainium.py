@@ -105,6 +105,7 @@ def test_profile_of_a_correct_kernel(tmp_path, kernel, profiler):
     assert sum(call.startswith("view") for call in calls) == 10
 
 
+@pytest.mark.slow
 def test_noisy_timing_is_repeated_and_flagged(tmp_path, kernel, profiler):
     command = profiler([summary(ms) for ms in (1.0, 1.5, 2.0)])
     found = wrapped(tmp_path, kernel(DOUBLE), command).profile()
