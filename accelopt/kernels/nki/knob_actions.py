@@ -1,7 +1,7 @@
 """What can be set in a kernel, and what can be done to it, without looking ahead.
 
-Both come from schedules and nests priced in closed form: of a kernel that none wrote, the cheapest; of
-one that a schedule or nest wrote, what single primitives make of it.
+Both come from nests priced in closed form: of a kernel that none wrote, the cheapest; of one that a nest
+wrote, what single primitives make of it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Tuning:
         return knobs.configured(values) if knobs else Configured(None, "the kernel has no knobs")
 
     def schedules(self, node: Node) -> list[Action]:
-        """The cheapest schedules and nests of what a kernel computes."""
+        """The cheapest nests of what a kernel computes."""
         priced = self._algorithm_of(node)
         if priced is None:
             return []
@@ -68,7 +68,7 @@ class Tuning:
         ]
 
     def neighbours(self, node: Node) -> list[Action] | None:
-        """What single primitives make of the schedule or nest that wrote a kernel; None for any other
+        """What single primitives make of the nest that wrote a kernel; None for any other
         kernel."""
         here = _written_by(node)
         priced = self._algorithm_of(node) if here else None
@@ -106,7 +106,7 @@ class Tuning:
 
 
 class _Near(NamedTuple):
-    """What one primitive makes of a schedule or nest."""
+    """What one primitive makes of a nest."""
 
     method: str
     sentence: str
@@ -115,7 +115,7 @@ class _Near(NamedTuple):
 
 
 class _Priced:
-    """The schedules and nests of an algorithm by their price."""
+    """The nests of an algorithm by their price."""
 
     def __init__(self, lifted: Lifted, target: str) -> None:
         self.lifted = lifted
@@ -123,7 +123,7 @@ class _Priced:
         self._lowered: dict[Nest, Lowered | None] = {}
 
     def lowered(self, how: Nest) -> Lowered | None:
-        """The kernel of a schedule or nest, made once; None for one that has none."""
+        """The kernel of a nest, made once; None for one that has none."""
         if how not in self._lowered:
             self._lowered[how] = lowered_or_none(self.lifted, self.target, how)
         return self._lowered[how]
@@ -155,7 +155,7 @@ class _Priced:
                 yield _Near(primitive.kind, f"Nest after {primitive.kind} {said}", nest, lowered)
 
     def action(self, how: Nest, sentence: str, promise: float, method: str) -> Action:
-        """The kernel by a schedule or nest, as something that can be done."""
+        """The kernel by a nest, as something that can be done."""
         lowered = self.lowered(how)
         assert lowered is not None
         return made(

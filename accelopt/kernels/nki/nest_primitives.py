@@ -51,11 +51,10 @@ class OwnNest(NamedTuple):
 
 
 class NestKernel(NamedTuple):
-    """A nest, the primitive that led to it, and its kernel with the closed form's milliseconds."""
+    """A nest, its kernel, and the primitive that led to it."""
 
     nest: Nest
     source: str
-    priced_ms: float
     primitive: Primitive | None = None
 
 
@@ -174,7 +173,7 @@ def _kernel(
     lifted: Lifted, nest: Nest, lowered: Lowered, target: str, primitive: Primitive | None = None
 ) -> NestKernel:
     source = authored(lifted, nest, lowered.source, target)
-    return NestKernel(nest, source, lowered.price.ms, primitive)
+    return NestKernel(nest, source, primitive)
 
 
 def listing(

@@ -50,6 +50,7 @@ LEAST_IN_TWO = 2048
 """Elements that are combined into one, from which on that is done in two steps."""
 PARTITIONS = 128
 ROUNDS = 8
+"""Of cutting axes: each cut may show the next."""
 QUEUES = 16
 """Engines that carry transfers: tiles of rows go to them in turn."""
 MOST_IN_ROW = 8192
@@ -60,7 +61,6 @@ MOST_TERMS = 8
 """Of a sum that is taken term by term."""
 MOST_PIECES = 8
 """Parts of an axis for which a condition is decided one by one."""
-"""Of cutting axes: each cut may show the next."""
 
 
 @functools.lru_cache(maxsize=64)
