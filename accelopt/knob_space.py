@@ -70,12 +70,14 @@ class KnobSpec(Row):
 class Space(Row):
     """What can be set in a kernel. Whether a configuration has a kernel that works is found out by
     making it: `faults` knows of single values alone. `foretold` are points with the milliseconds that
-    closed forms give them, the fastest first, where there are such forms."""
+    closed forms give them, the fastest first, where there are such forms; `standard` are the points that
+    are tried first for a kernel of its kind, the best expected first."""
 
     kernel: str
     shape: dict[str, int] = Field(default_factory=dict)
     knobs: tuple[KnobSpec, ...]
     foretold: tuple[tuple[Configuration, float], ...] = ()
+    standard: tuple[Configuration, ...] = ()
 
     @property
     def default(self) -> Configuration:

@@ -18,7 +18,12 @@ from accelopt.evaluation import Case
 from accelopt.nodes import Node, Result
 from accelopt.search.strategy import Learns, Strategy, open_strategy
 from accelopt.stages import run_files
-from accelopt.stages.baseline_and_winner import confirm_winner, measure, try_elsewhere
+from accelopt.stages.baseline_and_winner import (
+    confirm_winner,
+    measure,
+    measure_alternatives,
+    try_elsewhere,
+)
 from accelopt.stages.concurrency import run_together
 from accelopt.stages.experience import metrics_of, write_experience
 from accelopt.stages.job_window import JobWindow
@@ -37,9 +42,12 @@ class Search(NamedTuple):
 
 async def optimize(case: Case, run: Run, known: Knowledge = NOTHING_KNOWN) -> Outcome:
     """The fastest kernel found for one problem, with what is `known` from earlier runs."""
+    if said := run.workshop.language.unread(case):
+        run.watcher.reported(case.case_name, said)
     start = await measure(case, run)
     if start.profile is None:
         return Outcome(start, failure=start.evaluation.message)
+    await measure_alternatives(case, run)
     warm = await run.workshop.archive.warm_start(start, run.workshop.evaluations)
     run_files.write_best(warm.node, run)
     strategy = open_strategy(warm.node, run.settings, run.seed)

@@ -139,7 +139,8 @@ class OfflineProposer:
                 # What a search of schedules found, single changes of it make no faster.
                 longest = LONGEST_CHAIN if place < MOST_EXTENDED and kind is None else 1
                 change, last = await self._chain(view.node, option, longest)
-                if change.key in refused or _hopeless(last.predicted, view.goal):
+                closed = method_of(option.action.change) in view.closed
+                if closed or change.key in refused or _hopeless(last.predicted, view.goal):
                     continue
                 if view.fails_again(option.action.source) or view.fails_again(last.action.source):
                     continue

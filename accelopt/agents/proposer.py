@@ -70,7 +70,8 @@ class KernelView(NamedTuple):
     `findings` are what this run's workers found out on whatever kernel, the oldest first, `recalled`
     what earlier runs did that bears on this one, the most relevant first. `known` are the keys of the
     kernels that finished rounds made, `methods` the names that kernels of a model went by there.
-    `failures` are the edits by rule that no kernel of this problem came of.
+    `failures` are the edits by rule that no kernel of this problem came of, `closed` the methods by rule
+    that failed again and again for one reason.
     """
 
     node: Node
@@ -94,6 +95,7 @@ class KernelView(NamedTuple):
     methods: tuple[str, ...] = ()
     evaluation_budget: EvaluationBudget | None = None
     failures: frozenset[SourceEdit] = frozenset()
+    closed: frozenset[str] = frozenset()
 
     def fails_again(self, source: str | None) -> bool:
         """Whether a kernel made of this one is what failed before on another: the same lines go and

@@ -38,16 +38,12 @@ def ptx(
     json_: Annotated[
         bool, typer.Option("--json", help="everything, as JSON; a list of several kernels")
     ] = False,
-    dot: Annotated[bool, typer.Option("--dot", help="a drawing for Graphviz")] = False,
-    mermaid: Annotated[bool, typer.Option("--mermaid", help="a drawing for Mermaid")] = False,
 ) -> None:
     """Say what the kernels of a PTX FILE move and compute, a block and a trip of each loop."""
-    shown = (stage is not None, region is not None, line is not None, json_, dot, mermaid)
+    shown = (stage is not None, region is not None, line is not None, json_)
     if sum(shown) > 1:
-        raise ConfigError(
-            "--stage, --region, --line, --json, --dot and --mermaid are one at a time"
-        )
-    one_kernel = stage is not None or region is not None or dot or mermaid
+        raise ConfigError("--stage, --region, --line and --json are one at a time")
+    one_kernel = stage is not None or region is not None
     try:
         module = read(text_of(existing(file)))
         if line is not None:
@@ -63,8 +59,6 @@ def ptx(
         elif json_:
             texts = [region_views.to_json(dag) for dag in dags]
             said = texts[0] if len(texts) == 1 else "[\n" + ",\n".join(texts) + "\n]"
-        elif dot or mermaid:
-            said = (region_views.to_dot if dot else region_views.to_mermaid)(dags[0]).rstrip()
         else:
             said = "\n".join(map(ptx_text, dags)).rstrip()
     except NotPtx as error:

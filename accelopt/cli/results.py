@@ -27,6 +27,7 @@ def result_rows(outcomes: Sequence[Outcome], out: Path) -> list[ProblemResult]:
             resolved=outcome.resolved,
             holds_for=_shapes(outcome),
             exactness=outcome.exactness,
+            beside=outcome.beside,
             confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
             depends_on=outcome.confirmation.depends_on if outcome.confirmation else (),
             between=outcome.confirmation.between if outcome.confirmation else None,

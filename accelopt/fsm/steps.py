@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
 from accelopt.errors import AcceloptError
@@ -13,12 +14,12 @@ from accelopt.evaluation import Evaluation, Status
 from accelopt.fsm.constants import TOP_KERNELS
 from accelopt.fsm.context import OptimizationContext
 from accelopt.fsm.program_database import program_id, write_database
-from accelopt.fsm.pytorch_baselines import measure_pytorch
 from accelopt.fsm.worker.user_test import refusal
+from accelopt.kernels.gpu.alternatives import COMPILED, PYTORCH
 from accelopt.nodes import Job, Node, Plan, Result
 from accelopt.published import plan_id
 from accelopt.search.bottleneck_search import job_of
-from accelopt.stages.baseline_and_winner import first_verified
+from accelopt.stages.baseline_and_winner import first_verified, measure_alternatives
 from accelopt.stages.experience import write_findings
 from accelopt.stages.jobs import by_rule, keep, perform, silence
 from accelopt.store import write_atomically, write_json
@@ -48,7 +49,8 @@ async def verify_initial(ctx: OptimizationContext) -> bool:
 
 async def benchmark_baselines(ctx: OptimizationContext) -> None:
     """PyTorch's times in milliseconds where the language has such a reference, else infinite."""
-    ctx.eager_ms, ctx.compiled_ms = await measure_pytorch(ctx.case, ctx.run)
+    found = await measure_alternatives(ctx.case, ctx.run)
+    ctx.eager_ms, ctx.compiled_ms = (found.get(name, inf) for name in (PYTORCH, COMPILED))
     ctx.setup = ctx.setup._replace(eager=ctx.eager_ms)
     ctx.logger.info("baselines: eager %g ms, compiled %g ms", ctx.eager_ms, ctx.compiled_ms)
 

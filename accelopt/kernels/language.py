@@ -89,6 +89,14 @@ class Language(Protocol):
     async def evaluate(self, case: Case, source: str) -> Evaluation:
         """The verdict on `source` as a kernel for `case`; never raises for it."""
 
+    def unread(self, case: Case) -> str:
+        """What the rules do not read of the case's kernel, in a sentence; said before a search."""
+        return ""
+
+    async def alternatives(self, case: Case) -> Mapping[str, float]:
+        """What others take for the same problem, by name: milliseconds, timed as its kernels are."""
+        return {}
+
     async def explain(self, node: Node) -> Explanation:
         """Where the time of a kernel goes that was timed."""
         return Explanation()

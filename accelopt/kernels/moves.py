@@ -127,7 +127,6 @@ METHODS = {
     "fix_autotuned_config": _triton("autotuning:without_autotuner", "compute", "gmem", "overlap"),
     "grouped_gemm_colmajor": _triton("grid_order:grouped_order", "compute", "gmem"),
     "enable_async_pipeline": _triton("tensor_descriptors:descriptor_tiles", "gmem", "overlap"),
-    "prefetch_loads": _triton("compiler_hints:pipelined_loops", "gmem", "overlap"),
     "switch_to_mma_or_wgmma": _triton(
         "arithmetic:own_precision_dots",
         "compute",
@@ -139,10 +138,8 @@ METHODS = {
         "gmem",
         cuda="Let each thread load and store 16 neighbouring bytes at once.",
     ),
-    "cache_policy_cg": _triton(
-        "compiler_hints:streaming_hints",
-        "gmem",
-        cuda="Read and write past the caches what is touched once.",
+    "cache_policy_cg": _by_model(
+        "cuda", "Read and write past the caches what is touched once.", "gmem"
     ),
     "pad_tail_and_mask": _triton("masks:peel_masks", "gmem", "control"),
     "tighten_loop_bound": _triton("masks:stop_at_bound", "compute", "gmem", "control"),
@@ -153,19 +150,18 @@ METHODS = {
         "gmem",
         cuda="Keep a row's elements in registers between the loops that read them.",
     ),
-    "rows_per_program": _triton("rows_per_program:several_rows", "gmem", "overlap"),
     "pack_gqa_heads": _triton("gqa_packing:heads_together", "gmem"),
     "prefetch_addresses": _triton("address_prefetch:looked_up_ahead", "overlap"),
-    "drop_redundant_masks": _triton("redundant_masks:fewer_conditions", "control"),
     "split_k": _triton("split_k:split_loop", "overlap", "gmem"),
     "persistent_grid": _triton("persistent_grid:persistent_programs", "overlap"),
-    "subtile_epilogue": _triton("epilogue_subtiling:stored_in_halves", "overlap"),
     "fill_uncovered_outputs": _triton("output_fills:filled_where_left", "gmem"),
-    "longest_first": _triton("grid_order:most_work_first", "overlap"),
     "batch_launches": _triton("launch_batching:one_launch", "overlap"),
     "drop_synchronisation": _triton("host_synchronisation:without_synchronisation", "overlap"),
     "drop_value_checks": _triton("host_synchronisation:without_value_checks", "overlap"),
     "read_values_once": _triton("host_synchronisation:values_read_once", "overlap"),
+    "take_compiled_reference": Method(
+        "triton", ("compute", "gmem", "overlap"), "accelopt.kernels.triton.inductor:solution_source"
+    ),
     "avoid_atomics_reduce": _by_model(
         "cuda",
         "Reduce within a warp by shuffles and within a block in shared memory before any atomic.",

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from itertools import groupby
+from collections.abc import Iterable
 
 from accelopt.ptx.control_flow import JUMPS
 from accelopt.ptx.module import NotPtx
 from accelopt.ptx.phases import ADDRESS, ASYNC_WAIT, BARRIER, CONTROL, MOVE, OTHER
-from accelopt.ptx.regions import LoopWork, Region, RegionDag, RegionEdge, Stage
+from accelopt.ptx.regions import LoopWork, Region, RegionDag, Stage
 from accelopt.ptx.work_counts import Work
 
 Json = dict[str, object]
@@ -226,77 +225,6 @@ def _loop(one: LoopWork) -> Json:
     if one.loop.waits:
         return {**found, "only_waits": True}
     return {**found, "work_a_trip": _split(one.work)}
-
-
-def to_dot(dag: RegionDag) -> str:
-    """The DAG for Graphviz (`dag.dot`): a box a region, a frame a stage; dashed what a loop carries."""
-    lines = ["digraph regions {", "  node [shape=box, style=filled, fontsize=10];"]
-    for stage in dag.stages:
-        lines.append(f'  subgraph cluster_{stage.stage_id} {{ label="stage {stage.stage_id}";')
-        for at in stage.region_ids:
-            one = dag.regions[at]
-            colour = _COLOURS.get(one.phase, "white")
-            parts = [f"{at} {one.phase}", f"lines {one.start_line}-{one.end_line}"]
-            label = "\\n".join((*parts, *amounts(one.work)))
-            lines.append(f'    r{at} [label="{label}", fillcolor={colour}];')
-        lines.append("  }")
-    for edge in dag.edges:
-        dashed = ", style=dashed, constraint=false" if edge.carried else ""
-        name = "" if edge.kind == "flow" else edge.kind
-        lines.append(f'  r{edge.source} -> r{edge.target} [label="{name}"{dashed}];')
-    return "\n".join([*lines, "}"]) + "\n"
-
-
-def to_mermaid(dag: RegionDag) -> str:
-    """The DAG for Mermaid, which draws some dozen boxes well: regions without addresses, moves and
-    control, those of one phase in one block joined; dotted what a loop carries."""
-    groups = _groups(dag)
-    of = {one.region_id: at for at, group in enumerate(groups) for one in group}
-    lines = ["flowchart TD"]
-    for stage, members in groupby(range(len(groups)), key=lambda at: groups[at][0].stage_id):
-        lines.append(f'  subgraph s{stage}["stage {stage}"]')
-        for at in members:
-            first, last = groups[at][0], groups[at][-1]
-            work = sum((one.work for one in groups[at]), Work())
-            span = f"{first.region_id}" if first is last else f"{first.region_id}-{last.region_id}"
-            parts = [f"{span} {first.phase}", f"lines {first.start_line}-{last.end_line}"]
-            lines.append(f'    g{at}["{"<br/>".join((*parts, *amounts(work)))}"]')
-        lines.append("  end")
-    for (source, target), (kind, carried) in _joined_edges(dag, of).items():
-        name = "" if kind == "flow" else f"|{kind}|"
-        lines.append(f"  g{source} {'-.->' if carried else '-->'}{name} g{target}")
-    return "\n".join(lines) + "\n"
-
-
-def _groups(dag: RegionDag) -> list[list[Region]]:
-    """Regions that move, compute or wait; those of one phase that follow each other in one block and
-    stage together."""
-    loud = filter(_is_loud, dag.regions)
-    runs = groupby(loud, key=lambda one: (one.block, one.stage_id, one.phase))
-    return [list(run) for _, run in runs]
-
-
-def _joined_edges(dag: RegionDag, of: Mapping[int, int]) -> dict[tuple[int, int], tuple[str, bool]]:
-    """Edges between groups, through the regions that stand in none; what waits comes before flow."""
-    after: dict[int, list[RegionEdge]] = {}
-    for edge in dag.edges:
-        after.setdefault(edge.source, []).append(edge)
-    found: dict[tuple[int, int], tuple[str, bool]] = {}
-    for region, group in of.items():
-        work = [(edge, edge.kind, edge.carried) for edge in after.get(region, ())]
-        seen: set[int] = set()
-        while work:
-            edge, kind, carried = work.pop()
-            goal = of.get(edge.target)
-            if goal is None and edge.target not in seen:
-                seen.add(edge.target)
-                rest = (one for one in after.get(edge.target, ()) if one.kind != "async_dep")
-                work += [(one, kind, carried or one.carried) for one in rest]
-            elif goal is not None and (goal != group or carried):
-                old = found.get((group, goal))
-                if old is None or old[0] == "flow":
-                    found[group, goal] = (kind, carried)
-    return found
 
 
 def amounts(work: Work) -> Iterable[str]:

@@ -36,6 +36,7 @@ class ProblemResult(NamedTuple):
     resolved: bool = True
     holds_for: str = ""
     exactness: str = ""
+    beside: str = ""
     depends_on: Sequence[str] = ()
     between: tuple[float, float] | None = None
 
@@ -96,8 +97,8 @@ class ResultsTable:
         for row in self.rows:
             if not wide:
                 yield Text(f"  {row.problem}: {row.change}", no_wrap=True, overflow="ellipsis")
-            if row.exactness:
-                yield Text(f"  {row.exactness}", style="dim", overflow="fold")
+            for said in filter(None, (row.beside, row.exactness)):
+                yield Text(f"  {said}", style="dim", overflow="fold")
             if row.place:
                 shapes = f" (for {row.holds_for})" if row.holds_for else ""
                 yield Text(f"  {row.place}{shapes}", style="dim", overflow="fold")

@@ -87,6 +87,7 @@ class ProblemStory(Row):
     changes: tuple[str, ...] = ()
     holds_for: str = ""
     exactness: str = Field(default="", description="of the best kernel, beside the baseline")
+    beside: str = Field(default="", description="what others give for the problem, in a sentence")
     elsewhere: tuple[str, ...] = Field(default=(), description="at other shapes, in words")
     start_source: str = ""
     best_source: str = ""

@@ -21,12 +21,16 @@ BETTER = 0.98  # times the best latency: a gain that counts against convergence
 LEAST_ITERATIONS = 3  # before a search may have converged
 MOST_AGAIN = 16  # proposals of one expert in one iteration, where what it proposes is refused
 IDLE_ITERATIONS = 2  # in a row without a configuration that could be built end the search
+STANDARD = (
+    6  # configurations that are standard for the kernel's kind and are tried before any other
+)
 LATEST = 5  # configurations that a model is told of; of those that failed it is told of all
 CROWDED_REGISTERS, CROWDED_SHARED, FEW_WARPS = 128, 0.75, 0.25
 
 
 class Experts:
-    """In each iteration every expert proposes one configuration of the baseline's knobs.
+    """In each iteration every expert proposes one configuration of the baseline's knobs, after those that
+    are standard for the kernel's kind.
 
     Options: `experts` (names with commas), or `search`, the name of one sampler that proposes
     instead; `iterations`, the most; `patience`, how many iterations without a gain of 2% end the
@@ -72,12 +76,18 @@ class Experts:
             return None
         while self._turn:
             name = self._turn.pop(0)
-            values = self._proposers[name](self._space, self._known(), self._random)
+            values = self._next(self._space, name)
             if values is not None:
                 return self._build(name, values)
         if not self._under_way:
             self.converged = "every configuration was tried"
         return None
+
+    def _next(self, space: Space, name: str) -> Configuration | None:
+        """A standard configuration while there is one, then what who proposes believes in."""
+        known = {name_of(tried.configuration) for tried in self._known()}
+        untried = (one for one in space.standard[:STANDARD] if name_of(one) not in known)
+        return next(untried, None) or self._proposers[name](space, self._known(), self._random)
 
     def tell(self, result: Result) -> None:
         """The knobs, or what came of a configuration. The last of an iteration ends it."""

@@ -24,7 +24,6 @@ EXPECTED = {
     "avoid_atomics_reduce": 0.10,
     "softmax_math_fusion": 0.08,
     "grouped_gemm_colmajor": 0.06,
-    "cache_policy_cg": 0.04,
     "change_block_sizes": 0.04,
     "pad_tail_and_mask": 0.02,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
 from accelopt.evaluation import Case, Confirmation, Evaluation, Status, exactness_words
@@ -10,11 +10,11 @@ from accelopt.nodes import Node
 from accelopt.stages import run_files
 from accelopt.stages.concurrency import run_together
 from accelopt.stages.planning import view_kernel
-from accelopt.stages.run import Elsewhere, Iteration, Outcome, Run
+from accelopt.stages.run import Elsewhere, Iteration, Outcome, Run, times_of
 from accelopt.stages.samples import ExecutorSettings, Workplace, carry_out
 from accelopt.store import content_key
 
-KIND = "confirmation"
+KIND, ALTERNATIVES = "confirmation", "alternatives"
 MOST_POLISHED = 3  # changes by rule upon the winner of a search by models
 
 
@@ -28,6 +28,19 @@ async def measure(case: Case, run: Run) -> Node:
         await run.files.begin(node, language)
     run.watcher.measured(node)
     return node
+
+
+async def measure_alternatives(case: Case, run: Run) -> Mapping[str, float]:
+    """What others take for the problem, in milliseconds by name: measured once a run."""
+    language, journal = run.workshop.language, run.workshop.journal
+    key = content_key(case.case_name, language.reference(case))
+    kept = journal.find(ALTERNATIVES, key)
+    if kept is None:
+        kept = {**await language.alternatives(case)}
+        if kept:
+            journal.append(ALTERNATIVES, key, kept)
+            run.watcher.reported(case.case_name, f"the same problem by others: {times_of(kept)}")
+    return {name: float(str(ms)) for name, ms in kept.items()}
 
 
 async def confirm_winner(
@@ -56,6 +69,7 @@ async def confirm_winner(
         holds_for=verdict.holds_for,
         exactness=exactness_words(verdict.exactness, start.evaluation.exactness),
         ended=ended,
+        alternatives=await measure_alternatives(start.case, run),
     )
     run.watcher.finished(outcome)
     return outcome

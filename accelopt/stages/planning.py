@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import inf
 
@@ -13,7 +15,7 @@ from accelopt.evaluation import NO_VERDICTS
 from accelopt.experience import Finding, recall
 from accelopt.kernel_source import SourceEdit, edit_of
 from accelopt.kernels.language import Explanation, Language
-from accelopt.nodes import Node, Plan, Result
+from accelopt.nodes import Chain, Node, Plan, Result, Rewrite, method_of
 from accelopt.published import Experience, PlannerResult, plan_text
 from accelopt.stages.concurrency import run_together
 
@@ -21,6 +23,7 @@ MOST_SUGGESTED = 5  # changes by rule that a planner is told of
 MOST_BESIDE = 8  # changes that came to nothing on kernels beside a line
 MOST_OTHERS = 3  # kernels beside a line, from which something may be taken over
 GAINED = 1.02  # over its parent, below which a kernel has nothing to take over
+CLOSES = 2  # kernels that failed for one reason close a method for the run
 NEAR = 1.5  # times a kernel's time, beyond which another is no good example
 
 
@@ -51,6 +54,7 @@ async def view_kernel(
         gate=await in_thread(language.gate, node.case),
         tried=tried_on(node, history),
         failures=frozenset(_failures(node, history)),
+        closed=frozenset(_closed(history)),
         experiences=tuple(experiences),
         iteration=iteration,
         goal=goal,
@@ -78,6 +82,21 @@ async def view_kernel(
         lineage=tuple(one for one in family_known if id(one.node) in line),
         others=good_others(node, [one for one in family_known if id(one.node) not in line]),
     )
+
+
+def _closed(history: Sequence[Result]) -> list[str]:
+    """The methods by rule of which `CLOSES` kernels failed for one reason, numbers and addresses aside."""
+    failed = Counter(
+        (
+            method_of(made.change),
+            made.evaluation.status,
+            re.sub(r"\w*\d\w*", "", made.evaluation.message),
+        )
+        for result in history
+        for made in result.nodes
+        if made.latency is None and not made.missing and isinstance(made.change, (Rewrite, Chain))
+    )
+    return [method for (method, _, _), count in failed.items() if count >= CLOSES]
 
 
 def _methods_of_models(history: Sequence[Result]) -> tuple[str, ...]:

@@ -94,6 +94,11 @@ class OneKernel(NamedTuple):
     refusal: str = ""
 
 
+def times_of(alternatives: Mapping[str, object]) -> str:
+    """Milliseconds by name, in words."""
+    return ", ".join(f"{name} {float(str(ms)):.4g} ms" for name, ms in alternatives.items())
+
+
 class Outcome(NamedTuple):
     """How one problem ended. `best` is the start when nothing faster was found.
 
@@ -101,7 +106,7 @@ class Outcome(NamedTuple):
     `nodes` are all kernels that were made, in the order in which they were told, `developments` how
     workers went about theirs, by job. `holds_for` says for which shapes the best was found right, where
     that is known, `elsewhere` how it does at others that were asked for, `one_kernel` what serves all of them. `ended` says why the
-    search did not go on.
+    search did not go on. `alternatives` are what others take for the problem, in milliseconds by name.
     """
 
     start: Node
@@ -117,6 +122,19 @@ class Outcome(NamedTuple):
     one_kernel: OneKernel | None = None
     failure: str = ""
     ended: str = ""
+    alternatives: Mapping[str, float] = MappingProxyType({})
+
+    @property
+    def beside(self) -> str:
+        """The best kernel beside the start and what others give for the problem, in a sentence; empty
+        where nobody else was timed."""
+        if not self.alternatives or self.best is None or not self.best.latency:
+            return ""
+        name, least = min(self.alternatives.items(), key=lambda one: one[1])
+        ratio = self.best.latency / least
+        told = f"{ratio:.2f} times faster" if ratio >= 1 else f"{1 / ratio:.2f} times slower"
+        times = times_of(self.alternatives)
+        return f"{self.speedup or 1.0:.3f} of the start; {name} is {told} than the best kernel ({times})"
 
     @property
     def correct(self) -> int:

@@ -78,6 +78,7 @@ def _problem(outcome: Outcome, run: Run, judged_after: Mapping[str, float]) -> P
         failure=outcome.failure,
         holds_for=outcome.holds_for,
         exactness=outcome.exactness,
+        beside=outcome.beside,
         elsewhere=tuple(map(at_other_shapes, outcome.elsewhere)),
         changes=tuple(outcome.changes),
         start_source=start.source,

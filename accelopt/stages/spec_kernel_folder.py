@@ -260,4 +260,5 @@ def _trace(kernel: str, outcome: Outcome, nodes: Sequence[Node]) -> str:
         if node.latency < best:
             best = node.latency
             lines.append("New best.")
-    return "\n".join([*lines, "", f"Ended: {outcome.ended or outcome.failure}.", ""])
+    said = [f"{outcome.beside}.", ""] if outcome.beside else []
+    return "\n".join([*lines, "", *said, f"Ended: {outcome.ended or outcome.failure}.", ""])

@@ -254,7 +254,7 @@ def _measure(task: Task) -> dict[str, dict[str, Any]]:
         try:
             calls = [prepare(dict(zip(names, one, strict=True))) for one in sets]
             error = error_of(task, right, calls[0]())
-            found[name] = {**_timed(task, calls, slow and name == "reference"), "error": error}
+            found[name] = {**timed(task, calls, slow and name == "reference"), "error": error}
         except Exception as error:  # a library that is absent, or refuses the problem
             said = (str(error).splitlines() or [""])[0]
             found[name] = {"failure": f"{type(error).__name__}: {said[:200]}"}
@@ -266,7 +266,7 @@ def called(run: Callable[..., Any], names: list[str]) -> Prepare:
     return lambda given: lambda: run(*(given[name] for name in names))
 
 
-def _timed(task: Task, calls: list[Call], slow: bool) -> dict[str, Any]:
+def timed(task: Task, calls: list[Call], slow: bool) -> dict[str, Any]:
     """Median milliseconds of a call, by our clock and by its kernels; of a slow one by our clock alone."""
     import torch
     from timers import by_profiler

@@ -1,9 +1,9 @@
-"""Winners without a loop: of each starting solution's first proposals, the one whose kernels are fastest.
+"""Winners without a loop: of each starting solution's first proposals, the one that is fastest as called.
 
     python experiments/flb_h200/proposed.py --traceset_root FOLDER --out WINNERS [--first 12]
 
 Each problem has a process of its own; a proposal counts where its outputs are the reference's on one draw of the
-largest workload, and is timed by the sum of its kernels (CUPTI), the L2 flushed, alone on the device. That is a
+largest workload, and is timed launch-free as it is called, the L2 flushed, alone on the device. That is a
 screen and no verdict: `run.py --winners WINNERS` has the whole referee judge what comes of it. A problem whose
 winner is kept already is left alone.
 """
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -23,12 +24,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 import libraries
-from timers import by_profiler
 
 from accelopt.kernels.gpu.bench.files.index_tensors import materialise
 from accelopt.kernels.gpu.bench.files.input_draws import fresh
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder, write_json
-from accelopt.kernels.gpu.bench.gpu_lock import gpu_lock
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
 from accelopt.kernels.gpu.bench.process.inputs import InputFactory
 from accelopt.kernels.gpu.bench.process.solution_loading import load_entry
@@ -53,9 +52,13 @@ def screened(root: Path, name: str, first: int, out: Path) -> str:
     right = libraries.reference_of(definition)(*sets[0])
     found, lines = [], []
     offered = [("the start", start.main_source)]
-    offered += [(one.sentence, one.source) for one in proposals(start.main_source, first) if one.source]
+    offered += [
+        (one.sentence, one.source) for one in proposals(start.main_source, first) if one.source
+    ]
     for number, (sentence, source) in enumerate(offered):
-        solution = start.with_source(source, f"offline_{name}").model_copy(update={"description": sentence})
+        solution = start.with_source(source, f"offline_{name}").model_copy(
+            update={"description": sentence}
+        )
         begin = time.monotonic()
         try:
             with tempfile.TemporaryDirectory() as place:
@@ -67,14 +70,15 @@ def screened(root: Path, name: str, first: int, out: Path) -> str:
                 error = libraries.error_of(task, right, call(sets[0]))
                 if not error < libraries.RIGHT:
                     raise ValueError(f"relative L2 {error:.2g}")
-                with gpu_lock(task.device, alone=True):
-                    by_profiler(call, sets)  # clocks and power as under its own load
-                    taken = by_profiler(call, sets)
+                calls = [partial(call, one) for one in sets]
+                taken = libraries.timed(task, calls, slow=False)["ms"]
             found.append((taken, number, solution))
             said = f"{taken:.4f} ms"
         except Exception as failure:  # it does not compile, or is wrong
             said = f"{type(failure).__name__}: {(str(failure).splitlines() or [''])[0][:80]}"
-        lines.append(f"{name} {number}: {said} ({time.monotonic() - begin:.0f} s) {sentence[:LONGEST]}")
+        lines.append(
+            f"{name} {number}: {said} ({time.monotonic() - begin:.0f} s) {sentence[:LONGEST]}"
+        )
         print(lines[-1], flush=True)
     if found:
         write_json(min(found, key=lambda one: one[:2])[2], out / f"offline_{name}.json")
@@ -91,7 +95,10 @@ def main() -> None:
     names = args.definitions or sorted(TraceFolder(args.traceset_root).definitions)
     left = [name for name in names if not (args.out / f"offline_{name}.json").exists()]
     with ProcessPoolExecutor(max(1, len(left)), mp_context=get_context("spawn")) as pool:
-        asked = {name: pool.submit(screened, args.traceset_root, name, args.first, args.out) for name in left}
+        asked = {
+            name: pool.submit(screened, args.traceset_root, name, args.first, args.out)
+            for name in left
+        }
         for name, one in asked.items():
             if (error := one.exception()) is not None:
                 print(json.dumps({"problem": name, "failure": f"{type(error).__name__}: {error}"}))

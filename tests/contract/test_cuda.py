@@ -8,6 +8,7 @@ import pytest
 from accelopt.contract.spec import KernelSpec
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda import compiling
+from accelopt.kernels.cuda.compiling import build
 from accelopt.kernels.cuda.launch_pragma import (
     ExecutionConfiguration,
     launch_of,
@@ -171,3 +172,26 @@ def test_every_method_of_cuda_says_what_it_does():
     assert {f"accelopt.kernels.cuda.moves:{rule.__name__}" for rule in RULES} <= {
         method.place for method in METHODS.values()
     }
+
+
+TEMPLATE = """#pragma launch grid(4) block(256)
+template <int BLOCK, typename T>
+__global__ void scale(const T* x, T* y, T by) {
+    y[blockIdx.x * BLOCK + threadIdx.x] = by * x[blockIdx.x * BLOCK + threadIdx.x];
+}
+"""
+
+
+def test_a_template_without_its_arguments_is_refused_in_a_sentence():
+    with pytest.raises(ConfigError, match=r"not read: hints and knobs only.*scale<BLOCK, T>"):
+        signature_of(TEMPLATE, "scale").instance.strip()
+    found = signature_of(TEMPLATE, "scale<256, float>")
+    assert found.instance == "scale<256, float>"
+    assert [parameter.type for parameter in found.parameters] == ["float"] * 3
+
+
+@needs_nvcc
+def test_the_instance_that_a_contract_names_is_compiled(tmp_path):
+    """An explicit instantiation by `decltype`: C++17, [temp.explicit]; compiled by nvcc 13.0."""
+    built = build(TEMPLATE, 90, tmp_path, "scale<256, float>")
+    assert "scaleILi256EfE" in built.entry("scale<256, float>")

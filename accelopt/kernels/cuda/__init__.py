@@ -1,1 +1,1 @@
-"""CUDA kernels: compiled by nvcc or NVRTC, started through CuPy or the driver."""
+"""CUDA kernels: compiled by nvcc or NVRTC, started by the driver."""

@@ -49,6 +49,7 @@ class Built(NamedTuple):
 
     def entry(self, name: str) -> str:
         """The kernel `name` as the machine code calls it. Raises CompilationError where it is not there."""
+        name = name.partition("<")[0]
         for symbol in _ENTRY.findall(self.ptx):
             if symbol == name or re.match(rf"_Z(?:N\w*?)?{len(name)}{name}(?!\d)", symbol):
                 return str(symbol)
@@ -80,13 +81,14 @@ def used(notes: str) -> tuple[Used, ...]:
     return tuple(found)
 
 
-def build(source: str, capability: int, folder: Path) -> Built:
-    """Compile a source for a GPU of `capability` (90 for an H200); files go to `folder`.
+def build(source: str, capability: int, folder: Path, name: str = "") -> Built:
+    """Compile a source for a GPU of `capability` (90 for an H200), with the instance of a template that
+    `name` asks for; files go to `folder`.
 
     Raises CompilationError with the compiler's words, or where there is no compiler.
     """
     nvcc, library = shutil.which("nvcc"), nvrtc_library()
-    text, arch = compilable(source), architecture(capability)
+    text, arch = compilable(source, name), architecture(capability)
     if nvcc is not None:
         return _by_nvcc(nvcc, text, arch, folder)
     if library is not None:
@@ -185,9 +187,9 @@ class CudaCompiler:
         if solution.spec.binding != "driver":
             raise NotImplementedError(f"{solution.name} is built where it runs")
         source = solution.main_source
-        launch = launch_of(source)
+        launch, kernel_name = launch_of(source), solution.spec.entry_point.partition("::")[2]
         with tempfile.TemporaryDirectory(prefix="accelopt-source-") as folder:
-            built = build(source, self.target.capability, Path(folder))
+            built = build(source, self.target.capability, Path(folder), kernel_name)
         return say.Compiled(
             resources=tuple(
                 say.Resources(
@@ -202,7 +204,7 @@ class CudaCompiler:
             ),
             code=(
                 say.Code(
-                    kernel=solution.spec.entry_point.split("::")[-1],
+                    kernel=kernel_name,
                     ptx=built.ptx,
                     cubin=base64.b64encode(built.cubin).decode(),
                     blocks=math.prod(launch.grid),

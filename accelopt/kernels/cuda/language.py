@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accelopt.awaiting import in_thread
+from accelopt.evaluation import Case
 from accelopt.kernels.cuda.moves import proposals
 from accelopt.kernels.cuda.names import NOTES, sheet
 from accelopt.kernels.gpu.language import Solutions
@@ -26,12 +27,18 @@ class Cuda(Solutions):
         "started as its line `#pragma launch` says."
     )
 
+    def unread(self, case: Case) -> str:
+        """That no rule reads CUDA, before a search waits for it."""
+        if self._problem(case).template.spec.binding != "driver":
+            return "CUDA with host code is not read: without a model nothing is tried"
+        return "CUDA is not read: hints and knobs only, unless a model writes kernels"
+
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
         """The hints of `accelopt.kernels.cuda.moves`, the most promising ones."""
         template = self._problem(node.case).template
         if template.spec.binding != "driver":
             return ()
-        name = template.spec.entry_point.split("::")[-1]
+        name = template.spec.entry_point.partition("::")[2]
         return await in_thread(proposals, node.source, name, MOST_PROPOSALS)
 
     def look_up(self, name: str, kernel: str) -> str:

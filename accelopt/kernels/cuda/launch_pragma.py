@@ -89,10 +89,23 @@ class Parameter(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """A kernel as its source declares it."""
+    """A kernel as its source declares it; of a template its parameters' names, and the `arguments` that it is
+    instantiated for."""
 
     name: str
     parameters: tuple[Parameter, ...]
+    template: tuple[str, ...] = ()
+    arguments: str = ""
+
+    @property
+    def instance(self) -> str:
+        """`name`, of a template `name<arguments>`. Raises ConfigError where nobody says which."""
+        if self.template and not self.arguments:
+            raise ConfigError(
+                f"{self.name} is a template and not read: hints and knobs only, for one instance; name the "
+                f"kernel with its arguments, as in {self.name}<{', '.join(self.template)}>"
+            )
+        return f"{self.name}<{self.arguments}>" if self.template else self.name
 
 
 def launch_of(source: str) -> ExecutionConfiguration:
@@ -116,15 +129,19 @@ def with_launch(source: str, launch: ExecutionConfiguration) -> str:
     return _PRAGMA.sub(lambda _: launch.pragma, source, count=1)
 
 
-def compilable(source: str) -> str:
-    """What a compiler sees: an empty line in the place of the launch."""
-    return _PRAGMA.sub("", source)
+def compilable(source: str, name: str = "") -> str:
+    """What a compiler sees: an empty line in the place of the launch, and below the source the instance of
+    a template that `name` (`f<256>`) asks for."""
+    instance = f"\ntemplate __global__ decltype({name}) {name};\n" if "<" in name else ""
+    return _PRAGMA.sub("", source) + instance
 
 
 def signature_of(source: str, name: str = "") -> Signature:
-    """The kernel called `name`, or the only one. Raises ConfigError where there is none, or several."""
+    """The kernel called `name`, or the only one; of a template perhaps an instance, `f<256>`. Raises
+    ConfigError where there is none, or several."""
     text = _COMMENTS.sub(" ", source)
-    kernels = list(_kernels(text))
+    name, _, given = name.strip().rstrip(">").partition("<")
+    kernels = list(_kernels(text, given))
     chosen = [kernel for kernel in kernels if kernel.name == name] if name else kernels
     if len(chosen) == 1:
         return chosen[0]
@@ -145,7 +162,8 @@ def scalar_type(parameter: Parameter) -> type[Number]:
     return _SCALARS[parameter.type]
 
 
-def _kernels(text: str) -> list[Signature]:
+def _kernels(text: str, given: str) -> list[Signature]:
+    """The kernels of a text; `given` are the arguments of those that are templates."""
     found = []
     for match in re.finditer(r"\b__global__\b", text):
         rest = text[match.end() :]
@@ -156,11 +174,22 @@ def _kernels(text: str) -> list[Signature]:
         )
         if head is None:
             continue
+        names = _template(text[: match.start()])
+        values = dict(zip(names, map(str.strip, given.split(",")), strict=False))
+        words = re.split(r"(\w+)", head[2])
+        types = "".join(values.get(word, word) for word in words)
         parameters = tuple(
-            _parameter(part) for part in head[2].split(",") if part.strip() not in ("", "void")
+            _parameter(part) for part in types.split(",") if part.strip() not in ("", "void")
         )
-        found.append(Signature(head[1], parameters))
+        found.append(Signature(head[1], parameters, tuple(names), given.strip()))
     return found
+
+
+def _template(before: str) -> list[str]:
+    """The names of the template's parameters that end the text before a kernel's head; none of another."""
+    head = re.search(r"\btemplate\s*<([^;{}]*)>\s*(?:static\s+|inline\s+)*$", before)
+    parts = head[1].split(",") if head else []
+    return [part.partition("=")[0].split()[-1] for part in parts if part.strip()]
 
 
 def _parameter(text: str) -> Parameter:

@@ -1,15 +1,14 @@
 """A CUDA kernel as a function of tensors: compiled, loaded, launched on PyTorch's current stream.
 
-CuPy starts it where it is installed, else the driver by its own calls (cuda.h).
+The driver starts it by its own calls (cuda.h).
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from accelopt.contract.spec import Argument
 from accelopt.errors import ConfigError
@@ -29,13 +28,6 @@ LARGE_SHARED = GPUS[DEFAULT_GPU].plain_shared_bytes
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
-class Starter(Protocol):
-    """Starts a kernel."""
-
-    def start(self, values: Sequence[Number], stream: int) -> None:
-        """With pointers and numbers in the order of its parameters, on a stream of CUDA."""
-
-
 def load(solution: Solution, folder: Path) -> Callable[..., Any]:
     """The kernel of a solution as a function of the definition's inputs that returns its outputs.
 
@@ -44,12 +36,12 @@ def load(solution: Solution, folder: Path) -> Callable[..., Any]:
     import torch
 
     source = solution.main_source
-    signature = signature_of(source, solution.spec.entry_point.split("::")[-1])
+    signature = signature_of(source, solution.spec.entry_point.partition("::")[2])
     arguments = [Argument.model_validate(one) for one in solution.spec.arguments]
     _refuse_misfits(signature, arguments)
     major, minor = torch.cuda.get_device_capability()
-    built = build(source, 10 * major + minor, folder)
-    start = starter(built, signature.name, launch_of(source))
+    built = build(source, 10 * major + minor, folder, signature.instance)
+    start = ByDriver(built, signature.name, launch_of(source)).start
     return LoadedKernel(signature, arguments, start).call
 
 
@@ -57,7 +49,10 @@ class LoadedKernel:
     """A kernel with its arguments: `call` makes the outputs and starts it."""
 
     def __init__(
-        self, signature: Signature, arguments: Sequence[Argument], starter: Starter
+        self,
+        signature: Signature,
+        arguments: Sequence[Argument],
+        start: Callable[[Sequence[Number], int], None],
     ) -> None:
         import torch
 
@@ -66,7 +61,7 @@ class LoadedKernel:
             None if parameter.pointer else scalar_type(parameter)
             for parameter in signature.parameters
         ]
-        self._start = starter.start
+        self._start = start
         self._dtypes = {a.name: getattr(torch, a.tensor.dtype) for a in arguments if a.is_tensor}
         self._stream = torch.cuda.current_stream
         self._torch = torch
@@ -96,13 +91,6 @@ class LoadedKernel:
         return self._torch.full(shape, argument.filled, dtype=dtype, device="cuda")
 
 
-def starter(built: Built, name: str, launch: ExecutionConfiguration) -> Starter:
-    """By CuPy where it is installed, else by the driver."""
-    if importlib.util.find_spec("cupy") is not None:
-        return ByCuPy(built, name, launch)
-    return ByDriver(built, name, launch)
-
-
 class ByDriver:
     """Calls of libcuda."""
 
@@ -121,7 +109,7 @@ class ByDriver:
             self._call("cuFuncSetAttribute", self._function, _MAX_DYNAMIC_SHARED, launch.shared)
 
     def start(self, values: Sequence[Number], stream: int) -> None:
-        """As the protocol says."""
+        """With pointers and numbers in the order of its parameters, on a stream of CUDA."""
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         self._call(
             "cuLaunchKernel", self._function, *self._launch.grid, *self._launch.block,
@@ -134,37 +122,6 @@ class ByDriver:
             said = ctypes.c_char_p()
             self._cuda.cuGetErrorString(code, ctypes.byref(said))
             raise RuntimeError(f"{name}: {(said.value or b'').decode()} ({code})")
-
-
-class ByCuPy:
-    """CuPy's RawModule on the machine code."""
-
-    def __init__(self, built: Built, name: str, launch: ExecutionConfiguration) -> None:
-        import cupy
-
-        self._cupy, self._launch = cupy, launch
-        module = cupy.cuda.function.Module()
-        module.load(built.cubin)
-        self._module = module  # lives as long as its function
-        self._function = module.get_function(built.entry(name))
-        if launch.shared > LARGE_SHARED:
-            self._cupy.cuda.driver.funcSetAttribute(
-                self._function.ptr, _MAX_DYNAMIC_SHARED, launch.shared
-            )
-
-    def start(self, values: Sequence[Number], stream: int) -> None:
-        """As the protocol says."""
-        import numpy as np
-
-        arguments = tuple(
-            np.uint64(value.value or 0) if isinstance(value, ctypes.c_void_p)
-            else np.frombuffer(bytes(value), dtype=np.dtype(type(value)))[0]
-            for value in values
-        )  # fmt: skip
-        external = self._cupy.cuda.ExternalStream(stream)
-        self._function(
-            self._launch.grid, self._launch.block, arguments, self._launch.shared, external
-        )
 
 
 def _refuse_misfits(signature: Signature, arguments: Sequence[Argument]) -> None:

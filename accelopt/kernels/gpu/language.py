@@ -13,14 +13,9 @@ from pathlib import Path
 
 from accelopt.awaiting import in_thread
 from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation
-from accelopt.hardware.gpus import (
-    DEFAULT_GPU,
-    GPU,
-    GPUS,
-    gpu_called,
-)
+from accelopt.hardware.gpus import DEFAULT_GPU, GPU, GPUS, gpu_called
+from accelopt.kernels.gpu.alternatives import measure_alternatives
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
-from accelopt.kernels.gpu.bench.judging.baselines import measure_reference
 from accelopt.kernels.gpu.bench.judging.child_processes import COMPILER_SETTINGS
 from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
@@ -157,18 +152,13 @@ class Solutions(Language):
         finally:
             self._free.put_nowait(device)
 
-    def time_reference(self, case: Case, addition: str = "") -> float | None:
-        """Milliseconds of the PyTorch reference, with `addition` below its text, on the GPU; None where
-        there is none, or it does not run."""
-        if self._environment.get("TRITON_INTERPRET") == "1":
-            return None
-        problem = self._problem(case)
-        task = self.task(case, problem.template)
-        text = problem.definition.reference + addition
-        definition = problem.definition.model_copy(update={"reference": text})
-        task = task._replace(definition=definition)
-        found = measure_reference(task).latency
-        return None if found is None else found.median
+    async def alternatives(self, case: Case) -> Mapping[str, float]:
+        """Launch-free times of PyTorch's reference, eager and compiled, and of libraries; empty without a GPU."""
+        if self._devices == ("cpu",):
+            return {}
+        task = self.task(case, self._problem(case).template)
+        found = await in_thread(measure_alternatives, task, self.options.traceset_root)
+        return {name: one.latency.median for name, one in found.items() if one.latency is not None}
 
     def task(self, case: Case, solution: Solution) -> Task:
         """A solution on the case's problem, on this machine's GPU."""

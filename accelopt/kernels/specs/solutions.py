@@ -118,7 +118,7 @@ def solution_of(spec: KernelSpec) -> Solution:
             f"them numbers; the contract gives {len(kernel.io.args)}, {given} of them numbers"
         )
     source = with_launch(kernel.source_code, launch_of_contract(kernel.io.launch))
-    made = _one_file(spec, f"kernel.cu::{signature.name}", source)
+    made = _one_file(spec, f"kernel.cu::{signature.instance}", source)
     arguments = [argument.model_dump(mode="json") for argument in kernel.io.args]
     build = made.spec.model_copy(update={"binding": DRIVER, "arguments": arguments})
     return made.model_copy(update={"spec": build})

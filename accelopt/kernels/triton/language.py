@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from accelopt.awaiting import in_thread
+from accelopt.evaluation import Case
+from accelopt.kernels.gpu.bench.judging.baselines import write_inductor
+from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
 from accelopt.kernels.gpu.language import Solutions
+from accelopt.kernels.language import Explanation, LanguageOptions
+from accelopt.kernels.moves import METHODS
 from accelopt.kernels.notes import note_on
+from accelopt.kernels.triton.inductor import Unread, Written, solution_source
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.tile_space import tile_space, with_values
 from accelopt.kernels.triton.names import NOTES, sheet
 from accelopt.kernels.triton.schemas import SCHEMAS, schema_of, solution_text
 from accelopt.knob_space import Parameter, Space
-from accelopt.nodes import Action, Node
+from accelopt.nodes import Action, Node, Rewrite, made
+from accelopt.sandbox.workers import Pool
 
 MOST_PROPOSALS = 48
+COMPILED, PROMISE = "take_compiled_reference", 2.0
 
 
 class Triton(Solutions):
@@ -23,9 +31,52 @@ class Triton(Solutions):
     name = "triton"
     work = "by Triton kernels"
 
+    def __init__(self, pool: Pool, options: LanguageOptions) -> None:
+        super().__init__(pool, options)
+        self._compiled_references: dict[str, str | Unread] = {}
+
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
-        """What `accelopt.kernels.triton.moves` can do, the most promising ones."""
-        return await in_thread(proposals, node.source, MOST_PROPOSALS)
+        """What `accelopt.kernels.triton.moves` can do, the most promising ones; of the kernel that was given
+        also the kernels that `torch.compile` writes for the reference."""
+        found = await in_thread(proposals, node.source, MOST_PROPOSALS)
+        if node.parent is not None or node.profile is None or self._devices == ("cpu",):
+            return found
+        name = node.case.case_name
+        if name not in self._compiled_references:
+            self._compiled_references[name] = await in_thread(self._compiled_reference, node.case)
+        source = self._compiled_references[name]
+        if isinstance(source, Unread):
+            return found
+        sentence = "Take the Triton kernels that torch.compile writes for the reference."
+        change = Rewrite(move=COMPILED, parameters={}, sentence=sentence)
+        touches = METHODS[COMPILED].touches
+        return [made(change, source, promise=PROMISE, method=COMPILED, touches=touches), *found]
+
+    async def explain(self, node: Node) -> Explanation:
+        """As of any solution, and why `torch.compile` gives no candidate, where that was tried."""
+        found, compiled = (
+            await super().explain(node),
+            self._compiled_references.get(node.case.case_name),
+        )
+        if not isinstance(compiled, Unread):
+            return found
+        return found._replace(unscheduled=f"torch.compile gives no candidate: {compiled}")
+
+    def _compiled_reference(self, case: Case) -> str | Unread:
+        """The solution of Inductor's kernels for a problem, or why there is none."""
+        problem = self._problem(case)
+        template, definition = problem.template, problem.definition
+        if passes_destination(template, definition, None):
+            return Unread("outputs are the solution's parameters")
+        given = problem.workload.workload.inputs
+        numbers = {name: one.value for name, one in given.items() if one.value is not None}
+        found = write_inductor(self.task(case, template))
+        entry = template.spec.entry_point.rpartition("::")[2]
+        written = Written(found.text, found.origins, found.chosen, [*definition.inputs], numbers)
+        try:
+            return Unread(found.failure) if found.failure else solution_source(written, entry)
+        except Unread as reason:
+            return reason
 
     async def space(self, node: Node) -> Space | None:
         """The knobs of a shipped kernel, else tiles and launch options of every launch."""

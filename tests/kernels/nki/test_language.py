@@ -200,7 +200,7 @@ def test_names_are_found_however_they_are_spelled():
 def test_triton_is_also_what_it_was_called(name):
     """`--backend flashinfer` was published, and rows of earlier runs say so."""
     assert open_language(None, LanguageOptions(Path("kernels"), name)).name == "triton"
-    assert Transition(to_method="prefetch_loads", language=name).language == "triton"
+    assert Transition(to_method="split_k", language=name).language == "triton"
 
 
 def test_an_unknown_backend_is_one_sentence():

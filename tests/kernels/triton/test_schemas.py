@@ -53,7 +53,7 @@ def test_24_configurations_are_refused_for_their_shared_memory_and_nothing_else(
             solution = files.solution(solution_text("matmul", point))
             found = pool.check(files.definition, files.workload, solution)
             assert found.resources, found.failure
-            too_much = found.resources[0].shared_bytes > pool.target.shared_memory_bytes
+            too_much = found.resources[0].shared_bytes > pool.target.block_shared_bytes
             assert bool(found.failure) == too_much and not found.unknown
         wide = {"block_m": 256, "block_n": 256, "block_k": 16, "num_warps": 2, "num_stages": 2}
         found = pool.check(

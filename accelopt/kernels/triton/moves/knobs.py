@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.source import (
     HEADS,
-    ROWS,
     Edit,
     JitFunction,
     Launch,
     Source,
+    called,
+    grid_questions,
+    grid_sizes,
     is_range,
+    names_in,
     program_names,
 )
 from accelopt.parsing import parse_expression
@@ -35,7 +38,8 @@ class Role(StrEnum):
 
 
 class Knob(NamedTuple):
-    """A tile of one kernel, its present value, and the places where it is written."""
+    """A tile of one kernel, its present value, and the places where it is written, each with a text
+    in which `{}` stands for the value."""
 
     kernel: str
     name: str
@@ -45,26 +49,19 @@ class Knob(NamedTuple):
 
     def set_to(self, text: str) -> list[Edit]:
         """The edits that write another value, a number or an expression of the host code."""
-        return [place._replace(text=text) for place in self.places]
+        return [place._replace(text=(place.text or "{}").format(text)) for place in self.places]
 
 
 def tile_roles(kernel: JitFunction) -> dict[str, Role]:
     """The tile parameters of a kernel, in the order of its parameters."""
-    programs = program_names(kernel)
     roles: dict[str, Role] = {}
     for node in ast.walk(kernel.node):
         if isinstance(node, ast.For) and is_range(node.iter):
             assert isinstance(node.iter, ast.Call)
             for name in _step_names(node.iter, kernel):
                 roles.setdefault(name, Role.LOOP)
-    for node in ast.walk(kernel.node):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            for one, other in ((node.left, node.right), (node.right, node.left)):
-                if isinstance(other, ast.Name) and other.id in kernel.constants:
-                    text = ast.unparse(one)
-                    names = {n.id for n in ast.walk(one) if isinstance(n, ast.Name)}
-                    if "program_id" in text or names & programs:
-                        roles.setdefault(other.id, Role.PROGRAM)
+    for name in _of_programs(kernel, program_names(kernel)):
+        roles.setdefault(name, Role.PROGRAM)
     spanned = _spanned(kernel)
     return {
         name: roles[name]
@@ -73,11 +70,23 @@ def tile_roles(kernel: JitFunction) -> dict[str, Role]:
     }
 
 
+def _of_programs(kernel: JitFunction, programs: set[str]) -> list[str]:
+    """Constants by which a program's number is multiplied, or one of the names `programs` that tell it."""
+    found = list[str]()
+    for node in ast.walk(kernel.node):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            for one, other in ((node.left, node.right), (node.right, node.left)):
+                own = "program_id" in ast.unparse(one) or names_in(one) & programs
+                if own and isinstance(other, ast.Name) and other.id in kernel.constants:
+                    found.append(other.id)
+    return found
+
+
 def _is_dimension(name: str) -> bool:
     """Whether a constant names a size of the problem or of the grid rather than of a tile."""
     upper = name.upper()
     return (
-        name in (ROWS, HEADS)
+        name == HEADS
         or upper.startswith("D_")
         or any(word in upper for word in ("DIM", "HIDDEN", "STRIDE", "WIDTH", "PAGE"))
     )
@@ -158,11 +167,19 @@ def find_knobs(
     `roles` are those of the kernel before a move, which may have taken the loop away that tells.
     """
     found = []
+    begun = {
+        name
+        for node in ast.walk(launch.kernel.node)
+        if isinstance(node, ast.Assign) and called(node.value) == "tl.program_id"
+        for name in names_in(node.targets[0])
+    }
     for name, role in (tile_roles(launch.kernel) if roles is None else roles).items():
         if name not in launch.kernel.parameters:
             continue
         places, value = _places(source, launch, name)
-        if role is Role.PROGRAM and value is not None:
+        if value is not None and (
+            role is Role.PROGRAM or name in _of_programs(launch.kernel, begun)
+        ):
             in_grid = _in_grid(source, launch, name, value)
             # `row * WIDTH` begins a row that is as wide; the grid counts rows.
             places = [] if in_grid is None else [*places, *in_grid]
@@ -173,8 +190,9 @@ def find_knobs(
 
 
 def _in_grid(source: Source, launch: Launch, name: str, value: int) -> list[Edit] | None:
-    """Where the grid says a tile's value as a number of its own; None where neither how many
-    programs there are nor how much one takes in turn depends on the tile."""
+    """Where the grid divides by a tile's value as a number of its own; empty where it follows the tile by
+    itself, or where programs take tiles in turn until none is left. None where the number of programs does
+    not follow: with another tile some work would be done by nobody, or beyond the end."""
     host = [*ast.walk(launch.function)] if launch.function is not None else []
     read: set[ast.AST] = set(ast.walk(launch.grid))
     known: set[str] = set()
@@ -185,25 +203,79 @@ def _in_grid(source: Source, launch: Launch, name: str, value: int) -> list[Edit
     words = known | {n.value for n in read if isinstance(n, ast.Constant)}
     if name in words or (isinstance(bound, ast.Name) and bound.id in known):
         return []
-    grids = [n.value for n in host if isinstance(n, ast.Assign) and _is_grid(n, launch)]
     numbers = [
-        source.replacing(inner, "")
-        for grid in (launch.grid, *grids)
-        for inner in ast.walk(grid)
-        if isinstance(inner, ast.Constant) and _integer(inner) == value
+        source.replacing(part, text) for node in read for part, text in _divided(node, value)
     ]
-    if numbers:
-        return numbers
-    counted = [n for n in ast.walk(launch.kernel.node) if rounded_up(n) is not None]
-    return (
-        []
-        if any(n.id == name for c in counted for n in ast.walk(c) if isinstance(n, ast.Name))
-        else None
-    )
+    return numbers or ([] if _in_turn(launch.kernel, name) else None)
 
 
-def _is_grid(statement: ast.Assign, launch: Launch) -> bool:
-    return [ast.unparse(target) for target in statement.targets] == [ast.unparse(launch.grid)]
+def _divided(node: ast.AST, value: int) -> Iterator[tuple[ast.expr, str]]:
+    """The numbers of a division by `value`, rounded up in any of the usual ways, and what stands there."""
+    if called(node).endswith("cdiv") and isinstance(node, ast.Call):
+        yield from ((one, "{}") for one in node.args[1:] if _integer(one) == value)
+    floor = isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
+    if isinstance(node, ast.BinOp) and floor and _integer(node.right) == value:
+        yield node.right, "{}"
+        for inner in ast.walk(node.left):
+            if isinstance(inner, ast.Constant) and _integer(inner) in (value, value - 1):
+                yield inner, "{}" if inner.value == value else "({} - 1)"
+
+
+def with_own_grid(source: Source) -> Source:
+    """The solution with each launch's grid counting the tiles that its kernel counts.
+
+    Before: `kernel[(4096,)](..., BLOCK_M=64, BLOCK_N=64)`, where the kernel finds its tile by `tl.cdiv(M,
+    BLOCK_M)` and `tl.cdiv(N, BLOCK_N)`. After: as many programs for each such tile as there were, whatever
+    the tiles. Legal where the number is a multiple of these tiles; other grids are left alone, and their tiles too.
+    """
+    edits = []
+    for launch in source.launches:
+        sizes, kernel, counted = grid_sizes(launch), launch.kernel, dict[str, tuple[str, int]]()
+        for name, role in tile_roles(kernel).items():
+            value = _places(source, launch, name)[1]
+            if role is Role.PROGRAM and value and _in_grid(source, launch, name, value) is None:
+                found = {ast.unparse(q.dividend) for n in ast.walk(kernel.node)
+                         if (q := rounded_up(n)) is not None and q.divisor == name}  # fmt: skip
+                size = found.pop() if len(found) == 1 else ""
+                bound = launch.bound(size) if size in kernel.parameters else None
+                if bound is not None:
+                    counted[name] = ast.unparse(bound), value
+        if sizes is None or len(sizes) != 1 or len(grid_questions(kernel.node)) != 1 or not counted:
+            continue
+        was = " * ".join(f"triton.cdiv({size}, {value})" for size, value in counted.values())
+        now = " * ".join(
+            f'triton.cdiv({size}, META["{name}"])' for name, (size, _) in counted.items()
+        )
+        grid = f"lambda META: ({ast.unparse(sizes[0])} // ({was}) * {now},)"
+        edits.append(source.replacing(launch.grid, grid))
+    return Source(source.edited(edits)) if edits else source
+
+
+def _in_turn(kernel: JitFunction, name: str) -> bool:
+    """Whether programs walk over tiles that the kernel counts by the constant `name`: a loop that begins
+    at a program's number and ends at a count of tiles, so that any number of programs does all of them."""
+    programs = program_names(kernel)
+    for node in ast.walk(kernel.node):
+        if isinstance(node, ast.For) and is_range(node.iter):
+            assert isinstance(node.iter, ast.Call)
+            begin = node.iter.args[0]
+            own = "program_id" in ast.unparse(begin) or names_in(begin) & programs
+            if len(node.iter.args) == 3 and own and name in _counted_by(node.iter.args[1], kernel):
+                return True
+    return False
+
+
+def _counted_by(count: ast.expr, kernel: JitFunction) -> set[str]:
+    """The constants by which a count of tiles is divided, through the names that it is made of."""
+    seen, left, found = set[str](), [count], set[str]()
+    while left:
+        node = left.pop()
+        found |= {q.divisor for n in ast.walk(node) if (q := rounded_up(n)) is not None}
+        for name in names_in(node) - seen:
+            seen.add(name)
+            value = _value_of(name, kernel)
+            left += [] if value is None else [value]
+    return found
 
 
 def _gives_value_to(node: ast.AST, names: set[str]) -> bool:

@@ -9,13 +9,20 @@ from functools import partial
 from typing import NamedTuple
 
 from accelopt.kernels.moves import METHODS
-from accelopt.kernels.triton.moves import compiler_hints, loops, rows_per_program
+from accelopt.kernels.triton.moves import compiler_hints, loops
 from accelopt.kernels.triton.moves.autotuning import (
     configured_names,
     first_configuration,
     with_configurations,
 )
-from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
+from accelopt.kernels.triton.moves.knobs import (
+    Knob,
+    Role,
+    find_knobs,
+    set_options,
+    tile_roles,
+    with_own_grid,
+)
 from accelopt.kernels.triton.moves.launch_configurations import (
     KernelKind,
     LaunchConfiguration,
@@ -51,7 +58,6 @@ TOGETHER = 1.2
 TUNED_TOGETHER = 6
 CONFIGURED = "change_block_sizes"
 ROW_WARPS = (8, 16, 4, 2, 32)
-ROWS_TOGETHER = (16, 8, 32, 64, 4)  # rows a program where one row is narrow
 
 KnobRoles = Mapping[str, Mapping[str, Role]]
 
@@ -78,9 +84,10 @@ def proposals(text: str, most: int | None = None) -> list[Action]:
     """The `most` promising proposals for a solution's source, all by default, the best first; none
     when it is not Python or has no kernel. Only what is proposed is made."""
     try:
-        source = Source(text)
+        source = with_own_grid(Source(text))
     except (SyntaxError, ValueError):
         return []
+    text = source.text
     roles = {name: tile_roles(kernel) for name, kernel in source.kernels.items()}
     options = [
         option
@@ -194,24 +201,9 @@ def _together(source: Source, name: str, steps: Sequence[MoveStep]) -> Iterator[
 
 
 def _row_variants(source: Source, launch: Launch, kind: KernelKind) -> Iterator[Variant]:
-    """Rows: several of them in a program, a whole one at once, and prefetched loads."""
-    kernel = launch.kernel
-    if kind is KernelKind.WHOLE:
-        adapts = any(isinstance(width, str) for width in rows_per_program.widths(source, launch))
-        for place, count in enumerate(ROWS_TOGETHER[:1] if adapts else ROWS_TOGETHER):
-            text = rows_per_program.several_rows(source, launch, count)
-            if text is not None:
-                sentence = f"Let each program of {kernel.name} compute {count} rows."
-                weight = 1.8 * 0.5 ** (place / HALF_PLACE)
-                yield Variant(("rows_per_program",), sentence, text, weight)
+    """Rows: a whole one at once."""
     if kind is KernelKind.ROWS:
-        yield from _whole_row(source, kernel)
-    if kind in (KernelKind.ROWS, KernelKind.DECODE):
-        for stages in (3, 2):
-            pipelined = compiler_hints.pipelined_loops(source, kernel, stages)
-            if pipelined is not None:
-                text = f"Prefetch the loads in the loops of {kernel.name}, {stages} stages deep."
-                yield Variant(("prefetch_loads",), text, pipelined, 0.7)
+        yield from _whole_row(source, launch.kernel)
 
 
 def _whole_row(source: Source, kernel: JitFunction) -> Iterator[Variant]:
@@ -231,12 +223,6 @@ def _hint_variants(source: Source, launch: Launch) -> Iterator[Variant]:
     if constant is not None:
         text = f"Compile {kernel.name} for its sizes, as constants."
         yield Variant(("vectorize_global_loads",), text, constant, 1.05)
-    for stores in (False, True):
-        hinted = compiler_hints.streaming_hints(source, kernel, stores=stores)
-        if hinted is not None:
-            what = "loads and stores" if stores else "loads"
-            text = f"Mark the {what} of {kernel.name} that touch data once as streaming."
-            yield Variant(("cache_policy_cg",), text, hinted, 0.6)
 
 
 def _with_configurations(variant: Variant, original: str, roles: KnobRoles) -> Iterator[_Option]:

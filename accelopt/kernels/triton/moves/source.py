@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from accelopt.parsing import parse_expression, parse_python
 
-# Parameters that moves add and tie to the grid: no tiles, for set alone they would be wrong.
-ROWS = "ROWS"
+# A parameter that a move adds and ties to the grid: no tile, for set alone it would be wrong.
 HEADS = "HEADS_TOGETHER"
 WORK = "WORK"  # the table that says which piece of the work a program does
 

@@ -11,7 +11,6 @@ from accelopt.kernels.triton.moves import (
     address_prefetch,
     arithmetic,
     autotuning,
-    epilogue_subtiling,
     gqa_packing,
     grid_order,
     host_synchronisation,
@@ -20,7 +19,6 @@ from accelopt.kernels.triton.moves import (
     masks,
     output_fills,
     persistent_grid,
-    redundant_masks,
     split_k,
     tensor_descriptors,
 )
@@ -97,12 +95,8 @@ PEELED = MoveStep("pad_tail_and_mask", "Take the masks out of the main loop of {
                on_kernel(masks.peel_masks), 0.9)  # fmt: skip
 BASE_TWO = MoveStep("softmax_math_fusion", "Raise two to a power in {}, with the change of base folded into its scale.",
                  on_kernel(arithmetic.base_two), 1.5)  # fmt: skip
-MOST_FIRST = MoveStep("longest_first", "Start the blocks of {} with the most work first.",
-                   on_launch(grid_order.most_work_first), 0.8)  # fmt: skip
 
 
-FEWER = MoveStep("drop_redundant_masks", "Leave out of the masks of {} what always holds or no store shows.",
-             on_kernel(redundant_masks.fewer_conditions), 1.1)  # fmt: skip
 FILLED = MoveStep("fill_uncovered_outputs", "Fill the outputs of {} only where its work leaves steps out.",
               on_launch(output_fills.filled_where_left), 1.3)  # fmt: skip
 SPLIT = MoveStep("split_k", "Share the loop of each program of {} among several where there are too few.",
@@ -111,7 +105,6 @@ PREFETCHED = MoveStep("prefetch_addresses", "Look up in {} where a step's loads 
              on_kernel(address_prefetch.looked_up_ahead), 1.1)  # fmt: skip
 PERSISTENT = MoveStep("persistent_grid", "Let as many programs of {} as there are multiprocessors walk over the grid.",
                   on_launch(persistent_grid.persistent_programs), 1.3)  # fmt: skip
-SUBTILED = MoveStep("subtile_epilogue", "Store the tiles of {} in halves.", on_launch(epilogue_subtiling.stored_in_halves), 0.8)  # fmt: skip
 
 
 FIXED = MoveStep("fix_autotuned_config", "Launch {} with one choice in place of an autotuner's.",
@@ -120,21 +113,21 @@ FIXED = MoveStep("fix_autotuned_config", "Launch {} with one choice in place of 
 HEADS_OF_FEW = HEADS._replace(weight=2.4)
 """As `HEADS`, for a few keys: one loop, whose first loads are all under way before its products."""
 
-LOOPED = (COUNTED, STEPPED, FEWER, OWN_PRECISION, STOPPED)
+LOOPED = (COUNTED, STEPPED, OWN_PRECISION, STOPPED)
 """What becomes of a loop over keys before its masks are taken out or kept."""
 ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
     KernelKind.PRODUCT: (
-        (COUNTED, OWN_PRECISION, GROUPED, DESCRIPTORS, PERSISTENT, SUBTILED),
+        (COUNTED, OWN_PRECISION, GROUPED, DESCRIPTORS, PERSISTENT),
         (GROUPED, DESCRIPTORS),
     ),
     KernelKind.ATTENTION: (
-        (FILLED, FEWER, OWN_PRECISION, COUNTED, STEPPED, STOPPED, PEELED, BASE_TWO, MOST_FIRST),
+        (FILLED, OWN_PRECISION, COUNTED, STEPPED, STOPPED, PEELED, BASE_TWO),
         (STOPPED, PEELED),
     ),
     KernelKind.DECODE: (
         (HEADS, *LOOPED, PEELED, BASE_TWO, SPLIT, PREFETCHED),
         (HEADS_OF_FEW, *LOOPED, BASE_TWO, SPLIT, PREFETCHED),
-        (STOPPED, PEELED, MOST_FIRST),
+        (STOPPED, PEELED),
     ),
 }
 """Steps that go together for a kind of work, in their order; the first route is tried whole, of the

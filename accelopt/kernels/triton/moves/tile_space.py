@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.autotuning import (
@@ -11,28 +12,23 @@ from accelopt.kernels.triton.moves.autotuning import (
     first_configuration,
     with_configurations,
 )
-from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
+from accelopt.kernels.triton.moves.knobs import (
+    Knob,
+    find_knobs,
+    set_options,
+    tile_roles,
+    with_own_grid,
+)
 from accelopt.kernels.triton.moves.launch_configurations import (
-    LARGEST_SMALL,
-    KernelKind,
     LaunchConfiguration,
-    kind_of,
+    configurations,
 )
 from accelopt.kernels.triton.moves.source import Launch, Source, is_range
 from accelopt.knob_space import KnobSpec, Parameter, Space
 
 WARPS, STAGES = "num_warps", "num_stages"
-MANY_WARPS, MANY_STAGES = (1, 2, 4, 8, 16), (1, 2, 3, 4)
+MANY_WARPS, MANY_STAGES = (1, 2, 4, 8, 16, 32), (1, 2, 3, 4)
 DEFAULT_WARPS, DEFAULT_STAGES = 4, 3  # where a launch says nothing (Triton's own)
-TILES: Mapping[tuple[KernelKind, Role], tuple[int, ...]] = {
-    (KernelKind.PRODUCT, Role.PROGRAM): (32, 64, 128, 256),
-    (KernelKind.PRODUCT, Role.LOOP): (16, 32, 64, 128),
-    (KernelKind.ATTENTION, Role.PROGRAM): (16, 32, 64, 128),
-    (KernelKind.ATTENTION, Role.LOOP): (32, 64, 128),
-    (KernelKind.DECODE, Role.LOOP): (16, 32, 64, 128, 256),
-    (KernelKind.ROWS, Role.LOOP): (512, 1024, 2048, 4096, 8192, 16384),
-}
-SMALL, LARGE = (1, 2, 4, 8, 16, 32), (256, 512, 1024, 2048, 4096, 8192)
 
 
 class _Site(NamedTuple):
@@ -47,15 +43,36 @@ def tile_space(text: str, name: str = "") -> Space | None:
     """Tiles and launch options of every launch in a solution; None where nothing is launched, or the
     text is not Python."""
     try:
-        source = Source(text)
+        source = with_own_grid(Source(text))
     except SyntaxError:
         return None
-    knobs = [knob for site in _sites(source) for knob in _knobs(site)]
-    return Space(kernel=name, knobs=tuple(knobs)) if knobs else None
+    sites = _sites(source)
+    lists = [_standard(site) for site in sites]
+    knobs = [
+        knob for site, listed in zip(sites, lists, strict=True) for knob in _knobs(site, listed)
+    ]
+    if not knobs:
+        return None
+    start = {knob.name: knob.start for knob in knobs}
+    together = (filter(None, one) for one in zip_longest(*lists))
+    standard = tuple({**start, **dict(chain(*(part.items() for part in one)))} for one in together)
+    return Space(kernel=name, knobs=tuple(knobs), standard=standard)
+
+
+def _standard(site: _Site) -> list[dict[str, Parameter]]:
+    """The configurations that are standard for the kind of a launch's kernel, by the names of its knobs."""
+    found = list[dict[str, Parameter]]()
+    for choice in configurations(site.launch.kernel, site.tiles):
+        values: dict[str, Parameter] = {**dict(choice.tiles), WARPS: choice.warps}
+        if choice.stages is not None:
+            values[STAGES] = choice.stages
+        found.append({f"{site.prefix}{name}": value for name, value in values.items()})
+    return found
 
 
 def with_values(text: str, values: Mapping[str, Parameter]) -> str:
     """The solution with its knobs set. An autotuned kernel is left this one configuration."""
+    text = with_own_grid(Source(text)).text
     for number in range(len(_sites(Source(text)))):
         source = Source(text)
         text = _set(source, _sites(source)[number], values)
@@ -103,19 +120,18 @@ def _tiles(source: Source, launch: Launch) -> list[Knob]:
     ]
 
 
-def _knobs(site: _Site) -> list[KnobSpec]:
+def _knobs(site: _Site, standard: Sequence[Mapping[str, Parameter]]) -> list[KnobSpec]:
     launch = site.launch
-    kind = kind_of(launch.kernel, site.tiles)
-    found = [_spec(site.prefix + t.name, _values(kind, t), t.value) for t in site.tiles]
+    found = []
+    for tile in site.tiles:
+        name = site.prefix + tile.name
+        listed = tuple(int(one[name]) for one in standard if name in one)
+        found.append(_spec(name, listed or (tile.value,), tile.value))
     found.append(_spec(site.prefix + WARPS, MANY_WARPS, _option(launch, WARPS, DEFAULT_WARPS)))
     if any(isinstance(n, ast.For) and is_range(n.iter) for n in ast.walk(launch.kernel.node)):
         stages = _option(launch, STAGES, DEFAULT_STAGES)
         found.append(_spec(site.prefix + STAGES, MANY_STAGES, stages))
     return found
-
-
-def _values(kind: KernelKind, tile: Knob) -> tuple[int, ...]:
-    return TILES.get((kind, tile.role)) or (SMALL if tile.value <= LARGEST_SMALL else LARGE)
 
 
 def _spec(name: str, values: tuple[int, ...], present: int) -> KnobSpec:

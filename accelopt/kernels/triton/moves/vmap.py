@@ -45,20 +45,13 @@ class Vmap:
     """Rewrites statements; `env` says what is known of each name, until nothing new is found.
 
     `count` names the length of the axis. `known` maps the text of expressions, the number itself
-    and what is made of it in a way of the caller's own, to what takes their place. `inside` names
-    a mask along the axis for what is loaded and stored; None where all values exist. Counted are the
+    and what is made of it in a way of the caller's own, to what takes their place. Counted are the
     `products` made and the `accesses` that differ along the axis.
     """
 
-    def __init__(
-        self,
-        count: str,
-        known: dict[str, RankedExpression],
-        inside: str | None = None,
-    ) -> None:
+    def __init__(self, count: str, known: dict[str, RankedExpression]) -> None:
         self.count = count
         self.known = known
-        self.inside = inside
         self.env: dict[str, RankedExpression] = {}
         self.products = 0
         self.accesses = 0
@@ -278,13 +271,13 @@ class Vmap:
         return RankedExpression(made, 1, True)
 
     def _load(self, node: ast.Call) -> RankedExpression:
-        pointer, call = self._access(node, mask_place=1)
+        pointer, call = self._access(node)
         return RankedExpression(call, pointer.rank, pointer.mapped)
 
     def _store(self, node: ast.Call) -> ast.expr:
-        return self._access(node, mask_place=2)[1]
+        return self._access(node)[1]
 
-    def _access(self, node: ast.Call, mask_place: int) -> tuple[RankedExpression, ast.expr]:
+    def _access(self, node: ast.Call) -> tuple[RankedExpression, ast.expr]:
         """The pointer and the call, everything in it in the pointer's shape."""
         pointer = self._value(node.args[0])
         if pointer.mapped and pointer.rank > 1:
@@ -298,9 +291,6 @@ class Vmap:
         ]
         if pointer.mapped:
             self.accesses += 1
-            if self.inside is not None:
-                own = RankedExpression(ast.Name(self.inside, ast.Load()), 0, mapped=True)
-                _also_masked(arguments, keywords, mask_place, self._aligned(own, pointer.rank))
         return pointer, ast.Call(node.func, arguments, keywords)
 
     def _beside(self, node: ast.expr, pointer: RankedExpression) -> ast.expr:
@@ -311,20 +301,6 @@ class Vmap:
                 raise NotMappable(f"{ast.unparse(node)} differs where its address does not")
             return value.node
         return self._aligned(value, pointer.rank)
-
-
-def _also_masked(
-    arguments: list[ast.expr], keywords: list[ast.keyword], place: int, inside: ast.expr
-) -> None:
-    """Add a condition to the mask of an access, wherever that stands."""
-    if len(arguments) > place:
-        arguments[place] = ast.BinOp(arguments[place], ast.BitAnd(), inside)
-        return
-    for keyword in keywords:
-        if keyword.arg == "mask":
-            keyword.value = ast.BinOp(keyword.value, ast.BitAnd(), inside)
-            return
-    keywords.append(ast.keyword("mask", inside))
 
 
 def _axis(node: ast.Call) -> int | None:

@@ -55,27 +55,6 @@ def run(q, k, v, qo_indptr, kv_indptr, sm_scale):
 """
 )
 
-ONE_ROW = (
-    HEADER
-    + """@triton.jit
-def norm_kernel(x_ptr, w_ptr, o_ptr, stride, eps, WIDTH: tl.constexpr):
-    row = tl.program_id(0)
-    column = tl.arange(0, WIDTH)
-    x = tl.load(x_ptr + row * stride + column).to(tl.float32)
-    w = tl.load(w_ptr + column).to(tl.float32)
-    mean = tl.sum(x * x, axis=0) / WIDTH
-    tl.store(o_ptr + row * stride + column, x * tl.rsqrt(mean + eps) * w)
-
-
-def run(hidden_states, weight):
-    output = torch.empty_like(hidden_states)
-    count, width = hidden_states.shape
-    grid = (count,)
-    norm_kernel[grid](hidden_states, weight, output, width, 1e-6, WIDTH=width)
-    return output
-"""
-)
-
 # The same for all rows of a sequence at once: one number counts rows and heads, the number of
 # heads is a constant, and sequences without keys leave early.
 FLAT = (

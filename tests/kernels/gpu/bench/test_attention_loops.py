@@ -12,7 +12,6 @@ from accelopt.kernels.triton.moves import (
     loops,
     masks,
     output_fills,
-    redundant_masks,
     split_k,
 )
 from accelopt.kernels.triton.moves.loop_state import NotJoined, states_of
@@ -130,16 +129,6 @@ def test_places_are_looked_up_one_step_ahead():
 def test_a_loop_ends_at_the_last_key_that_its_query_sees():
     text = on_kernel(masks.stop_at_bound, on_launch(gqa_packing.heads_together, BY_SEQUENCE))
     assert "visible_end = tl.minimum(count, last + 1)" in text
-
-
-def test_conditions_that_always_hold_or_that_stores_ask_again_go():
-    masked = OPEN_LOOP.replace(
-        "place, mask=inside[:, None]", "place, mask=inside[:, None] & (channel[None, :] < HEAD_DIM)"
-    )
-    text = on_kernel(redundant_masks.fewer_conditions, masked)
-    assert "channel[None, :] < HEAD_DIM" not in text
-    assert text.count("mask=(token < count)[:, None]") == 2
-    assert on_kernel(redundant_masks.fewer_conditions, OPEN_LOOP) is None
 
 
 def test_outputs_are_filled_where_the_work_leaves_steps_out():

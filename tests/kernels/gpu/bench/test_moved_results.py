@@ -2,23 +2,20 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from flb_traces import installed
-from plain_kernels import BY_SEQUENCE, FLAT, LOOPED, ONE_ROW, OPEN_LOOP
+from plain_kernels import BY_SEQUENCE, FLAT, LOOPED, OPEN_LOOP
 
 from accelopt.kernels.triton.moves import (
     arithmetic,
     gqa_packing,
-    grid_order,
     host_synchronisation,
     launch_batching,
     loops,
-    rows_per_program,
     split_k,
 )
 from accelopt.kernels.triton.moves.propose import proposals
@@ -103,61 +100,15 @@ def test_an_index_tensor_that_changes_is_read_where_it_was():
     assert "qo_indptr[sequence].item()" in host_synchronisation.values_read_once(Source(text))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("mean = tl.sum(x * x, axis=0)", "mean = tl.sum(x * x, axis=0) + tl.program_id(1)"),
-        ("grid = (count,)", "grid = (count, 1)"),
-        ("    w = tl.load", "    if row > 3:\n        row = 3\n    w = tl.load"),
-        ("tl.store(o_ptr + row * stride + column", "tl.store(o_ptr + column"),
-    ],
-)
-def test_rows_that_are_not_alone_stay_apart(change):
-    assert change[0] in ONE_ROW
-    source = Source(ONE_ROW.replace(*change))
-    assert rows_per_program.several_rows(source, source.launches[0], 4) is None
-
-
-def test_the_grid_goes_with_the_rows():
-    for proposal in proposals(ONE_ROW):
-        if "row_is_inside" in proposal.source:
-            [count] = set(re.findall(r"ROWS=(\d+|min\(.*?\)\))", proposal.source))
-            assert f"triton.cdiv(count, {count})" in proposal.source
-
-
-@pytest.mark.parametrize(("width", "together"), [("512", 16), ("1024", None), ("4096", None)])
-def test_as_many_rows_as_stay_in_registers(width, together):
-    source = Source(ONE_ROW.replace("WIDTH=width", f"WIDTH={width}"))
-    moved = rows_per_program.several_rows(source, source.launches[0], 16)
-    assert (moved is None) == (together is None)
-    assert moved is None or f"ROWS={together}" in moved
-
-
-def test_a_width_that_the_host_works_out_says_how_many_rows():
-    source = Source(ONE_ROW)
-    found = [p.source for p in proposals(ONE_ROW) if "row_is_inside" in p.source]
-    assert found and all("ROWS=min(16, triton.cdiv(8192, width))" in text for text in found)
-    assert rows_per_program.widths(source, source.launches[0]) == {"width"}
-
-
 def moved(starter):
     """Sources by name with the definition they compute."""
-    prefill, norm = "gqa_ragged_prefill_causal_h32_kv8_d128", "rmsnorm_h4096"
-    source = Source(ONE_ROW)
+    prefill = "gqa_ragged_prefill_causal_h32_kv8_d128"
     yield prefill, based_on_two(counted(OPEN_LOOP))
     yield prefill, host_synchronisation.values_read_once(Source(OPEN_LOOP))
-    for count in (4, 16):
-        yield norm, rows_per_program.several_rows(source, source.launches[0], count)
     source = Source(LOOPED)
     yield prefill, LOOPED
     yield prefill, launch_batching.one_launch(source, source.launches[0])
     yield prefill, proposals(LOOPED)[0].source
-    source = Source(launch_batching.one_launch(source, source.launches[0]))
-    yield prefill, grid_order.most_work_first(source, source.launches[0])
-    source = Source(starter.solutions[f"plain_{prefill}"].main_source)
-    turned = grid_order.most_work_first(source, source.launches[0])
-    yield prefill, turned
-    yield prefill, turned.replace("65535", "0")  # as where there are too many blocks
     for text in (OPEN_LOOP, FLAT):
         yield prefill, text
         yield prefill, gqa_packing.heads_together(Source(text), Source(text).launches[0])

@@ -2,16 +2,15 @@
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import pytest
-from plain_kernels import LOOPED
 
 from accelopt.kernels.triton.moves import (
     arithmetic,
     grid_order,
     host_synchronisation,
-    launch_batching,
     loops,
     masks,
     tensor_descriptors,
@@ -188,44 +187,13 @@ def test_grouped_order_follows_the_order_in_which_programs_start(starter):
     assert line.split("=")[0].strip(" ()") == "pid_n, pid_m"  # Python 3.10 writes parentheses
 
 
-def test_long_programs_of_all_heads_start_before_short_ones(starter):
-    source = starter_source(starter, "gqa_ragged_prefill_causal_h32_kv8_d128")
-    text = grid_order.most_work_first(source, source.launches[0])
-    assert "block = tl.num_programs(2) - 1 - tl.program_id(2) if BLOCKS_OUTERMOST" in text
-    assert "head = tl.program_id(0) if BLOCKS_OUTERMOST else tl.program_id(1)" in text
-    assert "[(heads, sequences, triton.cdiv(total_q, BLOCK_M)) if triton.cdiv" in text
-    again = Source(text)
-    assert grid_order.most_work_first(again, again.launches[0]) is None
-
-
-def test_a_table_of_work_is_sorted_and_no_other_order_changed():
-    source = Source(LOOPED)
-    source = Source(launch_batching.one_launch(source, source.launches[0]))
-    text = grid_order.most_work_first(source, source.launches[0])
-    added = set(text.splitlines()) - set(source.text.splitlines())
-    assert [line.strip() for line in added] == ["work.sort(key=lambda one: -one[0])"]
-    again = Source(text)
-    assert grid_order.most_work_first(again, again.launches[0]) is None
-
-
-@pytest.mark.parametrize("grid", ["(8, 1)", "(8,)"])
-def test_one_axis_of_blocks_is_counted_from_its_end(grid):
-    text = MOVING.replace("(1,)", grid).replace(
-        "rows[:, None] *", "tl.where(pid < 0, 0, rows)[:, None] *"
-    )
-    source = Source(text)
-    new = grid_order.most_work_first(source, source.launches[0])
-    assert "pid = tl.num_programs(0) - 1 - tl.program_id(0)" in new
-    assert f"k[{grid}]" in new
-
-
 def test_a_grid_that_is_asked_for_elsewhere_is_not_renumbered(starter):
     text = starter.solutions["plain_gqa_ragged_prefill_causal_h32_kv8_d128"].main_source
     asked = text.replace("block = tl.program_id(0)", "block = own_block()")
     hidden = asked.replace("@triton.jit\n", "@triton.jit\ndef place():\n    return tl.program_id(0)\n\n\n"
                            "@triton.jit\ndef own_block():\n    return place()\n\n\n@triton.jit\n", 1)  # fmt: skip
     moves = {name for one in proposals(text) for name in one.change.move.split("+")}
-    assert "longest_first" in moves
+    assert "tighten_loop_bound" in moves
     assert {one.change.move for one in proposals(hidden)} == {"change_block_sizes"}
 
 
@@ -247,14 +215,18 @@ def test_operands_are_multiplied_in_their_own_format(argument):
 
 
 def test_winners_of_the_recorded_run_are_still_proposed(starter):
-    """Measured on an H200: experiments/flb_h200/results/libraries.json."""
+    """Measured on an H200: experiments/flb_h200/results/libraries.json, but for two steps: without them an H100
+    took 1.00 and 1.03 times as long as called (experiments/flb_h200/README.md)."""
+    dropped = (
+        r" Start the blocks of \w+ with the most work first\.| Store the tiles of \w+ in halves\."
+    )
     recorded = EXPERIMENTS / "flb_h200" / "results" / "libraries.json"
     winners = {
         row["definition"]: row["changes"] for row in json.loads(recorded.read_text())["rows"]
     }
     for name in starter.definitions:
         found = proposals(starter.solutions[f"plain_{name}"].main_source, 12)
-        assert winners[name] in {one.change.sentence for one in found}, name
+        assert re.sub(dropped, "", winners[name]) in {one.change.sentence for one in found}, name
 
 
 def test_host_code_need_not_wait():
@@ -312,3 +284,73 @@ def test_descriptors_take_tensors_of_any_layout_and_beginning(torch):
         assert torch.equal(whole, tensor) and whole.stride(-1) == 1
         assert whole.data_ptr() % 16 == 0 and whole.stride(0) * 4 % 16 == 0
     assert names["whole_rows"](plain) is plain
+
+
+TUTORIAL = (
+    HEADER
+    + """@triton.jit
+def matmul_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    pid = tl.program_id(axis=0)
+    columns = tl.cdiv(N, BN)
+    rows = tl.cdiv(M, BM)
+    pid_m = pid % rows
+    pid_n = pid // rows % columns
+    m = pid_m * BM + tl.arange(0, BM)
+    n = pid_n * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        inner = k + tl.arange(0, BK)
+        x = tl.load(a + m[:, None] * K + inner[None, :])
+        y = tl.load(b + inner[:, None] * N + n[None, :])
+        total += tl.dot(x, y)
+    tl.store(c + m[:, None] * N + n[None, :], total)
+
+
+def run(a, b):
+    (M, K), N = a.shape, b.shape[1]
+    c = torch.empty((M, N), device=a.device, dtype=a.dtype)
+    matmul_kernel[(4096,)](a, b, c, M, N, K, BM=64, BN=64, BK=32)
+    return c
+"""
+)
+
+
+def test_a_grid_that_is_a_number_follows_the_tiles_that_its_kernel_counts():
+    """Triton's tutorial 03 counts its tiles in the kernel and lets the host launch as many programs; with
+    another tile and the same number some would address memory beyond the end."""
+    owned = (
+        'META: (4096 // (triton.cdiv(M, 64) * triton.cdiv(N, 64)) * triton.cdiv(M, META["BM"]) * '
+    )
+    tiled = [one.source for one in proposals(TUTORIAL) if "BM=64" not in one.source]
+    assert tiled and all(owned in text or "num_programs" in text for text in tiled)
+
+
+def test_a_tile_whose_number_of_programs_nobody_can_tell_stays():
+    """As before, where a count is not of one of the launch's arguments."""
+    text = TUTORIAL.replace("tl.cdiv(M, BM)", "tl.cdiv(M + 1, BM)")
+    assert all("BM=64" in one.source for one in proposals(text))
+
+
+@pytest.mark.parametrize(
+    ("grid", "wanted"),
+    [
+        ("((M + 63) // 64 * 64,)", None),
+        ("(triton.cdiv(M, 64), 1)", "(triton.cdiv(M, 128), 1)"),
+        ("((M + 63) // 64,)", "((M + (128 - 1)) // 128,)"),
+        ("((M + 64 - 1) // 64,)", "((M + 128 - 1) // 128,)"),
+        ("(64,)", None),
+    ],
+)
+def test_a_number_in_a_grid_is_a_tile_only_where_it_divides(grid, wanted):
+    text = HEADER + (
+        "@triton.jit\ndef k(x, o, M, B: tl.constexpr):\n    i = tl.program_id(0) * B + tl.arange(0, B)\n"
+        "    tl.store(o + i, tl.load(x + i, mask=i < M), mask=i < M)\n\n\n"
+        f"def run(x):\n    M = x.numel()\n    o = torch.empty_like(x)\n    k[{grid}](x, o, M, B=64)\n    return o\n"
+    )
+    source = Source(text)
+    knobs = knobs_of(source)[1]
+    changed = source.edited([edit for knob in knobs for edit in knob.set_to("128")])
+    if wanted is None:
+        assert not knobs or "* 64" in changed
+    else:
+        assert f"k[{wanted}](x, o, M, B=128)" in changed

@@ -59,17 +59,6 @@ class BaselineCache:
             self._keep(task, key, baseline)
         return baseline
 
-    def solution(self, task: Task, hardware: str = "") -> Baseline:
-        """A solution that others are compared with, such as FlashInfer's wrapper."""
-        key = content_key(task.solution.main_source, *_environment(hardware))
-        kept = self._find(task, task.solution.name, key)
-        if kept is not None:
-            return kept
-        baseline = measure_solution(task)
-        if not baseline.failure:
-            self._keep(task, key, baseline)
-        return baseline
-
     def _path(self, task: Task) -> Path:
         return self.folder / task.definition.op_type / f"{workload_stem(task.workload)}.json"
 
@@ -121,6 +110,17 @@ def measure_reference(task: Task) -> Baseline:
             return _time_reference(referee, task)
         except Ended as ended:
             return Baseline(name=REFERENCE, failure=f"{ended}\n{ended.traceback}".strip())
+
+
+def write_inductor(task: Task) -> say.InductorText:
+    """What `torch.compile` makes of the reference, in a process of its own."""
+    with scratch_folder() as folder, RefereeProcess(task, folder / "referee", folder) as referee:
+        try:
+            referee.start()
+            with gpu_lock(task.device, alone=False):
+                return referee.ask(say.WriteInductor(), say.InductorText)
+        except Ended as ended:
+            return say.InductorText(failure=str(ended))
 
 
 def _time_reference(referee: RefereeProcess, task: Task) -> Baseline:

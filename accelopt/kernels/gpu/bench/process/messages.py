@@ -223,6 +223,20 @@ class ReferenceTimed(Message):
     latency: Statistics
 
 
+class WriteInductor(Message):
+    """Compile the reference by `torch.compile`."""
+
+
+class InductorText(Message):
+    """Inductor's text, where each argument of its `call` comes from (`L['x']`), and by kernel the tiles and
+    launch options that its autotuner chose; or why there is none."""
+
+    text: str = ""
+    origins: tuple[str, ...] = ()
+    chosen: dict[str, dict[str, int]] = Field(default_factory=dict)
+    failure: str = ""
+
+
 class Compile(Message):
     """Every kernel that one call of a solution would launch, for the target of the child."""
 

@@ -29,6 +29,7 @@ from accelopt.kernels.gpu.bench.process.comparison import (
     whole_change,
 )
 from accelopt.kernels.gpu.bench.process.environment import describe
+from accelopt.kernels.gpu.bench.process.inductor_text import inductor_text
 from accelopt.kernels.gpu.bench.process.inputs import InputFactory, torch_dtype
 from accelopt.kernels.gpu.bench.process.output_seals import Sealer
 from accelopt.kernels.gpu.bench.process.timing import BUSY_SECONDS, Clock, summarise
@@ -212,6 +213,10 @@ class Referee:
         samples = [clock.round(self._call, sets, 0.0)[0][0] for _ in range(3)]
         return say.ReferenceTimed(latency=summarise(samples))
 
+    def write_inductor(self, _: say.WriteInductor) -> say.InductorText:
+        """What `torch.compile` makes of the reference."""
+        return inductor_text(self.function, self.definition, self.inputs.make(fresh()))
+
     def package(self, asked: say.Package) -> say.Latency:
         """The package's own timer on the reference: mean over trials, milliseconds."""
         time_runnable = bench_package.timer()
@@ -241,4 +246,5 @@ def handlers(payload: Mapping[str, Any]) -> Handlers:
         say.Judge: referee.judge,
         say.TimeReference: referee.time,
         say.Package: referee.package,
+        say.WriteInductor: referee.write_inductor,
     }
