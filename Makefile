@@ -63,14 +63,18 @@ clean:
 GPU_PYTHON ?= python3
 H200_OUT   ?= experiments/flb_h200/results
 
-.PHONY: h200 test-gpu
+.PHONY: h200 test-gpu test-gpu-native
 
 h200:
 	@if ls .whl/*.whl >/dev/null 2>&1; then $(GPU_PYTHON) -m pip install --quiet --no-index --no-deps --upgrade .whl/*.whl; fi
 	$(GPU_PYTHON) experiments/flb_h200/run.py --out $(H200_OUT)
 
+# Two targets, so that each ends before a time limit of five minutes.
 test-gpu:
-	$(GPU_PYTHON) -m pytest -vv -n 8 -m gpu tests/kernels/gpu tests/contract tests/hostile_gpu
+	$(GPU_PYTHON) -m pytest -vv -n 12 -m gpu tests/hostile_gpu/test_hostile.py
+
+test-gpu-native:
+	$(GPU_PYTHON) -m pytest -vv -n 12 -m gpu tests/kernels/gpu tests/contract tests/hostile_gpu/test_native.py
 
 # Runs a folder of NKI test files on the simulated core: make conformance SUITE=path/to/tests
 # FLAGS go to pytest; SUITE_PATH is a folder that the tests import from.

@@ -28,12 +28,27 @@ import libraries
 from accelopt.kernels.gpu.bench.files.index_tensors import materialise
 from accelopt.kernels.gpu.bench.files.input_draws import fresh
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder, write_json
+from accelopt.kernels.gpu.bench.judging.baselines import write_inductor
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
 from accelopt.kernels.gpu.bench.process.inputs import InputFactory
 from accelopt.kernels.gpu.bench.process.solution_loading import load_entry
+from accelopt.kernels.triton.inductor import Unread, Written, solution_source
 from accelopt.kernels.triton.moves.propose import proposals
 
 SETS, LONGEST = 3, 160
+
+
+def compiled(task: Task) -> list[tuple[str, str]]:
+    """The kernels that `torch.compile` writes for the reference, where they are a solution."""
+    found = write_inductor(task)
+    given = task.workload.workload.inputs
+    numbers = {name: one.value for name, one in given.items() if one.value is not None}
+    written = Written(found.text, found.origins, found.chosen, [*task.definition.inputs], numbers)
+    try:
+        return [] if found.failure else [("torch.compile's own Triton", solution_source(written, "run"))]
+    except Unread as reason:
+        print(f"{task.definition.name}: torch.compile gives no candidate: {reason}", flush=True)
+        return []
 
 
 def screened(root: Path, name: str, first: int, out: Path) -> str:
@@ -51,7 +66,7 @@ def screened(root: Path, name: str, first: int, out: Path) -> str:
     sets = [factory.make(fresh()) for _ in range(SETS)]
     right = libraries.reference_of(definition)(*sets[0])
     found, lines = [], []
-    offered = [("the start", start.main_source)]
+    offered = [("the start", start.main_source), *compiled(task)]
     offered += [
         (one.sentence, one.source) for one in proposals(start.main_source, first) if one.source
     ]

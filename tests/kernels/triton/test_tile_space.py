@@ -1,6 +1,7 @@
 """Tiles, warps and stages of Triton solutions as a space of knobs."""
 
 from accelopt.kernels.triton.moves.tile_space import tile_space, with_values
+from accelopt.search.knob_search import STANDARD
 
 PRODUCT = """
 import torch
@@ -62,6 +63,14 @@ def test_an_autotuned_kernel_is_left_one_configuration():
     changed = with_values(AUTOTUNED, values)
     assert changed.count("triton.Config(") == 1
     assert "'BLOCK_M': 256" in changed and "num_warps=8" in changed
+
+
+def test_standard_configurations_of_a_product_are_points_and_are_tried_first():
+    """The table's first product tile; an expert's own proposals come after six of them."""
+    space = tile_space(PRODUCT)
+    first = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
+    assert space.standard[0] == first and not any(map(space.faults, space.standard))
+    assert len(space.standard) >= STANDARD
 
 
 def test_what_launches_nothing_has_no_knobs():
