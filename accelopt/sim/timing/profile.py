@@ -229,6 +229,15 @@ def latencies(
         return tuple(_latency_ms(at, spec, known) for spec in specs)
 
 
+def profiles(
+    program: Program, specs: Sequence[Hardware], compiler: Compiler
+) -> Iterator[KernelProfile]:
+    """The profiles of a counted Program on cores as `latencies` takes them."""
+    at = _compiled(program, specs[0], compiler)
+    for spec in specs:
+        yield _profile(program, spec, compiler, None if at.spills else at)
+
+
 def _latency_ms(at: Compilation, spec: Hardware, known: list[tuple[object, float]]) -> float:
     """The latency on one more core; `known` are those of cores before, in ns after the launch."""
     costs = _priced(at, spec)
@@ -262,11 +271,14 @@ def _compiled(program: Program, spec: Hardware, compiler: Compiler) -> Compilati
     return at
 
 
-def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProfile:
-    at = _compiled(program, spec, compiler)
-    timeline = schedule(at.flow, at.graph, at.costs, spec, compiler.bounds.lookahead)
+def _profile(
+    program: Program, spec: Hardware, compiler: Compiler, compiled: Compilation | None = None
+) -> KernelProfile:
+    at = compiled or _compiled(program, spec, compiler)
+    costs = _priced(at, spec) if compiled else at.costs
+    timeline = schedule(at.flow, at.graph, costs, spec, compiler.bounds.lookahead)
     interface = frozenset(program.arguments) | {t for t in program.results if t is not None}
-    fields, true = counters.summary(at.flow, at.costs, timeline, interface, spec)
+    fields, true = counters.summary(at.flow, costs, timeline, interface, spec)
     return KernelProfile(
         timeline.latency_ns * 1e-6,
         fields,
@@ -275,7 +287,7 @@ def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProf
         true,
         spec.name,
         spec.calibration,
-        SimulatedRun(program, spec, at.flow, at.costs, timeline, at.graph, compiler),
+        SimulatedRun(program, spec, at.flow, costs, timeline, at.graph, compiler),
     )
 
 

@@ -12,9 +12,9 @@ and ends with narrow ones; and an error is the largest of those that either side
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -91,12 +91,20 @@ def predicted(programs: Sequence[Program], cores: Sequence[Hardware]) -> np.ndar
     return np.array([timing.latencies(program, cores) for program in programs])
 
 
-def fit(programs: Sequence[Program], measured_ms: Sequence[float], start: Hardware) -> Fit:
-    """The constants with which the programs take the measured times; all others stay `start`'s."""
+def fit(
+    rows: Sequence[Any],
+    measured: Sequence[float],
+    start: Hardware,
+    predict: Callable[[Sequence[Any], Sequence[Hardware]], np.ndarray] = predicted,
+    least: float = NOISE,
+) -> Fit:
+    """The constants with which the programs `rows` take the measured ms; all others stay `start`'s. Other
+    quantities than latencies are those that `predict` gives of the rows, on every core; `least` is the error of
+    one, as a fraction, that is counted with in any case."""
     from scipy.optimize import least_squares  # the extra `calibrate`
 
     names = constants(start)
-    measured = np.log(np.asarray(measured_ms, float))
+    wanted = np.log(np.asarray(measured, float))
     own = np.eye(len(names))
 
     def machine(factors: np.ndarray) -> Hardware:
@@ -107,10 +115,9 @@ def fit(programs: Sequence[Program], measured_ms: Sequence[float], start: Hardwa
         return replace(start, **values)  # type: ignore[arg-type]
 
     def missing(*points: np.ndarray) -> np.ndarray:
-        """Predicted over measured as logarithms, (programs, points)."""
-        latencies = predicted(programs, [machine(at) for at in points])
-        found: np.ndarray = np.log(latencies) - measured[:, None]
-        return found
+        """Predicted over measured as logarithms, (measured, points)."""
+        found: np.ndarray = np.log(predict(rows, [machine(at) for at in points]))
+        return found - wanted[:, None]
 
     def slopes(at: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """How every row changes with every constant: upwards, downwards, and between the two."""
@@ -126,15 +133,15 @@ def fit(programs: Sequence[Program], measured_ms: Sequence[float], start: Hardwa
             begin,
             lambda at: np.vstack((slopes(at, step)[2], held)),
             loss="soft_l1",
-            f_scale=10 * NOISE,
+            f_scale=10 * least,
             max_nfev=MOST_STEPS,
             xtol=1e-4,
             ftol=1e-4,
         )
-        measured_rows = slice(len(programs))
-        return found.x, _noise(found.fun[measured_rows], found.jac[measured_rows], noise)
+        own_rows = slice(len(wanted))
+        return found.x, max(least, _noise(found.fun[own_rows], found.jac[own_rows], noise))
 
-    factors, noise = np.zeros(len(names)), NOISE
+    factors, noise = np.zeros(len(names)), least
     for step in STEPS:
         factors, noise = refined(factors, step, noise)
     core, ways = machine(factors), slopes(factors, SEEN / 2)
@@ -155,7 +162,7 @@ def _noise(left: np.ndarray, changes: np.ndarray, noise: float) -> float:
     if not free.any():
         return noise
     kept = np.abs(left[free]) / np.sqrt(1 - taken[free])
-    return max(NOISE, 1.4826 * float(np.median(kept)))
+    return 1.4826 * float(np.median(kept))
 
 
 def _known(

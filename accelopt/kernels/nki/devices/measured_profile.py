@@ -68,6 +68,14 @@ class MeasuredProfile(NamedTuple):
         family = self.instance.partition(".")[0].removesuffix("n")
         return {"inf2": "trn1"}.get(family, family if re.fullmatch(r"trn\d", family) else "")
 
+    def busy_ns(self, engine: str) -> float | None:
+        """The time in which an engine, or `dma`, works, as the summary has it; None where it does not say."""
+        field = f"{engine}_active_time" if engine == "dma" else f"{engine}_engine_active_time"
+        if field in self.summary:
+            return self.summary[field] * 1e9
+        share = self.summary.get(f"{field}_percent")
+        return None if share is None else share * self.latency_ms * 1e6
+
 
 def read_profile(path: Path) -> MeasuredProfile:
     """The profile in a folder of Parquet tables or in a JSON file. Raises ConfigError for what is none,

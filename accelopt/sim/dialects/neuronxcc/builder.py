@@ -155,6 +155,13 @@ def calls_of(*modules: ModuleType) -> dict[str, Any]:
 # Operands.
 
 
+def in_reach_of_gpsimd(mend: str = "Copy it to SBUF.", **tiles: TensorView) -> None:
+    """Refuses tiles in PSUM, which the GpSimd engine cannot reach."""
+    for name, view in tiles.items():
+        if view.in_psum:
+            refuse(operands.wrong_memory(name, repr(view), "SBUF for the GpSimd engine", mend))
+
+
 def mask_of(mask: Any) -> Mask:
     """The `mask=` argument as a Mask; None is no mask, a bool masks everything or nothing."""
     if mask is None:

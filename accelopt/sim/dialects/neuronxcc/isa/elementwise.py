@@ -183,10 +183,7 @@ def _engine_for(engine: Any, **tiles: TensorView) -> Engine | None:
     """The engine asked for; GpSimd cannot reach PSUM, in which none of these operands may lie."""
     chosen = builder.engine_of(engine)
     if chosen is Engine.GPSIMD:
-        mend = "Use nisa.vector_engine, or copy the operand to SBUF."
-        for name, view in tiles.items():
-            if view.in_psum:
-                refuse(operands.wrong_memory(name, repr(view), "SBUF for the GpSimd engine", mend))
+        builder.in_reach_of_gpsimd("Use nisa.vector_engine, or copy the operand to SBUF.", **tiles)
     return chosen
 
 

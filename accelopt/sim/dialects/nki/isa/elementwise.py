@@ -111,13 +111,10 @@ def tensor_tensor(
     check(elementwise.TENSOR_TENSOR, data1=left, data2=right)
     name = op_name(op, BINARY)
     checks.check_bitwise(name, left, right)
-    chosen = on_engine(engine, target, left, right)
+    chosen = on_engine(engine, dst=target, data1=left, data2=right)
     if name == "power":
         chosen = Engine.GPSIMD
-        for view in (target, left, right):
-            if view.in_psum:
-                memory = "SBUF for the GpSimd engine"
-                refuse(operands.wrong_memory("operand", repr(view), memory, "Copy it to SBUF."))
+        builder.in_reach_of_gpsimd(dst=target, data1=left, data2=right)
     builder.of_two(name, target, left, right, engine=chosen)
 
 
@@ -137,7 +134,7 @@ def tensor_scalar(
     target, source = alike(elementwise.TENSOR_SCALAR, destination(dst), data=tile(data, "data"))
     known = BINARY | UNARY_OPERATORS
     first, second = checks.tensor_scalar_operators(op0, op1, known, source, operand0)
-    chosen = on_engine(engine, target, source)
+    chosen = on_engine(engine, dst=target, data=source)
     steps = [(first, operand0, reverse0)]
     if second is not None:
         steps.append((second, operand1, reverse1))
@@ -236,7 +233,7 @@ def reciprocal(dst: Any, data: Any) -> None:
 def tensor_copy(dst: Any, src: Any, engine: Any = enums.engine.unknown) -> None:
     """dst = src between tiles on-chip."""
     target, source = alike("tensor_copy", destination(dst), src=tile(src, "src"))
-    chosen = on_engine(engine, target, source)
+    chosen = on_engine(engine, dst=target, src=source)
     if chosen is Engine.SCALAR and generation() < 3:
         mend = "Use nisa.activation with op=nl.copy."
         refuse(
@@ -274,4 +271,4 @@ def memset(dst: Any, value: Any, engine: Any = enums.engine.unknown) -> None:
         kind = dtypes.name_of(target.dtype)
         mend = "Load packed elements from HBM with nisa.dma_copy."
         refuse(KernelTypeError("memset_value", f"memset of {given!r} into a {kind} tile.", mend))
-    fill(target, given, engine=on_engine(engine, target))
+    fill(target, given, engine=on_engine(engine, dst=target))

@@ -81,9 +81,7 @@ def affine_select(
     """dst = on_true_tile where the pattern's value compares with 0, elsewhere a number."""
     target, source = destination(dst, psum=False), tile(on_true_tile, "on_true_tile")
     check(indexed.AFFINE_SELECT, on_true_tile=source)
-    if source.in_psum:
-        memory = "SBUF for the GpSimd engine"
-        refuse(operands.wrong_memory("on_true_tile", repr(source), memory, "Copy it to SBUF."))
+    builder.in_reach_of_gpsimd(on_true_tile=source)
     pairs, fitted = _pattern(indexed.AFFINE_SELECT, pattern, target)
     fitted, source = alike(indexed.AFFINE_SELECT, fitted, on_true_tile=source)
     if fitted.tile_shape[1:] != tuple(number for _, number in pairs):
@@ -214,10 +212,7 @@ def local_gather(
 def nc_n_gather(dst: Any, data: Any, indices: Any) -> None:
     """dst[p, i] = data[p].flat[indices[p, i]], on the GpSimd engine."""
     target, source, places = destination(dst), tile(data, "data"), tile(indices, "indices")
-    for name, view in (("dst", target), ("data", source), ("indices", places)):
-        if view.in_psum:
-            memory = "SBUF for the GpSimd engine"
-            refuse(operands.wrong_memory(name, repr(view), memory, "Copy it to SBUF."))
+    builder.in_reach_of_gpsimd(dst=target, data=source, indices=places)
     if places.dtype != dtypes.UINT32:
         given = dtypes.name_of(places.dtype)
         refuse(operands.unsupported_format("nc_n_gather", "indices", given, "uint32"))

@@ -198,9 +198,7 @@ def topk(val_dst: Any, idx_dst: Any, src: Any, n: Any, sorted: Any = False) -> N
     places, source = destination(places, "idx_dst", psum=False), tile(src, "src")
     builder.check_same_partitions(val_dst=values, idx_dst=places, src=source)
     count, elements = math.prod(values.tile_shape[1:]), int(n)
-    if source.in_psum:
-        memory = "SBUF for the GpSimd engine"
-        refuse(operands.wrong_memory("src", repr(source), memory, "Copy it to SBUF."))
+    builder.in_reach_of_gpsimd(src=source)
     for name, view, format_ in (
         ("val_dst", values, dtypes.BFLOAT16),
         ("idx_dst", places, dtypes.UINT32),
@@ -233,9 +231,7 @@ def nonzero_with_count(dst: Any, src: Any, index_offset: Any = 0, padding_val: A
     builder.check_same_partitions(dst=target, src=source)
     if generation() < 3:
         refuse(KernelValueError("target", "nonzero_with_count needs NeuronCore-v3."))
-    if source.in_psum:
-        memory = "SBUF for the GpSimd engine"
-        refuse(operands.wrong_memory("src", repr(source), memory, "Copy it to SBUF."))
+    builder.in_reach_of_gpsimd(src=source)
     if source.dtype not in (dtypes.FLOAT32, dtypes.INT32) or target.dtype != dtypes.INT32:
         said = f"src is {dtypes.name_of(source.dtype)}, dst is {dtypes.name_of(target.dtype)}."
         mend = "src must be float32 or int32, dst int32."
