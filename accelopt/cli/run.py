@@ -23,7 +23,7 @@ from accelopt.stages.config import Options
 from accelopt.stages.run import Outcome
 
 MOST_SAID = 5  # faults of a benchmark
-FIRST_THREE = "silu,rmsnorm_matmul,matmul"
+FIRST_THREE = "silu,rmsnorm_matmul,rope_single_freq_apply"
 
 
 @with_shared_options()

@@ -20,6 +20,7 @@ from accelopt.sim.attribute_kinds import is_number
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.instruction_set import OPCODES, fault
+from accelopt.sim.isa.limits import CORES
 from accelopt.sim.isa.opcode import Opcode
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import (
@@ -361,8 +362,8 @@ class _Reader:
         attributes = {text_of(name): self.attribute(value) for name, value in written.items()}
         if wrong := fault(text_of(opcode), *names, attributes):
             raise MalformedProgram(wrong)
-        if core not in ([], [1]):
-            raise MalformedProgram(f"a logical core has no core {core}")
+        if core not in ([], *([n] for n in range(1, max(CORES.values())))):
+            raise MalformedProgram(f"a chip has no core {core}")
         return _InstructionForm(
             OPCODES[opcode],
             Engine(engine),

@@ -42,8 +42,8 @@ STEPS = (0.3, 0.1, 0.02)
 """Differences of the logarithms of constants, one fit after the other."""
 MOST_STEPS = 12
 """Of each of them."""
-SOLE = 0.9
-"""Part of a row's noise that the constants take up, from which on it says nothing of the noise."""
+UNLIKELY = 0.05
+"""How likely what a fit leaves is smaller yet, with as much noise as is counted with."""
 
 
 def constants(core: Hardware) -> tuple[str, ...]:
@@ -139,7 +139,9 @@ def fit(
             ftol=1e-4,
         )
         own_rows = slice(len(wanted))
-        return found.x, max(least, _noise(found.fun[own_rows], found.jac[own_rows], noise))
+        return found.x, max(
+            least, _noise(found.fun[own_rows], found.jac[own_rows], noise, 10 * least)
+        )
 
     factors, noise = np.zeros(len(names)), least
     for step in STEPS:
@@ -154,15 +156,18 @@ def _covariance(changes: np.ndarray, noise: float) -> np.ndarray:
     return found
 
 
-def _noise(left: np.ndarray, changes: np.ndarray, noise: float) -> float:
-    """The noise of a latency by what the fit leaves of it: nothing where a row alone tells a constant,
-    so each counts by how much of its noise the constants do not take up."""
-    taken = np.einsum("ri,ij,rj->r", changes, _covariance(changes, noise), changes) / noise**2
-    free = taken < SOLE
-    if not free.any():
+def _noise(left: np.ndarray, changes: np.ndarray, noise: float, scale: float) -> float:
+    """The noise of a latency by what the fit leaves of it: the largest that this is likely to come from, for
+    few rows tell it badly, and the constants take up their part. `scale` is that of the loss, whose weights
+    the rows have."""
+    from scipy.stats import chi2  # the extra `calibrate`
+
+    taken = np.einsum("ri,ij,rj->", changes, _covariance(changes, noise), changes) / noise**2
+    free = len(left) - float(taken)
+    if free < 1:
         return noise
-    kept = np.abs(left[free]) / np.sqrt(1 - taken[free])
-    return 1.4826 * float(np.median(kept))
+    squares = float((left**2 / np.sqrt(1 + (left / scale) ** 2)).sum())
+    return float(np.sqrt(squares / chi2.ppf(UNLIKELY, free)))
 
 
 def _known(

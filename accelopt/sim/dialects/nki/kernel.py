@@ -26,6 +26,7 @@ from accelopt.sim.dialects.neuronxcc import results
 from accelopt.sim.dialects.neuronxcc.kernel import annotations_of, parameter_names, run_kernel
 from accelopt.sim.dialects.neuronxcc.launch import shape_results, write_back
 from accelopt.sim.dialects.neuronxcc.rewriting import check_annotation
+from accelopt.sim.dialects.neuronxcc.subscript import subscript
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.dialects.nki import cores, registers, versions
 from accelopt.sim.dialects.nki.conventions import CONVENTIONS
@@ -40,6 +41,7 @@ from accelopt.sim.errors import (
     SourceLine,
     Unsupported,
 )
+from accelopt.sim.isa.limits import CORES
 from accelopt.sim.program import Buffer, Program
 from accelopt.sim.rules import operands
 from accelopt.sim.trace import AbstractTensor, declare_argument, raise_if_awaited, trace
@@ -153,27 +155,74 @@ def trace_kernel(
         "conventions": CONVENTIONS,
     }
 
+    ranks = 0
+
     def record(tracer: Tracer) -> Returned:
         tracer.versions = versions.Versions(version)
-        return _record(tracer, wrapped, args, kwargs or {})
+        return _record(tracer, wrapped, args, kwargs or {}, ranks)
 
     # Names count iterations; where cores are no pair, their programs are one long one.
     apart = TARGETS[shared["target"]].generation < 3 and wrapped.grid not in ((), (1,))
-    if wrapped.schedule or apart:
+
+    def traced() -> Program:
+        try:
+            if not (wrapped.schedule or apart):
+                program = trace(record, **shared, restarts=RESTARTS)
+                if with_shared_bytes(program) is program:
+                    return program
+        except (NeedsConcrete, Exception):  # believed only of loops that run as they are written
+            pass
+        # Also where tiles share bytes: a tile of a loop's body is fresh memory no more, so which product
+        # begins a sum must be known of every iteration.
         return with_shared_bytes(trace(record, **shared, report=report, unrolled=AllLoops()))
+
     try:
-        program = trace(record, **shared, restarts=RESTARTS)
-        if with_shared_bytes(program) is program:
-            return program
-    except (NeedsConcrete, Exception):  # believed only of loops that run as they are written
-        pass
-    # Also where tiles share bytes: a tile of a loop's body is fresh memory no more, so which product
-    # begins a sum must be known of every iteration.
-    return with_shared_bytes(trace(record, **shared, report=report, unrolled=AllLoops()))
+        return traced()
+    except (cores.NeedsRanks, Exception) as error:
+        named = error.count if isinstance(error, cores.NeedsRanks) else None
+        if named is None and not _speaks(function):
+            raise
+        try:  # one that speaks to ranks may fail before it does: it was given what all have
+            ranks = _ranks(wrapped, args, kwargs or {}, named or 0, shared)
+        except KernelError:
+            if named is None:
+                raise error from None
+            raise
+    return traced()
+
+
+def _speaks(function: Callable[..., Any]) -> bool:
+    """Whether a kernel's file imports nki.collectives."""
+    home = f"{__name__.rpartition('.')[0]}.collectives"
+    given = getattr(function, "__globals__", {}).values()
+    return any(home in (getattr(v, "__name__", ""), getattr(v, "__module__", "")) for v in given)
+
+
+def _ranks(
+    kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any], named: int, shared: dict[str, Any]
+) -> int:
+    """How many ranks a kernel with collectives is launched on: as many as its replica group names, or as its
+    arguments have parts. Raises KernelError where these differ, or a chip has not so many cores."""
+    arrays = [leaf for leaf in _leaves([*args, *kwargs.values()]) if _is_array(leaf)]
+    parts = {array.shape[0] for array in arrays}
+    count, most = named or min(parts, default=1), CORES[TARGETS[shared["target"]].generation]
+    said = ""
+    if parts - {count}:
+        said = f"{count} ranks, and arguments of {', '.join(map(str, sorted(parts)))} parts."
+    elif count > most:
+        said = f"{count} ranks, and a chip of {shared['target']} has {most} cores."
+    elif kernel.grid not in ((), (1,)):
+        said = "collectives of logical cores of two are not simulated."
+    if said:
+        mend = "The first axis of every array argument are the ranks: argument[r] is what rank r is given."
+        raise KernelValueError(
+            "ranks", f"{kernel.function.__name__}: {said}", mend, shared["source"]
+        )
+    return count
 
 
 def _record(
-    tracer: Tracer, kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]
+    tracer: Tracer, kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any], ranks: int
 ) -> Returned:
     function = kernel.function
     _check_signature(function)
@@ -195,16 +244,32 @@ def _record(
     def run(core: int) -> Any:
         tracer.grid = (core,) if kernel.grid else ()
         tracer.shared_cursor = 0
-        returned = run_kernel(tracer, function, tuple(positional), named, BUILTINS)
+        given, words = _of_rank(positional, core, ranks), _of_rank(named, core, ranks)
+        returned = run_kernel(tracer, function, tuple(given), words, BUILTINS)
         registers.check_all_closed()
         return returned
 
-    returned = cores.run(tracer, run, cores_of)
+    returned = cores.run(tracer, run, cores_of, ranks)
     if tracer.demanded:
         return Returned()
     _check_schedule(tracer, kernel.schedule)
     _check_results(tracer, returned)
     return results.collect(tracer, returned, legacy=True, on_chip_allowed=False)
+
+
+def _of_rank(value: Any, rank: int, ranks: int) -> Any:
+    """What a rank is given of the kernel's arguments."""
+    if not ranks:
+        return value
+    if isinstance(value, TensorView):
+        return subscript(value, rank)
+    if isinstance(value, dict):
+        return {key: _of_rank(item, rank, ranks) for key, item in value.items()}
+    return (
+        type(value)(_of_rank(item, rank, ranks) for item in value)
+        if type(value) in (list, tuple)
+        else value
+    )
 
 
 def _check_signature(function: Callable[..., Any]) -> None:
