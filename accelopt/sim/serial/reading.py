@@ -371,7 +371,7 @@ class _Reader:
             attributes,
             self.mask(mask),
             self.source(source),
-            len(core),
+            core[0] if core else 0,
         )
 
     def attribute(self, value: Any) -> AttributeValue:

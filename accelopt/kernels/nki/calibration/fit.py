@@ -42,8 +42,10 @@ STEPS = (0.3, 0.1, 0.02)
 """Differences of the logarithms of constants, one fit after the other."""
 MOST_STEPS = 12
 """Of each of them."""
-UNLIKELY = 0.05
-"""How likely what a fit leaves is smaller yet, with as much noise as is counted with."""
+UNLIKELY = 0.01
+"""How likely what a fit leaves is smaller yet, with as much noise as is counted with: of 4,000 drawn sets of
+measurements of trn1 with 2.5% of noise, more than a tenth of the constants are then off by more than twice their
+errors in 2%; with the noise that is the likeliest in 15%."""
 
 
 def constants(core: Hardware) -> tuple[str, ...]:
@@ -166,8 +168,9 @@ def _noise(left: np.ndarray, changes: np.ndarray, noise: float, scale: float) ->
     free = len(left) - float(taken)
     if free < 1:
         return noise
-    squares = float((left**2 / np.sqrt(1 + (left / scale) ** 2)).sum())
-    return float(np.sqrt(squares / chi2.ppf(UNLIKELY, free)))
+    weights = 1 / np.sqrt(1 + (left / scale) ** 2)
+    mean = float((weights * left**2).sum() / weights.sum())
+    return float(np.sqrt(mean * len(left) / chi2.ppf(UNLIKELY, free)))
 
 
 def _known(

@@ -165,7 +165,7 @@ def _in_hbm(view: TensorView) -> TensorView:
 def _barriers(count: int) -> None:
     for rank in range(count):
         current().core = rank
-        cores.barrier()
+        cores.barrier(ranks=count)
 
 
 def _added(into: TensorView, sources: Sequence[TensorView]) -> Iterator[Move]:

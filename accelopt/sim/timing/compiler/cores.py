@@ -21,7 +21,7 @@ from accelopt.sim.errors import KernelValueError
 from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.timing.compiler.passes import Compilation
 from accelopt.sim.timing.compiler.spilling import Spills
-from accelopt.sim.timing.stream.operation import RECEIVE, SEND, WAIT
+from accelopt.sim.timing.stream.operation import RECEIVE, SEND, WAIT, Decision
 from accelopt.sim.timing.stream.stream import Stream
 
 
@@ -152,6 +152,12 @@ def joined(program: Program, parts: Sequence[Compilation]) -> Compilation:
     if len(parts) == 1:
         return parts[0]
     at = _Join(program, parts)
+    ranks = [one for _, one in program.walk() if one.attributes.get("ranks")]
+    for source in dict.fromkeys(one.source for one in ranks):
+        words = (
+            "a collective is priced as its transfers between the cores of a chip, which is assumed"
+        )
+        at.whole.decisions += [Decision("collective", words, source)]
     for number in range(len(at.parts[0])):
         at.meet([own[number] for own in at.parts])
     return at.result()
