@@ -54,7 +54,7 @@ def lift_with_lines(
     than so many `seconds`; with `strict` also for one whose outputs may have elements that nothing has
     written.
     """
-    if any("ranks" in one.attributes for _, one in program.walk() if one.opcode.meets):
+    if program.ranks:
         raise NotLifted("it passes elements between ranks", program.source)
     with _deep():
         try:
