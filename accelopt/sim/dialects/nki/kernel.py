@@ -208,16 +208,14 @@ def _ranks(
     count, most = named or min(parts, default=1), CORES[TARGETS[shared["target"]].generation]
     said = ""
     if parts - {count}:
-        said = f"{count} ranks, and arguments of {', '.join(map(str, sorted(parts)))} parts."
+        said = f"{count} ranks, and arguments of {', '.join(map(str, sorted(parts)))} parts"
     elif count > most:
-        said = f"{count} ranks, and a chip of {shared['target']} has {most} cores."
+        said = f"{count} ranks, and a chip of {shared['target']} has {most} cores"
     elif kernel.grid not in ((), (1,)):
-        said = "collectives of logical cores of two are not simulated."
+        said = f"{count} ranks that are logical cores of two"
     if said:
         mend = "The first axis of every array argument are the ranks: argument[r] is what rank r is given."
-        raise KernelValueError(
-            "ranks", f"{kernel.function.__name__}: {said}", mend, shared["source"]
-        )
+        raise Unsupported(f"{kernel.function.__name__} on {said}", mend, shared["source"])
     return count
 
 
@@ -234,7 +232,12 @@ def _record(
     positional, keyword = values[: len(args)], values[len(args) :]
     named = dict(zip(kwargs, keyword, strict=True))
     tracer.mutable |= set(tracer.arguments)
-    _check_annotations(function, positional, named)
+
+    def of_rank(rank: int) -> Any:
+        given = positional, named
+        return _each(_of_rank(rank), "", given) if ranks else given
+
+    _check_annotations(function, *of_rank(0))
     if len(kernel.grid) > 1 or any(not 1 <= size <= MAX_CORES for size in kernel.grid):
         said = f"kernel{list(kernel.grid)}: a logical core has one or two cores."
         tracer.refuse(KernelTypeError("launch_grid", said, "Write kernel[2](...)."))
@@ -244,7 +247,7 @@ def _record(
     def run(core: int) -> Any:
         tracer.grid = (core,) if kernel.grid else ()
         tracer.shared_cursor = 0
-        given, words = _of_rank(positional, core, ranks), _of_rank(named, core, ranks)
+        given, words = of_rank(core)
         returned = run_kernel(tracer, function, tuple(given), words, BUILTINS)
         registers.check_all_closed()
         return returned
@@ -255,21 +258,6 @@ def _record(
     _check_schedule(tracer, kernel.schedule)
     _check_results(tracer, returned)
     return results.collect(tracer, returned, legacy=True, on_chip_allowed=False)
-
-
-def _of_rank(value: Any, rank: int, ranks: int) -> Any:
-    """What a rank is given of the kernel's arguments."""
-    if not ranks:
-        return value
-    if isinstance(value, TensorView):
-        return subscript(value, rank)
-    if isinstance(value, dict):
-        return {key: _of_rank(item, rank, ranks) for key, item in value.items()}
-    return (
-        type(value)(_of_rank(item, rank, ranks) for item in value)
-        if type(value) in (list, tuple)
-        else value
-    )
 
 
 def _check_signature(function: Callable[..., Any]) -> None:
@@ -321,22 +309,35 @@ def _is_record(value: Any) -> bool:
 
 def _argument(tracer: Tracer, name: str, value: Any) -> Any:
     """Arrays become tensors in HBM, also in sequences, dicts and fields of objects."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        return value[()]
-    if _is_array(value):
-        element = element_of(value.dtype)
-        return whole(declare_argument(tracer, name, tuple(value.shape), element))
+
+    def declared(name: str, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            return value[()]
+        if not _is_array(value):
+            return value
+        return whole(declare_argument(tracer, name, tuple(value.shape), element_of(value.dtype)))
+
+    return _each(declared, name, value)
+
+
+def _of_rank(rank: int) -> Callable[[str, Any], Any]:
+    """What a rank is given of each tensor."""
+    return lambda _, value: subscript(value, rank) if isinstance(value, TensorView) else value
+
+
+def _each(change: Callable[[str, Any], Any], name: str, value: Any) -> Any:
+    """A value with everything in it changed, by name, also in sequences, dicts and fields of objects."""
     if isinstance(value, (list, tuple)) and not isinstance(value, AbstractTensor):
-        items = [_argument(tracer, f"{name}{n}", item) for n, item in enumerate(value)]
+        items = [_each(change, f"{name}{n}", item) for n, item in enumerate(value)]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, dict):
-        return {key: _argument(tracer, f"{name}_{key}", item) for key, item in value.items()}
-    if _is_record(value):
+        return {key: _each(change, f"{name}_{key}", item) for key, item in value.items()}
+    if _is_record(value) and not isinstance(value, (AbstractTensor, np.ndarray, TensorView)):
         twin = copy.copy(value)
         for field, item in vars(value).items():
-            object.__setattr__(twin, field, _argument(tracer, f"{name}_{field}", item))
+            object.__setattr__(twin, field, _each(change, f"{name}_{field}", item))
         return twin
-    return value
+    return change(name, value)
 
 
 def _leaves(value: Any) -> list[Any]:

@@ -129,7 +129,7 @@ def test_ranks_are_cores_of_one_chip():
     )
     with pytest.raises(KernelError, match="16 ranks, and a chip of trn2 has 8 cores"):
         trace_kernel(reduce, [np.repeat(X, 4, axis=0)])
-    with pytest.raises(KernelError, match="logical cores of two are not simulated"):
+    with pytest.raises(KernelError, match="4 ranks that are logical cores of two"):
         trace_kernel(kernel(REDUCE, checked="")[2], [X])
     with pytest.raises(Unsupported, match="all_gather_v"):
         trace_kernel(kernel("ncc.all_gather_v([x], [out], group, x)", checked=""), [X])
