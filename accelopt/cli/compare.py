@@ -86,10 +86,10 @@ def compare(
         raise ConfigError(f"{machine} is of {asked['target']}, and {measured} of {known}.")
     asked |= {"measured": str(measured.absolute()), "json": as_json, "name": kernel.name}
     with naming(kernel, reference):
-        said = ask("accelopt.cli.compare:compare_job", asked, seconds)
-        typer.echo(said.text, nl=False)
+        found = ask("accelopt.cli.compare:compare_job", asked, seconds)
+        typer.echo(found.text, nl=False)
     if report is not None:
-        into_report(report, kernel, said.shown)
+        into_report(report, kernel, found.shown)
 
 
 def into_report(run: Path, kernel: Path, text: str) -> None:

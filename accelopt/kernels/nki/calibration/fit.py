@@ -118,8 +118,9 @@ def fit(
 
     def missing(*points: np.ndarray) -> np.ndarray:
         """Predicted over measured as logarithms, (measured, points)."""
-        found: np.ndarray = np.log(predict(rows, [machine(at) for at in points]))
-        return found - wanted[:, None]
+        latencies = np.log(predict(rows, [machine(at) for at in points]))
+        found: np.ndarray = latencies - wanted[:, None]
+        return found
 
     def slopes(at: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """How every row changes with every constant: upwards, downwards, and between the two."""

@@ -112,7 +112,7 @@ FUNCTIONS: dict[str, Any] = {
 globals().update(FUNCTIONS)
 if TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Any: ...
+    def __getattr__(name: str) -> Callable[..., TensorView]: ...
 
 
 @api
