@@ -367,14 +367,8 @@ def emit(
             if output is not None:
                 written[name] = output.access()
     scalars["dtype"] = dtypes.name_of(result.dtype)
-    current().emit(
-        opcode,
-        outputs=written,
-        inputs=accesses,
-        attributes=scalars,
-        mask=condition,
-        engine=engine_of(engine),
-    )
+    current().emit(opcode, outputs=written, inputs=accesses, attributes=scalars, mask=condition,
+                   engine=engine_of(engine))  # fmt: skip
     if condition.constraints:
         result.written_mask = condition.simplified()
     else:
