@@ -59,7 +59,10 @@ def export(
                  "set": called, "path": str(kernel)}  # fmt: skip
         with naming(kernel, reference):
             row = json.loads(ask("accelopt.cli.export:row_job", asked, seconds).text)
-        add_row(table, PUBLIC, row)
+        try:
+            add_row(table, PUBLIC, row)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{table}: {error}") from error
         typer.echo(f"{table}: {row['measured_us']} us; fill in repository, commit and SDK")
         return
     if not (torch or jax):

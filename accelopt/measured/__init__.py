@@ -19,8 +19,6 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
-from accelopt.errors import ConfigError
-
 FILES = (
     "trn1_nkibench",
     "trn1_tutorials",
@@ -34,12 +32,12 @@ PUBLIC = FILES[-1]
 
 
 def add_row(table: Path, name: str, row: Mapping[str, object]) -> None:
-    """Adds a row to a file of the columns of `name`, which is made where there is none. Raises ConfigError for
+    """Adds a row to a file of the columns of `name`, which is made where there is none. Raises ValueError for
     one that has others."""
     columns = list(rows(name)[0])
     before = table.read_text(encoding="utf-8") if table.exists() else ""
     if before and before.splitlines()[0] != ",".join(columns):
-        raise ConfigError(f"{table} has not the columns of {name}.csv")
+        raise ValueError(f"it has not the columns of {name}.csv")
     with table.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         if not before:
