@@ -117,6 +117,9 @@ class Tracer:
         self.versions: object = None  # of the dialect's package that the kernel may be for
         self.pair: object = None  # the two cores of a logical core, where there are two
         self.core = 0  # whose instructions are being recorded
+        self.parts: dict[
+            Tensor, int
+        ] = {}  # of arguments: elements of the part that a rank is given
         self.must_return: set[Tensor] = set()
         self.written: set[Tensor] = set()
         self.fitting: set[tuple[object, ...]] = set()  # forms of calls found within limits

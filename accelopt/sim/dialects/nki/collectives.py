@@ -73,7 +73,7 @@ group gives (a tensor, or several to add) and what this one has for it."""
 
 def _collective(
     name: str, srcs: Any, dsts: Any, group: Any, settings: tuple[object, ...], moves: Moves,
-    *, on_chip: bool = False, several: bool = True, adds: bool = False, each: int = 1,
+    *, on_chip: bool = False, several: bool = True, adds: bool = False, each: int = 1, channels: bool = False,
 ) -> None:  # fmt: skip
     """Checks the operands by the page of each (SDK 2.33) and waits for all other ranks; the last one to come
     records what each of them does."""
@@ -90,7 +90,7 @@ def _collective(
     ):
         memories = "all in HBM or all in SBUF" if on_chip else "in HBM"
         fail(KernelTypeError("collective", f"{name} takes as many srcs as dsts, {memories}."))
-    if len(taken) > 1 and (True in inside or not several):
+    if len(taken) > 1 and not channels and (True in inside or not several):
         fail(KernelTypeError("collective", f"{name} takes one tensor{' in SBUF' * several}."))
     forms = tuple((view.shape, str(view.dtype), view.on_chip) for view in (*given, *taken))
     together = cores.ranks(sum(map(len, group.groups)))
@@ -227,7 +227,7 @@ def _ring(name: str, srcs: Sequence[Any], dsts: Any, group: Any, channels: Any, 
     _collective(name, [one[0] for one in srcs], [one[0] for one in dsts], group,
                 tuple(map(int, channels)),
                 lambda at, given, dst: [(dst, one) for one in (given[at - 1] if adds else [given[at - 1]])],
-                adds=adds, each=1 + adds)  # fmt: skip
+                on_chip=True, adds=adds, each=1 + adds, channels=True)  # fmt: skip
 
 
 @instruction

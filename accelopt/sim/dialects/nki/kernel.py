@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
@@ -182,6 +183,10 @@ def trace_kernel(
             if named is None:
                 raise error from None
             raise
+        if wrapped.grid not in ((), (1,)):
+            what = f"{function.__name__} on {ranks} ranks that are logical cores of two"
+            mend = "Launch it on cores by themselves, without [2]."
+            raise Unsupported(what, mend, shared["source"]) from None
     return traced()
 
 
@@ -205,8 +210,6 @@ def _ranks(
         said = f"{count} ranks, and arguments of {', '.join(map(str, sorted(parts)))} parts"
     elif count > most:
         said = f"{count} ranks, and a chip of {shared['target']} has {most} cores"
-    elif kernel.grid not in ((), (1,)):
-        said = f"{count} ranks that are logical cores of two"
     if said:
         mend = "The first axis of every array argument are the ranks: argument[r] is what rank r is given."
         raise Unsupported(f"{kernel.function.__name__} on {said}", mend, shared["source"])
@@ -226,6 +229,8 @@ def _record(
     positional, keyword = values[: len(args)], values[len(args) :]
     named = dict(zip(kwargs, keyword, strict=True))
     tracer.mutable |= set(tracer.arguments)
+    if ranks:
+        tracer.parts = {tensor: math.prod(tensor.shape[1:]) for tensor in tracer.arguments}
 
     def of_rank(rank: int) -> Any:
         given = positional, named

@@ -79,7 +79,8 @@ def _owners(instructions: Iterable[Instruction]) -> dict[Tensor, int]:
             if one.opcode.transfers and access is one.result:
                 sent_to.setdefault(access.tensor, one.core)
             elif found.setdefault(access.tensor, one.core) != one.core:
-                said = f"two cores use the tile '{access.tensor.name}' of one of them."
+                pair = " and ".join(str(n) for n in sorted((found[access.tensor], one.core)))
+                said = f"cores {pair} both use the tile '{access.tensor.name}' of one of them."
                 mend = "A core reaches the other's SBUF by nisa.sendrecv alone."
                 raise KernelValueError("core_tile", said, mend, one.source)
     return {**sent_to, **found}

@@ -64,6 +64,11 @@ COMPUTED = {
     "a ring": (RING.format("", "", ""), (32, 64), [X[3], X[0], X[1], X[2]]),
     "a ring that adds": (RING.format("_reduce", "[[x]], ", ", op=nl.add"), (32, 64),
                          [2 * X[3], 2 * X[0], 2 * X[1], 2 * X[2]]),
+    "of an access pattern": ("y = nl.ndarray((32, 64), dtype=x.dtype, buffer=nl.private_hbm)\n"
+                             "nisa.dma_copy(dst=y, src=x.ap([[64, 32], [1, 64]], offset=0))\n"
+                             + REDUCE.replace("[x]", "[y]"), (32, 64), [X.sum(0)] * 4),
+    "a ring of two on-chip": (on_chip(RING.format("", "", "").replace("[x]", "[t[:, 0:32]], [t[:, 32:64]]").replace(
+        "[out]", "[u[:, 0:32]], [u[:, 32:64]]")), (32, 64), [X[3], X[0], X[1], X[2]]),
     "in a loop": (f"for i in nl.affine_range(3):\n    {REDUCE}", (32, 64), [X.sum(0)] * 4),
 }  # fmt: skip
 
