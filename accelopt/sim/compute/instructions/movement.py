@@ -16,6 +16,7 @@ from accelopt.sim.compute.tiles.operands import (
     ReadClosure,
     flat_free,
 )
+from accelopt.sim.errors import KernelIndexError
 from accelopt.sim.program import Engine
 
 
@@ -85,6 +86,24 @@ def dma_copy(site: LaneSite) -> Closure:
         return _accumulating_copy(site, source, result)
     read = _shaped(site.view(source), source, result)
     return put(site.destination(result, None), read, _held(result))
+
+
+def dma_window(site: LaneSite) -> Closure:
+    """The first n elements of result = those of source from s on, (n, s) = window; the others stay."""
+    inputs = site.instruction.inputs
+    source, window, old = map(site.view, (inputs["source"], inputs["window"], site.result))
+
+    def read() -> np.ndarray:
+        found = old().reshape(-1).copy()
+        number, first = (int(n) for n in window().reshape(-1))
+        given = source().reshape(-1)
+        if not 0 <= number <= found.size or not 0 <= first <= given.size - number:
+            said = f"{number} elements from {first} on, of {given.size} into {found.size}."
+            raise KernelIndexError("window", said, "", site.instruction.source)
+        found[:number] = given[first : first + number]
+        return found.reshape(site.result.shape)
+
+    return put(site.destination(site.result, None), read, _held(site.result))
 
 
 def _keys(access: Access) -> tuple[int, ...]:

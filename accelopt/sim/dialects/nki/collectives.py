@@ -7,13 +7,15 @@ where all ranks wait. It is priced as these transfers: that the links within a c
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any
 
+from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc.absent import absent_names
-from accelopt.sim.dialects.neuronxcc.builder import calls_of, fail, transfer
+from accelopt.sim.dialects.neuronxcc.builder import calls_of, emit, fail, transfer
 from accelopt.sim.dialects.neuronxcc.isa.checks import endpoint
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
@@ -22,6 +24,7 @@ from accelopt.sim.dialects.nki import cores
 from accelopt.sim.dialects.nki.call_conventions import call, instruction
 from accelopt.sim.dialects.nki.registers import NkiScalar, made
 from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.isa import movement
 from accelopt.sim.program import Buffer
 from accelopt.sim.tracer import active, current
 
@@ -170,6 +173,30 @@ def all_gather(
 
 
 @instruction
+def all_gather_v(
+    srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: bool = False,
+    has_rdispls: bool = False, priority: Any = None,
+) -> None:  # fmt: skip
+    """Slot s of dst, of as many as there are ranks, begins with as many elements of the src of rank s as the
+    first column of its metadata says, from the element on that stands below. The rest of a slot stays."""
+    rows = endpoint(metadata_tensor, "metadata_tensor", COPY_FIRST)
+    if has_rdispls or rows.dtype != dtypes.UINT32 or rows.ndim != 2 or rows.shape[0] < 2:
+        said = f"all_gather_v takes a uint32 tensor of counts and displacements, not {rows!r}"
+        fail(KernelTypeError("collective", f"{said}{', and no rdispls here' * bool(has_rdispls)}."))
+
+    def moves(at: int, given: Sequence[Any], dst: TensorView) -> Any:
+        slots = dst.reshape((len(given), math.prod(dst.shape) // len(given)))
+        for n, (source, counts) in enumerate(given):
+            window = {"source": source, "window": subscript(counts, (slice(0, 2), slice(0, 1)))}
+            emit(movement.DMA_WINDOW, result=subscript(slots, slice(n, n + 1)), inputs=window)
+        return ()
+
+    _collective(
+        "all_gather_v", [*srcs, rows], dsts, replica_group, (), moves, several=False, each=2
+    )
+
+
+@instruction
 def reduce_scatter(
     srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, op: Any, priority: Any = None
 ) -> None:
@@ -274,8 +301,8 @@ __all__ = ["ReplicaGroup", "rg_partition_op", *_CALLS]
 __getattr__ = absent_names(
     "nki.collectives",
     {
-        "all_gather_v all_to_all_v reduce_scatter_v all_gather_v_prepare all_gather_v_trigger "
-        "all_to_all_v_prepare all_to_all_v_trigger reduce_scatter_v_prepare reduce_scatter_v_trigger": "How "
-        "many elements it moves is known at run time only: use the form of fixed length on the CPU.",
+        "all_to_all_v reduce_scatter_v all_gather_v_prepare all_gather_v_trigger "
+        "all_to_all_v_prepare all_to_all_v_trigger reduce_scatter_v_prepare reduce_scatter_v_trigger": "Use "
+        "the form of fixed length, or all_gather_v: where these put what they receive is not known here.",
     },
 )

@@ -82,6 +82,26 @@ def test_every_rank_has_what_the_page_says(name):
         np.testing.assert_allclose(own, due, rtol=1e-5, atol=1e-5)
 
 
+def test_a_gather_of_lengths_that_are_known_when_it_runs():
+    """all_gather_v: the first columns of rows 0 and 1 are count and displacement, in elements; what a slot has
+    beyond stays. A window beyond its source is refused when it runs."""
+    lines = "zero = nl.zeros((4, 2048), dtype=x.dtype)\nnl.store(out, zero)\n"
+    lines += "ncc.all_gather_v(srcs=[x], dsts=[out], replica_group=group, metadata_tensor=counts)"
+    text = HEAD.format(rows=4, columns=2048, checked="").replace("kernel(x)", "kernel(x, counts)")
+    body = "".join(f"    {line}\n" for line in lines.splitlines())
+    run = simulate(load(text + body + "    return out\n", "ranks.py").kernel)
+    counts = np.zeros((4, 2, 4), np.uint32)
+    counts[:, :, 0] = [[5, 3], [0, 7], [2048, 0], [100, 900]]
+    wanted = np.zeros((4, 2048), np.float32)
+    for rank, ((number, first), *_) in enumerate(counts.transpose(0, 2, 1)):
+        wanted[rank, :number] = X[rank].reshape(-1)[first : first + number]
+    for own in run(X, counts):
+        np.testing.assert_array_equal(own, wanted)
+    counts[2, 1, 0] = 1
+    with pytest.raises(KernelError, match="2048 elements from 1 on, of 2048 into 2048"):
+        run(X, counts)
+
+
 def test_ranks_know_their_number_and_whose_data_they_have():
     lines = "found = nl.ndarray((1, 2), dtype=nl.int32, buffer=nl.shared_hbm)\n"
     for at, value in enumerate(("ncc.rank_id() * 10", "ncc.collective_permute_implicit_current_processing_rank_id(1, group)")):  # fmt: skip
@@ -136,5 +156,5 @@ def test_ranks_are_cores_of_one_chip():
         trace_kernel(reduce, [np.repeat(X, 4, axis=0)])
     with pytest.raises(KernelError, match="4 ranks that are logical cores of two"):
         trace_kernel(kernel(REDUCE, checked="")[2], [X])
-    with pytest.raises(Unsupported, match="all_gather_v"):
-        trace_kernel(kernel("ncc.all_gather_v([x], [out], group, x)", checked=""), [X])
+    with pytest.raises(Unsupported, match="all_to_all_v"):
+        trace_kernel(kernel("ncc.all_to_all_v([x], [out], group, x)", checked=""), [X])
