@@ -27,6 +27,7 @@ from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, number_tex
 from accelopt.kernels.nki.nests.margins import is_zero_outside, margins_of
 from accelopt.kernels.nki.nests.memory import Memory
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, evenly
+from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.operands import Operands
 from accelopt.kernels.nki.nests.partitions import NEUTRAL, Partitions
 from accelopt.kernels.nki.nests.places import (
@@ -99,6 +100,7 @@ class Emitter:
         self.memory = Memory(self)
         self.partitions = Partitions(self)
         self.recurrences = Recurrences(self)
+        self.on_chip = OnChip(self)
         self.readers = {name: self.readers_of(name) for name in self.definitions}
 
     def emit(self) -> list[NestNode]:
@@ -440,12 +442,15 @@ class Emitter:
             self.deciding,
             deciding((definition, self.last.get(name, definition))),
         )
+        if name in self.carried and name in self.nest.held:
+            raise NotNested(f"{name} is combined over partitions, and no part of it stays there")
         if name in self.carried:
             self.partitions.add_carried(definition, place)
         else:
             with self.at(self.home(place.variables(set(own_axes(definition))))):
                 try:
-                    if not reader or not self.partitions.to_rows(definition, place, reader):
+                    free = reader and name not in self.nest.held
+                    if not free or not self.partitions.to_rows(definition, place, reader):
                         self.emit_member(definition, place)
                 except NotNested as refusal:
                     named = str(refusal).startswith(f"{name} ")
@@ -499,7 +504,9 @@ class Emitter:
         out = self.arrays.get(definition.out)
         dtype = out.dtype if out and not local else "float32"
         held: View | None = None
-        if local:
+        if definition.out in self.nest.held:
+            held = self.on_chip.place(definition, where)
+        elif local:
             held = self.new_tile(
                 definition.out, where, axes, dtype, self.is_read_fast(definition, where)
             )
@@ -545,7 +552,8 @@ class Emitter:
         """Whether a definition's elements go to HBM: results, and what other stages read."""
         name = definition.out
         result = any(array.name == name for array in self.algorithm.outputs)
-        return result or bool(self.readers[name] - set(self.stage.members))
+        later = self.readers[name] - set(self.stage.members)
+        return result or bool(later and name not in self.nest.held)
 
     def map(
         self, definition: Definition, value: Value, where: Where,
