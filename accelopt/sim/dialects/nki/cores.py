@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Container
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.dialects.neuronxcc.builder import fail, transfer
@@ -104,14 +104,12 @@ class Ranks(_Together):
     def _under_way(self) -> list[int]:
         return [n for n, done in enumerate(self.done) if not done and n not in self.offers]
 
-    def _lacking(self) -> None:
+    def _lacking(self) -> NoReturn:
         """Raises for ranks that wait for one that has ended."""
         offer, place = self.offers[min(self.offers)]
         gone = ", ".join(str(n) for n, done in enumerate(self.done) if done)
         said = f"rank {gone} has ended without {offer.name}, for which rank {min(self.offers)} waits at {place}."
-        self.tracer.refuse(
-            KernelValueError("collective", said, "All ranks take part in it.", place)
-        )
+        fail(KernelValueError("collective", said, "All ranks take part in it.", place))
 
     def arrived(self, core: int) -> None:
         """One rank has come to its end."""

@@ -146,6 +146,12 @@ def test_what_ranks_cannot_do_together_is_one_sentence(lines):
     with pytest.raises(KernelError, match=REFUSED[lines]) as refused:
         trace_kernel(kernel(lines), [X])
     assert refused.value.source.file == "ranks.py"
+    found = []  # and where violations are collected, no rank waits for ever
+    try:
+        trace_kernel(kernel(lines), [X], report=found.append)
+    except KernelError as error:
+        found.append(error)
+    assert found
 
 
 def test_ranks_are_cores_of_one_chip():
