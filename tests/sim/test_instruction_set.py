@@ -34,7 +34,7 @@ EXAMPLES = {
     kinds.COMPARISON: tuple(operators.COMPARISONS), kinds.REDUCTION: tuple(operators.REDUCTIONS),
     kinds.COMBINATION: tuple(operators.COMBINATIONS),
     kinds.REGISTER_COMMAND: ("idle", "reset", "reduce", "reset_reduce"),
-    kinds.ADDITION: (None, "add"), kinds.OUT_OF_BOUNDS: ("error", "skip"),
+    kinds.ACCUMULATION: (None, "add", "maximum"), kinds.OUT_OF_BOUNDS: ("error", "skip"),
     kinds.PERFORMANCE_MODE: ("double_row_gen3",),
     kinds.DESCRIPTORS: ("static", "software", "sync", "scalar"), kinds.AXES: ((1,), (0, 1), ()),
     kinds.LOOPS: ((LOOP.id,), ()), kinds.SHUFFLE: (tuple(range(32)), (255,) * 32),

@@ -38,7 +38,7 @@ def _shuffled(instruction: Instruction) -> Iterator[str]:
 
 DMA_COPY = Opcode(
     "dma_copy", ("source",),
-    {"accumulate": kinds.ADDITION, "descriptors": kinds.DESCRIPTORS, "oob_mode": kinds.OUT_OF_BOUNDS,
+    {"accumulate": kinds.ACCUMULATION, "descriptors": kinds.DESCRIPTORS, "oob_mode": kinds.OUT_OF_BOUNDS,
         "transpose": kinds.TRUTH},
     (Engine.DMA,), optional=("accumulate", "descriptors", "oob_mode", "transpose"),
     meaning="result = source, element by element, converting; at least one side in HBM or both in "

@@ -128,8 +128,12 @@ def _skipping_copy(site: LaneSite, source: Access, result: Access) -> Closure:
 
 
 def _accumulating_copy(site: LaneSite, source: Access, result: Access) -> Closure:
-    """result += source, where elements that are named twice receive both."""
+    """result += source, where elements that are named twice receive both; or the larger, or the smaller."""
     read = site.values(source)
+    if site.attribute("accumulate") != "add" and not result.indirect:
+        larger = np.maximum if site.attribute("accumulate") == "maximum" else np.minimum
+        old = site.values(result)
+        return put(site.destination(result, None), lambda: larger(old(), read()), _held(result))
     elements = Elements(site, result, _keys(result))
 
     def step() -> None:

@@ -76,7 +76,7 @@ group gives (a tensor, or several to add) and what this one has for it."""
 
 def _collective(
     name: str, srcs: Any, dsts: Any, group: Any, settings: tuple[object, ...], moves: Moves,
-    *, on_chip: bool = False, several: bool = True, adds: bool = False, each: int = 1, channels: bool = False,
+    *, on_chip: bool = False, several: bool = True, by: str = "", each: int = 1, channels: bool = False,
 ) -> None:  # fmt: skip
     """Checks the operands by the page of each (SDK 2.33) and waits for all other ranks; the last one to come
     records what each of them does."""
@@ -112,7 +112,7 @@ def _collective(
                 parts = [one if len(one) > 1 else one[0] for one in every]
                 for number, (place, source) in enumerate(moves(at, parts, into)):
                     _alike(name, place, source)
-                    transfer(place, source, accumulate="add" if adds and number else None)
+                    transfer(place, source, accumulate=by or None if number else None)
     _barriers(len(held))
     tracer.core = me
 
@@ -153,12 +153,8 @@ def _parts(
     return [subscript(of_all, (*before, place)) for place in places]
 
 
-def _adds(name: str, op: Any) -> bool:
-    given = op_name(op, frozenset({"add", "maximum", "minimum"}))
-    if given != "add":
-        said = f"{name} by nl.{given}: the DMAs of the simulated core add only."
-        fail(KernelValueError("collective", said, "Gather, and reduce on an engine."))
-    return True
+def _by(op: Any) -> str:
+    return op_name(op, frozenset({"add", "maximum", "minimum"}))
 
 
 @instruction
@@ -200,20 +196,20 @@ def all_gather_v(
 def reduce_scatter(
     srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, op: Any, priority: Any = None
 ) -> None:
-    """dst = the rank's part of the sum of the srcs of its group."""
+    """dst = the rank's part of the sum, the largest or the smallest of the srcs of its group."""
     name, axis = "reduce_scatter", int(collective_dim)
     _collective(name, srcs, dsts, replica_group, (axis,),
                 lambda at, given, dst: [(dst, _parts(name, one, dst, axis, len(given))[at])
                                         for one in given],
-                on_chip=True, adds=_adds(name, op))  # fmt: skip
+                on_chip=True, by=_by(op))  # fmt: skip
 
 
 @instruction
 def all_reduce(srcs: Any, dsts: Any, replica_group: Any, op: Any, priority: Any = None) -> None:
-    """dst = the sum of the srcs of the group's ranks."""
+    """dst = the sum, the largest or the smallest of the srcs of the group's ranks."""
     _collective("all_reduce", srcs, dsts, replica_group, (),
                 lambda at, given, dst: [(dst, one) for one in given],
-                on_chip=True, adds=_adds("all_reduce", op))  # fmt: skip
+                on_chip=True, by=_by(op))  # fmt: skip
 
 
 @instruction
@@ -247,14 +243,14 @@ def collective_permute(
                 several=False)  # fmt: skip
 
 
-def _ring(name: str, srcs: Sequence[Any], dsts: Any, group: Any, channels: Any, adds: bool) -> None:
+def _ring(name: str, srcs: Sequence[Any], dsts: Any, group: Any, channels: Any, by: str) -> None:
     """Every rank's sources, added where there are two, into the destination of its successor."""
     if any(len(tensors) != 1 for tensors in (*srcs, *dsts)):
         fail(KernelTypeError("collective", f"{name} takes one tensor a channel."))
     _collective(name, [one[0] for one in srcs], [one[0] for one in dsts], group,
                 tuple(map(int, channels)),
-                lambda at, given, dst: [(dst, one) for one in (given[at - 1] if adds else [given[at - 1]])],
-                on_chip=True, adds=adds, each=1 + adds, channels=True)  # fmt: skip
+                lambda at, given, dst: [(dst, one) for one in (given[at - 1] if by else [given[at - 1]])],
+                on_chip=True, by=by, each=1 + bool(by), channels=True)  # fmt: skip
 
 
 @instruction
@@ -264,7 +260,7 @@ def collective_permute_implicit(
 ) -> None:  # fmt: skip
     """dst of the next rank in the ring of the group = src."""
     name = "collective_permute_implicit"
-    _ring(name, srcs_by_channel, dsts_by_channel, replica_group, channel_ids, False)
+    _ring(name, srcs_by_channel, dsts_by_channel, replica_group, channel_ids, "")
 
 
 @instruction
@@ -272,9 +268,9 @@ def collective_permute_implicit_reduce(
     srcs0_by_channel: Any, srcs1_by_channel: Any, dsts_by_channel: Any, replica_group: Any, op: Any,
     channel_ids: Any = (0,), priority: Any = None,
 ) -> None:  # fmt: skip
-    """dst of the next rank in the ring of the group = src0 + src1."""
+    """dst of the next rank in the ring of the group = op(src0, src1)."""
     name, srcs = "collective_permute_implicit_reduce", (*srcs0_by_channel, *srcs1_by_channel)
-    _ring(name, srcs, dsts_by_channel, replica_group, channel_ids, _adds(name, op))
+    _ring(name, srcs, dsts_by_channel, replica_group, channel_ids, _by(op))
 
 
 @call

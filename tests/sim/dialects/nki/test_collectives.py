@@ -64,6 +64,8 @@ COMPUTED = {
     "a ring": (RING.format("", "", ""), (32, 64), [X[3], X[0], X[1], X[2]]),
     "a ring that adds": (RING.format("_reduce", "[[x]], ", ", op=nl.add"), (32, 64),
                          [2 * X[3], 2 * X[0], 2 * X[1], 2 * X[2]]),
+    "the largest": (REDUCE.replace("add", "maximum"), (32, 64), [X.max(0)] * 4),
+    "the smallest on-chip": (on_chip(REDUCE.replace("add", "minimum")), (32, 64), [X.min(0)] * 4),
     "of an access pattern": ("y = nl.ndarray((32, 64), dtype=x.dtype, buffer=nl.private_hbm)\n"
                              "nisa.dma_copy(dst=y, src=x.ap([[64, 32], [1, 64]], offset=0))\n"
                              + REDUCE.replace("[x]", "[y]"), (32, 64), [X.sum(0)] * 4),
@@ -132,7 +134,6 @@ REFUSED = {
         "of other operands, and rank",
     GATHER.format(0): r"all_gather over 4 ranks has .*, not \(128, 64\)",
     GATHER.format(1): "collective_dim=1: all_gather of such tensors goes along dimension 0",
-    REDUCE.replace("nl.add", "nl.maximum"): "add only",
     ALL.replace("[x]", "[nl.load(x)]"): "in HBM",
     REDUCE.replace("group=group", "group=[[0, 1, 2, 3]]"): "is no nki.collectives.ReplicaGroup",
     REDUCE.replace("group=group", "group=ncc.ReplicaGroup([[0, 1], [1, 2]])"): "every rank from 0 on once",
