@@ -12,6 +12,7 @@ it by `nonlocal`; one that leaves the loop, or makes what is used after it, is r
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -146,6 +147,11 @@ def _shared(loop: Loop, home: ast.AST, register: str) -> list[str]:
             f"'{lost[0]}', which a loop of the device sets and what follows it reads,"
         )
     return sorted((after | read) & {*bound} & known - counters)
+
+
+def has_device_loops(source: str) -> bool:
+    """Whether a module may have loops of the device as NKI 0.6 wrote them."""
+    return re.search(r"\bdynamic_range\b|\bwhile\b", source) is not None
 
 
 def to_newest(

@@ -30,7 +30,7 @@ from accelopt.kernels.nki.translation.facts import learn
 from accelopt.kernels.nki.translation.imports import with_imports
 from accelopt.kernels.nki.translation.names import ModuleNames
 from accelopt.kernels.nki.translation.to_neuronxcc import to_neuronxcc
-from accelopt.kernels.nki.translation.to_newest import to_newest
+from accelopt.kernels.nki.translation.to_newest import has_device_loops, to_newest
 from accelopt.kernels.nki.translation.to_nki import to_nki
 from accelopt.sandbox import Limits, Policy, run
 from accelopt.sim import compute, rules, serial
@@ -112,13 +112,16 @@ def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
     own = dialect_of(kernel)
     if own == to == "neuronxcc":
         raise ConfigError("the kernel is in the dialect neuronxcc.nki already")
+    newer = f"`accelopt check --nki {NEWEST}` says what of it NKI {NEWEST} refuses"
+    already = ConfigError(f"the kernel is in the dialect nki already; {newer}")
+    if own == to and not has_device_loops(source):
+        raise already
     facts, program = learn(lambda: trace_kernel(kernel, specs, target=DEFAULT_TARGETS[own]), file)
     names = ModuleNames(cst.parse_module(source), own)
     rewrite = to_newest if own == to else to_nki if to == "nki" else to_neuronxcc
     made, problems = rewrite(source, facts, names)
     if own == to and made == source and not problems:
-        newer = f"`accelopt check --nki {NEWEST}` says what of it NKI {NEWEST} refuses"
-        raise ConfigError(f"the kernel is in the dialect nki already; {newer}")
+        raise already
     made = _laid_out(made if own == to else with_imports(made, names, to), source)
     file = f"<kernel {next(_files)}>"
     try:
