@@ -102,8 +102,9 @@ def _collective(
         return
     tracer = current()
     me, srcs_of = tracer.core, []
-    for tracer.core, (own, _) in enumerate(held):  # what lies in SBUF is read by others from HBM
-        srcs_of.append([_in_hbm(view) for view in own])
+    written = {view.storage for _, dsts in held for view in dsts}
+    for tracer.core, (own, _) in enumerate(held):
+        srcs_of.append([_for_others(view, view.storage in written) for view in own])
     _barriers(len(held))
     for ranks in group.groups:
         for at, tracer.core in enumerate(ranks):
@@ -117,8 +118,9 @@ def _collective(
     tracer.core = me
 
 
-def _in_hbm(view: TensorView) -> TensorView:
-    if not view.on_chip:
+def _for_others(view: TensorView, written: bool) -> TensorView:
+    """What others read of a rank: its tensor, or a copy in HBM of what lies in SBUF or is written meanwhile."""
+    if not view.on_chip and not written:
         return view
     return transfer(whole(current().declare(view.shape, view.dtype, Buffer.HBM)), view)
 

@@ -66,6 +66,9 @@ COMPUTED = {
                          [2 * X[3], 2 * X[0], 2 * X[1], 2 * X[2]]),
     "the largest": (REDUCE.replace("add", "maximum"), (32, 64), [X.max(0)] * 4),
     "the smallest on-chip": (on_chip(REDUCE.replace("add", "minimum")), (32, 64), [X.min(0)] * 4),
+    "in place": ("y = nl.ndarray((32, 64), dtype=x.dtype, buffer=nl.private_hbm)\nnisa.dma_copy(dst=y, src=x)\n"
+                 + REDUCE.replace("[x]", "[y]").replace("[out]", "[y]") + "\nnisa.dma_copy(dst=out, src=y)",
+                 (32, 64), [X.sum(0)] * 4),
     "of an access pattern": ("y = nl.ndarray((32, 64), dtype=x.dtype, buffer=nl.private_hbm)\n"
                              "nisa.dma_copy(dst=y, src=x.ap([[64, 32], [1, 64]], offset=0))\n"
                              + REDUCE.replace("[x]", "[y]"), (32, 64), [X.sum(0)] * 4),
