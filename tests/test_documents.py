@@ -23,6 +23,8 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 ELSEWHERE = {
     "make run": "tests/scripts, .ci/run",
     "make test": "this",
+    "source activate": "its commands are run by this Python",
+    "cd accelopt_demo": "the folder that the commands run in has its two files",
     "templates/complete_local/loop.sh": "tests/scripts/test_shell_loop.py",
     "python scripts/optimize_kernels.py": "tests/scripts/test_optimize_kernels.py: it needs a GPU",
     "accelopt python": "tests/cli/test_python.py",

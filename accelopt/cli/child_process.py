@@ -22,9 +22,10 @@ SHOWN = 4000  # characters of what a child had printed that gave no answer
 
 
 class Said(Row):
-    """What a command prints, or the sentence on what the user can mend."""
+    """What a command prints, or the sentence on what the user can mend; `shown` elsewhere."""
 
     text: str = ""
+    shown: str = ""
     passed: bool = True
     error: str = ""
 

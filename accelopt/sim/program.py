@@ -107,6 +107,12 @@ class Program:
         reshaped = self.result_shapes[number] if self.result_shapes else None
         return reshaped or (None if tensor is None else tensor.shape)
 
+    @property
+    def ranks(self) -> int:
+        """How many ranks pass tensors to each other in it, by collectives; 0 where none does."""
+        found = (one.attributes.get("ranks") for _, one in self.walk() if one.opcode.meets)
+        return max((n for n in found if isinstance(n, int)), default=0)
+
     def walk(self) -> Iterator[tuple[tuple[Loop, ...], Instruction]]:
         """Every instruction with the loops around it, outermost first, in program order."""
 

@@ -193,7 +193,7 @@ def test_a_report_that_cannot_be_written_costs_neither_table_nor_kernel(files):
 
 def test_the_demo_shows_a_gain_and_what_to_do_next(files):
     shown = said(files, "demo", code=0)
-    assert re.search(r"kernel 0\.0\d+ ms 0\.0\d+ ms 1\.\d\dx", shown), shown
+    assert re.search(r"kernel 0\.0\d+ ms 0\.0\d+ ms 2\.\d\dx", shown), shown
     assert (
         "Next, here and on a kernel of your own: accelopt profile accelopt_demo/kernel.py" in shown
     )
