@@ -1,6 +1,8 @@
 """The package as `pip install` leaves it: our wheel and the packages that it needs, no extra, in a virtual
 environment of its own; run from another folder."""
 
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -71,13 +73,12 @@ def said(installed, tmp_path):
     (tmp_path / "kernel.py").write_text(KERNEL)
     (tmp_path / "reference.py").write_text(REFERENCE)
 
-    def run(*words, code=0):
+    def run(*words, code=0, what=("-m", "accelopt")):
         python = installed.parents[2] / "bin" / "python"
         environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
         done = subprocess.run(
-            [python, "-m", "accelopt", *words], cwd=tmp_path, env=environment,
-            capture_output=True, text=True,
-        )  # fmt: skip
+            [python, *what, *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
         assert done.returncode == code, done.stderr
         return done.stdout + done.stderr
 
@@ -102,6 +103,16 @@ def test_the_benchmark_and_the_prompts_came_along(said, tmp_path):
 def test_ones_own_kernel(said, words, answer, tmp_path):
     assert answer in said(words, "kernel.py", "--reference", "reference.py")
     assert words != "optimize" or (tmp_path / "runs" / "kernel" / "report.html").is_file()
+
+
+def test_the_notebook_runs(said, tmp_path):
+    """All of its cells, as the wheel and nothing else runs them."""
+    cells = json.loads((ROOT / "docs" / "notebook.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    (tmp_path / "cells.py").write_text("\n".join(code))
+    shown = said(what=("cells.py",))
+    gain = float(re.search(r"^([\d.]+) times as fast$", shown, re.M)[1])
+    assert gain > 1 and "True 0.0" in shown and "engines after" in shown
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from accelopt.evaluation import Case
-
 MACHINE = " [moves:"  # where the machine-readable end of a plan begins
 
 
-def names_of(cases: Sequence[Case]) -> dict[str, str]:
-    """What to call the cases of a run, by their case names: by their problems where those differ."""
+class Named(Protocol):
+    """A case of a problem, or what is said of one."""
+
+    @property
+    def problem(self) -> str:
+        """The name of the problem."""
+
+    @property
+    def case_name(self) -> str:
+        """The name with its sizes, unique in a table."""
+
+
+def names_of(cases: Sequence[Named]) -> dict[str, str]:
+    """What to call cases in a table, by their case names: by their problems where those differ."""
     alone = len({case.problem for case in cases}) == len(cases)
     return {case.case_name: case.problem if alone else case.case_name for case in cases}
+
+
+def heading(device: str) -> str:
+    """What a table of times says above it; `device` is empty where nothing was timed."""
+    return f"Results on {device}" if device else "Results: no kernel was timed"
 
 
 class ProblemResult(NamedTuple):
@@ -84,7 +99,7 @@ class ResultsTable:
         taken = [max(map(len, column)) for column in zip(HEADINGS, *cells, strict=True)]
         room = options.max_width - 1 - sum(taken) - PADDING * (len(taken) + 1)
         wide = options.max_width >= WIDE and room >= ROOM
-        table = Table(title=f"Results on {self.device}", box=box.SIMPLE_HEAD, title_justify="left")
+        table = Table(title=heading(self.device), box=box.SIMPLE_HEAD, title_justify="left")
         table.add_column("problem", overflow="fold")
         for name in HEADINGS[1:]:
             table.add_column(name, justify="right", no_wrap=True)

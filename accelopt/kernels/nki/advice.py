@@ -98,6 +98,12 @@ class _Question(NamedTuple):
     queue: Queue | None = None
     answer: float | None = None
     lines: tuple[int, ...] = ()
+    mechanism: str = ""
+
+    def told_by(self, other: _Question) -> bool:
+        """Whether `other` says the same of these instructions, and perhaps of more."""
+        mine = self.factors.keys()
+        return bool(mine) and self.mechanism == other.mechanism and mine <= other.factors.keys()
 
 
 class _Work(NamedTuple):
@@ -128,15 +134,19 @@ def advice(
     """At most five changes, the one that gives most first. `asked` are what-ifs that were answered
     already, `memory` what the kernel holds on the chip, and `rewrite` a kernel that was written."""
     now = found.latency_ms
-    made = [] if rewrite is None else [_of(rewrite, now)]
-    questions = [*_Mechanisms(found, asked, memory).questions()]
+    asking: list[tuple[_Question, float]] = []
     with collector_paused():
-        for question in questions:
+        for question in _Mechanisms(found, asked, memory).questions():
             after = question.answer
             if after is None and question.queue is not None:
                 after = on_engine(found, frozenset(question.factors), question.queue)
             elif after is None:
                 after = scaled(found, lambda operation: question.factors.get(operation, 1.0))  # noqa: B023
+            asking.append((question, after))
+    asking.sort(key=lambda pair: round(pair[1], 9))
+    made = [] if rewrite is None else [_of(rewrite, now)]
+    for at, (question, after) in enumerate(asking):
+        if not any(question.told_by(better) for better, _ in asking[:at]):
             made.append(Advice(question.change, question.lines, now, after))
     made.sort(key=lambda one: (round(one.after_ms, 9), not one.source))
     told = [one for one in made if one.gain >= UNRESOLVED][:MOST]
@@ -176,11 +186,15 @@ class _Mechanisms:
 
     def questions(self) -> list[_Question]:
         """Those that can save most of what engines work, as many as there is time for."""
+        mechanisms = (
+            self._partitions, self._wider, self._products, self._transposes, self._engines, self._reread,
+            self._through_hbm, self._short_rows, self._on_the_way, self._narrower, self._buffers,
+        )  # fmt: skip
         every = [
-            *self._partitions(), *self._wider(), *self._products(), *self._transposes(),
-            *self._engines(), *self._reread(), *self._through_hbm(), *self._short_rows(),
-            *self._on_the_way(), *self._narrower(), *self._buffers(),
-        ]  # fmt: skip
+            question._replace(mechanism=mechanism.__name__)
+            for mechanism in mechanisms
+            for question in mechanism()
+        ]
         busy = max(self.found.occupancy.values()) * self.found.latency_ms * 1e6
 
         def saved(question: _Question) -> float:
@@ -221,6 +235,14 @@ class _Mechanisms:
     def _total(self) -> dict[Operation, float]:
         """The ns that all instances of each operation take."""
         return {one.operation: one.total_ns for one in self._works}
+
+    @cached_property
+    def _loop(self) -> dict[Operation, SourceLine | None]:
+        """Where the innermost loop around each operation stands."""
+        return {
+            item.operation: item.loops[-1].source if item.loops else None
+            for item in self.found.run.stream.instances
+        }
 
     @cached_property
     def _computing(self) -> list[_Work]:
@@ -274,7 +296,6 @@ class _Mechanisms:
         """Instructions of few elements, which take mostly what any instruction takes."""
         groups: dict[SourceLine | None, dict[Operation, float]] = defaultdict(dict)
         narrow: dict[SourceLine | None, list[tuple[float, int, float]]] = defaultdict(list)
-        loops = {item.operation: item.loops for item in self.found.run.stream.instances}
         for one in self._computing:
             elements, fixed = engine_cycles(one.operation, self.spec)
             wide = max(_free(one.operation), 1)
@@ -283,8 +304,7 @@ class _Mechanisms:
             joined = self._joined(one, WIDE // wide)
             if joined < 2:
                 continue
-            around = loops[one.operation]
-            key = around[-1].source if around else None
+            key = self._loop[one.operation]
             part = (elements * joined + fixed) / (joined * (elements + fixed))
             groups[key][one.operation] = part
             narrow[key].append((one.total_ns, wide, fixed / (elements + fixed)))
@@ -460,10 +480,10 @@ class _Mechanisms:
             )  # fmt: skip
 
     def _short_rows(self) -> Iterator[_Question]:
-        """Transfers of short pieces, of which each costs a descriptor."""
+        """Transfers of short pieces, of which each costs a descriptor: those of one length in one loop, which
+        one edit makes longer."""
         spec = self.spec
-        by_line: dict[SourceLine, dict[Operation, float]] = defaultdict(dict)
-        pieces: dict[SourceLine, int] = {}
+        alike: dict[tuple[SourceLine | None, int], dict[Operation, float]] = defaultdict(dict)
         for one in self._works:
             cost = one.transfer
             if (
@@ -477,13 +497,14 @@ class _Mechanisms:
                 needed = cost.bytes / cost.engines / spec.dma_bytes_per_ns
                 long = LONG_PIECE / spec.dma_bytes_per_ns
                 needed *= (long + 2 * spec.dma_buffer_ns) / long
-                by_line[one.operation.source][one.operation] = min(1.0, needed / (one.ns or 1.0))
-                pieces.setdefault(one.operation.source, piece)
-        for source, factors in by_line.items():
+                alike[self._loop[one.operation], piece][one.operation] = min(
+                    1.0, needed / (one.ns or 1.0)
+                )
+        for (_, piece), factors in alike.items():
             yield self._asking(
                 "move longer pieces: {lines} {does} {piece:,} B at a time; from {long:,} B that follow each "
                 "other in HBM on DMA nears its rate (whole rows, or several rows a partition)",
-                factors, piece=pieces[source], long=LONG_PIECE,
+                factors, piece=piece, long=LONG_PIECE,
             )  # fmt: skip
 
     def _on_the_way(self) -> Iterator[_Question]:
