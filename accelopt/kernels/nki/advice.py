@@ -17,12 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.access import Access, Tensor
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.isa import movement, reductions
+from accelopt.sim.operators import UNARY
 from accelopt.sim.program import Buffer
 from accelopt.sim.timing import UNRESOLVED, KernelProfile
 from accelopt.sim.timing.machine.pricing import engine_cycles, is_slow, is_transpose, price
@@ -188,7 +190,8 @@ class _Mechanisms:
         """Those that can save most of what engines work, as many as there is time for."""
         mechanisms = (
             self._partitions, self._wider, self._products, self._transposes, self._engines, self._reread,
-            self._through_hbm, self._short_rows, self._on_the_way, self._narrower, self._buffers,
+            self._through_hbm, self._short_rows, self._on_the_way, self._narrower,
+            self._buffers,
         )  # fmt: skip
         every = [
             question._replace(mechanism=mechanism.__name__)
@@ -535,9 +538,14 @@ class _Mechanisms:
             after_keys = readers[operation.writes[0].tensor] - {key}
             if len(after_keys) != 1 or len(writers[operation.writes[0].tensor]) != 1:
                 continue
-            after = works[next(iter(after_keys))][0].operation
-            if how := _taken_over(operation, after):
+            behind = works[next(iter(after_keys))]
+            if how := _taken_over(operation, behind[0].operation):
                 yield self._dropped(own, how)
+            if name := _of_its_operand(operation, behind[0].operation):
+                yield self._dropped(
+                    behind, f"let line {operation.source.line} compute {name}, one function of the Scalar "
+                    f"engine, in place of {_ops(operation)[0]} and the product of {{lines}}",
+                )  # fmt: skip
 
     def _dropped(self, works: Iterable[_Work], change: str) -> _Question:
         return self._asking(change, {work.operation: 0.0 for work in works})
@@ -663,6 +671,28 @@ def _taken_over(operation: Operation, after: Operation) -> str:
     if _by_scalars(after) and len(_ops(after)) == 1:
         return f"{both} in one tensor_scalar with op0 and op1"
     return ""
+
+
+SAMPLES = np.linspace(-6, 6, 49)
+
+
+def _of_its_operand(operation: Operation, after: Operation) -> str:
+    """The function of ScalarE that a function is times its own operand: silu of sigmoid; empty where there
+    is none, or the product is another."""
+    if not _scales(operation) or _attributes(operation).get("scale", 1.0) != 1.0:
+        return ""
+    mine = {(access.tensor, access.offset) for access in (*operation.reads, *operation.writes)}
+    product = {(access.tensor, access.offset) for access in after.reads}
+    if len(operation.reads) != 1 or _ops(after) != ["multiply"] or mine != product:
+        return ""
+    [name] = _ops(operation)
+    if name not in FUNCTIONS:
+        return ""
+    with np.errstate(all="ignore"):
+        wanted = SAMPLES * FUNCTIONS[name](SAMPLES)
+        known = [one for one in sorted(UNARY & FUNCTIONS.keys()) if one != name]
+        same = [one for one in known if np.allclose(FUNCTIONS[one](SAMPLES), wanted)]
+    return same[0] if same else ""
 
 
 def _operands(operation: Operation) -> frozenset[str]:

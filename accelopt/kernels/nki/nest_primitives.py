@@ -108,13 +108,12 @@ def cheapest_nests(
     most: int | None = None,
 ) -> list[tuple[Nest, Lowered]]:
     """Nests to begin with, each kernel once, the cheapest in closed form first. With `most`, the default
-    one and the first so many others alone, at their own widths and one more."""
+    one and the first so many others alone."""
     try:
         starts = [*islice(starting_nests(algorithm, target), most), default_nest(algorithm, target)]
     except (NotNested, *FAULTS):
         return []
-    widths = (2048,) if most else (2048, 8192)
-    wide = [with_columns(nest, columns) for nest in starts for columns in widths]
+    wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
     found: dict[str, tuple[Nest, Lowered]] = {}
     for nest in (*starts, *wide):
         if (kernel := lowered(nest)) is not None:

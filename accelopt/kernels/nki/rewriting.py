@@ -17,7 +17,7 @@ from accelopt.sim.timing import KernelProfile, profile
 
 MOST_STARTS = 8
 """Nests that are looked at; `accelopt optimize` looks at many more, and at what primitives make of them."""
-TRIED = 4
+TRIED = 3
 """Of them, the cheapest in closed form: those that are simulated."""
 
 

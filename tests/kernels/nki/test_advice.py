@@ -103,6 +103,13 @@ def advised(body, *shape):
     return found, advice(found, what_ifs(found), memory_use(found.run.program))
 
 
+ACTIVATED = """    for i in nl.affine_range(8):
+        tile = nl.load(x[i * 128:(i + 1) * 128, 0:2048])
+        for _ in nl.static_range(4):
+            tile = {made}
+        nl.store(out[i * 128:(i + 1) * 128, 0:2048], tile)
+    return out
+"""
 PAIRS = {
     "fill the partitions: 32 of 128": (
         ROWS.format(trips=32, rows=32), ROWS.format(trips=8, rows=128),
@@ -113,6 +120,9 @@ PAIRS = {
     "load w once": (AGAIN, ONCE, "(8, 16, 128, 8)"),
     "add up on its way": (SUMS.format(made=APART), SUMS.format(made=TOGETHER), "(1024, 4)"),
     " on the chip: ": (THROUGH, KEPT),
+    "compute silu": (
+        ACTIVATED.format(made="nl.multiply(tile, nl.sigmoid(tile))"), ACTIVATED.format(made="nl.silu(tile)"),
+    ),
 }  # fmt: skip
 
 
