@@ -49,6 +49,7 @@ ANNOUNCED = 10.0  # seconds of a pause from which on it is told
 DEAD_AFTER = 4  # calls in a row without a usable answer, after which an endpoint is asked no more
 RESERVED_TOKENS = 32_768  # of an answer that nothing bounds, under a budget
 CHARACTERS_A_TOKEN = 2  # at least, of what is asked
+MOST_SLOW = 2  # times that an endpoint that never answered may let one call wait in vain
 MOST_TRUNCATED = 3  # answers of one call that met the limit of their length
 # A repaired or written kernel keeps a device busy; another plan only lengthens the queue.
 PRIORITY: dict[ModelRole, int] = {
@@ -174,7 +175,9 @@ class Endpoint:
                 if isinstance(outcome, _Failure):
                     failed += 1
                     slow += outcome.slow
-                    await self._pause(question, outcome, attempts)
+                    if slow >= MOST_SLOW and not self._answered:
+                        outcome = outcome._replace(passing=False)
+                    await self._pause(outcome, attempts)
                     continue
                 exchange = self._exchange(key, question, turn, request, outcome, attempts)
                 self.exchanges.keep(exchange)
@@ -248,7 +251,7 @@ class Endpoint:
             return _Failure(f"no answer within {limit:g} seconds", slow=True)
         return self._lost(error)
 
-    async def _pause(self, question: Question, failure: _Failure, attempts: int) -> None:
+    async def _pause(self, failure: _Failure, attempts: int) -> None:
         """Wait before the next attempt: exponential with full jitter, or what the server asks."""
         if not failure.passing or attempts >= self.config.attempts:
             raise CallFailed(f"{attempts} attempts, the last: {failure.reason}")
@@ -259,7 +262,7 @@ class Endpoint:
             pause = max(failure.retry_after, pause)
         if pause > LONGEST_RETRY_AFTER:
             raise CallFailed(f"{failure.reason}; it asks to be left alone for {pause:.3g} s")
-        if pause >= ANNOUNCED:
+        if pause >= ANNOUNCED or failure.slow:
             self.say(f"{self.config.model}: {failure.reason}; asked again in {pause:.0f} s")
         await asyncio.sleep(pause)
 

@@ -16,7 +16,7 @@ from accelopt.evaluation import Case, Profile
 from accelopt.report.result_table import names_of
 
 LONG = 5.0  # seconds without a word
-SILENT = 30.0  # seconds without a word after which there is one where nothing is redrawn
+SILENT = 15.0  # seconds without a word after which there is one where nothing is redrawn
 LEAST_SHARE = 0.05  # of a run, from which on the rest can be told
 
 

@@ -167,3 +167,12 @@ def test_a_key_that_is_refused_later_ends_that_model_and_not_the_run():
     said, came, requests = told(faults, calls=3)
     assert came[0] == "fine" and "refuses the key" in came[1] and came[2] == came[1]
     assert requests == 2 and len(said) == 1
+
+
+def test_an_endpoint_that_never_answers_is_waited_for_twice_and_that_is_told():
+    """With eight attempts, of up to four times `timeout` each, silence took hours: 600 s is its default."""
+    faults = itertools.repeat(ScriptedFault("hang"))
+    said, came, requests = told(faults, calls=DEAD_AFTER + 1, timeout=0.05, attempts=8)
+    assert requests == 2 * DEAD_AFTER and "2 attempts, the last: no answer within" in came[0]
+    assert said[0].startswith("m: no answer within 0.05 seconds; asked again")
+    assert "asked no more" in said[-1]
