@@ -83,7 +83,7 @@ def measured_on(device: Device, folder: Path, out: Path) -> list[TimedMicrokerne
     ran = len(measuring.latencies(rows))
     there = f", {had} of them before" if had else ""
     said = f"{ran} of {len(rows)} microkernels ran on {device.name}{there}: {out}"
-    output().print(said, markup=False)
+    typer.echo(said)
     return rows
 
 
@@ -95,22 +95,18 @@ def show_fit(
     timed = _timed(rows, target, folder)
     core = TARGETS[target]
     for line in unused(timed.left_out):
-        output().print(line, markup=False)
+        typer.echo(line)
     if len(timed.rows) < len(constants(core)):
         raise ConfigError(
             f"{len(timed.rows)} microkernels ran; {len(constants(core))} are needed for a fit"
         )
     found = fit(timed.programs, [latency for _, latency in timed.rows], core)
     output().print(constants_table(target, found))
-    for line in unseen(core, found):
-        output().print(line, markup=False)
-    for line in _worst(timed, found):
-        output().print(line, markup=False)
+    for line in (*unseen(core, found), *_worst(timed, found)):
+        typer.echo(line)
     if machine is not None:
         write_machine(machine, found)
-        output().print(
-            f"{machine}: for `accelopt profile`, `optimize` and `run` with --machine", markup=False
-        )
+        typer.echo(f"{machine}: for `accelopt profile`, `optimize` and `run` with --machine")
 
 
 def _timed(rows: Sequence[TimedMicrokernel], target: str, folder: Path) -> UsableRows:

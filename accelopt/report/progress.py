@@ -105,13 +105,11 @@ class Board:
         """A note on one problem; printed only where nothing is redrawn."""
         line.say(sentence)
         if not self.console.is_terminal:
-            self.console.print(
-                f"{line.name}: {sentence}", soft_wrap=True, markup=False, highlight=False
-            )
+            self.remark(f"{line.name}: {sentence}")
 
     def remark(self, sentence: str) -> None:
         """A sentence on the run as a whole, which stays on the screen."""
-        self.console.print(sentence, soft_wrap=True, markup=False, highlight=False)
+        self.console.out(sentence, highlight=False)
 
     async def remind(self) -> None:
         """Says from time to time what is still under way, where nothing is redrawn; never ends."""
