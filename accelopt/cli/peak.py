@@ -46,7 +46,7 @@ def peak(
 def peak_table(rows: list[Standing]) -> Table:
     """The standings with their geometric means."""
     table = Table(title="Percent of bound", box=box.SIMPLE_HEAD, title_justify="left")
-    names = names_of(rows)
+    names = names_of({row.case_name: row.problem for row in rows})
     table.add_column("problem", overflow="fold")
     table.add_column("bound", no_wrap=True)
     for name in ("bound ms", "baseline ms", "at baseline", "now", "speedup"):

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from accelopt.database.connection import Database
 from accelopt.database.queries import everything
 from accelopt.database.schema import KERNELS, PROBLEMS, VERDICTS
-from accelopt.errors import ConfigError, MissingExtra, require
+from accelopt.errors import ConfigError, require
 from accelopt.evaluation import Evaluation
 from accelopt.kernels.gpu.bench.files.tracefiles import Trace, trace_stem, write_json
 from accelopt.kernels.gpu.bench.judging.verdict import LAUNCH_FREE_KEY, Verdict, to_trace
@@ -33,10 +33,8 @@ def export_to(path: Path, database: Database) -> str:
     table = pd.DataFrame(list(everything(database)))
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
-        try:
-            table.to_parquet(path, index=False)
-        except ImportError:
-            raise MissingExtra("pyarrow", "database") from None
+        require("database", pyarrow="pyarrow")
+        table.to_parquet(path, index=False)
     elif path.suffix == ".csv":
         write_atomically(path, table.to_csv(index=False, lineterminator="\n"))
     else:

@@ -88,7 +88,8 @@ class Board:
     """The table of all lines, redrawn while a run goes on; plain sentences where no terminal is."""
 
     def __init__(self, cases: Sequence[Case], iterations: int | None, console: Console) -> None:
-        self.lines = {name: ProblemLine(said) for name, said in names_of(cases).items()}
+        names = names_of({case.case_name: case.problem for case in cases})
+        self.lines = {name: ProblemLine(said) for name, said in names.items()}
         self.iterations = iterations
         self.console = console
         self.started = time.monotonic()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -13,22 +13,11 @@ from rich.text import Text
 MACHINE = " [moves:"  # where the machine-readable end of a plan begins
 
 
-class Named(Protocol):
-    """A case of a problem, or what is said of one."""
-
-    @property
-    def problem(self) -> str:
-        """The name of the problem."""
-
-    @property
-    def case_name(self) -> str:
-        """The name with its sizes, unique in a table."""
-
-
-def names_of(cases: Sequence[Named]) -> dict[str, str]:
-    """What to call cases in a table, by their case names: by their problems where those differ."""
-    alone = len({case.problem for case in cases}) == len(cases)
-    return {case.case_name: case.problem if alone else case.case_name for case in cases}
+def names_of(problems: Mapping[str, str]) -> dict[str, str]:
+    """What to call cases in a table, of which `problems` has the problem by the case's name: by their problems
+    where those differ."""
+    alone = len({*problems.values()}) == len(problems)
+    return {name: problem if alone else name for name, problem in problems.items()}
 
 
 def heading(device: str) -> str:

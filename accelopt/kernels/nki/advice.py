@@ -146,17 +146,13 @@ def advice(
                 after = scaled(found, lambda operation: question.factors.get(operation, 1.0))  # noqa: B023
             asking.append((question, after))
     asking.sort(key=lambda pair: round(pair[1], 9))
-    made = [] if rewrite is None else [_of(rewrite, now)]
+    made = [Advice(r.change, (), now, r.latency_ms, r.source) for r in (rewrite,) if r]
     for at, (question, after) in enumerate(asking):
         if not any(question.told_by(better) for better, _ in asking[:at]):
             made.append(Advice(question.change, question.lines, now, after))
     made.sort(key=lambda one: (round(one.after_ms, 9), not one.source))
     told = [one for one in made if one.gain >= UNRESOLVED][:MOST]
     return tuple(told or [one for one in made if one.gain >= LEAST][:MOST_DOUBTFUL])
-
-
-def _of(rewrite: Rewrite, now: float) -> Advice:
-    return Advice(rewrite.change, (), now, rewrite.latency_ms, rewrite.source)
 
 
 def advice_text(found: Sequence[Advice]) -> str:
