@@ -7,6 +7,7 @@ import math
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -50,13 +51,27 @@ class AbstractArgument(NamedTuple):
 
 @contextmanager
 def own_processes(arguments: Sequence[AbstractArgument], target: str) -> Iterator[Times]:
-    """Times sources on all cores, in processes that import the caller's main module anew. What takes
-    longer than INSPECTION_SECONDS a source raises multiprocessing.TimeoutError, and is ended."""
+    """Times sources on all cores, in processes that import the caller's main module anew. Sources that
+    take longer than INSPECTION_SECONDS each raise TimeoutError. However this ends, the processes end
+    with it; one that is killed from outside raises BrokenProcessPool."""
     timing = partial(simulated_ms, arguments=tuple(arguments), target=target)
-    with multiprocessing.get_context("spawn").Pool() as pool:
-        yield lambda sources: pool.map_async(timing, sources, 1).get(
-            INSPECTION_SECONDS * max(1, len(sources))
-        )
+    others = set(multiprocessing.active_children())
+
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as executor:
+
+        def times(sources: Sequence[str]) -> list[float]:
+            futures = [executor.submit(timing, source) for source in sources]
+            limit = INSPECTION_SECONDS * max(1, len(sources))
+            if wait(futures, limit).not_done:
+                raise TimeoutError(f"timing {len(sources)} kernels took longer than {limit:.0f} s")
+            return [future.result() for future in futures]
+
+        try:
+            yield times
+        except BaseException:
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()
+            raise
 
 
 def simulated_ms(source: str, arguments: tuple[AbstractArgument, ...], target: str) -> float:

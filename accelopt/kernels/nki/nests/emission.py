@@ -1301,7 +1301,7 @@ class Emitter:
                             texts.append(self.text.inside(
                                 view.tile, k.where.span(summed).width, view.offset, sizes, s[0]))  # fmt: skip
                         into = sums.moved(own.where, spot)
-                        dst = self.text.inside(sums.tile, spot.rows, into.offset, [width], [1])
+                        dst = self.text.inside(sums.tile, spot.rows, into.offset, sizes, row_major(sizes))  # fmt: skip
                         ns = matmul_ns(self.spec, width, spot.rows, found.dtype)
                         self.put("", Form(self.text.product(dst, *texts), "tensor", ns))
 

@@ -444,7 +444,7 @@ class Memory:
         self.emitter.outside[name] = unique = self.emitter.names.new(wanted)
         made = f"{unique} = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.private_hbm)"
         self.emitter.text.first.append(line(made))
-        if margins is not None:
+        if margins is not None and (margins.low or margins.high):
             with self.emitter.at(0):
                 self.put_zeros(name, margins, dtype)
 

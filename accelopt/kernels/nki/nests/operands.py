@@ -24,6 +24,13 @@ from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected
 from accelopt.kernels.nki.nests.tile_names import word_of
 from accelopt.kernels.nki.nests.values import Value
+from accelopt.kernels.nki.nests.windows import (
+    Windows,
+    along_windows,
+    own_windows,
+    seen_by,
+    spanned,
+)
 from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:
@@ -86,6 +93,10 @@ class Operands:
     ) -> Callable[[Round, Where], View]:
         """A function that gives the operand in a round of the sum."""
         emitter = self.emitter
+        taps = [axis for axis, _ in self.others]
+        along, windows = along_windows(emitter.reading, value, own, taps)
+        if windows:
+            return self._in_windows(along, windows, own, where, side, moving)
         nest = emitter.nest
         axes = self.own_axes(own, where)
         asked = nest.way(self.definition.out, side) if axes else None
@@ -128,6 +139,30 @@ class Operands:
             view = kept.moved(place, base)
             step = math.prod(base.span(a).width for a in axes)
             return View(view.tile, collected(view.offset + k.number * step), view.strides)
+
+        return given
+
+    def _in_windows(
+        self, value: Value, windows: Windows, own: tuple[Axis, ...], where: Where, side: str,
+        moving: bool,
+    ) -> Callable[[Round, Where], View]:  # fmt: skip
+        """`make` of an operand along windows, of which each tap is another part."""
+        taps = [axis for window in windows.values() for axis in window.axes if axis not in own]
+        left = tuple(axis for axis in self.found.contracted if axis not in taps)
+        one = Operands(self.emitter, self.definition, self.found._replace(contracted=left), where)
+        made = one.make(
+            value, own_windows(windows, own), spanned(windows, where, taps), side, moving
+        )
+        sizes = [(a, 1) for a, _ in one.others] + [(one.summed, one.size)]
+
+        def given(k: Round, place: Where) -> View:
+            number = At()
+            for axis, size in sizes:
+                start = k.where.span(axis).start
+                terms = tuple((name, factor // size) for name, factor in start.terms)
+                number = number * -(-axis.extent // size) + At(start.constant // size, terms)
+            whole = made(Round(k.where, collected(number)), spanned(windows, place, taps))
+            return seen_by(windows, whole, k.where, taps)
 
         return given
 

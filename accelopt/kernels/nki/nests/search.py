@@ -73,15 +73,6 @@ class _Search:
             except NotNested as refusal:
                 self.refuse(str(refusal))
                 continue
-            except (
-                LookupError,
-                ArithmeticError,
-                AssertionError,
-                ValueError,
-                RecursionError,
-            ) as error:
-                self.refuse(f"lowering itself failed with {type(error).__name__}")
-                continue
             self.found.priced += 1
             if lowered.source not in self.seen:
                 made.setdefault(lowered.source, (nest, lowered))

@@ -102,7 +102,8 @@ def _joined(
 def _filled_up(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
     """Where half of the partitions or more are empty, a part of another axis beside what lies there."""
     made, most = nest, TARGETS[target].partitions
-    for at, stage in enumerate(nest.stages):
+    for at in range(len(nest.stages)):
+        stage = made.stages[at]
         rows = math.prod(part.size for part in stage.partition)
         definitions = [ready(algorithm, made).definition(name) for name in stage.members]
         names = {part.axis for part in (*stage.partition, *stage.loops)}
