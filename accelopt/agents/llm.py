@@ -135,19 +135,20 @@ class Endpoint:
         except CallFailed as error:
             self._failed += 1
             if self._failed >= DEAD_AFTER and self._client is not None:
-                self._stop_asking(
+                self.stop_asking(
                     f"{self._failed} calls in a row came to nothing, the last: {error}"
                 )
             raise
         except ConfigError as error:
-            if not self._answered:
+            if not (self._answered or self._dead):
                 raise
-            self._stop_asking(str(error))
+            self.stop_asking(str(error))
             raise CallFailed(str(error)) from error
         self._failed = 0
         return _answer(result)
 
-    def _stop_asking(self, why: str) -> None:
+    def stop_asking(self, why: str) -> None:
+        """From here on every question fails with `why`, which is said once."""
         if not self._dead:
             self._dead = why
             self.say(f"{self.config.model} is asked no more: {why}")
