@@ -49,7 +49,8 @@ INSTANCES = 250_000
 FEWEST = 4
 FIXED_SHARE = 0.3  # of an instruction's cycles: from there on wider ones pay
 WIDE = 512  # elements a partition, or columns of a product, from which on an instruction is wide
-LONG_PIECE = 2048  # bytes: pieces of a transfer from which on DMA nears its rate
+LONG_PIECES = (2048, 4096, 8192)  # bytes of a transfer's pieces
+NEAR = 0.9  # of the rate of DMA, from which on pieces are long
 MOST_LINES = 4
 MOST_MOVED = 24  # kinds of work that another engine is asked for
 WIDTH = 80
@@ -482,6 +483,8 @@ class _Mechanisms:
         """Transfers of short pieces, of which each costs a descriptor: those of one length in one loop, which
         one edit makes longer."""
         spec = self.spec
+        long_enough = (size for size in LONG_PIECES if piece_rate(size, spec) >= NEAR)
+        wanted = next(long_enough, LONG_PIECES[-1])
         alike: dict[tuple[SourceLine | None, int], dict[Operation, float]] = defaultdict(dict)
         for one in self._works:
             cost = one.transfer
@@ -492,9 +495,9 @@ class _Mechanisms:
             ):
                 continue
             piece = cost.bytes // cost.descriptors
-            if 0 < piece < LONG_PIECE:
+            if 0 < piece < wanted:
                 needed = cost.bytes / cost.engines / spec.dma_bytes_per_ns
-                long = LONG_PIECE / spec.dma_bytes_per_ns
+                long = wanted / spec.dma_bytes_per_ns
                 needed *= (long + 2 * spec.dma_buffer_ns) / long
                 alike[self._loop[one.operation], piece][one.operation] = min(
                     1.0, needed / (one.ns or 1.0)
@@ -503,7 +506,7 @@ class _Mechanisms:
             yield self._asking(
                 "move longer pieces: {lines} {does} {piece:,} B at a time; from {long:,} B that follow each "
                 "other in HBM on DMA nears its rate (whole rows, or several rows a partition)",
-                factors, piece=piece, long=LONG_PIECE,
+                factors, piece=piece, long=wanted,
             )  # fmt: skip
 
     def _on_the_way(self) -> Iterator[_Question]:
@@ -592,6 +595,13 @@ class _Mechanisms:
                 how = "let the loads of {lines} overlap the iteration before: two iterations do not fit SBUF; work on part of the columns at a time"
             change = how.format(lines=_lines(lines))
             yield _Question(change, {}, answer=asked.latency_ms, lines=lines)
+
+
+def piece_rate(size: int, spec: Hardware) -> float:
+    """The part of the DMA rate that pieces of `size` bytes reach that do not follow each other."""
+    strided = min(spec.dma_strided_ns, spec.dma_strided_ns_per_byte * size)
+    row = size / spec.dma_bytes_per_ns
+    return row / (2 * spec.dma_buffer_ns + max(row, strided))
 
 
 def _key(operation: Operation) -> tuple[SourceLine, str]:
