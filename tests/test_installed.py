@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from small_problem import KERNEL, REFERENCE
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -69,10 +68,7 @@ def installed(tmp_path_factory):
 
 
 @pytest.fixture
-def said(installed, tmp_path):
-    (tmp_path / "kernel.py").write_text(KERNEL)
-    (tmp_path / "reference.py").write_text(REFERENCE)
-
+def said(installed, files, tmp_path):
     def run(*words, code=0, what=("-m", "accelopt")):
         python = installed.parents[2] / "bin" / "python"
         environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}

@@ -80,21 +80,18 @@ def refusing():
 def test_who_cannot_be_reached_is_named_within_15_seconds_and_asked_nothing(place):
     """The rules go on without it; the address may be wrong, so it is said as soon as it is known."""
 
-    async def run(url):
-        calls, said = Calls(InMemory(), Ledger()), []
-        calls.say = said.append
+    async def run(url, said):
+        calls = Calls(InMemory(), Ledger(), say=said.append)
         endpoint = calls.model(ModelConfig(url=url, model="m"))
-        try:
-            await calls.greet(print)
-            with pytest.raises(CallFailed, match=f"{url} cannot be reached"):
-                await endpoint.ask(Question("planner", "planner/x", "", "?"))
-        finally:
-            await calls.close()
-        return said
+        await calls.greet(print)
+        with pytest.raises(CallFailed, match=f"{url} cannot be reached"):
+            await endpoint.ask(Question("planner", "planner/x", "", "?"))
+        await calls.close()
 
-    started = time.monotonic()
+    started, told = time.monotonic(), []
     with place() as url:
-        [said] = asyncio.run(run(url))
+        asyncio.run(run(url, told))
+    [said] = told
     assert f"m is asked no more: the endpoint {url} cannot be reached" in said
     assert time.monotonic() - started < 15
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from small_problem import KERNEL, REFERENCE, benchmark
+from small_problem import REFERENCE, benchmark
 
 COMMAND = [sys.executable, "-c", "from accelopt.cli import main; main()"]
 INTERRUPTED = """
@@ -21,11 +21,9 @@ main()
 
 
 @pytest.fixture
-def files(tmp_path):
-    (tmp_path / "kernel.py").write_text(KERNEL)
-    (tmp_path / "reference.py").write_text(REFERENCE)
-    (tmp_path / "scratch").mkdir()
-    return tmp_path
+def files(files):
+    (files / "scratch").mkdir()
+    return files
 
 
 def environment(folder):
