@@ -264,7 +264,8 @@ class Endpoint:
         if pause > LONGEST_RETRY_AFTER:
             raise CallFailed(f"{failure.reason}; it asks to be left alone for {pause:.3g} s")
         if pause >= ANNOUNCED or failure.slow:
-            self.say(f"{self.config.model}: {failure.reason}; asked again in {pause:.0f} s")
+            when = f" in {pause:.0f} s" if pause >= 1 else ""
+            self.say(f"{self.config.model}: {failure.reason}; asked again{when}")
         await asyncio.sleep(pause)
 
     def _exchange(
