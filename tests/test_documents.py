@@ -128,7 +128,7 @@ def test_every_folder_stands_in_the_architectures_table():
     assert folders <= named
 
 
-EXAMPLE = re.compile(r"```bash\n(accelopt .*)\n```\n```text\n(.*?)\n```", re.S)
+EXAMPLE = re.compile(r"```bash\n(accelopt [^\n]*)\n```\n```text\n(.*?)\n```", re.S)
 
 
 def masked(lines):
