@@ -104,7 +104,7 @@ def test_the_whole_loop_with_named_options(tmp_path):
     assert "def kernel" in (folder / "best.py").read_text()
     assert (folder / "best.diff").read_text().startswith("--- a/silu.py")
     report = (tmp_path / "loop" / "report.html").read_text()
-    assert all(part in report for part in ("<svg", 'class="tree"', "-diff", "def <", "trn1"))
+    assert all(part in report for part in ("<svg", 'class="tree"', '-diff"', "simulated trn1"))
     assert "times as fast" not in loop().stderr
 
 
