@@ -71,7 +71,8 @@ class Memory:
                 if value.array in b.locals
             )
         self.emitter.emit_now(value.array, where)
-        found = self.local(value, where) or self.turned(value, where)
+        found = self.local(value, where) or self.emitter.on_chip.read(value, where)
+        found = found or self.turned(value, where)
         if found is not None:
             return found
         if value.array in self.emitter.definitions and value.array in self.emitter.stage.members:

@@ -110,15 +110,16 @@ class Operands:
             if dtype != "float32":
                 ones = emitter.converted(ones, Where((Axis("k", self.size),), {}, ()), (), dtype)
             return lambda k, place: ones
-        if way == "direct" and value.kind == "input" and value.array in emitter.stage.members:
+        if way == "direct" and value.kind == "input" and self._on_chip(value):
             there = {a: s for a, s in where.spans.items() if a not in self.found.contracted}
             whole = Where((self.summed,), there, where.order)
-            if emitter.masks.keys() & set(self._summed) and dtype == "float32":
+            held = value.array in emitter.on_chip.held and value.array not in emitter.stage.members
+            if (held or emitter.masks.keys() & set(self._summed)) and dtype == "float32":
                 return lambda k, place: emitter.view(
                     value, place.within({a: k.where.span(a) for a in self._summed})
                 )
-            lies = emitter.view(value, whole)
-            if lies.tile.dtype == dtype:
+            lies = emitter.view(value, whole) if not held else None
+            if lies and lies.tile.dtype == dtype:
                 return lambda k, place: lies.moved(
                     Where((self.summed,), {**place.spans, **{
                         a: k.where.span(a) for a in self._summed}}, place.order), whole)  # fmt: skip
@@ -141,6 +142,10 @@ class Operands:
             return View(view.tile, collected(view.offset + k.number * step), view.strides)
 
         return given
+
+    def _on_chip(self, value: Value) -> bool:
+        """Whether the elements of an array are there before a product reads them."""
+        return value.array in {*self.emitter.stage.members, *self.emitter.on_chip.held}
 
     def _in_windows(
         self, value: Value, windows: Windows, own: tuple[Axis, ...], where: Where, side: str,
@@ -229,6 +234,12 @@ class Operands:
             if found.array in emitter.stage.members and (axes or apart):
                 laid = emitter.laid.get(found.array, ())
                 return "direct" if self.summed in laid else "turned"
+        for found in inputs_of(value):
+            if found.array in emitter.on_chip.held and axes:
+                lying = emitter.on_chip.lying(found.array)
+                own = zip(emitter.definitions[found.array].axes, found.indices, strict=True)
+                summed = any(a in lying and self.summed in index.axes for a, index in own)
+                return "direct" if summed else "turned"
         if not axes:
             return "direct"
         for found in inputs_of(value):
@@ -364,7 +375,7 @@ class Operands:
         if way == "direct":
             own = place.free(set(axes))
             view = View(into.tile, into.offset, {a: into.strides[a] for a in own})
-            loads = value.kind == "input" and value.array not in emitter.stage.members
+            loads = value.kind == "input" and not self._on_chip(value)
             if (
                 loads
                 and value.dtype == into.tile.dtype

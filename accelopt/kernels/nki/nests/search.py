@@ -90,7 +90,7 @@ class _Search:
             return
         sources = [lowered.source for _, lowered in pairs]
         self.seen.update(sources)
-        taken = self.times(sources)
+        taken = self.times(sources, HOPELESS * self.best)
         self.found.timed += [
             TimedNest(nest, lowered, ms, ms.reason if isinstance(ms, Refused) else "")
             for (nest, lowered), ms in zip(pairs, taken, strict=True)
