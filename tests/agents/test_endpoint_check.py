@@ -88,11 +88,10 @@ def test_who_cannot_be_reached_is_named_within_15_seconds_and_asked_nothing(plac
             await endpoint.ask(Question("planner", "planner/x", "", "?"))
         await calls.close()
 
-    started, told = time.monotonic(), []
+    started, said = time.monotonic(), []
     with place() as url:
-        asyncio.run(run(url, told))
-    [said] = told
-    assert f"m is asked no more: the endpoint {url} cannot be reached" in said
+        asyncio.run(run(url, said))
+    assert re.match(f"m is asked no more: the endpoint {url} cannot be reached", *said)
     assert time.monotonic() - started < 15
 
 

@@ -154,11 +154,16 @@ def test_a_long_pause_is_announced_before_it_begins():
         assert asyncio.run(use(server)) == SAID
 
 
-def test_an_endpoint_that_says_nothing_usable_is_asked_no_more():
-    said, came, requests = told((), lambda _: "", calls=DEAD_AFTER + 3, attempts=2)
+@pytest.mark.parametrize("hang", [False, True])
+def test_an_endpoint_that_says_nothing_usable_is_asked_no_more(hang):
+    """Eight attempts at one that never answers, of up to four times `timeout` (600 s) each, took hours."""
+    faults = itertools.repeat(ScriptedFault("hang")) if hang else ()
+    words = {"timeout": 0.05, "attempts": 8} if hang else {"attempts": 2}
+    said, came, requests = told(faults, lambda _: "", calls=DEAD_AFTER + 3, **words)
     assert requests == 2 * DEAD_AFTER
-    [once] = said
-    assert "asked no more" in once and "unusable answers" in once
+    *waiting, last = said
+    assert "asked no more" in last and ("no answer within" if hang else "unusable answers") in last
+    assert waiting == ["m: no answer within 0.05 seconds; asked again"] * (hang * DEAD_AFTER)
     assert all("came to nothing" in one for one in came[DEAD_AFTER:])
 
 
@@ -167,12 +172,3 @@ def test_a_key_that_is_refused_later_ends_that_model_and_not_the_run():
     said, came, requests = told(faults, calls=3)
     assert came[0] == "fine" and "refuses the key" in came[1] and came[2] == came[1]
     assert requests == 2 and len(said) == 1
-
-
-def test_an_endpoint_that_never_answers_is_waited_for_twice_and_that_is_told():
-    """With eight attempts, of up to four times `timeout` each, silence took hours: 600 s is its default."""
-    faults = itertools.repeat(ScriptedFault("hang"))
-    said, came, requests = told(faults, calls=DEAD_AFTER + 1, timeout=0.05, attempts=8)
-    assert requests == 2 * DEAD_AFTER and "2 attempts, the last: no answer within" in came[0]
-    assert said[0].startswith("m: no answer within 0.05 seconds; asked again")
-    assert "asked no more" in said[-1]

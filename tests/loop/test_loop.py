@@ -183,8 +183,7 @@ def test_experts_whose_answers_nobody_can_read_leave_the_knobs_to_the_rules(tmp_
     settings = Settings(strategy="experts", iterations=2, evaluations=6)
     with ScriptedServer(lambda _: "I would rather not.") as server:
         [outcome], _ = run(tmp_path, server.url, settings=settings, watcher=watcher)
-    [told] = said
-    assert "memory holds no JSON object" in told and "the rules go on alone" in told
+    assert re.search("memory holds no JSON object.*the rules go on alone", *said)
     assert outcome.speedup > 1
 
 
