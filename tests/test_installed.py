@@ -107,8 +107,8 @@ def test_the_notebook_runs(said, tmp_path):
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     (tmp_path / "cells.py").write_text("\n".join(code))
     shown = said(what=("cells.py",))
-    gain = float(re.search(r"^([\d.]+) times as fast$", shown, re.M)[1])
-    assert gain > 1 and "True 0.0" in shown and "engines after" in shown
+    assert re.search(r"^(?!1\.00)[1-9][\d.]+ times as fast$", shown, re.M), shown
+    assert "True 0.0" in shown and "engines after" in shown
 
 
 @pytest.mark.parametrize(
@@ -125,5 +125,4 @@ def test_the_notebook_runs(said, tmp_path):
 def test_an_absent_extra_is_named_with_its_install_line(said, tmp_path, words, package, extra):
     (tmp_path / "m.json").write_text('{"url": "http://127.0.0.1:9", "model": "m"}')
     line = f"{package} is not installed; install it with: pip install 'accelopt[{extra}]'"
-
     assert line in said(*words.split(), code=1)

@@ -120,9 +120,8 @@ PAIRS = {
     "load w once": (AGAIN, ONCE, "(8, 16, 128, 8)"),
     "add up on its way": (SUMS.format(made=APART), SUMS.format(made=TOGETHER), "(1024, 4)"),
     " on the chip: ": (THROUGH, KEPT),
-    "compute silu": (
-        ACTIVATED.format(made="nl.multiply(tile, nl.sigmoid(tile))"), ACTIVATED.format(made="nl.silu(tile)"),
-    ),
+    "compute silu": [ACTIVATED.format(made=one) for one in
+                     ("nl.multiply(tile, nl.sigmoid(tile))", "nl.silu(tile)")],
 }  # fmt: skip
 
 
