@@ -100,9 +100,9 @@ def test_a_command_of_the_documents(folder, line):
     if words[0] == "optimize":  # a short round, in a folder of its own
         words += [] if "--out" in words else ["--out", f"run{RUN.index(line)}"]
         words += ["--iterations", "1", "--plans", "2", "--samples", "1"]
-    done = subprocess.run(
-        [sys.executable, "-m", "accelopt", *words], cwd=folder, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "accelopt", *words]
+    given = {**os.environ}  # without the COLUMNS that pytest's readline leaves to children
+    done = subprocess.run(command, cwd=folder, env=given, capture_output=True, text=True)
     assert done.returncode == 0, f"{line}\n{done.stderr[-2000:]}"
     assert done.stdout
     assert line != "accelopt demo" or "  accelopt profile accelopt_demo/kernel.py" in done.stdout

@@ -45,11 +45,13 @@ def peak(
 
 def peak_table(rows: list[Standing]) -> Table:
     """The standings with their geometric means."""
-    table = Table(title="Percent of bound", box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(
+        title="Percent of bound", box=box.SIMPLE_HEAD, title_justify="left", collapse_padding=True
+    )
     names = names_of({row.case_name: row.problem for row in rows})
     table.add_column("problem", overflow="fold")
     table.add_column("bound", no_wrap=True)
-    for name in ("bound ms", "baseline ms", "at baseline", "now", "speedup"):
+    for name in ("bound ms", "baseline ms", "before", "now", "speedup"):
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(

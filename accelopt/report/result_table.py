@@ -88,7 +88,8 @@ class ResultsTable:
         taken = [max(map(len, column)) for column in zip(HEADINGS, *cells, strict=True)]
         room = options.max_width - 1 - sum(taken) - PADDING * (len(taken) + 1)
         wide = options.max_width >= WIDE and room >= ROOM
-        table = Table(title=heading(self.device), box=box.SIMPLE_HEAD, title_justify="left")
+        yield Text(heading(self.device), overflow="fold")
+        table = Table(box=box.SIMPLE_HEAD)
         table.add_column("problem", overflow="fold")
         for name in HEADINGS[1:]:
             table.add_column(name, justify="right", no_wrap=True)
