@@ -111,7 +111,7 @@ def measured_on(device: Device, folder: Path, out: Path) -> list[TimedMicrokerne
     ran = len(measuring.latencies(rows))
     there = f", {had} of them before" if had else ""
     said = f"{ran} of {len(rows)} microkernels ran on {device.name}{there}: {out}"
-    output().print(said, markup=False)
+    typer.echo(said)
     return rows
 
 
@@ -123,7 +123,7 @@ def show_fit(
     timed = _timed(rows, target, folder)
     core = TARGETS[target]
     for line in unused(timed.left_out):
-        output().print(line, markup=False)
+        typer.echo(line)
     if len(timed.rows) < len(constants(core)):
         raise ConfigError(
             f"{len(timed.rows)} microkernels ran; {len(constants(core))} are needed for a fit"
@@ -195,12 +195,10 @@ def told(rows: Sequence[tuple[str, str]], found: Fit, core: Hardware, machine: P
     """Says what a fit found, and keeps it; `rows` are what it was fitted to, each with its measured time."""
     output().print(constants_table(core.name, found))
     for line in (*unseen(core, found), *_worst(rows, found)):
-        output().print(line, markup=False)
+        typer.echo(line)
     if machine is not None:
         write_machine(machine, found)
-        output().print(
-            f"{machine}: for `accelopt profile`, `optimize` and `run` with --machine", markup=False
-        )
+        typer.echo(f"{machine}: for `accelopt profile`, `optimize` and `run` with --machine")
 
 
 def _timed(rows: Sequence[TimedMicrokernel], target: str, folder: Path) -> UsableRows:

@@ -54,7 +54,7 @@ def waiting(seconds: float) -> Iterator[Callable[[str], None]]:
                 if line:
                     line.update(escape(said))
                 else:
-                    screen.print(said, soft_wrap=True, markup=False, highlight=False)
+                    screen.out(said, highlight=False)
 
     thread = threading.Thread(target=remind, daemon=True)
 

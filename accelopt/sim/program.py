@@ -57,6 +57,12 @@ class Instruction:
         """The main output."""
         return self.outputs["result"]
 
+    @property
+    def accesses_read(self) -> list[Access]:
+        """All that it reads, run-time indices too."""
+        both = (*self.inputs.values(), *self.outputs.values())
+        return [*self.inputs.values(), *(item.index for one in both for item in one.indirect)]
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Loop:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import toy
-from small_problem import KERNEL, REFERENCE
+from small_problem import KERNEL
 
 from accelopt.cli.run import meant_dialect
 from accelopt.kernels.nki.referee.trials import TrialStore
@@ -17,9 +17,7 @@ COMMAND = [sys.executable, "-c", "from accelopt.cli import main; main()"]
 
 
 @pytest.fixture
-def said(tmp_path):
-    (tmp_path / "kernel.py").write_text(KERNEL)
-    (tmp_path / "reference.py").write_text(REFERENCE)
+def said(files, tmp_path):
     endless = KERNEL.replace("    return result", "    while True:\n        pass")
     (tmp_path / "endless.py").write_text(endless)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelopt.sim.access import Access, Tensor
+from accelopt.sim.access import Tensor
 from accelopt.sim.compute.executor import Executable
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, is_dynamic
@@ -52,13 +52,6 @@ def _loops(body: tuple[ProgramNode, ...]) -> list[Loop]:
     return found
 
 
-def _reads(instruction: Instruction) -> list[Access]:
-    found = list(instruction.inputs.values())
-    for access in (*instruction.inputs.values(), *instruction.outputs.values()):
-        found += [item.index for item in access.indirect]
-    return found
-
-
 def _deciding(program: Program) -> set[Tensor]:
     """All tensors on which a condition may depend."""
     found: set[Tensor] = set()
@@ -67,7 +60,7 @@ def _deciding(program: Program) -> set[Tensor]:
         before = len(found)
         for _, instruction in program.walk():
             if instruction.opcode.ends_loop or not found.isdisjoint(_written(instruction)):
-                found.update(access.tensor for access in _reads(instruction))
+                found.update(access.tensor for access in instruction.accesses_read)
         grows = len(found) > before
     return found
 

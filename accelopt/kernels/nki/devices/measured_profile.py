@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelopt.errors import ConfigError, MissingExtra
+from accelopt.errors import ConfigError, require
 from accelopt.kernels.nki.devices.neuron_profile import ProfilerError, numbers_of, parse_summary
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
@@ -152,10 +152,9 @@ def _rows(
     absent_is_well: bool = False,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """The rows of a table, which may stand in numbered files: all columns, or those that are named."""
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError:
-        raise MissingExtra("pyarrow", "profiles") from None
+    require("profiles", pyarrow="pyarrow")
+    from pyarrow import ArrowException, parquet
+
     files = [*folder.glob(f"{table}.parquet"), *sorted(folder.glob(f"{table}_[0-9]*.parquet"))]
     if not files and not absent_is_well:
         raise ValueError(
