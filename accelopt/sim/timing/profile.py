@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -194,16 +195,18 @@ class KernelProfile:
 
 
 def profile(
-    program: Program, spec: Hardware | None = None, compiler: Compiler | None = None
-) -> KernelProfile:
+    program: Program, spec: Hardware | None = None, compiler: Compiler | None = None,
+    most_ms: float = math.inf,
+) -> KernelProfile:  # fmt: skip
     """Predicted latency and counters of a kernel on a NeuronCore generation (default: the one that
     the Program was traced for). Raises KernelError for a kernel whose directly allocated tiles
     destroy each other, for a prediction that the machine's peaks rule out, and for loops of the device
-    whose iterations depend on the inputs (`compute.trips.counted` takes them)."""
+    whose iterations depend on the inputs (`compute.trips.counted` takes them), and where the transfers
+    alone take longer than `most_ms`, as soon as that is known."""
     spec = spec or TARGETS[program.target]
     program = counted(program)
     with collector_paused():
-        found = _profile(program, spec, compiler or Compiler.for_program(program, spec))
+        found = _profile(program, spec, compiler or Compiler.for_program(program, spec), most_ms)
     if found.latency_ms < found.least_ms:
         raise KernelError(
             "impossible",
@@ -229,6 +232,15 @@ def latencies(
         return tuple(_latency_ms(at, spec, known) for spec in specs)
 
 
+def profiles(
+    program: Program, specs: Sequence[Hardware], compiler: Compiler
+) -> Iterator[KernelProfile]:
+    """The profiles of a counted Program on cores as `latencies` takes them."""
+    at = _compiled(program, specs[0], compiler)
+    for spec in specs:
+        yield _profile(program, spec, compiler, compiled=None if at.spills else at)
+
+
 def _latency_ms(at: Compilation, spec: Hardware, known: list[tuple[object, float]]) -> float:
     """The latency on one more core; `known` are those of cores before, in ns after the launch."""
     costs = _priced(at, spec)
@@ -245,13 +257,16 @@ def _priced(at: Compilation, spec: Hardware) -> list[Transfer | None]:
     return with_latency(price_transfers(at.flow, spec, at.bounds), at.drained, spec)
 
 
-def _compiled(program: Program, spec: Hardware, compiler: Compiler) -> Compilation:
+def _compiled(
+    program: Program, spec: Hardware, compiler: Compiler, most_ms: float = math.inf
+) -> Compilation:
     def run(passes: Iterable[Pass], at: Compilation) -> None:
         for one in passes:
             (one.do if compiler.does(one) else one.otherwise)(at)
 
     parts = [
-        Compilation(part, spec, compiler.bounds, shared) for part, shared in by_core(program, spec)
+        Compilation(part, spec, compiler.bounds, shared, most_ms=most_ms)
+        for part, shared in by_core(program, spec)
     ]
     for part in parts:
         run(LOOP_PASSES, part)
@@ -262,21 +277,19 @@ def _compiled(program: Program, spec: Hardware, compiler: Compiler) -> Compilati
     return at
 
 
-def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProfile:
-    at = _compiled(program, spec, compiler)
-    timeline = schedule(at.flow, at.graph, at.costs, spec, compiler.bounds.lookahead)
+def _profile(
+    program: Program, spec: Hardware, compiler: Compiler, most_ms: float = math.inf,
+    compiled: Compilation | None = None,
+) -> KernelProfile:  # fmt: skip
+    at = compiled or _compiled(program, spec, compiler, most_ms)
+    costs = _priced(at, spec) if compiled else at.costs
+    timeline = schedule(at.flow, at.graph, costs, spec, compiler.bounds.lookahead)
     interface = frozenset(program.arguments) | {t for t in program.results if t is not None}
-    fields, true = counters.summary(at.flow, at.costs, timeline, interface, spec)
-    return KernelProfile(
-        timeline.latency_ns * 1e-6,
-        fields,
-        (*combined(at.decisions), *_throttled(at, timeline)),
-        tuple(at.spills.values()),
-        true,
-        spec.name,
-        spec.calibration,
-        SimulatedRun(program, spec, at.flow, at.costs, timeline, at.graph, compiler),
-    )
+    fields, true = counters.summary(at.flow, costs, timeline, interface, spec)
+    return KernelProfile(timeline.latency_ns * 1e-6, fields,
+                         (*combined(at.decisions), *_throttled(at, timeline)),
+                         tuple(at.spills.values()), true, spec.name, spec.calibration,
+                         SimulatedRun(program, spec, at.flow, costs, timeline, at.graph, compiler))  # fmt: skip
 
 
 def _throttled(at: Compilation, timeline: Timeline) -> Iterator[Decision]:
@@ -326,11 +339,8 @@ def interval(found: KernelProfile, compiler: Compiler | None = None) -> LatencyR
 
 
 def _with_merge_window(base: Compiler, factor: float, over_sequential: bool) -> Compiler:
-    bounds = replace(
-        base.bounds,
-        merge_window_bytes=base.bounds.merge_window_bytes * factor,
-        merge_over_sequential=over_sequential,
-    )
+    bounds = replace(base.bounds, merge_window_bytes=base.bounds.merge_window_bytes * factor,
+                     merge_over_sequential=over_sequential)  # fmt: skip
     return replace(base, bounds=bounds)
 
 

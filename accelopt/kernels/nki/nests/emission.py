@@ -6,27 +6,28 @@ again by whoever needs it: what does not change in a loop stands before it.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
     Array,
     Definition,
+    Map,
     Reduce,
     Scan,
-    expressions_of,
-    walk,
-)  # fmt: skip
-from accelopt.algorithm.algorithm import Where as Condition
+)
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.hardware import Hardware
+from accelopt.kernels.nki.nests.conditions import deciding, parts_along
 from accelopt.kernels.nki.nests.gathering import gather
 from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, number_text, variable
 from accelopt.kernels.nki.nests.margins import is_zero_outside, margins_of
 from accelopt.kernels.nki.nests.memory import Memory
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, evenly
+from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.operands import Operands
 from accelopt.kernels.nki.nests.partitions import NEUTRAL, Partitions
 from accelopt.kernels.nki.nests.places import (
@@ -39,12 +40,12 @@ from accelopt.kernels.nki.nests.places import (
     row_major,
     spans_of,
 )
-from accelopt.kernels.nki.nests.preparing import MOST_PIECES, own_axes
+from accelopt.kernels.nki.nests.preparing import own_axes
 from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
 from accelopt.kernels.nki.nests.recurrences import Recurrences
 from accelopt.kernels.nki.nests.selection import NoEngine, Selection, select
-from accelopt.kernels.nki.nests.skipping import mask_that_empties
+from accelopt.kernels.nki.nests.skipping import masks_that_empty
 from accelopt.kernels.nki.nests.statements import Comment, For, Form, Line, NestNode, line
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
@@ -52,6 +53,10 @@ from accelopt.kernels.nki.nests.values import Value
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.dtypes import parse
 
+MOST_COPIES = 8
+"""Of a stage's body, each with the blocks that a mask leaves there."""
+SLICE = 32
+"""Elements of a row of which a mask is applied to all, or to none."""
 BESIDE_BANKS = 4
 """Of PSUM, that the sums of a product may take side by side."""
 
@@ -78,7 +83,9 @@ class Emitter:
                 self.outside[array.name] = self.names.new(f"{array.name}_view")
         self.results = {array.name for array in algorithm.outputs}
         self.deciding = deciding(algorithm.definitions)
-        self.margins = margins_of(algorithm, self.reading, self.deciding)
+        self.parts = self._parts()
+        self.margins = margins_of(algorithm, self.reading, lambda name: (
+            self.deciding | self.parts[name].keys()))  # fmt: skip
         self.blocks = [Block(None, [])]
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
@@ -87,11 +94,9 @@ class Emitter:
         self.sums: dict[Value, tuple[View, Where]] = {}
         self.sequential = False
         self.scanned: set[Axis] = set()
-        self.masks: dict[Axis, Index] = {}
-        self.blocks_along: dict[Axis, int] = {}
-        self.fixed: set[str] = set()
-        self.uneven: set[str] = set()
-        self.met: set[Index] = set()
+        self.masks: dict[Axis, tuple[Index, ...]] = {}
+        self.copied: set[Axis] = set()
+        self.round: Mapping[Axis, Span] = {}
         self.laid: dict[str, tuple[Axis, ...]] = {}
         self.pending: dict[str, tuple[Definition, Where]] = {}
         self.states: dict[object, Tile] = {}
@@ -99,7 +104,22 @@ class Emitter:
         self.memory = Memory(self)
         self.partitions = Partitions(self)
         self.recurrences = Recurrences(self)
+        self.on_chip = OnChip(self)
         self.readers = {name: self.readers_of(name) for name in self.definitions}
+
+    def _parts(self) -> dict[str, Mapping[Axis, tuple[int, ...]]]:
+        """By definition, where parts of axes begin that conditions change along, of those that lie whole
+        beside each other in its stage."""
+        found: dict[str, Mapping[Axis, tuple[int, ...]]] = {}
+        for stage in self.nest.stages:
+            taken = {part.axis for part in (*stage.partition, *stage.loops)} | {
+                name for _, names in stage.laid for name in names
+            }
+            for name in stage.members:
+                definition = self.definitions[name]
+                along = parts_along([definition]) if isinstance(definition, Map) else {}
+                found[name] = {a: s for a, s in along.items() if a.name not in taken}
+        return found
 
     def emit(self) -> list[NestNode]:
         """The statements of the kernel's body, but for its parameters' shapes and results."""
@@ -130,26 +150,19 @@ class Emitter:
             self.blocks = saved
 
     @contextmanager
-    def loop(self, name: str, rounds: int | At, sequential: bool = False) -> Iterator[At]:
-        """A loop, where there is more than one round; yields its variable. `rounds` may depend on loops
-        around it, whose variables are numbers to Python then."""
-        least, most = self.bounds(At() + rounds, {})
-        if least == most == 1:
+    def loop(self, name: str, rounds: int, sequential: bool = False) -> Iterator[At]:
+        """A loop, where there is more than one round; yields its variable."""
+        if rounds == 1:
             yield At()
             return
         unique = self.names.new(name)
-        self.text.reach[unique] = most
-        if isinstance(rounds, At) and least < most:
-            self.uneven.add(unique)
-            self.fixed |= {name for name, _ in rounds.terms}
+        self.text.reach[unique] = rounds
         block = Block(unique, [])
         self.blocks.append(block)
         yield variable(unique)
         self.blocks.pop()
         kind = "sequential_range" if sequential or self.sequential else "affine_range"
-        kind = "static_range" if unique in self.fixed else kind
-        said = str(rounds) if unique in self.uneven else ""
-        made = For(unique, (least + most + 1) // 2, block.nodes, kind, said)
+        made = For(unique, rounds, block.nodes, kind)
         self.blocks[-1].nodes.append(one_ahead(made, block) if block.carried else made)
 
     @contextmanager
@@ -177,23 +190,13 @@ class Emitter:
                 own = where.within({axis: Span(collected(start + n), 1)})
                 self.each(own, rest, body, (number or At()) * width + n)
             return
-        if width > size and (ends := self.ends(axis, where, size)):
-            for first, last, met in ((At(), ends[0], True), (*ends, False)):
-                trips = collected(last + first * -1)
-                if trips == At():
-                    continue
-                self.met |= {self.masks[axis]} if met else set()
-                with self.loop(f"i_{axis.name}", trips, axis in self.scanned) as at:
-                    now = collected(first + at)
-                    spot = where.within({axis: Span(collected(start + now * size), size)})
-                    self.blocks[-1].spans = spot.spans
-                    before = (number or At()) * (width // size)
-                    self.each(spot, rest, body, collected(before + now))
-                self.met -= {self.masks[axis]}
-            return
         whole, left = divmod(width, size)
         before = (number or At()) * (whole + bool(left))
-        if whole == 1:
+        if axis in self.copied:
+            for n in range(whole):
+                own = where.within({axis: Span(collected(start + n * size), size)})
+                self.each(own, rest, body, before + n)
+        elif whole == 1:
             self.each(where.within({axis: Span(start, size)}), rest, body, before)
         elif whole:
             with self.loop(f"i_{axis.name}", whole, axis in self.scanned) as at:
@@ -204,36 +207,6 @@ class Emitter:
             spot = where.within({axis: Span(collected(start + whole * size), left)})
             self.each(spot, rest, body, before + whole)
 
-    def ends(self, axis: Axis, where: Where, size: int) -> tuple[At, At] | None:
-        """How many blocks along an axis meet its mask all over, and how many do so somewhere; None where
-        there is no mask that leaves blocks out, or that is no sum of loop variables."""
-        mask, width = self.masks.get(axis), where.span(axis).width
-        if mask is None or width % size:
-            return None
-        step = -mask.coefficient(axis)
-        rest = Index(mask.constant, tuple(term for term in mask.terms if term[0] != axis))
-        base, steps = self.affine(rest, where)
-        base = base + where.span(axis).start * -step
-        reach = [s * (where.span(a).width - 1) for a, s in steps.items()]
-        low, high = sum(min(r, 0) for r in reach) - step * (size - 1), sum(max(r, 0) for r in reach)
-        block, around = step * size, {found.variable for found in self.blocks}
-        found = collected(base).terms
-        if any(factor % block or name not in around for name, factor in found):
-            return None
-        terms = tuple((name, factor // block) for name, factor in found)
-        full, alive = (At((base.constant + end) // block + 1, terms) for end in (low, high))
-        if self.bounds(full, {})[0] < 0 or self.bounds(alive, {})[1] > width // size:
-            return None
-        if self.blocks_along.setdefault(axis, size) != size:
-            raise NotNested(f"blocks of {axis.name} that are skipped have different sizes")
-        return full, alive
-
-    def check_blocks(self, axis: Axis, where: Where) -> None:
-        """Raises NotNested for a part of an axis with blocks that are skipped, and not computed."""
-        size, span = self.blocks_along.get(axis), where.span(axis)
-        if size and (span.width > size or not span.start.terms):
-            raise NotNested(f"blocks of {axis.name} that are skipped are read with others")
-
     def cut(self, where: Where, axes: Sequence[Axis], most: int) -> list[tuple[Axis, int]]:
         """Parts of axes with no more than `most` elements together: the outer axes one by one, as far
         as is needed."""
@@ -242,7 +215,6 @@ class Emitter:
         for axis in reversed(axes):
             width = where.span(axis).width
             size = max(1, min(width, room)) if axis not in self.deciding else 1
-            size = min(size, self.blocks_along.get(axis, size))
             size = evenly(width, size)
             if size < width:
                 parts.append((axis, size))
@@ -275,9 +247,13 @@ class Emitter:
         self.carried, self.held_sums, self.sums, self.states = {}, {}, {}, {}
         stored = [d.out for d in members if self.is_stored(d)]
         self.masks = {
-            axes[name]: mask_that_empties(members, axes[name], stored) for name in stage.skipped
+            axes[name]: masks_that_empty(members, axes[name], stored) for name in stage.skipped
         }
-        self.blocks_along = {}
+        masked = {axis for masks in self.masks.values() for mask in masks for axis in mask.axes}
+        self.copied = {axis for axis, size in parts if axis in masked and size < axis.extent}
+        copies = math.prod(-(-a.extent // size) for a, size in parts if a in self.copied)
+        if copies > MOST_COPIES:
+            raise NotNested(f"{stage.members[-1]} has {copies} parts with blocks of their own")
         self.scanned = {d.along for d in members if isinstance(d, Scan)}
         carried = [d for d in members if isinstance(d, Reduce) and set(lying) & set(d.reduced)]
         self.sequential = bool(carried)
@@ -286,10 +262,12 @@ class Emitter:
         rounds = [part for part in parts if part[0] in inner]
 
         def body(round_: Round) -> None:
+            copied, self.copied, self.round = self.copied, set(), round_.where.spans
             if rounds:
                 self.accumulate(members, summing, round_.where, rounds)
             else:
                 self.emit_members(members, round_.where)
+            self.copied = copied
 
         self.each(Where(lying, {}, ()), [part for part in parts if part[0] not in inner], body)
         self.sequential, self.engine = False, ""
@@ -413,6 +391,7 @@ class Emitter:
                 raise NotNested(
                     f"{definition.out} runs over {cut[0]}, which its stage takes in parts"
                 )
+            place = self.clipped(place, own)
             self.pending[definition.out] = definition, place
             value = self.reading.meanings[definition.out].value
             across = value and value.kind == "reduce" and set(lying) & set(value.reduced)
@@ -429,6 +408,28 @@ class Emitter:
         for name in list(self.pending):
             self.emit_now(name)
 
+    def clipped(self, place: Where, own: Collection[Axis]) -> Where:
+        """A place without the ends of axes, in whole tiles, that masks empty there."""
+        for axis, masks in self.masks.items():
+            low, high = 0, axis.extent
+            for mask in masks if axis in own else ():
+                step = mask.coefficient(axis)
+                _, most = self.ends(mask - index_of(axis) * step, place)
+                if step < 0:
+                    high = min(high, most // -step + 1)
+                else:
+                    low = max(low, -(most // step))
+            tile = self.spec.partitions if axis.extent % self.spec.partitions == 0 else 1
+            low, high = low // tile * tile, -(-high // tile) * tile
+            if low or high < axis.extent:
+                place = place.within({axis: Span(At(low), high - low)})
+        return place
+
+    def ends(self, index: Index, place: Where) -> tuple[int, int]:
+        """The least and the largest value of an index in a place."""
+        base, steps = self.affine(index, place)
+        return self.bounds(base, {a: (place.span(a).width, s) for a, s in steps.items()})
+
     def emit_now(self, name: str, reader: Where | None = None) -> None:
         """A member's tile, where it is not there yet: as its first `reader` has it on partitions, if that
         is elsewhere."""
@@ -440,12 +441,15 @@ class Emitter:
             self.deciding,
             deciding((definition, self.last.get(name, definition))),
         )
+        if name in self.carried and name in self.nest.held:
+            raise NotNested(f"{name} is combined over partitions, and no part of it stays there")
         if name in self.carried:
             self.partitions.add_carried(definition, place)
         else:
             with self.at(self.home(place.variables(set(own_axes(definition))))):
                 try:
-                    if not reader or not self.partitions.to_rows(definition, place, reader):
+                    free = reader and name not in self.nest.held
+                    if not free or not self.partitions.to_rows(definition, place, reader):
                         self.emit_member(definition, place)
                 except NotNested as refusal:
                     named = str(refusal).startswith(f"{name} ")
@@ -499,7 +503,9 @@ class Emitter:
         out = self.arrays.get(definition.out)
         dtype = out.dtype if out and not local else "float32"
         held: View | None = None
-        if local:
+        if definition.out in self.nest.held:
+            held = self.on_chip.place(definition, where)
+        elif local:
             held = self.new_tile(
                 definition.out, where, axes, dtype, self.is_read_fast(definition, where)
             )
@@ -545,26 +551,62 @@ class Emitter:
         """Whether a definition's elements go to HBM: results, and what other stages read."""
         name = definition.out
         result = any(array.name == name for array in self.algorithm.outputs)
-        return result or bool(self.readers[name] - set(self.stage.members))
+        later = self.readers[name] - set(self.stage.members)
+        return result or bool(later and name not in self.nest.held)
 
     def map(
         self, definition: Definition, value: Value, where: Where,
         target: Callable[[Where], View], finish: Callable[[Where, View], None],
     ) -> None:  # fmt: skip
         """A definition whose elements are computed each by itself, or of what reductions give."""
-        axes = where.free(set(definition.axes))
-        parts = self.cut(where, axes, self.stage.columns)
+        axes, along = where.free(set(definition.axes)), self.parts[definition.out]
+        parts = self.cut(where, [a for a in axes if a not in along], self.stage.columns)
 
         def part(round_: Round) -> None:
             whole = round_.where
             view = target(whole)
             decided = [(axis, size) for axis, size in parts if axis in self.deciding]
             self.each(
-                whole, decided, lambda r: self.into(value, r.where, view.moved(r.where, whole))
+                whole,
+                decided,
+                lambda r: self.settled(value, r.where, view.moved(r.where, whole), along),
             )
             finish(whole, view)
 
         self.each(where, [(axis, size) for axis, size in parts if axis not in self.deciding], part)
+
+    def settled(self, value: Value, where: Where, view: View, along: Collection[Axis] = ()) -> None:
+        """Computes a value into a place of its own, in parts `along` axes and those with masks, as far as
+        conditions are left that change along them."""
+        value = self.decided(value, where)
+        for axis in (*along, *self.masks):
+            if axis in where.part or where.span(axis).width == 1 or where.span(axis).start.terms:
+                continue
+            starts = {
+                start
+                for c in self.reading.conditions(value)
+                for start in self.changes(c, axis, where)
+            }
+            if starts:
+                span = where.span(axis)
+                first, last = span.start.constant, span.start.constant + span.width
+                for start, end in itertools.pairwise((first, *sorted(starts), last)):
+                    own = where.within({axis: Span(At(start), end - start)})
+                    self.settled(value, own, view.moved(own, where), along)
+                return
+        self.into(value, where, view)
+
+    def changes(self, condition: Index, axis: Axis, where: Where) -> Iterator[int]:
+        """Where along an axis a condition begins to hold or to fail in a place, and where that is done."""
+        step, span = condition.coefficient(axis), where.span(axis)
+        if not step:
+            return
+        for rest in set(self.ends(condition - index_of(axis) * step, where)):
+            start = -(rest // step) if step > 0 else rest // -step + 1
+            if axis in self.masks:
+                start = start // SLICE * SLICE
+            if span.start.constant < start < span.start.constant + span.width:
+                yield start
 
     # Tiles.
 
@@ -929,13 +971,8 @@ class Emitter:
 
         def made(value: Value) -> Value:
             arguments = tuple(map(visit, value.arguments))
-            if value.kind == "where" and value.indices[0] in self.met:
-                return arguments[0]
             if value.kind == "where":
-                base, steps = self.affine(value.indices[0], where)
-                low, high = self.bounds(
-                    base, {a: (where.span(a).width, s) for a, s in steps.items()}
-                )
+                low, high = self.ends(value.indices[0], where)
                 if low >= 0 or high < 0:
                     return arguments[0 if low >= 0 else 1]
                 held, other = arguments
@@ -1090,8 +1127,6 @@ class Emitter:
             return self.partitions.across(value, where, into)
         target = into or self.new_tile(word_of(value), where, axes)
         inner = tuple(a for a in value.reduced if where.span(a).width > 1)
-        for axis in inner:
-            self.check_blocks(axis, where)
         width = math.prod(where.span(axis).width for axis in inner)
         (data,) = value.arguments
         place = Where(where.part, where.spans, (*axes, *inner))
@@ -1301,7 +1336,7 @@ class Emitter:
                             texts.append(self.text.inside(
                                 view.tile, k.where.span(summed).width, view.offset, sizes, s[0]))  # fmt: skip
                         into = sums.moved(own.where, spot)
-                        dst = self.text.inside(sums.tile, spot.rows, into.offset, [width], [1])
+                        dst = self.text.inside(sums.tile, spot.rows, into.offset, sizes, row_major(sizes))  # fmt: skip
                         ns = matmul_ns(self.spec, width, spot.rows, found.dtype)
                         self.put("", Form(self.text.product(dst, *texts), "tensor", ns))
 
@@ -1338,21 +1373,10 @@ class Emitter:
             assert wanted is not None
             value = self.reading.exchanged(wanted, product, value)
         self.reading.uses.setdefault(psum, 1)
-        self.into(value, where, aim)
+        self.settled(value, where, aim)
 
 
 COMPARISONS = frozenset("less less_equal greater greater_equal equal not_equal".split())
-
-
-def deciding(definitions: Iterable[Definition]) -> set[Axis]:
-    """Short axes along which conditions change, each part of which is written on its own."""
-    found: set[Axis] = set()
-    for definition in definitions:
-        for expression in expressions_of(definition):
-            for part in walk(expression):
-                for condition in part.conditions if isinstance(part, Condition) else ():
-                    found |= condition.axes if len(condition.axes) == 1 else frozenset()
-    return {axis for axis in found if axis.extent <= MOST_PIECES}
 
 
 def reductions_of(value: Value) -> list[Value]:

@@ -63,7 +63,7 @@ class Nest(BaseModel):
     """Stages, and what differs from the usual: for products `ways` by the name of the product and `left`
     or `right`, and `streamed` operands, which are brought again in every round instead of being kept for
     all of them, are `resident` for the outermost loop in which SBUF holds them, or are made ready one round `ahead`; `engines` by definition; by definition, arrays of which all partitions read one row, which
-    is `spread` by the Tensor engine instead of being brought to each by DMA; definitions that are `inlined` where they are read; axes that are cut
+    is `spread` by the Tensor engine instead of being brought to each by DMA; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; axes that are cut
     in two by `splits`, by name and size, before anything else."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -75,6 +75,7 @@ class Nest(BaseModel):
     ahead: tuple[tuple[str, str], ...] = ()
     engines: tuple[tuple[str, str], ...] = ()
     spread: tuple[tuple[str, str], ...] = ()
+    held: tuple[str, ...] = ()
     inlined: tuple[str, ...] = ()
     splits: tuple[tuple[str, int], ...] = ()
 
@@ -165,6 +166,10 @@ def partition_of(definition: Definition, spec: Hardware) -> tuple[Part, ...]:
     return filled(axes, spec.partitions)
 
 
+MORE_ROUNDS = 1.1
+"""Times as many parts, that equal ones are worth: no part is left over, which is written on its own."""
+
+
 def evenly(extent: int, most: int) -> int:
     """As many elements as divide an axis into equal parts, where that is more than half of `most`."""
     size = next(d for d in range(min(most, extent), 0, -1) if extent % d == 0)
@@ -176,6 +181,9 @@ def filled(axes: tuple[Axis, ...], most: int) -> tuple[Part, ...]:
     parts: list[Part] = []
     for axis in reversed(axes):
         size = min(axis.extent, most)
+        even = evenly(axis.extent, size) if size else 1
+        if size and -(-axis.extent // even) <= MORE_ROUNDS * -(-axis.extent // size):
+            size = even
         if size < 1 or (parts and size == 1 < axis.extent):
             break
         parts.append(Part(axis=axis.name, size=size))

@@ -24,6 +24,13 @@ from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected
 from accelopt.kernels.nki.nests.tile_names import word_of
 from accelopt.kernels.nki.nests.values import Value
+from accelopt.kernels.nki.nests.windows import (
+    Windows,
+    along_windows,
+    own_windows,
+    seen_by,
+    spanned,
+)
 from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:
@@ -86,6 +93,10 @@ class Operands:
     ) -> Callable[[Round, Where], View]:
         """A function that gives the operand in a round of the sum."""
         emitter = self.emitter
+        taps = [axis for axis, _ in self.others]
+        along, windows = along_windows(emitter.reading, value, own, taps)
+        if windows:
+            return self._in_windows(along, windows, own, where, side, moving)
         nest = emitter.nest
         axes = self.own_axes(own, where)
         asked = nest.way(self.definition.out, side) if axes else None
@@ -99,15 +110,18 @@ class Operands:
             if dtype != "float32":
                 ones = emitter.converted(ones, Where((Axis("k", self.size),), {}, ()), (), dtype)
             return lambda k, place: ones
-        if way == "direct" and value.kind == "input" and value.array in emitter.stage.members:
+        if way == "direct" and value.kind == "input" and self._on_chip(value):
             there = {a: s for a, s in where.spans.items() if a not in self.found.contracted}
             whole = Where((self.summed,), there, where.order)
-            if emitter.masks.keys() & set(self._summed) and dtype == "float32":
+            apart = bool(emitter.masks.keys() & set(self._summed)) or (
+                value.array in emitter.on_chip.held and value.array not in emitter.stage.members
+            )
+            if apart and dtype == "float32":
                 return lambda k, place: emitter.view(
                     value, place.within({a: k.where.span(a) for a in self._summed})
                 )
-            lies = emitter.view(value, whole)
-            if lies.tile.dtype == dtype:
+            lies = emitter.view(value, whole) if not apart else None
+            if lies and lies.tile.dtype == dtype:
                 return lambda k, place: lies.moved(
                     Where((self.summed,), {**place.spans, **{
                         a: k.where.span(a) for a in self._summed}}, place.order), whole)  # fmt: skip
@@ -127,7 +141,40 @@ class Operands:
         def given(k: Round, place: Where) -> View:
             view = kept.moved(place, base)
             step = math.prod(base.span(a).width for a in axes)
-            return View(view.tile, collected(view.offset + k.number * step), view.strides)
+            number = self.number(k.where, base)
+            return View(view.tile, collected(view.offset + number * step), view.strides)
+
+        return given
+
+    def number(self, where: Where, base: Where) -> At:
+        """Which of the rounds of the sum a place is in, of those that begin in another."""
+        number = At()
+        for axis, size in (*self.others, (self.summed, self.size)):
+            start = collected(where.span(axis).start + base.span(axis).start * -1)
+            terms = tuple((name, factor // size) for name, factor in start.terms)
+            rounds = -(-base.span(axis).width // size)
+            number = number * rounds + At(start.constant // size, terms)
+        return collected(number)
+
+    def _on_chip(self, value: Value) -> bool:
+        """Whether the elements of an array are there before a product reads them."""
+        return value.array in {*self.emitter.stage.members, *self.emitter.on_chip.held}
+
+    def _in_windows(
+        self, value: Value, windows: Windows, own: tuple[Axis, ...], where: Where, side: str,
+        moving: bool,
+    ) -> Callable[[Round, Where], View]:  # fmt: skip
+        """`make` of an operand along windows, of which each tap is another part."""
+        taps = [axis for window in windows.values() for axis in window.axes if axis not in own]
+        left = tuple(axis for axis in self.found.contracted if axis not in taps)
+        one = Operands(self.emitter, self.definition, self.found._replace(contracted=left), where)
+        made = one.make(
+            value, own_windows(windows, own), spanned(windows, where, taps), side, moving
+        )
+
+        def given(k: Round, place: Where) -> View:
+            whole = made(k, spanned(windows, place, taps))
+            return seen_by(windows, whole, k.where, taps)
 
         return given
 
@@ -143,10 +190,6 @@ class Operands:
             return self._kept(value, axes, where, way, side)
         if block.variable is None:
             raise NotNested(f"an operand of {self.definition.out} is made in no loop")
-        if block.variable in emitter.uneven:
-            raise NotNested(
-                f"an operand of {self.definition.out} is made in a loop of skipped blocks"
-            )
         if any(found.array in emitter.stage.members for found in inputs_of(value)):
             raise NotNested(f"an operand of {self.definition.out} is made in the same round")
         with emitter.next_round():
@@ -194,6 +237,12 @@ class Operands:
             if found.array in emitter.stage.members and (axes or apart):
                 laid = emitter.laid.get(found.array, ())
                 return "direct" if self.summed in laid else "turned"
+        for found in inputs_of(value):
+            if found.array in emitter.on_chip.held and axes:
+                lying = emitter.on_chip.lying(found.array)
+                own = zip(emitter.definitions[found.array].axes, found.indices, strict=True)
+                summed = any(a in lying and self.summed in index.axes for a, index in own)
+                return "direct" if summed else "turned"
         if not axes:
             return "direct"
         for found in inputs_of(value):
@@ -329,7 +378,7 @@ class Operands:
         if way == "direct":
             own = place.free(set(axes))
             view = View(into.tile, into.offset, {a: into.strides[a] for a in own})
-            loads = value.kind == "input" and value.array not in emitter.stage.members
+            loads = value.kind == "input" and not self._on_chip(value)
             if (
                 loads
                 and value.dtype == into.tile.dtype
@@ -423,7 +472,8 @@ class _Turning(NamedTuple):
         at once, where that is not too long, else for the rounds that are filled together."""
         short = self.summed.extent <= self.emitter.stage.columns and not self.operands.within
         own = spot.span(self.summed)
-        wide = Span(At(), self.summed.extent) if short else self.place.span(self.summed)
+        whole = self.operands.where.span(self.summed)
+        wide = whole if short else self.place.span(self.summed)
         source = Where(
             self.lying,
             {**spot.spans, self.summed: wide},

@@ -236,6 +236,13 @@ class Reading:
             self._conditional[value] = value.kind == "where" or below
         return self._conditional[value]
 
+    def conditions(self, value: Value) -> frozenset[Index]:
+        """The conditions in a value."""
+        if not self.conditional(value):
+            return frozenset()
+        own = value.indices if value.kind == "where" else ()
+        return frozenset(own).union(*map(self.conditions, value.arguments))
+
     def rebuilt(self, value: Value, arguments: tuple[Value, ...]) -> Value:
         """A value of other arguments."""
         if arguments == value.arguments:

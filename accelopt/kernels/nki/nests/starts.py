@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from accelopt.algorithm.algorithm import Algorithm, Definition, Read, Reduce, walk
@@ -21,7 +21,8 @@ from accelopt.kernels.nki.nests.nest import (
     ready,
 )
 from accelopt.kernels.nki.nests.preparing import arrays_read, own_axes, prepared
-from accelopt.kernels.nki.nests.primitives import split
+from accelopt.kernels.nki.nests.primitives import read_later, split
+from accelopt.kernels.nki.nests.skipping import masks_of
 
 ROUND = 512
 """Elements of a round along what a product sums over."""
@@ -65,6 +66,7 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
         blocks = [*_blocked(algorithm, nest, target)]
         for made in (
             nest,
+            _on_chip(algorithm, nest, has_kernel),
             *_filled_up(algorithm, nest, target),
             *_beside(algorithm, nest, target),
             *blocks,
@@ -72,8 +74,33 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
             *_summed_as_laid(algorithm, nest, target),
         ):
             if made not in seen and (made == nest or has_kernel(made)):
-                seen.add(made)
-                yield made
+                for one in dict.fromkeys((made, _skipping(algorithm, made, has_kernel))):
+                    seen.add(one)
+                    yield one
+
+
+def _on_chip(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
+    """With all that can stay in SBUF for later stages there."""
+    definitions = ready(algorithm, nest).definitions
+    for at in range(len(nest.stages)):
+        for name in read_later(definitions, nest, at):
+            made = nest.model_copy(update={"held": (*nest.held, name)})
+            nest = made if has_kernel(made) else nest
+    return nest
+
+
+def _skipping(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
+    """Without the blocks that masks empty, where they count for nothing."""
+    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
+    for at, stage in enumerate(nest.stages):
+        members = [definitions[name] for name in stage.members]
+        for axis in dict.fromkeys(axis for d in members for axis in own_axes(d)):
+            if masks_of(members, axis):
+                skipped = stage.model_copy(update={"skipped": (axis.name,)})
+                stages = (*nest.stages[:at], skipped, *nest.stages[at + 1 :])
+                made = nest.model_copy(update={"stages": stages})
+                nest = made if has_kernel(made) else nest
+    return nest
 
 
 def _joined(
@@ -102,7 +129,8 @@ def _joined(
 def _filled_up(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
     """Where half of the partitions or more are empty, a part of another axis beside what lies there."""
     made, most = nest, TARGETS[target].partitions
-    for at, stage in enumerate(nest.stages):
+    for at in range(len(nest.stages)):
+        stage = made.stages[at]
         rows = math.prod(part.size for part in stage.partition)
         definitions = [ready(algorithm, made).definition(name) for name in stage.members]
         names = {part.axis for part in (*stage.partition, *stage.loops)}
@@ -128,35 +156,44 @@ def _filled_up(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
 
 
 def _beside(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
-    """With several short rows beside each other on each partition, in one tile of all or in a few."""
+    """With several short rows beside each other on each partition: in one tile of all, or in a few; all
+    rows of a partition where there is the same number for each, in rounds of as many as fit a tile."""
     most = TARGETS[target].partitions
-    for tiles in (1, MOST_TILES):
-        made = nest
-        for stage in nest.stages:
-            definitions = [ready(algorithm, nest).definition(name) for name in stage.members]
-            part = stage.partition[-1] if len(stage.partition) == 1 else None
-            if part is None or part.size < most or any(map(product_in, definitions)):
-                continue
-            held = {part.axis, *(loop.axis for loop in stage.loops)}
-            axes = [[a for a in own_axes(d) if a.name not in held] for d in definitions]
-            width = max(math.prod(a.extent for a in own) for own in axes)
-            found = {a.name: a.extent for d in definitions for a in own_axes(d)}
-            sizes = [
-                size
-                for size in range(2, SHORT // width + 1)
-                if found.get(part.axis, 1) % size == 0 and found[part.axis] // size >= most * tiles
+    for stage in nest.stages:
+        definitions = [ready(algorithm, nest).definition(name) for name in stage.members]
+        part = stage.partition[-1] if len(stage.partition) == 1 else None
+        found = {a.name: a.extent for d in definitions for a in own_axes(d)}
+        extent = found.get(part.axis, 1) if part else 1
+        if part is None or extent <= part.size or any(map(product_in, definitions)):
+            continue
+        held = {part.axis, *(loop.axis for loop in stage.loops)}
+        axes = [[a for a in own_axes(d) if a.name not in held] for d in definitions]
+        width = max(math.prod(a.extent for a in own) for own in axes)
+        fits = [n for n in range(2, SHORT // width + 1) if extent % n == 0]
+        chosen = [
+            (sizes[-1], 0)
+            for tiles in (1, MOST_TILES)
+            if (sizes := [n for n in fits if extent // n >= most * tiles])
+        ]
+        rows = extent // part.size
+        if extent % part.size == 0 and rows > 1:
+            divisors = [n for n in range(1, rows + 1) if rows % n == 0]
+            chosen += [
+                (rows, max(n for n in divisors if n == 1 or n * width <= limit))
+                for limit in (SHORT, 4 * SHORT)
             ]
-            if sizes:
-                cut_ = split(nest, definitions[0], part.axis, sizes[-1])
-                lying = (Part(axis=f"{part.axis}_1", size=most),)
-                stages = tuple(
-                    new.model_copy(update={"partition": lying}) if old.partition == (part,) else new
-                    for old, new in zip(nest.stages, cut_.stages, strict=True)
-                )
-                made = cut_.model_copy(update={"stages": stages})
-                break
-        if made != nest:
-            yield made
+        for size, tile in dict.fromkeys(chosen):
+            cut_ = split(nest, definitions[0], part.axis, size)
+            lying = filled((Axis(f"{part.axis}_1", extent // size),), most)
+            looped = (Part(axis=f"{part.axis}_0", size=tile),) if 1 < tile < size else ()
+            stages = tuple(
+                new.model_copy(update={"partition": lying, "loops": (*new.loops, *looped)})
+                if old.partition == (part,)
+                else new
+                for old, new in zip(nest.stages, cut_.stages, strict=True)
+            )
+            yield cut_.model_copy(update={"stages": stages})
+        return
 
 
 def _blocked(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
