@@ -238,9 +238,10 @@ def with_own_grid(source: Source) -> Source:
                          if (q := rounded_up(n)) is not None and q.divisor == name}  # fmt: skip
                 size = found.pop() if len(found) == 1 else ""
                 bound = launch.bound(size) if size in kernel.parameters else None
-                if bound is not None:
-                    counted[name] = ast.unparse(bound), value
-        if sizes is None or len(sizes) != 1 or len(grid_questions(kernel.node)) != 1 or not counted:
+                counted[name] = "" if bound is None else ast.unparse(bound), value
+        if sizes is None or len(sizes) != 1 or len(grid_questions(kernel.node)) != 1:
+            continue
+        if not counted or not all(size for size, _ in counted.values()):
             continue
         was = " * ".join(f"triton.cdiv({size}, {value})" for size, value in counted.values())
         now = " * ".join(
