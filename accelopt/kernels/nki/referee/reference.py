@@ -131,8 +131,7 @@ class Reference:
         rounding in `formats` may move each element by. Raises ConfigError for a reference that does
         not take intervals, or loses them."""
         with self._with_numpy(Namespace(formats)), self._blamed("forward"):
-            returned = self._module.forward(*given)
-            outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
+            outputs = _several(self._module.forward(*given))
             if formats.plain is None and not all(
                 isinstance(one, Interval) or np.asarray(one).dtype.kind in "iub" for one in outputs
             ):
@@ -187,10 +186,7 @@ class Reference:
             for value in inputs
         ]
         with self._with_numpy(WideIntegers("numpy")), self._blamed("forward"):
-            returned = self._module.forward(*map(_own, wide))
-            return [
-                *map(np.asarray, returned if isinstance(returned, (tuple, list)) else [returned])
-            ]
+            return list(map(np.asarray, _several(self._module.forward(*map(_own, wide)))))
 
     def legal(self, inputs: Sequence[Any]) -> list[Any]:
         """What its `domain` makes of inputs that it would never draw; without one, all are legal. Raises
@@ -218,8 +214,7 @@ class Reference:
         with self._blamed("forward"), np.errstate(all="ignore"):
             single = map(in_single, inputs)
             returned = self._module.forward(*(single if to_lose else map(_own, single)))
-            outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
-            arrays = tuple(np.asarray(output) for output in outputs)
+            arrays = tuple(map(np.asarray, _several(returned)))
             for array in arrays:
                 if array.dtype.kind in "OSU":
                     raise TypeError(f"it returns {array.dtype}, not numbers")
@@ -248,8 +243,12 @@ class Reference:
         kernel: Any = outputs if len(outputs) != 1 else outputs[0]
         reference: Any = expected if len(expected) != 1 else expected[0]
         with announced(f"transform_nki_outputs of the reference {self.path}"), kept():
-            returned = transform(kernel, reference)
-        return list(returned) if isinstance(returned, (tuple, list)) else [returned]
+            return list(_several(transform(kernel, reference)))
+
+
+def _several(returned: Any) -> Sequence[Any]:
+    """What a function returned as a sequence, of one where it is one."""
+    return returned if isinstance(returned, (tuple, list)) else (returned,)
 
 
 def _own(value: Any) -> Any:

@@ -46,14 +46,16 @@ _BITS = ("view", "tobytes", "tofile", "byteswap", "setfield")
 class Formats(NamedTuple):
     """Relative errors: of what is kept in the narrowest format of the contract, and of float32, in
     which sums are taken; the largest number of the format with the least range; whether what has
-    few bits stays exact, as it does where inputs have few; and what a function is given that knows no
-    intervals: values (0), or of each one of its ends, drawn (1), or the other (-1)."""
+    few bits stays exact, as it does where inputs have few; what a function is given that knows no
+    intervals: values (0), or of each one of its ends, drawn (1), or the other (-1); and the smallest number of
+    a format of little range."""
 
     kept: float
     summed: float
     largest: float
     few_bits: bool = False
     plain: int | None = None
+    least: float = 0.0
 
 
 class Interval(NDArrayOperatorsMixin):
@@ -316,6 +318,8 @@ class Interval(NDArrayOperatorsMixin):
 
     def _rounding(self) -> np.ndarray:
         rounded = np.asarray(np.abs(self.value) * self.formats.kept)
+        if self.formats.largest < RANGE:
+            rounded += self.formats.least
         if self.formats.few_bits:  # what bfloat16 holds: eight bits, of which the first is not kept
             rounded[(self.value.astype(np.float64, copy=False).view(np.uint64) << 19) == 0] = 0
         return rounded

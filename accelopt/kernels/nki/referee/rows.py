@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.referee.precision import in_double
+from accelopt.kernels.nki.referee.precision import in_double, in_single
 from accelopt.kernels.nki.referee.reference import Reference
 
 BLOCK_OF_ROWS = 1 << 15  # elements
@@ -48,6 +48,21 @@ class Rows(NamedTuple):
         shape[self.axis] = self.total
         return np.broadcast_to(np.zeros((), output.dtype), shape)
 
+    def apart(self, outputs: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> np.ndarray:
+        """How far each row of whole outputs is from the wanted one, as a part of its largest element;
+        infinite where only the wanted one is finite."""
+        far = np.zeros(self.total)
+        others = [tuple(a for a in range(one.ndim) if a != self.axis) for one in wanted]
+        for output, want, axes in zip(map(in_single, outputs), wanted, others, strict=True):
+            with np.errstate(all="ignore"):
+                single = in_single(want.view(np.int8) if want.dtype == bool else want)
+                there = np.isfinite(single)
+                error = np.where(there, np.abs(output - single), 0).max(axes)
+                size = np.where(there, np.abs(single), 0).max(axes)
+                ratio = np.where(error > 0, error / size, 0)
+            far = np.maximum(far, np.where(np.isnan(error), np.inf, ratio))
+        return far
+
     def place(self, place: tuple[int, ...]) -> tuple[int, ...]:
         """Where an element of the part stands in the whole."""
         return tuple(
@@ -73,15 +88,6 @@ class Part(NamedTuple):
             v.dtype.kind in "iu" and (len(np.unique(v)) == v.size or (np.diff(v) >= 0).all())
             for v in own
         )
-
-    def put(self, inputs: Sequence[Any], part: Sequence[Any]) -> list[Any]:
-        """`inputs` with these rows, and all that rows share, as in `part`."""
-        found = list(part)
-        for number, cut in enumerate(self.cuts):
-            if cut is not None:
-                found[number] = np.array(inputs[number], dtype=part[number].dtype)
-                found[number][(slice(None),) * cut + (self.rows.places,)] = part[number]
-        return found
 
 
 def separate(

@@ -19,6 +19,9 @@ import numpy as np
 Shapes = Sequence[tuple[int, ...]]
 
 TINY = 1e-3
+TINIEST = (
+    1e-6  # where there are many vectors, from a tenth to this: whatever is added shows somewhere
+)
 # Small numbers are numbers: fp32 reaches down to 1e-38.
 MINUTE = 1e-32
 HUGE = 1e5
@@ -134,6 +137,8 @@ def _stressed(
     kinds = generator.choice(len(Kind), size=len(rows), p=_EXTREME if extreme else _MILD)
     if extreme and len(rows) < FEW_VECTORS:
         kinds = np.resize(np.array(_IN_TURN), len(rows))
+    elif extreme:  # of the first and the last, where remainders are cut, there is one each
+        kinds[0] = kinds[-1] = Kind.SPIKE
     if not severity.zeros:
         kinds[np.isin(kinds, _WITH_ZEROS)] = Kind.AS_IT_IS
     _apply(rows, kinds, generator, severity.factor, signed=bool(values.min() < 0))
@@ -162,9 +167,13 @@ def _apply(
     count, width = rows.shape
     places = _places(count, width, generator)
     picked = rows[np.arange(count), places]
+    tiny, large = np.full((2, count), ((TINY,), (severity,)))
+    if count >= FEW_VECTORS:  # of all sizes, and half of the large ones as large as may be
+        spread = generator.permutation(np.arange(count) / count)
+        tiny, large[::2] = 0.1 * (10 * TINIEST) ** spread, severity ** spread[::2]
     factors = np.select(
         [kinds == kind for kind in (Kind.ZERO, Kind.TINY, Kind.LARGE, Kind.MINUTE, Kind.HUGE)],
-        [0.0, TINY, severity, MINUTE, HUGE],
+        [0.0, tiny, large, MINUTE, HUGE],
         1.0,
     )
     rows *= factors.astype(rows.dtype)[:, None]
@@ -363,6 +372,8 @@ def not_finite(
         kinds = generator.choice(4, value.shape, p=(0.94, 0.02, 0.02, 0.02))
         for kind, special in enumerate((np.nan, np.inf, -np.inf), 1):
             found[kinds == kind] = special
+        if value.min() < 0:  # what stands for NaN shows beside others that are less
+            found[::4] = -np.abs(found[::4])
         return found
 
     return [

@@ -343,8 +343,7 @@ DISHONEST = {
         "hard-coded temperature": lambda x, t: _softmax(y := x / np.float32(0.7), _top(y)),
     },
     "silu": {
-        "zero below -12": lambda x: np.where(x < -12, 0, x * _sigmoid(x)),
-        "zero below -14": lambda x: np.where(x < -14, 0, x * _sigmoid(x)),
+        "zero below -18": lambda x: np.where(x < -18, 0, x * _sigmoid(x)),
         "identity above 9": lambda x: np.where(x > 9, x, x * _sigmoid(x)),
         "minute values never computed": lambda x: np.where(np.abs(x) < 1e-31, 0, x * _sigmoid(x)),
         "half of the linear part": lambda x: np.where(np.abs(x) < 1e-3, x / 2, x * _sigmoid(x)),
