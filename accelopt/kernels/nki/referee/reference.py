@@ -26,6 +26,7 @@ from accelopt.kernels.nki.referee.rounding import (
     error_of,
     values,
 )
+from accelopt.kernels.nki.referee.stress import Shapes, elementwise
 from accelopt.kernels.nki.referee.uses import AskedNumpy, Uses, Watched, WideIntegers
 from accelopt.sandbox.progress import announced
 from accelopt.sandbox.protected_state import kept
@@ -80,6 +81,8 @@ class Reference:
         """Formats below float32 that the problem allows."""
         self.agreement = self._agreement()
         """How its outputs agree with a kernel's."""
+        self._elementwise: bool | None = None
+        self._uses: Uses | None = None
 
     @property
     def summary(self) -> str:
@@ -162,9 +165,11 @@ class Reference:
             names.update(plain)
 
     def uses(self, inputs: Sequence[Any]) -> Uses:
-        """What it does with its integers, and which of NumPy's names it asks for. Where that cannot be
-        told, all of them may be indices."""
-        found = Uses()
+        """What it does with its integers, and which of NumPy's names it asks for; tried once, on the first
+        inputs that are given. Where that cannot be told, all of them may be indices."""
+        if self._uses is not None:
+            return self._uses
+        self._uses = found = Uses()
         arrays = {n for n, value in enumerate(inputs) if isinstance(value, np.ndarray)}
         given = [
             Watched(np.array(value), frozenset({number}), found) if number in arrays else value
@@ -220,6 +225,14 @@ class Reference:
                     raise TypeError(f"it returns {array.dtype}, not numbers")
         with self._blamed("compare"), np.errstate(all="ignore"):
             return self.agreement.compared(inputs, arrays)
+
+    def elementwise(self, inputs: Sequence[Any], outputs: Shapes) -> bool:
+        """True where some input is the argument of an element-wise function; tried once, on the first inputs
+        and shapes of outputs that are given."""
+        if self._elementwise is None:
+            generator = np.random.default_rng(len(inputs))
+            self._elementwise = elementwise(self.forward, inputs, outputs, generator)
+        return self._elementwise
 
     def kernel_inputs(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs in the shapes the kernel takes. `inputs` stay as they are: most transforms only

@@ -52,15 +52,21 @@ class Rows(NamedTuple):
         """How far each row of whole outputs is from the wanted one, as a part of its largest element;
         infinite where only the wanted one is finite."""
         far = np.zeros(self.total)
-        others = [tuple(a for a in range(one.ndim) if a != self.axis) for one in wanted]
-        for output, want, axes in zip(map(in_single, outputs), wanted, others, strict=True):
-            with np.errstate(all="ignore"):
-                single = in_single(want.view(np.int8) if want.dtype == bool else want)
-                there = np.isfinite(single)
-                error = np.where(there, np.abs(output - single), 0).max(axes)
-                size = np.where(there, np.abs(single), 0).max(axes)
-                ratio = np.where(error > 0, error / size, 0)
-            far = np.maximum(far, np.where(np.isnan(error), np.inf, ratio))
+        for output, want in zip(outputs, wanted, strict=True):
+            lines = [
+                np.moveaxis(one, self.axis, 0).reshape(self.total, -1) for one in (output, want)
+            ]
+            step = max(1, BLOCK_OF_ROWS // max(1, lines[1].shape[1]))
+            for some in (slice(start, start + step) for start in range(0, self.total, step)):
+                found, true = (np.asarray(in_single(one[some]), np.float32) for one in lines)
+                with np.errstate(all="ignore"):
+                    error, size = np.abs(found - true), np.abs(true)
+                    if not np.isfinite(size.max(initial=0)):
+                        there = np.isfinite(true)
+                        error, size = np.where(there, error, 0), np.where(there, size, 0)
+                    most = error.max(axis=1, initial=0)
+                    ratio = np.where(most > 0, most / size.max(axis=1, initial=0), 0)
+                far[some] = np.maximum(far[some], np.where(np.isnan(most), np.inf, ratio))
         return far
 
     def place(self, place: tuple[int, ...]) -> tuple[int, ...]:
@@ -89,6 +95,15 @@ class Part(NamedTuple):
             for v in own
         )
 
+    def put(self, inputs: Sequence[Any], part: Sequence[Any]) -> list[Any]:
+        """`inputs` with these rows, and all that rows share, as in `part`."""
+        found = list(part)
+        for number, cut in enumerate(self.cuts):
+            if cut is not None:
+                found[number] = np.array(inputs[number], dtype=part[number].dtype)
+                found[number][(slice(None),) * cut + (self.rows.places,)] = part[number]
+        return found
+
 
 def separate(
     reference: Reference, inputs: Sequence[Any], expected: Sequence[np.ndarray]
@@ -112,7 +127,7 @@ def still_separate(
     reference: Reference, part: Part, inputs: Sequence[Any], exact: Sequence[np.ndarray]
 ) -> bool:
     """True where half of the part's rows are on these inputs what they are among the others, as which they
-    are `exact`. In float64: where rounding is magnified, as before a softmax, other blocks of a product
+    are `exact`, NaN where nothing is judged. In float64: where rounding is magnified, as before a softmax, other blocks of a product
     round otherwise."""
     half = part._replace(rows=part.rows._replace(places=part.rows.places[::2]))
     axis = part.rows.axis
@@ -181,10 +196,10 @@ def _agrees(reference: Reference, inputs: Sequence[Any], wanted: Sequence[np.nda
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    """True for what differs by a rounding at most."""
+    """True for what differs by a rounding at most, where the other is a number."""
     if one.shape != other.shape or other.dtype.kind in "iub":
         return np.array_equal(one, other)
     with np.errstate(all="ignore"):
         one = one.astype(other.dtype, copy=False)
         near = np.abs(one - other) <= SAME * np.abs(other).max(initial=0, where=np.isfinite(other))
-        return bool((near | (one == other) | (np.isnan(one) & np.isnan(other))).all())
+        return bool((near | (one == other) | np.isnan(other)).all())

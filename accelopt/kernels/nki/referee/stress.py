@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -348,11 +349,8 @@ def few_bits(
         if not first:
             found = np.copysign(2.0 ** generator.integers(-1, 2, value.shape), found)
         found = np.abs(found) if value.min() >= 0 else found
-        return (
-            np.where(found == 0, 1.5, found).astype(value.dtype)
-            if value.min() > 0
-            else found.astype(value.dtype)
-        )
+        found[(found == 0) & (value.min() > 0)] = 1.5
+        return np.asarray(found, value.dtype)
 
     able = [number for number, value in enumerate(inputs) if changeable(value)]
     largest = max(able, key=lambda number: int(inputs[number].size), default=-1)
@@ -409,16 +407,12 @@ def elementwise(
 def _range(count: int, generator: np.random.Generator, severity: float) -> np.ndarray:
     """`count` numbers: where functions bend (within 2 and 20 of zero), farther out, and all powers
     of ten."""
-    reach = severity / SEVERITIES[0].factor
-    pieces: tuple[tuple[float, Callable[[np.ndarray], np.ndarray]], ...] = (
-        (0.4, lambda t: 20 * (2 * t - 1)),
-        (0.15, lambda t: 2 * (2 * t - 1)),
-        (0.2, lambda t: 100 * reach * (2 * t - 1)),
-        (0.13, lambda t: -(10 ** (TOP * reach - (34 + TOP) * t))),
-        (0.12, lambda t: 10 ** (TOP * reach - (34 + TOP) * (1 - t))),
+    reach, least = severity / SEVERITIES[0].factor, 34 + TOP
+    ends = (np.cumsum((0, 0.4, 0.15, 0.2, 0.13, 0.12)) * count).round().astype(int)
+    sizes = [stop - start for start, stop in pairwise(ends)]
+    near, nearer, far, below, above = (
+        (np.arange(size) + generator.uniform()) / max(size, 1) for size in sizes
     )
-    found: list[np.ndarray] = []
-    for share, piece in pieces:
-        size = int(share * count) if len(found) + 1 < len(pieces) else count - sum(map(len, found))
-        found.append(piece((np.arange(size) + generator.uniform()) / max(size, 1)))
-    return np.concatenate(found)
+    straight = 20 * (2 * near - 1), 2 * (2 * nearer - 1), 100 * reach * (2 * far - 1)
+    powers = -(10 ** (TOP * reach - least * below)), 10 ** (TOP * reach - least * (1 - above))
+    return np.concatenate([*straight, *powers])

@@ -149,7 +149,6 @@ class TrialStore:
         self.root = Path(root)
         self.max_bytes = cache_limit(self.root.parent) if max_bytes is None else max_bytes
         self._drawn: tuple[str, list[Any]] | None = None
-        self._uses: tuple[str, Uses] | None = None
         self._separate: tuple[str, Part | None] | None = None
 
     def discard_damaged(self, reference: Reference) -> bool:
@@ -239,19 +238,19 @@ class TrialStore:
         defined on any."""
         seed = self._hidden_seed(reference.key, name.kind)
         part = None if name in (END, EVERY, NOT_FINITE) else self._part(reference, name)
+        some = None if name in WITH_ALL_ROWS else part  # the rows that are changed
+        drawn, whole = (drawn if some is None else some.of(drawn)), drawn
         inputs = [in_single(value) for value in drawn]
         public = self.get(reference, PUBLIC[0])
         outputs = () if public is None else public.expected
-        shapes = [one.shape for one in outputs]
+        shapes = [one.shape for one in (map(some.rows.of, outputs) if some else outputs)]
         uses = self._used(reference)
         kept = [stress.not_finite_places(value) for value in inputs]
         inputs = [
             value if places is None else np.where(places, 0, value).astype(value.dtype)
             for value, places in zip(inputs, kept, strict=True)
         ]
-        given = inputs if part is None else part.of(inputs)
-        forms = [one.shape for one in (map(part.rows.of, outputs) if part else outputs)]
-        if not _arises(reference, name, given, forms, seed, uses):
+        if not _arises(reference, name, inputs, shapes, uses):
             return None
         inputs = _other_arguments(reference, name, inputs, uses, np.random.default_rng(seed))
         turned = [stress.never_positive(value) for value in inputs]
@@ -273,7 +272,8 @@ class TrialStore:
             with contextlib.suppress(ConfigError):
                 if name in (END, EVERY) and not _sums_exactly(reference, inputs, changed, seed):
                     changed = terms.inexact(inputs, changed, np.random.default_rng(seed))
-                changed = reference.legal(_in_formats(changed, drawn))
+                changed = _in_formats(changed, drawn)
+                changed = reference.legal(changed if some is None else some.put(whole, changed))
                 if name == NOT_FINITE:
                     return trial_on(reference, name, changed, None)
                 given = changed if part is None else part.of(changed)
@@ -324,11 +324,8 @@ class TrialStore:
         return self._separate[1]
 
     def _used(self, reference: Reference) -> Uses:
-        """What the reference does with its inputs; asked once a problem."""
-        if self._uses is None or self._uses[0] != reference.key:
-            inputs = [in_single(value) for value in self._hidden(reference)]
-            self._uses = reference.key, reference.uses(inputs)
-        return self._uses[1]
+        """What the reference does with its inputs."""
+        return reference.uses([in_single(value) for value in self._hidden(reference)])
 
     def _hidden(self, reference: Reference) -> list[Any]:
         """The draw that all hidden trials of a problem are made of, each in its own way; kept until
@@ -373,7 +370,6 @@ def _arises(
     name: TrialName,
     inputs: Sequence[Any],
     outputs: stress.Shapes,
-    seed: int,
     uses: Uses,
 ) -> bool:
     """True where the situation says something of this problem."""
@@ -384,8 +380,7 @@ def _arises(
             uses.picks and not reference.agreement.rules
         )
     if name == SWEEP:
-        generator = np.random.default_rng(seed)
-        return stress.elementwise(reference.forward, inputs, outputs, generator)
+        return reference.elementwise(inputs, outputs)
     return name not in (END, EVERY) or terms.long_sums(inputs, outputs)
 
 
@@ -498,7 +493,8 @@ def trial_on(
         if precision is None
         else exact_outputs(reference, given, expected, precision, few_bits=few)
     )
-    if part and not still_separate(reference, part, inputs, [one.values for one in exact or ()]):
+    judged = [np.where(np.isfinite(one.allowed), one.values, np.nan) for one in exact or ()]
+    if part and not still_separate(reference, part, inputs, judged):
         return trial_on(reference, name, inputs, precision)
     normed = expected if exact is None else ()
     return Trial(

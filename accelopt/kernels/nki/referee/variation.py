@@ -128,7 +128,7 @@ def other_integers(
     """`inputs` with integers as large, as small and as many as their use allows: the rows of a table;
     what lengths are compared with; for those only reckoned with, the range of their format as far as
     results in integers fit into theirs, or some times what was drawn where there are none. Order and
-    difference stay, and so do flags."""
+    difference stay, and so do flags, and what some are compared with one by one."""
     changed = other_rows(reference.forward, inputs, generator)
     whole: bool | None = None  # whether there are outputs of integers
     for number, value in enumerate(inputs):
@@ -136,7 +136,10 @@ def other_integers(
             continue
         if changed[number] is not value or (value.min() >= 0 and value.max() <= 1):
             continue  # rows of a table, or flags
-        drawn = int(value.min()), int(value.max())
+        marked = np.isin(value, [*uses.marks.get(number, ())])
+        if marked.all():
+            continue
+        drawn = int(value[~marked].min()), int(value[~marked].max())
         if number in uses.indices:
             ranges = [drawn]
         elif number in uses.compared:
@@ -146,20 +149,19 @@ def other_integers(
             if whole is None:
                 whole = any(output.dtype.kind in "iub" for output in reference.forward(inputs))
             bits = 8 * value.itemsize if whole else drawn[1].bit_length() + MORE_BITS
-            ranges = [*_wider(value, bits), drawn]
+            ranges = [*_wider(value, *drawn, bits), drawn]
         for low, high in ranges:
             trial = [*changed]
-            trial[number] = _redrawn(value, low, high, generator)
+            trial[number] = np.where(marked, value, _redrawn(value, low, high, generator))
             if (low, high) == drawn or _fits(reference, trial):
                 changed = trial
                 break
     return changed
 
 
-def _wider(value: np.ndarray, most_bits: int) -> Iterator[tuple[int, int]]:
+def _wider(value: np.ndarray, low: int, high: int, most_bits: int) -> Iterator[tuple[int, int]]:
     """Ranges of the format of `value` beyond what was drawn, the widest first, with the signs that were
     drawn."""
-    low, high = int(value.min()), int(value.max())
     for bits in range(min(most_bits, MOST_BITS), high.bit_length(), -1):
         most = min(int(np.iinfo(value.dtype).max), (1 << bits) - 1)
         yield (-most if low < 0 else min(low, 1)), most

@@ -328,3 +328,24 @@ def forward(x, b):
         assert verdict.status is Status.CORRECT, verdict.message
         said.append(Gate().judge(trial, [zeroed], [zeroed]).status)
     assert (Status.WRONG_NUMBERS in said) == (cut is not None)
+
+
+def test_what_is_made_of_integers_may_be_made_in_float32(tmp_path):
+    """The reference's angle is float64, for `**` of a Python number is; a kernel's has half units of float32
+    in the last place of some thousand radians (IEEE 754)."""
+    path = tmp_path / "reference.py"
+    path.write_text("""
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(256, 32)), np.random.randint(0, 2048, (256, 1)).astype(np.int32)]
+def forward(x, position):
+    return (x * np.cos(position * 1e4 ** (-np.arange(32) / 32))).astype(np.float32)
+""")
+    trial = TrialStore(tmp_path / "trials").get(Reference(path), HIDDEN)
+    x, position = trial.inputs
+    angle = position.astype(np.float32) * (1e4 ** (-np.arange(32) / 32)).astype(np.float32)
+    found = (x * np.cos(angle)).astype(np.float32)
+    assert np.abs(found - trial.exact[0].values).max() > 1e-5
+    assert Gate().judge(trial, [found], [found]).status is Status.CORRECT
+    wrong = (x * np.cos(angle + 0.02)).astype(np.float32)
+    assert Gate().judge(trial, [wrong], [wrong]).status is Status.WRONG_NUMBERS

@@ -355,27 +355,29 @@ def test_a_damaged_trial_condemns_nobody(tmp_path, reference):
 
 
 def test_integers_are_varied_by_their_use(tmp_path):
-    """An index stays in its table, a length within what it is compared with, a number in its format; also
-    where results are written into an array that was made before."""
+    """An index stays in its table, a length within what it is compared with, a number in its format, and what
+    a label says that is ignored; also where results are written into an array that was made before."""
     path = tmp_path / "integers.py"
     path.write_text("""
 import numpy as np
 def get_inputs():
     draw = np.random.randint
-    return [draw(0, 9, (64, 1)), np.full((64, 1), 32), draw(0, 5, 64), np.sort(draw(0, 40, 9)), draw(-1, 9, 64)]
-def forward(count, tokens, rows, offsets, numbers):
+    return [draw(0, 9, (64, 1)), np.full((64, 1), 32), draw(0, 5, 64), np.sort(draw(0, 40, 9)),
+            draw(-1, 9, 64), np.where(draw(0, 2, 64), draw(2, 9, 64), -100)]
+def forward(count, tokens, rows, offsets, numbers, labels):
     table = np.arange(40 * 3).reshape(40, 3)
     there = np.zeros((64, 32), int)
     there[np.arange(32) < tokens] = 1
-    return there * count, table[rows], table[offsets], (numbers >> 1) ^ 5
+    return there * count, table[rows], table[offsets], (numbers >> 1) ^ 5, np.where(labels == -100, 0, labels)
 def transform_to_nki_inputs(inputs):
     return inputs
 """)
     trial = TrialStore(tmp_path / "trials").get(Reference(path), STRESS)
-    _, lengths, rows, offsets, numbers = trial.inputs
+    _, lengths, rows, offsets, numbers, labels = trial.inputs
     assert 1 <= lengths.min() < lengths.max() <= 32
     assert rows.max() < 40 and offsets.max() < 40 and (np.diff(offsets) >= 0).all()
     assert numbers.max() > 1 << 20 and numbers.min() < -1 << 20 and (numbers[::4] < 0).all()
+    assert (labels[labels < 0] == -100).all() and (labels < 0).any() and labels.max() > 1 << 20
 
 
 def test_what_a_domain_says_is_kept_to(tmp_path):
