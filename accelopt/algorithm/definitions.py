@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
@@ -36,6 +36,7 @@ from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.normal_forms import common_factor
 from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.subscripts import GuardedAddress, subscripts, view_of
+from accelopt.algorithm.unrolled_axes import rolled_up
 from accelopt.algorithm.value_nodes import (
     Application,
     Choice,
@@ -97,6 +98,10 @@ class _Definitions:
         self, values: Values, inputs: Sequence[Array], outputs: Sequence[DefinedOutput],
         stages: Sequence[DefinedOutput],
     ) -> None:  # fmt: skip
+        stages, outputs = (
+            [replace(o, value=rolled_up(values, o.value, o.axes)) for o in found]
+            for found in (stages, outputs)
+        )
         self._stages = stages
         self.made: dict[str, Value] = {}
         self._values = values

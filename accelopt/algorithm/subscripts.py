@@ -7,7 +7,7 @@ are, since each of their strides is the size of what lies below a dimension.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from accelopt.algorithm.index import Index
@@ -47,9 +47,8 @@ def view_of(accesses: Sequence[GuardedAddress], given: tuple[int, ...]) -> tuple
 def subscripts(access: GuardedAddress, shape: Sequence[int]) -> tuple[Index, ...]:
     """A row-major address as one index a dimension."""
     strides = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
-    for nearest in (False, True):
-        found = _divided(access.address, strides, nearest)
-        if found is not None and not _outside(found, shape, access.guards):
+    for found in _divided(access.address, strides):
+        if not _outside(found, shape, access.guards):
             return found
     address = access.address
     result: list[Index] = []
@@ -77,27 +76,29 @@ def _failing(access: GuardedAddress, chain: list[int], size: int) -> int | None:
     """The number of the last dimension that an access leaves; None when it leaves none."""
     shape = _shape(chain, size)
     worst = len(chain) - 1
-    for nearest in (False, True):
-        found = _divided(access.address, chain, nearest)
-        outside = None if found is None else _outside(found, shape, access.guards)
-        if outside is not None and not outside:
+    for found in _divided(access.address, chain):
+        outside = _outside(found, shape, access.guards)
+        if not outside:
             return None
-        worst = outside[-1] if outside else worst
+        worst = outside[-1]
     return worst
 
 
-def _divided(address: Index, strides: Sequence[int], nearest: bool) -> tuple[Index, ...] | None:
-    """An address by strides; None where a coefficient is no multiple of one."""
-    result: list[Index] = []
-    for stride in strides:
-        terms = tuple((t, c) for t, c in address.terms if abs(c) >= stride)
-        if any(c % stride for _, c in terms):
-            return None
-        constant = (address.constant + (stride // 2 if nearest else 0)) // stride
+def _divided(address: Index, strides: Sequence[int]) -> Iterator[tuple[Index, ...]]:
+    """An address by strides, its constant rounded down or to the nearest multiple of each; nothing where
+    a coefficient is no multiple of one."""
+    if not strides:
+        yield ()
+        return
+    stride, *rest = strides
+    terms = tuple((t, c) for t, c in address.terms if abs(c) >= stride)
+    if any(c % stride for _, c in terms):
+        return
+    constants = (address.constant // stride, (address.constant + stride // 2) // stride)
+    for constant in dict.fromkeys(constants):
         index = Index(constant, tuple((t, c // stride) for t, c in terms))
-        address = address - index * stride
-        result.append(index)
-    return tuple(result)
+        for below in _divided(address - index * stride, rest):
+            yield index, *below
 
 
 def _outside(indices: Sequence[Index], shape: Sequence[int], guards: Sequence[Index]) -> list[int]:

@@ -6,12 +6,13 @@ that equal ones are the same object.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from accelopt.algorithm.algorithm import Constant, Position
-from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.normal_forms import common_factor, named_factors
 from accelopt.algorithm.value_nodes import (
     UNDEFINED,
@@ -41,7 +42,38 @@ sum, as `(mask - 1) * 1e9` is, stays one by itself, for its own terms may cancel
 
 def follows(condition: Index, facts: Iterable[Index]) -> bool:
     """True when a condition (>= 0) holds wherever one of the facts does."""
-    return condition.bounds[0] >= 0 or any((condition - f).bounds[0] >= 0 for f in facts)
+    if condition.bounds[0] >= 0 or any((condition - f).bounds[0] >= 0 for f in facts):
+        return True
+    return condition.is_affine and least_where(condition, ranges_where(frozenset(facts))) >= 0
+
+
+def least_where(index: Index, ranges: Mapping[Axis, tuple[int, int]]) -> int:
+    """The least value of a sum of axes that are in ranges."""
+    ends = (f * ranges.get(a, a.bounds)[f < 0] for a, f in index.terms if isinstance(a, Axis))
+    return index.constant + sum(ends)
+
+
+@functools.lru_cache(maxsize=4096)
+def ranges_where(facts: frozenset[Index]) -> Mapping[Axis, tuple[int, int]]:
+    """Where axes are when all of some conditions (>= 0) hold, as each says of one by the others' ranges."""
+    found: dict[Axis, tuple[int, int]] = {}
+    affine = [fact for fact in facts if fact.is_affine]
+    for _ in affine:  # each may narrow what the others say
+        before = dict(found)
+        for fact in affine:
+            most = -least_where(fact * -1, found)
+            for axis, factor in fact.terms:
+                assert isinstance(axis, Axis)
+                low, high = found.get(axis, axis.bounds)
+                rest = most - factor * (high if factor > 0 else low)
+                if factor > 0:
+                    low = max(low, -(rest // factor))
+                else:
+                    high = min(high, rest // -factor)
+                found[axis] = low, high
+        if found == before:
+            break
+    return found
 
 
 def fresh_axis(extent: int, taken: Iterable[Axis]) -> Axis:
@@ -65,6 +97,7 @@ class Values:
         self._keys: dict[Value, str] = {}
         self._carried: dict[Value, frozenset[Carried]] = {}
         self._choices: dict[Value, bool] = {}
+        self._floors: dict[Value, frozenset[Axis]] = {}
 
     # Questions.
 
@@ -109,6 +142,20 @@ class Values:
             self._keys[value] = f"{rank}{type(value).__name__}{below}|{names}"
         return self._keys[value]
 
+    def _floored(self, value: Value) -> frozenset[Axis]:
+        """The axes that stand in floors in a value."""
+        if value not in self._floors:
+            found = frozenset().union(*map(self._floored, children(value)))
+            for index in own_indices(value):
+                inner = (t.inner.axes for t, _ in index.terms if isinstance(t, Floor))
+                found = found.union(*inner)
+            self._floors[value] = found
+        return self._floors[value]
+
+    def _within(self, value: Value, to: Mapping[Axis, Index], back: Mapping[Axis, Index]) -> Value:
+        """The value where an axis is in a part of it alone: floors are what they are there."""
+        return self.substitute(self.substitute(value, to), back)
+
     def _has_choice(self, value: Value) -> bool:
         if value not in self._choices:
             below = any(map(self._has_choice, children(value)))
@@ -136,6 +183,18 @@ class Values:
                 kept.append(condition)
         if not kept or on_true == on_false:
             return on_true
+        for condition in kept:
+            narrow = _narrowed(condition)
+            if narrow and self._floored(on_true) & narrow[0].keys():
+                on_true = self._within(on_true, *narrow)
+            rest = [c if c is condition else c.substitute(narrow[0]).substitute(narrow[1])
+                    for c in kept] if narrow else kept  # fmt: skip
+            if rest != kept:
+                return self.where(rest, on_true, on_false)
+        if len(kept) == 1:
+            narrow = _narrowed(kept[0] * -1 - 1)
+            if narrow and self._floored(on_false) & narrow[0].keys():
+                on_false = self._within(on_false, *narrow)
         held = [_pinned(condition) for condition in kept]
         for pins in held:
             rest = [c if p == pins else c.substitute(pins) for c, p in zip(kept, held, strict=True)]
@@ -411,3 +470,18 @@ def _pinned(condition: Index) -> dict[Axis, Index]:
         return {}
     ends = ((axis, axis.bounds[factor > 0]) for axis, factor in condition.terms)
     return {axis: Index(end) for axis, end in ends if isinstance(axis, Axis)}
+
+
+def _narrowed(condition: Index) -> tuple[dict[Axis, Index], dict[Axis, Index]] | None:
+    """The axis of a condition by one that runs over the part where it is met alone, and that by the
+    axis; None for a condition on several axes or on none."""
+    if len(condition.terms) != 1 or not isinstance(condition.terms[0][0], Axis):
+        return None
+    axis, factor = condition.terms[0]
+    assert isinstance(axis, Axis)
+    low = -(condition.constant // factor) if factor > 0 else 0
+    high = axis.extent - 1 if factor > 0 else condition.constant // -factor
+    part = Axis(f"{axis.name}'", high - max(low, 0) + 1)
+    if part.extent < 1 or part.extent >= axis.extent:
+        return None
+    return {axis: index_of(part) + low}, {part: index_of(axis) - low}

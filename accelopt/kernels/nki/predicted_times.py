@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 import multiprocessing
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,9 +33,12 @@ class Refused(float):
         return Refused, (self.reason,)
 
 
-Times = Callable[[Sequence[str]], Sequence[float]]
-"""The predicted milliseconds of kernels, in order; infinitely many for one that breaks a rule, as
-`Refused` where it is known which."""
+class Times(Protocol):
+    """The predicted milliseconds of kernels, in order; infinitely many for one that breaks a rule, as
+    `Refused` where it is known which, or that surely takes longer than `most_ms`."""
+
+    def __call__(self, sources: Sequence[str], most_ms: float = math.inf) -> Sequence[float]:
+        """Those of sources."""
 
 
 NOT_KNOWN = "the reason is not known"
@@ -50,18 +54,34 @@ class AbstractArgument(NamedTuple):
 
 @contextmanager
 def own_processes(arguments: Sequence[AbstractArgument], target: str) -> Iterator[Times]:
-    """Times sources on all cores, in processes that import the caller's main module anew. What takes
-    longer than INSPECTION_SECONDS a source raises multiprocessing.TimeoutError, and is ended."""
+    """Times sources on all cores, in processes that import the caller's main module anew. Sources that
+    take longer than INSPECTION_SECONDS each raise TimeoutError. However this ends, the processes end
+    with it; one that is killed from outside raises BrokenProcessPool."""
     timing = partial(simulated_ms, arguments=tuple(arguments), target=target)
-    with multiprocessing.get_context("spawn").Pool() as pool:
-        yield lambda sources: pool.map_async(timing, sources, 1).get(
-            INSPECTION_SECONDS * max(1, len(sources))
-        )
+    others = set(multiprocessing.active_children())
+
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as executor:
+
+        def times(sources: Sequence[str], most_ms: float = math.inf) -> list[float]:
+            futures = [executor.submit(timing, source, most_ms=most_ms) for source in sources]
+            limit = INSPECTION_SECONDS * max(1, len(sources))
+            if wait(futures, limit).not_done:
+                raise TimeoutError(f"timing {len(sources)} kernels took longer than {limit:.0f} s")
+            return [future.result() for future in futures]
+
+        try:
+            yield times
+        except BaseException:
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()
+            raise
 
 
-def simulated_ms(source: str, arguments: tuple[AbstractArgument, ...], target: str) -> float:
-    """The predicted latency of a kernel that we wrote ourselves; `Refused` where it breaks a rule.
-    Runs in a process of its own: it makes `neuronxcc` the simulated one."""
+def simulated_ms(
+    source: str, arguments: tuple[AbstractArgument, ...], target: str, most_ms: float = math.inf
+) -> float:
+    """The predicted latency of a kernel that we wrote ourselves; `Refused` where it breaks a rule, or
+    its transfers alone take longer than `most_ms`. Runs in a process of its own: it makes `neuronxcc` the simulated one."""
     from accelopt.hardware import TARGETS
     from accelopt.kernels.nki.devices.kernel_file import load_kernel
     from accelopt.sim import rules, standin, timing
@@ -78,7 +98,7 @@ def simulated_ms(source: str, arguments: tuple[AbstractArgument, ...], target: s
             program = trace_kernel(load_kernel(str(path)), given, {}, target=target)
         if broken := rules.verify(program):
             return Refused(str(broken[0]))
-        return timing.profile(program, TARGETS[target]).latency_ms
+        return timing.profile(program, TARGETS[target], most_ms=most_ms).latency_ms
     except KernelError as error:
         return Refused(str(error))
     except (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -194,16 +195,20 @@ class KernelProfile:
 
 
 def profile(
-    program: Program, spec: Hardware | None = None, compiler: Compiler | None = None
+    program: Program,
+    spec: Hardware | None = None,
+    compiler: Compiler | None = None,
+    most_ms: float = math.inf,
 ) -> KernelProfile:
     """Predicted latency and counters of a kernel on a NeuronCore generation (default: the one that
     the Program was traced for). Raises KernelError for a kernel whose directly allocated tiles
     destroy each other, for a prediction that the machine's peaks rule out, and for loops of the device
-    whose iterations depend on the inputs (`compute.trips.counted` takes them)."""
+    whose iterations depend on the inputs (`compute.trips.counted` takes them), and where the transfers
+    alone take longer than `most_ms`, as soon as that is known."""
     spec = spec or TARGETS[program.target]
     program = counted(program)
     with collector_paused():
-        found = _profile(program, spec, compiler or Compiler.for_program(program, spec))
+        found = _profile(program, spec, compiler or Compiler.for_program(program, spec), most_ms)
     if found.latency_ms < found.least_ms:
         raise KernelError(
             "impossible",
@@ -245,13 +250,16 @@ def _priced(at: Compilation, spec: Hardware) -> list[Transfer | None]:
     return with_latency(price_transfers(at.flow, spec, at.bounds), at.drained, spec)
 
 
-def _compiled(program: Program, spec: Hardware, compiler: Compiler) -> Compilation:
+def _compiled(
+    program: Program, spec: Hardware, compiler: Compiler, most_ms: float = math.inf
+) -> Compilation:
     def run(passes: Iterable[Pass], at: Compilation) -> None:
         for one in passes:
             (one.do if compiler.does(one) else one.otherwise)(at)
 
     parts = [
-        Compilation(part, spec, compiler.bounds, shared) for part, shared in by_core(program, spec)
+        Compilation(part, spec, compiler.bounds, shared, most_ms=most_ms)
+        for part, shared in by_core(program, spec)
     ]
     for part in parts:
         run(LOOP_PASSES, part)
@@ -262,8 +270,10 @@ def _compiled(program: Program, spec: Hardware, compiler: Compiler) -> Compilati
     return at
 
 
-def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProfile:
-    at = _compiled(program, spec, compiler)
+def _profile(
+    program: Program, spec: Hardware, compiler: Compiler, most_ms: float = math.inf
+) -> KernelProfile:
+    at = _compiled(program, spec, compiler, most_ms)
     timeline = schedule(at.flow, at.graph, at.costs, spec, compiler.bounds.lookahead)
     interface = frozenset(program.arguments) | {t for t in program.results if t is not None}
     fields, true = counters.summary(at.flow, at.costs, timeline, interface, spec)

@@ -6,27 +6,28 @@ again by whoever needs it: what does not change in a loop stands before it.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
     Array,
     Definition,
+    Map,
     Reduce,
     Scan,
-    expressions_of,
-    walk,
-)  # fmt: skip
-from accelopt.algorithm.algorithm import Where as Condition
+)
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.hardware import Hardware
+from accelopt.kernels.nki.nests.conditions import deciding, parts_along
 from accelopt.kernels.nki.nests.gathering import gather
 from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, number_text, variable
 from accelopt.kernels.nki.nests.margins import is_zero_outside, margins_of
 from accelopt.kernels.nki.nests.memory import Memory
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, evenly
+from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.operands import Operands
 from accelopt.kernels.nki.nests.partitions import NEUTRAL, Partitions
 from accelopt.kernels.nki.nests.places import (
@@ -39,7 +40,7 @@ from accelopt.kernels.nki.nests.places import (
     row_major,
     spans_of,
 )
-from accelopt.kernels.nki.nests.preparing import MOST_PIECES, own_axes
+from accelopt.kernels.nki.nests.preparing import own_axes
 from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
 from accelopt.kernels.nki.nests.recurrences import Recurrences
@@ -78,7 +79,9 @@ class Emitter:
                 self.outside[array.name] = self.names.new(f"{array.name}_view")
         self.results = {array.name for array in algorithm.outputs}
         self.deciding = deciding(algorithm.definitions)
-        self.margins = margins_of(algorithm, self.reading, self.deciding)
+        self.parts = self._parts()
+        self.margins = margins_of(algorithm, self.reading, lambda name: (
+            self.deciding | self.parts[name].keys()))  # fmt: skip
         self.blocks = [Block(None, [])]
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
@@ -99,7 +102,22 @@ class Emitter:
         self.memory = Memory(self)
         self.partitions = Partitions(self)
         self.recurrences = Recurrences(self)
+        self.on_chip = OnChip(self)
         self.readers = {name: self.readers_of(name) for name in self.definitions}
+
+    def _parts(self) -> dict[str, Mapping[Axis, tuple[int, ...]]]:
+        """By definition, where parts of axes begin that conditions change along, of those that lie whole
+        beside each other in its stage."""
+        found: dict[str, Mapping[Axis, tuple[int, ...]]] = {}
+        for stage in self.nest.stages:
+            taken = {part.axis for part in (*stage.partition, *stage.loops)} | {
+                name for _, names in stage.laid for name in names
+            }
+            for name in stage.members:
+                definition = self.definitions[name]
+                along = parts_along([definition]) if isinstance(definition, Map) else {}
+                found[name] = {a: s for a, s in along.items() if a.name not in taken}
+        return found
 
     def emit(self) -> list[NestNode]:
         """The statements of the kernel's body, but for its parameters' shapes and results."""
@@ -440,12 +458,15 @@ class Emitter:
             self.deciding,
             deciding((definition, self.last.get(name, definition))),
         )
+        if name in self.carried and name in self.nest.held:
+            raise NotNested(f"{name} is combined over partitions, and no part of it stays there")
         if name in self.carried:
             self.partitions.add_carried(definition, place)
         else:
             with self.at(self.home(place.variables(set(own_axes(definition))))):
                 try:
-                    if not reader or not self.partitions.to_rows(definition, place, reader):
+                    free = reader and name not in self.nest.held
+                    if not free or not self.partitions.to_rows(definition, place, reader):
                         self.emit_member(definition, place)
                 except NotNested as refusal:
                     named = str(refusal).startswith(f"{name} ")
@@ -499,7 +520,9 @@ class Emitter:
         out = self.arrays.get(definition.out)
         dtype = out.dtype if out and not local else "float32"
         held: View | None = None
-        if local:
+        if definition.out in self.nest.held:
+            held = self.on_chip.place(definition, where)
+        elif local:
             held = self.new_tile(
                 definition.out, where, axes, dtype, self.is_read_fast(definition, where)
             )
@@ -545,23 +568,33 @@ class Emitter:
         """Whether a definition's elements go to HBM: results, and what other stages read."""
         name = definition.out
         result = any(array.name == name for array in self.algorithm.outputs)
-        return result or bool(self.readers[name] - set(self.stage.members))
+        later = self.readers[name] - set(self.stage.members)
+        return result or bool(later and name not in self.nest.held)
 
     def map(
         self, definition: Definition, value: Value, where: Where,
         target: Callable[[Where], View], finish: Callable[[Where, View], None],
     ) -> None:  # fmt: skip
         """A definition whose elements are computed each by itself, or of what reductions give."""
-        axes = where.free(set(definition.axes))
-        parts = self.cut(where, axes, self.stage.columns)
+        axes, along = where.free(set(definition.axes)), self.parts[definition.out]
+        parts = self.cut(where, [a for a in axes if a not in along], self.stage.columns)
+
+        def settled(value: Value, spot: Where, view: View, whole: Where) -> None:
+            """In parts along axes, as far as conditions are left that change along them."""
+            value = self.decided(value, spot)
+            left = self.reading.condition_axes(value)
+            axis = next((a for a in along if a in left and spot.span(a).width == a.extent), None)
+            if axis is None:
+                self.into(value, spot, view.moved(spot, whole))
+                return
+            for start, end in itertools.pairwise((*along[axis], axis.extent)):
+                settled(value, spot.within({axis: Span(At(start), end - start)}), view, whole)
 
         def part(round_: Round) -> None:
             whole = round_.where
             view = target(whole)
             decided = [(axis, size) for axis, size in parts if axis in self.deciding]
-            self.each(
-                whole, decided, lambda r: self.into(value, r.where, view.moved(r.where, whole))
-            )
+            self.each(whole, decided, lambda r: settled(value, r.where, view, whole))
             finish(whole, view)
 
         self.each(where, [(axis, size) for axis, size in parts if axis not in self.deciding], part)
@@ -1301,7 +1334,7 @@ class Emitter:
                             texts.append(self.text.inside(
                                 view.tile, k.where.span(summed).width, view.offset, sizes, s[0]))  # fmt: skip
                         into = sums.moved(own.where, spot)
-                        dst = self.text.inside(sums.tile, spot.rows, into.offset, [width], [1])
+                        dst = self.text.inside(sums.tile, spot.rows, into.offset, sizes, row_major(sizes))  # fmt: skip
                         ns = matmul_ns(self.spec, width, spot.rows, found.dtype)
                         self.put("", Form(self.text.product(dst, *texts), "tensor", ns))
 
@@ -1342,17 +1375,6 @@ class Emitter:
 
 
 COMPARISONS = frozenset("less less_equal greater greater_equal equal not_equal".split())
-
-
-def deciding(definitions: Iterable[Definition]) -> set[Axis]:
-    """Short axes along which conditions change, each part of which is written on its own."""
-    found: set[Axis] = set()
-    for definition in definitions:
-        for expression in expressions_of(definition):
-            for part in walk(expression):
-                for condition in part.conditions if isinstance(part, Condition) else ():
-                    found |= condition.axes if len(condition.axes) == 1 else frozenset()
-    return {axis for axis in found if axis.extent <= MOST_PIECES}
 
 
 def reductions_of(value: Value) -> list[Value]:

@@ -50,6 +50,15 @@ def lower_nest(
 ) -> Lowered:
     """The kernel that computes `algorithm` as a nest of it says. Raises NotNested for a nest that has
     no such kernel, with the definition that is in the way and why."""
+    try:
+        return _lowered(algorithm, nest, interface, target, dialect)
+    except (LookupError, ArithmeticError, AssertionError, ValueError, RecursionError) as error:
+        raise NotNested(f"lowering itself failed with {type(error).__name__}") from error
+
+
+def _lowered(
+    algorithm: Algorithm, nest: Nest, interface: Interface, target: str, dialect: Dialect
+) -> Lowered:
     ready = _complete(algorithm, nest)
     names = [array.name for array in (*ready.inputs, *ready.outputs)]
     signature = interface.signature or ", ".join(array.name for array in ready.inputs)

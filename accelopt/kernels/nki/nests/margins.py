@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.index import ZERO, Axis, Index
+from accelopt.algorithm.values import least_where, ranges_where
 from accelopt.kernels.nki.nests.reading import Reading
 from accelopt.kernels.nki.nests.values import Value
 
-Ranges = frozenset[tuple[Axis, range]]
-"""Where along some axes, where that is not the whole axis."""
+Facts = frozenset[Index]
+"""What is at least 0 where something is read."""
 
 
 class Margins(NamedTuple):
@@ -52,29 +53,29 @@ class Margins(NamedTuple):
 
 
 def margins_of(
-    algorithm: Algorithm, reading: Reading, deciding: Collection[Axis]
+    algorithm: Algorithm, reading: Reading, deciding: Callable[[str], Collection[Axis]]
 ) -> dict[str, Margins]:
     """The arrays that are read beyond their ends, with as much room as is read there. What conditions
-    on the axes `deciding` exclude is not read: each part of those is written on its own."""
+    on the axes `deciding` for a definition exclude is not read: their parts are written one by one."""
     shapes = {array.name: array.shape for array in algorithm.inputs}
     shapes |= {d.out: tuple(a.extent for a in d.axes) for d in algorithm.definitions}
-    places: dict[str, list[tuple[tuple[Index, ...], Ranges]]] = {}
-    for meaning in reading.meanings.values():
+    places: dict[str, list[tuple[tuple[Index, ...], Facts]]] = {}
+    for out, meaning in reading.meanings.items():
         for root in meaning.roots:
-            for value, ranges in _read(root, frozenset(), deciding, set()):
-                places.setdefault(value.array, []).append((value.indices, ranges))
+            for value, facts in _read(root, frozenset(), deciding(out), set()):
+                places.setdefault(value.array, []).append((value.indices, facts))
     found: dict[str, Margins] = {}
     for name, all_places in places.items():
         shape = shapes[name]
         left = [
             n
-            for indices, ranges in all_places
+            for indices, facts in all_places
             for n, (index, extent) in enumerate(zip(indices, shape, strict=True))
-            if _bounds(index, ranges)[0] < 0 or _bounds(index, ranges)[1] >= extent
+            if _bounds(index, facts)[0] < 0 or _bounds(index, facts)[1] >= extent
         ]
         if left:
             bare = Margins(shape, min(left), 0, 0)
-            ends = [_bounds(bare.flat(indices), ranges) for indices, ranges in all_places]
+            ends = [_bounds(bare.flat(indices), facts) for indices, facts in all_places]
             low = max(0, -min(low for low, _ in ends))
             high = max(0, max(high for _, high in ends) - bare.step + 1)
             found[name] = Margins(shape, min(left), low, high)
@@ -102,41 +103,26 @@ def is_zero_outside(value: Value, condition: Index, margins: Mapping[str, Margin
 
 
 def _read(
-    value: Value, ranges: Ranges, deciding: Collection[Axis], seen: set[object]
-) -> Iterator[tuple[Value, Ranges]]:
-    """The elements of arrays that a value is made of, and where along axes that decides."""
-    if (value, ranges) in seen:
+    value: Value, facts: Facts, deciding: Collection[Axis], seen: set[object]
+) -> Iterator[tuple[Value, Facts]]:
+    """The elements of arrays that a value is made of, and what is known where they are read."""
+    if (value, facts) in seen or any(low > high for low, high in ranges_where(facts).values()):
         return
-    seen.add((value, ranges))
+    seen.add((value, facts))
     if value.kind == "input":
-        yield value, ranges
-    sides = [ranges for _ in value.arguments]
-    if value.kind == "where" and len(value.indices[0].terms) == 1:
+        yield value, facts
+    sides = [facts for _ in value.arguments]
+    if value.kind == "where" and value.indices[0].is_affine:
         condition = value.indices[0]
-        axis = condition.terms[0][0]
-        if isinstance(axis, Axis) and axis in deciding:
-            among = dict(ranges).get(axis, range(axis.extent))
-            factor = condition.coefficient(axis)
-            holds = [n for n in among if condition.constant + factor * n >= 0]
-            fails = [n for n in among if n not in holds]
-            others = frozenset(pair for pair in ranges if pair[0] != axis)
-            sides = [
-                others | {(axis, range(min(n, default=0), max(n, default=-1) + 1))}
-                for n in (holds, fails)
-            ]
+        if condition.axes <= set(deciding):
+            sides = [facts | {condition}, facts | {condition * -1 - 1}]
     for argument, side in zip(value.arguments, sides, strict=True):
-        if all(among for _, among in side):
-            yield from _read(argument, side, deciding, seen)
+        yield from _read(argument, side, deciding, seen)
 
 
-def _bounds(index: Index, ranges: Ranges) -> tuple[int, int]:
-    """The least and the largest value of an index."""
-    known = {axis: among for axis, among in ranges if axis in index.axes}
-    if not known or not index.is_affine:
+def _bounds(index: Index, facts: Facts) -> tuple[int, int]:
+    """The least and the largest value of an index where facts hold."""
+    if not facts or not index.is_affine:
         return index.bounds
-    ends = []
-    for axis, factor in index.terms:
-        assert isinstance(axis, Axis)
-        among = known.get(axis, range(axis.extent))
-        ends.append(sorted((factor * among[0], factor * among[-1])))
-    return index.constant + sum(low for low, _ in ends), index.constant + sum(e for _, e in ends)
+    ranges = ranges_where(facts)
+    return least_where(index, ranges), -least_where(index * -1, ranges)

@@ -71,7 +71,8 @@ class Memory:
                 if value.array in b.locals
             )
         self.emitter.emit_now(value.array, where)
-        found = self.local(value, where) or self.turned(value, where)
+        found = self.local(value, where) or self.emitter.on_chip.read(value, where)
+        found = found or self.turned(value, where)
         if found is not None:
             return found
         if value.array in self.emitter.definitions and value.array in self.emitter.stage.members:
@@ -444,7 +445,7 @@ class Memory:
         self.emitter.outside[name] = unique = self.emitter.names.new(wanted)
         made = f"{unique} = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.private_hbm)"
         self.emitter.text.first.append(line(made))
-        if margins is not None:
+        if margins is not None and (margins.low or margins.high):
             with self.emitter.at(0):
                 self.put_zeros(name, margins, dtype)
 

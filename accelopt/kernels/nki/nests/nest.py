@@ -63,7 +63,7 @@ class Nest(BaseModel):
     """Stages, and what differs from the usual: for products `ways` by the name of the product and `left`
     or `right`, and `streamed` operands, which are brought again in every round instead of being kept for
     all of them, are `resident` for the outermost loop in which SBUF holds them, or are made ready one round `ahead`; `engines` by definition; by definition, arrays of which all partitions read one row, which
-    is `spread` by the Tensor engine instead of being brought to each by DMA; definitions that are `inlined` where they are read; axes that are cut
+    is `spread` by the Tensor engine instead of being brought to each by DMA; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; axes that are cut
     in two by `splits`, by name and size, before anything else."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -75,6 +75,7 @@ class Nest(BaseModel):
     ahead: tuple[tuple[str, str], ...] = ()
     engines: tuple[tuple[str, str], ...] = ()
     spread: tuple[tuple[str, str], ...] = ()
+    held: tuple[str, ...] = ()
     inlined: tuple[str, ...] = ()
     splits: tuple[tuple[str, int], ...] = ()
 

@@ -24,6 +24,13 @@ from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected
 from accelopt.kernels.nki.nests.tile_names import word_of
 from accelopt.kernels.nki.nests.values import Value
+from accelopt.kernels.nki.nests.windows import (
+    Windows,
+    along_windows,
+    own_windows,
+    seen_by,
+    spanned,
+)
 from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:
@@ -86,6 +93,10 @@ class Operands:
     ) -> Callable[[Round, Where], View]:
         """A function that gives the operand in a round of the sum."""
         emitter = self.emitter
+        taps = [axis for axis, _ in self.others]
+        along, windows = along_windows(emitter.reading, value, own, taps)
+        if windows:
+            return self._in_windows(along, windows, own, where, side, moving)
         nest = emitter.nest
         axes = self.own_axes(own, where)
         asked = nest.way(self.definition.out, side) if axes else None
@@ -99,15 +110,16 @@ class Operands:
             if dtype != "float32":
                 ones = emitter.converted(ones, Where((Axis("k", self.size),), {}, ()), (), dtype)
             return lambda k, place: ones
-        if way == "direct" and value.kind == "input" and value.array in emitter.stage.members:
+        if way == "direct" and value.kind == "input" and self._on_chip(value):
             there = {a: s for a, s in where.spans.items() if a not in self.found.contracted}
             whole = Where((self.summed,), there, where.order)
-            if emitter.masks.keys() & set(self._summed) and dtype == "float32":
+            held = value.array in emitter.on_chip.held and value.array not in emitter.stage.members
+            if (held or emitter.masks.keys() & set(self._summed)) and dtype == "float32":
                 return lambda k, place: emitter.view(
                     value, place.within({a: k.where.span(a) for a in self._summed})
                 )
-            lies = emitter.view(value, whole)
-            if lies.tile.dtype == dtype:
+            lies = emitter.view(value, whole) if not held else None
+            if lies and lies.tile.dtype == dtype:
                 return lambda k, place: lies.moved(
                     Where((self.summed,), {**place.spans, **{
                         a: k.where.span(a) for a in self._summed}}, place.order), whole)  # fmt: skip
@@ -128,6 +140,34 @@ class Operands:
             view = kept.moved(place, base)
             step = math.prod(base.span(a).width for a in axes)
             return View(view.tile, collected(view.offset + k.number * step), view.strides)
+
+        return given
+
+    def _on_chip(self, value: Value) -> bool:
+        """Whether the elements of an array are there before a product reads them."""
+        return value.array in {*self.emitter.stage.members, *self.emitter.on_chip.held}
+
+    def _in_windows(
+        self, value: Value, windows: Windows, own: tuple[Axis, ...], where: Where, side: str,
+        moving: bool,
+    ) -> Callable[[Round, Where], View]:  # fmt: skip
+        """`make` of an operand along windows, of which each tap is another part."""
+        taps = [axis for window in windows.values() for axis in window.axes if axis not in own]
+        left = tuple(axis for axis in self.found.contracted if axis not in taps)
+        one = Operands(self.emitter, self.definition, self.found._replace(contracted=left), where)
+        made = one.make(
+            value, own_windows(windows, own), spanned(windows, where, taps), side, moving
+        )
+        sizes = [(a, 1) for a, _ in one.others] + [(one.summed, one.size)]
+
+        def given(k: Round, place: Where) -> View:
+            number = At()
+            for axis, size in sizes:
+                start = k.where.span(axis).start
+                terms = tuple((name, factor // size) for name, factor in start.terms)
+                number = number * -(-axis.extent // size) + At(start.constant // size, terms)
+            whole = made(Round(k.where, collected(number)), spanned(windows, place, taps))
+            return seen_by(windows, whole, k.where, taps)
 
         return given
 
@@ -194,6 +234,12 @@ class Operands:
             if found.array in emitter.stage.members and (axes or apart):
                 laid = emitter.laid.get(found.array, ())
                 return "direct" if self.summed in laid else "turned"
+        for found in inputs_of(value):
+            if found.array in emitter.on_chip.held and axes:
+                lying = emitter.on_chip.lying(found.array)
+                own = zip(emitter.definitions[found.array].axes, found.indices, strict=True)
+                summed = any(a in lying and self.summed in index.axes for a, index in own)
+                return "direct" if summed else "turned"
         if not axes:
             return "direct"
         for found in inputs_of(value):
@@ -329,7 +375,7 @@ class Operands:
         if way == "direct":
             own = place.free(set(axes))
             view = View(into.tile, into.offset, {a: into.strides[a] for a in own})
-            loads = value.kind == "input" and value.array not in emitter.stage.members
+            loads = value.kind == "input" and not self._on_chip(value)
             if (
                 loads
                 and value.dtype == into.tile.dtype

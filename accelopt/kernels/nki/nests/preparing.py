@@ -531,11 +531,11 @@ def _floors(index: Index) -> Iterable[tuple[Axis, int]]:
 
 def _digits(index: Index, extent: int) -> list[int]:
     """Where several axes count through a dimension as the digits of a number do: their steps."""
-    if index.constant or not index.is_affine or len(index.terms) < 2:
+    if index.constant or not index.is_affine:
         return []
+    terms = [(a, step) for a, step in index.terms if isinstance(a, Axis) and a.extent > 1]
     steps, below = [], 1
-    for axis, step in sorted(index.terms, key=lambda term: term[1]):
-        assert isinstance(axis, Axis)
+    for axis, step in sorted(terms, key=lambda term: term[1]):
         if step != below:
             return []
         steps.append(step)

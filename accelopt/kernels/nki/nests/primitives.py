@@ -3,7 +3,7 @@ or refused with the definition that is in the way and why."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -163,6 +163,15 @@ class Ahead(_Primitive):
     rounds: Literal[0, 1]
 
 
+class Hold(_Primitive):
+    """`hold(definition, memory)`: whether a definition that later stages read stays in SBUF, all of it, or
+    goes through HBM. Legal where they have the same of its axes on partitions, or multiply it."""
+
+    kind: Literal["hold"] = "hold"
+    definition: str
+    memory: Literal["SBUF", "HBM"]
+
+
 class Inline(_Primitive):
     """`inline(definition)`: whoever reads it computes it anew."""
 
@@ -184,6 +193,7 @@ Primitive = Annotated[
     | Lay
     | Skip
     | Ahead
+    | Hold
     | Inline,
     Field(discriminator="kind"),
 ]
@@ -212,10 +222,15 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
         return _inlined(definition, algorithm, nest)
     if isinstance(primitive, Split):
         return split(nest, definition, primitive.axis, primitive.size)
+    if isinstance(primitive, Hold):
+        names = [name for name in nest.held if name != primitive.definition]
+        if primitive.memory == "SBUF":
+            names.append(primitive.definition)
+        return nest.model_copy(update={"held": tuple(names)})
     if isinstance(primitive, Partition):
-        names = {axis.name for axis in own_axes(definition)}
+        own = {axis.name for axis in own_axes(definition)}
         for part in primitive.axes:
-            if part.axis not in names:
+            if part.axis not in own:
                 raise NotNested(f"{primitive.definition} has no axis {part.axis}")
         return _in_stage(nest, primitive.definition, lambda s: _clear(s, primitive.axes))
     if isinstance(primitive, Tile):
@@ -378,6 +393,13 @@ def read_by(definition: Definition) -> Iterator[str]:
                 yield part.array
 
 
+def read_later(definitions: Iterable[Definition], nest: Nest, at: int) -> list[str]:
+    """The definitions of a stage that later ones read."""
+    after = {member for stage in nest.stages[at + 1 :] for member in stage.members}
+    read = {array for d in definitions if d.out in after for array in read_by(d)}
+    return [member for member in nest.stages[at].members if member in read]
+
+
 def rows_read(definitions: Sequence[Definition], lying: Collection[str]) -> list[tuple[str, str]]:
     """The arrays, by definition, of which elements along other axes than those on partitions are read
     alone: all partitions read the same."""
@@ -429,6 +451,9 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
                 yield Skip(definition=name, axes=(axis.name,))
         for member in stage.members[1:]:
             yield Apart(definition=member)
+        for member in read_later(definitions.values(), nest, at):
+            held_in: Literal["SBUF", "HBM"] = "HBM" if member in nest.held else "SBUF"
+            yield Hold(definition=member, memory=held_in)
         for member, array in rows_read(members, held):
             by: Literal["tensor", "dma"] = "dma" if (member, array) in nest.spread else "tensor"
             yield Spread(definition=member, array=array, engine=by)

@@ -73,15 +73,6 @@ class _Search:
             except NotNested as refusal:
                 self.refuse(str(refusal))
                 continue
-            except (
-                LookupError,
-                ArithmeticError,
-                AssertionError,
-                ValueError,
-                RecursionError,
-            ) as error:
-                self.refuse(f"lowering itself failed with {type(error).__name__}")
-                continue
             self.found.priced += 1
             if lowered.source not in self.seen:
                 made.setdefault(lowered.source, (nest, lowered))
@@ -99,7 +90,7 @@ class _Search:
             return
         sources = [lowered.source for _, lowered in pairs]
         self.seen.update(sources)
-        taken = self.times(sources)
+        taken = self.times(sources, HOPELESS * self.best)
         self.found.timed += [
             TimedNest(nest, lowered, ms, ms.reason if isinstance(ms, Refused) else "")
             for (nest, lowered), ms in zip(pairs, taken, strict=True)

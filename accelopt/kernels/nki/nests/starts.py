@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from accelopt.algorithm.algorithm import Algorithm, Definition, Read, Reduce, walk
@@ -21,7 +21,7 @@ from accelopt.kernels.nki.nests.nest import (
     ready,
 )
 from accelopt.kernels.nki.nests.preparing import arrays_read, own_axes, prepared
-from accelopt.kernels.nki.nests.primitives import split
+from accelopt.kernels.nki.nests.primitives import read_later, split
 
 ROUND = 512
 """Elements of a round along what a product sums over."""
@@ -65,6 +65,7 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
         blocks = [*_blocked(algorithm, nest, target)]
         for made in (
             nest,
+            _on_chip(algorithm, nest, has_kernel),
             *_filled_up(algorithm, nest, target),
             *_beside(algorithm, nest, target),
             *blocks,
@@ -74,6 +75,16 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
             if made not in seen and (made == nest or has_kernel(made)):
                 seen.add(made)
                 yield made
+
+
+def _on_chip(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
+    """With all that can stay in SBUF for later stages there."""
+    definitions = ready(algorithm, nest).definitions
+    for at in range(len(nest.stages)):
+        for name in read_later(definitions, nest, at):
+            made = nest.model_copy(update={"held": (*nest.held, name)})
+            nest = made if has_kernel(made) else nest
+    return nest
 
 
 def _joined(
@@ -102,7 +113,8 @@ def _joined(
 def _filled_up(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
     """Where half of the partitions or more are empty, a part of another axis beside what lies there."""
     made, most = nest, TARGETS[target].partitions
-    for at, stage in enumerate(nest.stages):
+    for at in range(len(nest.stages)):
+        stage = made.stages[at]
         rows = math.prod(part.size for part in stage.partition)
         definitions = [ready(algorithm, made).definition(name) for name in stage.members]
         names = {part.axis for part in (*stage.partition, *stage.loops)}

@@ -6,10 +6,12 @@ instances, and last on the instances of all cores of the launch. Each can be swi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from accelopt.hardware import Hardware
+from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Program, Tensor
 from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.compiler import (
@@ -58,6 +60,7 @@ class Compilation:
     behind: dict[int, list[int]] = field(default_factory=dict)  # loads after who is issued first
     spilled: frozenset[int] = frozenset()  # cores whose SBUF does not hold everything
     signals: dict[int, list[int]] = field(default_factory=dict)  # for whom one waits at barriers
+    most_ms: float = math.inf  # of transfers, from which on nobody wants to know the latency
     graph: DependenceGraph = field(init=False)
 
     def expand(self) -> None:
@@ -126,6 +129,10 @@ def _price(at: Compilation) -> None:
 def _fit_sbuf(at: Compilation) -> None:
     _price(at)
     at.costs, at.spills = residency.fit_sbuf(at.flow, at.costs, at.spec, at.bounds, at.decisions)
+    moved = sum(cost.bytes for cost in at.costs if cost)
+    least = moved / at.spec.dma_peak_bytes_per_ns * 1e-6
+    if least > at.most_ms:
+        raise KernelError("too_slow", f"Its transfers alone take {least:.4g} ms.")
     at.spilled = frozenset({0} if at.spills else ())
 
 

@@ -162,7 +162,7 @@ def test_why_the_core_takes_no_kernel_by_schedule_is_said(
     path = tmp_path / "naive.py"
     path.write_text(NAIVE)
     given = {"x": ParameterFacts((512, 1024), "float32"), "eps": ParameterFacts(())}
-    found = offered(NAIVE, path, given, times=lambda sources: [time] * len(sources))
+    found = offered(NAIVE, path, given, times=lambda sources, most_ms=0.0: [time] * len(sources))
     assert not found.offers and found.refusal.endswith(said)
     assert "the simulated core takes none of the" in found.refusal
 

@@ -240,6 +240,12 @@ class Maker:
         combiner = self.draw.choice(("add", "maximum"))
         if conditions:
             made = Where(tuple(conditions), made, Constant(0.0 if combiner == "add" else -9.0))
+        plain = [axis for axis in out if axis in axes]
+        if combiner == "add" and plain and self.draw.random() < 0.6:  # a convolution
+            summed, column = plain[0], Axis("n", self.draw.choice((2, 5, 32)))
+            made = Apply("multiply", (made, self.whole((*reduced, summed, column))))
+            out = [column if axis == summed else axis for axis in out]
+            reduced.append(summed)
         self.define(Reduce(self.name("w"), tuple(out), tuple(reduced), combiner, made))
 
     def scan(self) -> None:

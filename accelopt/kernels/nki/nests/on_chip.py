@@ -1,0 +1,120 @@
+"""Definitions of which all elements stay in SBUF from their stage on: later stages read them there."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from accelopt.algorithm.algorithm import Definition
+from accelopt.algorithm.index import Axis
+from accelopt.kernels.nki.nests.locations import At
+from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.nests.places import View, Where
+from accelopt.kernels.nki.nests.text import Tile, collected
+from accelopt.kernels.nki.nests.values import Value
+
+if TYPE_CHECKING:
+    from accelopt.kernels.nki.nests.emission import Emitter
+
+
+class _Held(NamedTuple):
+    """All of a definition: `lying` are the axes on partitions, with how many elements of each; parts of
+    one that is longer follow one another, `step` elements apart."""
+
+    tile: Tile
+    axes: tuple[Axis, ...]
+    lying: dict[Axis, int]
+    strides: dict[Axis, int]
+    step: int
+
+
+class OnChip:
+    """The definitions of one nest that stay on the chip."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter = emitter
+        self.held: dict[str, _Held] = {}
+
+    def lying(self, array: str) -> set[Axis]:
+        """The axes of a definition that lie on partitions; none of one that is not there."""
+        return set(self.held[array].lying) if array in self.held else set()
+
+    def place(self, definition: Definition, where: Where) -> View:
+        """Where a part of a definition stays."""
+        name = definition.out
+        if name not in self.held:
+            self.held[name] = self._made(definition, where)
+        found = self.held[name]
+        if tuple(found.lying) != where.part:
+            raise NotNested(f"{name} stays on the chip, and its parts lie there in two ways")
+        offset = At()
+        for axis in definition.axes:
+            if axis in found.lying:
+                offset = offset + self._round(found, axis, where) * found.step
+            else:
+                offset = offset + where.span(axis).start * found.strides[axis]
+        axes = where.free(set(definition.axes))
+        return View(found.tile, collected(offset), {a: found.strides[a] for a in axes})
+
+    def _made(self, definition: Definition, where: Where) -> _Held:
+        name, emitter = definition.out, self.emitter
+        if not set(where.part) <= set(definition.axes):
+            raise NotNested(f"{name} is combined over partitions, and no part of it stays there")
+        lying = {axis: where.span(axis).width for axis in where.part}
+        cut = [axis for axis, size in lying.items() if size < axis.extent]
+        if len(cut) > 1 or any(axis.extent % lying[axis] for axis in cut):
+            raise NotNested(f"{name} does not lie on partitions in equal parts of one axis")
+        strides, step = dict[Axis, int](), 1
+        for axis in reversed([axis for axis in definition.axes if axis not in lying]):
+            strides[axis] = step
+            step *= axis.extent
+        rounds = math.prod(axis.extent // lying[axis] for axis in cut)
+        tile = Tile(emitter.names.new(name), where.rows, step * rounds, "float32")
+        taken = 4 * sum(one.width for one in (tile, *(found.tile for found in self.held.values())))
+        if taken > emitter.spec.sbuf_usable_bytes // 2:
+            raise NotNested(f"{name} does not fit half of SBUF, with what stays there")
+        with emitter.at(0):
+            emitter.declare(tile)
+        return _Held(tile, definition.axes, lying, strides, step)
+
+    def _round(self, found: _Held, axis: Axis, where: Where) -> At:
+        """In which of its parts an axis is at a place. Raises NotNested where that is in none."""
+        size, span = found.lying[axis], where.span(axis)
+        start = collected(span.start)
+        if start.constant % size or any(factor % size for _, factor in start.terms):
+            raise NotNested(f"{found.tile.name} lies on partitions in other parts of {axis.name}")
+        terms = tuple((name, factor // size) for name, factor in start.terms)
+        return At(start.constant // size, terms)
+
+    def read(self, value: Value, where: Where) -> View | None:
+        """The elements of a definition that stays on the chip; None for another array. Raises NotNested
+        where they do not lie as they are read."""
+        found = self.held.get(value.array)
+        if found is None:
+            return None
+        offset, strides, lying = At(), dict[Axis, int](), list[Axis]()
+        for axis, index in zip(found.axes, value.indices, strict=True):
+            if axis not in found.lying:
+                base, steps = self.emitter.affine(index, where)
+                widths = {a: (where.span(a).width, s) for a, s in steps.items()}
+                low, high = self.emitter.bounds(base, widths)
+                if set(steps) & set(where.part) or low < 0 or high >= axis.extent:
+                    raise NotNested(f"{value.array} is read across the partitions that hold it")
+                offset = offset + base * found.strides[axis]
+                for other, step in steps.items():
+                    strides[other] = strides.get(other, 0) + step * found.strides[axis]
+                continue
+            ((other, factor),) = index.terms if len(index.terms) == 1 else ((None, 0),)
+            plain = isinstance(other, Axis) and factor == 1 and not index.constant
+            if not plain or other not in where.part or where.span(other).width > found.lying[axis]:
+                raise NotNested(
+                    f"{value.array} has {axis.name} on partitions, and is read elsewhere"
+                )
+            own = where.within({axis: where.span(other)})
+            offset = offset + self._round(found, axis, own) * found.step
+            lying.append(other)
+        if [a for a in lying if where.span(a).width > 1] != [
+            a for a in where.part if where.span(a).width > 1
+        ]:
+            raise NotNested(f"{value.array} lies on other partitions than those that read it")
+        return View(found.tile, collected(offset), strides)
