@@ -164,7 +164,7 @@ def _wider(value: np.ndarray, low: int, high: int, most_bits: int) -> Iterator[t
     drawn."""
     for bits in range(min(most_bits, MOST_BITS), high.bit_length(), -1):
         most = min(int(np.iinfo(value.dtype).max), (1 << bits) - 1)
-        yield (-most if low < 0 else min(low, 1)), most
+        yield (min(low, -most) if low < 0 else min(low, 1)), most
 
 
 def _redrawn(value: np.ndarray, low: int, high: int, generator: np.random.Generator) -> np.ndarray:
