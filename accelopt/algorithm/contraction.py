@@ -88,7 +88,8 @@ def _groups(factors: list[Expression], summed: frozenset[Axis]) -> tuple[Group, 
     kept = [axes_of(factor) - summed for factor in factors]
     if sum(map(bool, kept)) < 2:
         return None
-    shared = frozenset.intersection(*(axes for axes in kept if axes))
+    largest = [axes for axes in kept if axes and not any(axes < other for other in kept)]
+    shared = frozenset.intersection(*largest)
     own = [axes - shared for axes in kept]
     seed = max(range(len(factors)), key=lambda n: len(own[n]))
     inside = {seed}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.value_nodes import (
     Carried,
+    Choice,
+    Fold,
     ScanElement,
-    Sum,
     Value,
 )
 from accelopt.algorithm.values import fresh_axis
 from accelopt.algorithm.whole_forms import rewritten
-from accelopt.kernels.nki.lift.recurrences import joined_scan
+from accelopt.kernels.nki.lift.recurrences import factor_and_term, joined_scan
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.lift.reaching_values import Reaching
@@ -30,6 +32,8 @@ def _settled(reaching: Reaching, value: Value) -> Value:
         return _continued(reaching, value, value.initial)
     if isinstance(value, Carried):
         return _before(reaching, value)
+    if isinstance(value, Fold) and isinstance(value.body, Choice):
+        return fold(reaching.values, value.combiner, value.axes, value.body)
     return value
 
 
@@ -45,7 +49,7 @@ def _left(reaching: Reaching, carried: Carried) -> tuple[Axis, Value]:
 
 def _before(reaching: Reaching, carried: Carried) -> Value:
     """What the iteration before left, when that does not build on still earlier ones; a sum over
-    all earlier ones, when each adds to it."""
+    all earlier ones, when each adds to it; a recurrence, when each scales it before."""
     values = reaching.values
     trip, left = _left(reaching, carried)
     previous = carried.iteration - 1
@@ -56,13 +60,16 @@ def _before(reaching: Reaching, carried: Carried) -> Value:
         return values.where([previous], before, carried.initial)
     own = next((p for p in values.carried(left) if p.loop == carried.loop
                 and p.tensor == carried.tensor and p.address == carried.address), None)  # fmt: skip
-    if own is not None and isinstance(left, Sum) and (own, 1.0) in left.terms:
-        rest = values.sum([(t, c) for t, c in left.terms if t != own], left.constant)
-        if own not in values.carried(rest):
-            earlier = values.where([previous - index_of(trip)], rest, values.number(0))
-            added = fold(values, "add", [trip], earlier)
-            return values.sum([(carried.initial, 1.0), (added, 1.0)])
-    return carried
+    parts = factor_and_term(values, left, own) if own is not None else None
+    if parts is None or any(p.loop == carried.loop for v in parts for p in values.carried(v)):
+        return carried
+    factor, term = parts
+    if factor == Constant(1.0):
+        earlier = values.where([previous - index_of(trip)], term, values.number(0))
+        added = fold(values, "add", [trip], earlier)
+        return values.sum([(carried.initial, 1.0), (added, 1.0)])
+    scan = ScanElement("multiply", factor, "add", term, carried.initial, trip, previous)
+    return values.where([previous], values.same(scan), carried.initial)
 
 
 def _continued(reaching: Reaching, tile: ScanElement, carried: Carried) -> Value:

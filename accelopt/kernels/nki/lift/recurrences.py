@@ -117,16 +117,13 @@ class _Closing:
             return self._with_initial(value.function, own, folded)
         if isinstance(value, Product):
             others = [(f, p) for f, p in value.factors if f != own]
-            if (own, 1.0) in value.factors and not self._holds(others, own):
+            if (own, 1.0) in value.factors and not _hold(values, others, own):
                 each = values.product(others, value.coefficient)
                 folded = fold(values, "multiply", [self.trip], each)
                 return self._with_initial("multiply", own, folded)
         if isinstance(value, (Sum, Product)):
             return self._linear(value, own)
         raise self.refusal()
-
-    def _holds(self, parts: list[tuple[Value, float]], own: Carried) -> bool:
-        return any(own in self.values.carried(part) for part, _ in parts)
 
     def _with_initial(self, combiner: str, own: Carried, folded: Value) -> Value:
         if isinstance(own.initial, Undefined):
@@ -179,24 +176,10 @@ class _Closing:
     def _linear(self, value: Sum | Product, own: Carried) -> Value:
         """own * factor + term."""
         values = self.values
-        terms = list(value.terms) if isinstance(value, Sum) else [(value, 1.0)]
-        constant = value.constant if isinstance(value, Sum) else 0.0
-        factors: list[tuple[Value, float]] = []
-        rest: list[tuple[Value, float]] = []
-        for term, coefficient in terms:
-            if own not in values.carried(term):
-                rest.append((term, coefficient))
-                continue
-            if term == own:
-                factors.append((values.number(1), coefficient))
-                continue
-            if not isinstance(term, Product) or (own, 1.0) not in term.factors:
-                raise self.refusal()
-            others = [(f, p) for f, p in term.factors if f != own]
-            if self._holds(others, own):
-                raise self.refusal()
-            factors.append((values.product(others, term.coefficient), coefficient))
-        factor, term = values.sum(factors), values.sum(rest, constant)
+        parts = factor_and_term(values, value, own)
+        if parts is None:
+            raise self.refusal()
+        factor, term = parts
         if factor == Constant(1.0) and not self.met(term):
             folded = fold(values, "add", [self.trip], term)
             return self._with_initial("add", own, folded)
@@ -270,6 +253,30 @@ class _Closing:
         if self.met(value.factor) or self.met(value.term):
             raise self.refusal()
         return joined_scan(self.values, value, self.trip, own.initial, None)
+
+
+def factor_and_term(values: Values, value: Value, own: Carried) -> tuple[Value, Value] | None:
+    """The factor of what was before and what is added to it, of a value that is linear in that."""
+    terms = value.terms if isinstance(value, Sum) else ((value, 1.0),)
+    factors: list[tuple[Value, float]] = []
+    rest: list[tuple[Value, float]] = []
+    for term, coefficient in terms:
+        if own not in values.carried(term):
+            rest.append((term, coefficient))
+        elif term == own:
+            factors.append((values.number(1), coefficient))
+        elif isinstance(term, Product) and (own, 1.0) in term.factors:
+            others = [(f, p) for f, p in term.factors if f != own]
+            if _hold(values, others, own):
+                return None
+            factors.append((values.product(others, term.coefficient), coefficient))
+        else:
+            return None
+    return values.sum(factors), values.sum(rest, value.constant if isinstance(value, Sum) else 0.0)
+
+
+def _hold(values: Values, parts: list[tuple[Value, float]], own: Carried) -> bool:
+    return any(own in values.carried(part) for part, _ in parts)
 
 
 def joined_scan(

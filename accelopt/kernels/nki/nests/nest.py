@@ -166,6 +166,10 @@ def partition_of(definition: Definition, spec: Hardware) -> tuple[Part, ...]:
     return filled(axes, spec.partitions)
 
 
+MORE_ROUNDS = 1.1
+"""Times as many parts, that equal ones are worth: no part is left over, which is written on its own."""
+
+
 def evenly(extent: int, most: int) -> int:
     """As many elements as divide an axis into equal parts, where that is more than half of `most`."""
     size = next(d for d in range(min(most, extent), 0, -1) if extent % d == 0)
@@ -177,6 +181,9 @@ def filled(axes: tuple[Axis, ...], most: int) -> tuple[Part, ...]:
     parts: list[Part] = []
     for axis in reversed(axes):
         size = min(axis.extent, most)
+        even = evenly(axis.extent, size) if size else 1
+        if size and -(-axis.extent // even) <= MORE_ROUNDS * -(-axis.extent // size):
+            size = even
         if size < 1 or (parts and size == 1 < axis.extent):
             break
         parts.append(Part(axis=axis.name, size=size))

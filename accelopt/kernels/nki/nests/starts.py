@@ -140,35 +140,44 @@ def _filled_up(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
 
 
 def _beside(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
-    """With several short rows beside each other on each partition, in one tile of all or in a few."""
+    """With several short rows beside each other on each partition: in one tile of all, or in a few; all
+    rows of a partition where there is the same number for each, in rounds of as many as fit a tile."""
     most = TARGETS[target].partitions
-    for tiles in (1, MOST_TILES):
-        made = nest
-        for stage in nest.stages:
-            definitions = [ready(algorithm, nest).definition(name) for name in stage.members]
-            part = stage.partition[-1] if len(stage.partition) == 1 else None
-            if part is None or part.size < most or any(map(product_in, definitions)):
-                continue
-            held = {part.axis, *(loop.axis for loop in stage.loops)}
-            axes = [[a for a in own_axes(d) if a.name not in held] for d in definitions]
-            width = max(math.prod(a.extent for a in own) for own in axes)
-            found = {a.name: a.extent for d in definitions for a in own_axes(d)}
-            sizes = [
-                size
-                for size in range(2, SHORT // width + 1)
-                if found.get(part.axis, 1) % size == 0 and found[part.axis] // size >= most * tiles
+    for stage in nest.stages:
+        definitions = [ready(algorithm, nest).definition(name) for name in stage.members]
+        part = stage.partition[-1] if len(stage.partition) == 1 else None
+        found = {a.name: a.extent for d in definitions for a in own_axes(d)}
+        extent = found.get(part.axis, 1) if part else 1
+        if part is None or extent <= part.size or any(map(product_in, definitions)):
+            continue
+        held = {part.axis, *(loop.axis for loop in stage.loops)}
+        axes = [[a for a in own_axes(d) if a.name not in held] for d in definitions]
+        width = max(math.prod(a.extent for a in own) for own in axes)
+        fits = [n for n in range(2, SHORT // width + 1) if extent % n == 0]
+        chosen = [
+            (sizes[-1], 0)
+            for tiles in (1, MOST_TILES)
+            if (sizes := [n for n in fits if extent // n >= most * tiles])
+        ]
+        rows = extent // part.size
+        if extent % part.size == 0 and rows > 1:
+            divisors = [n for n in range(1, rows + 1) if rows % n == 0]
+            chosen += [
+                (rows, max(n for n in divisors if n == 1 or n * width <= limit))
+                for limit in (SHORT, 4 * SHORT)
             ]
-            if sizes:
-                cut_ = split(nest, definitions[0], part.axis, sizes[-1])
-                lying = (Part(axis=f"{part.axis}_1", size=most),)
-                stages = tuple(
-                    new.model_copy(update={"partition": lying}) if old.partition == (part,) else new
-                    for old, new in zip(nest.stages, cut_.stages, strict=True)
-                )
-                made = cut_.model_copy(update={"stages": stages})
-                break
-        if made != nest:
-            yield made
+        for size, tile in dict.fromkeys(chosen):
+            cut_ = split(nest, definitions[0], part.axis, size)
+            lying = filled((Axis(f"{part.axis}_1", extent // size),), most)
+            looped = (Part(axis=f"{part.axis}_0", size=tile),) if 1 < tile < size else ()
+            stages = tuple(
+                new.model_copy(update={"partition": lying, "loops": (*new.loops, *looped)})
+                if old.partition == (part,)
+                else new
+                for old, new in zip(nest.stages, cut_.stages, strict=True)
+            )
+            yield cut_.model_copy(update={"stages": stages})
+        return
 
 
 def _blocked(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
