@@ -125,7 +125,7 @@ def _tolerated(
 ) -> tuple[Exact, ...]:
     """Exact outputs with tolerances, of `parts`: places, exact values, and what noise they show."""
     found = [
-        Exact(*(np.empty(one.shape, form) for form in FORMATS), cancelled)
+        Exact(*(np.empty(one.shape, form) for form in FORMATS), cancelled=cancelled)
         for one, cancelled in zip(
             expected, _cancelled(reference, inputs, expected, precision), strict=True
         )
@@ -134,8 +134,8 @@ def _tolerated(
     for rows, exact, noises in parts:
         for number, (true, noise) in enumerate(zip(exact, noises, strict=True)):
             given = np.atleast_1d(expected[number][rows or ...])
-            parts_of = (np.atleast_1d(one[rows or ...]) for one in found[number][:-1])
-            own = Exact(*parts_of, found[number].cancelled)
+            *arrays, cancelled = found[number]
+            own = Exact(*(np.atleast_1d(a[rows or ...]) for a in arrays), cancelled=cancelled)
             with np.errstate(all="ignore"):
                 noise = np.maximum(apart(given, true), noise).astype(np.float32)
             _tolerate(own, true, noise, precision, sampled=sampled)
