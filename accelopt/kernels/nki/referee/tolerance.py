@@ -125,7 +125,7 @@ def _tolerated(
 ) -> tuple[Exact, ...]:
     """Exact outputs with tolerances, of `parts`: places, exact values, and what noise they show."""
     found = [
-        Exact(*(np.empty(one.shape, form) for form in FORMATS), cancelled=cancelled)
+        Exact._make([*(np.empty(one.shape, form) for form in FORMATS), cancelled])
         for one, cancelled in zip(
             expected, _cancelled(reference, inputs, expected, precision), strict=True
         )
@@ -135,7 +135,7 @@ def _tolerated(
         for number, (true, noise) in enumerate(zip(exact, noises, strict=True)):
             given = np.atleast_1d(expected[number][rows or ...])
             *arrays, cancelled = found[number]
-            own = Exact(*(np.atleast_1d(a[rows or ...]) for a in arrays), cancelled=cancelled)
+            own = Exact._make([*(np.atleast_1d(a[rows or ...]) for a in arrays), cancelled])
             with np.errstate(all="ignore"):
                 noise = np.maximum(apart(given, true), noise).astype(np.float32)
             _tolerate(own, true, noise, precision, sampled=sampled)
