@@ -15,10 +15,10 @@ $(STAMP): pyproject.toml setup.py
 	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[dev]'
 	@touch $@
 
-# DIALECT=nki takes the baselines in the NKI of today, TARGET a generation: trn1, trn2, trn3.
+# Kernels of today's `nki` for trn2; TARGET=trn1 takes those of neuronxcc.nki, DIALECT says it by itself.
 run: install
 	$(BIN)/accelopt run $(if $(DIALECT),--dialect $(DIALECT)) $(if $(TARGET),--target $(TARGET)) \
-		$(if $(DIALECT),--out runs/$(DIALECT))
+		--out runs/$(or $(TARGET),$(DIALECT),first)
 
 test: install
 	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2 --dist loadfile

@@ -350,6 +350,6 @@ def _keep_prompts(prompts: Path, out: Path) -> None:
 
 
 def device_of(outcomes: Sequence[Outcome]) -> str:
-    """On what the latencies were taken, in words."""
+    """On what the latencies were taken, in words; empty where none was."""
     profiles = (outcome.start.profile for outcome in outcomes)
-    return next((profile.device for profile in profiles if profile), "no device")
+    return next((profile.device for profile in profiles if profile), "")

@@ -344,7 +344,7 @@ class Result(NamedTuple):
 
     `judged` are the keys of all evaluations in the order of rank, repairs included. `remarks` say
     why something is not there. `asked` counts the calls for plans, `unanswered` says why some of
-    them got no answer. `again` is true where nothing came of a job and another try may do better.
+    them got no answer, or none that can be used. `again` is true where nothing came of a job and another try may do better.
     """
 
     job: Job

@@ -30,8 +30,6 @@ SAME_SECONDS = 20.0
 """Finding what one kernel computes, to say that it is what its reference computes."""
 WRITE_SECONDS = 1800.0
 """Writing a kernel from its reference: the search, and the referee on what it finds."""
-TRANSLATION_SECONDS = 120.0
-"""One kernel to the other dialect, and the proof."""
 DEVICE_SECONDS = 300.0
 """One run on a NeuronCore that is there."""
 CAPTURE_SECONDS = 300.0

@@ -56,7 +56,7 @@ COMMANDS = {  # name: what it is for, the command, what to do next
     ),
     "translate": (
         "The kernel in the other dialect of NKI.",
-        f"translate {OWN} --to nki",
+        f"translate {OWN} --to neuronxcc -o old.py",
         "`check` the translation for its own target.",
     ),
     "tune": (

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from small_problem import KERNEL, REFERENCE
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,3 +78,11 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(), f"{path} differs; see with --update-golden and git diff"
 
     return compare
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A folder with a small kernel and its reference."""
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    return tmp_path

@@ -1,6 +1,8 @@
 """The package as `pip install` leaves it: our wheel and the packages that it needs, no extra, in a virtual
 environment of its own; run from another folder."""
 
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from small_problem import KERNEL, REFERENCE
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -67,17 +68,13 @@ def installed(tmp_path_factory):
 
 
 @pytest.fixture
-def said(installed, tmp_path):
-    (tmp_path / "kernel.py").write_text(KERNEL)
-    (tmp_path / "reference.py").write_text(REFERENCE)
-
-    def run(*words, code=0):
+def said(installed, files, tmp_path):
+    def run(*words, code=0, what=("-m", "accelopt")):
         python = installed.parents[2] / "bin" / "python"
         environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
         done = subprocess.run(
-            [python, "-m", "accelopt", *words], cwd=tmp_path, env=environment,
-            capture_output=True, text=True,
-        )  # fmt: skip
+            [python, *what, *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
         assert done.returncode == code, done.stderr
         return done.stdout + done.stderr
 
@@ -104,6 +101,16 @@ def test_ones_own_kernel(said, words, answer, tmp_path):
     assert words != "optimize" or (tmp_path / "runs" / "kernel" / "report.html").is_file()
 
 
+def test_the_notebook_runs(said, tmp_path):
+    """All of its cells, as the wheel and nothing else runs them."""
+    cells = json.loads((ROOT / "docs" / "notebook.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    (tmp_path / "cells.py").write_text("\n".join(code))
+    shown = said(what=("cells.py",))
+    assert re.search(r"^(?!1\.00)[1-9][\d.]+ times as fast$", shown, re.M), shown
+    assert "True 0.0" in shown and "engines after" in shown
+
+
 @pytest.mark.parametrize(
     ("words", "package", "extra"),
     [
@@ -118,5 +125,4 @@ def test_ones_own_kernel(said, words, answer, tmp_path):
 def test_an_absent_extra_is_named_with_its_install_line(said, tmp_path, words, package, extra):
     (tmp_path / "m.json").write_text('{"url": "http://127.0.0.1:9", "model": "m"}')
     line = f"{package} is not installed; install it with: pip install 'accelopt[{extra}]'"
-
     assert line in said(*words.split(), code=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelopt.errors import MissingExtra
+from accelopt.errors import require
 
 
 def start_tracing() -> None:
@@ -10,11 +10,9 @@ def start_tracing() -> None:
 
     Raises MissingExtra when logfire is not installed.
     """
-    try:
-        import logfire
-    except ImportError:
-        raise MissingExtra("logfire", "tracing") from None
+    require("tracing", logfire="logfire")
     import agents
+    import logfire
 
     agents.set_trace_processors([])  # the SDK's own would send everything to OpenAI
     logfire.configure(service_name="accelopt", send_to_logfire="if-token-present")

@@ -121,6 +121,9 @@ class Provider(Model, Protocol):
         """What speaks against its answering later, in a sentence; empty when nothing does. Raises
         ConfigError where nobody can be reached."""
 
+    def stop_asking(self, why: str) -> None:
+        """From here on every question fails with `why`, which is said once."""
+
     async def close(self) -> None:
         """Close the connections."""
 

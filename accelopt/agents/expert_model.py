@@ -41,7 +41,7 @@ class ExpertModel:
         try:
             found = await ask_and_read(self.model, self.question(job, space, view), read)
         except NO_ANSWER as error:
-            return Proposed(None, f"{UNANSWERED}: {error}", failed=True)
+            return Proposed(None, f"{UNANSWERED}: {error}")
         return Proposed(None, found) if isinstance(found, str) else Proposed(found)
 
     def question(self, job: Job, space: Space, view: KernelView) -> Question:

@@ -50,7 +50,7 @@ class Lister:
                 limit,
             )
         except NO_ANSWER as error:
-            return Listed(reason=f"{UNANSWERED}: {error}", failed=True)
+            return Listed(reason=f"{UNANSWERED}: {error}")
         return (
             Listed(reason=found)
             if isinstance(found, str)

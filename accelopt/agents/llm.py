@@ -49,6 +49,7 @@ ANNOUNCED = 10.0  # seconds of a pause from which on it is told
 DEAD_AFTER = 4  # calls in a row without a usable answer, after which an endpoint is asked no more
 RESERVED_TOKENS = 32_768  # of an answer that nothing bounds, under a budget
 CHARACTERS_A_TOKEN = 2  # at least, of what is asked
+MOST_SLOW = 2  # times that an endpoint that never answered may let one call wait in vain
 MOST_TRUNCATED = 3  # answers of one call that met the limit of their length
 # A repaired or written kernel keeps a device busy; another plan only lengthens the queue.
 PRIORITY: dict[ModelRole, int] = {
@@ -134,19 +135,20 @@ class Endpoint:
         except CallFailed as error:
             self._failed += 1
             if self._failed >= DEAD_AFTER and self._client is not None:
-                self._stop_asking(
+                self.stop_asking(
                     f"{self._failed} calls in a row came to nothing, the last: {error}"
                 )
             raise
         except ConfigError as error:
-            if not self._answered:
+            if not (self._answered or self._dead):
                 raise
-            self._stop_asking(str(error))
+            self.stop_asking(str(error))
             raise CallFailed(str(error)) from error
         self._failed = 0
         return _answer(result)
 
-    def _stop_asking(self, why: str) -> None:
+    def stop_asking(self, why: str) -> None:
+        """From here on every question fails with `why`, which is said once."""
         if not self._dead:
             self._dead = why
             self.say(f"{self.config.model} is asked no more: {why}")
@@ -174,7 +176,9 @@ class Endpoint:
                 if isinstance(outcome, _Failure):
                     failed += 1
                     slow += outcome.slow
-                    await self._pause(question, outcome, attempts)
+                    if slow >= MOST_SLOW and not self._answered:
+                        outcome = outcome._replace(passing=False)
+                    await self._pause(outcome, attempts)
                     continue
                 exchange = self._exchange(key, question, turn, request, outcome, attempts)
                 self.exchanges.keep(exchange)
@@ -248,7 +252,7 @@ class Endpoint:
             return _Failure(f"no answer within {limit:g} seconds", slow=True)
         return self._lost(error)
 
-    async def _pause(self, question: Question, failure: _Failure, attempts: int) -> None:
+    async def _pause(self, failure: _Failure, attempts: int) -> None:
         """Wait before the next attempt: exponential with full jitter, or what the server asks."""
         if not failure.passing or attempts >= self.config.attempts:
             raise CallFailed(f"{attempts} attempts, the last: {failure.reason}")
@@ -259,8 +263,9 @@ class Endpoint:
             pause = max(failure.retry_after, pause)
         if pause > LONGEST_RETRY_AFTER:
             raise CallFailed(f"{failure.reason}; it asks to be left alone for {pause:.3g} s")
-        if pause >= ANNOUNCED:
-            self.say(f"{self.config.model}: {failure.reason}; asked again in {pause:.0f} s")
+        if pause >= ANNOUNCED or failure.slow:
+            when = f" in {pause:.0f} s" if pause >= 1 else ""
+            self.say(f"{self.config.model}: {failure.reason}; asked again{when}")
         await asyncio.sleep(pause)
 
     def _exchange(

@@ -266,19 +266,17 @@ class WrittenKernel(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """The candidates of one answer, or why there is none; `failed` where nobody answered."""
+    """The candidates of one answer, and why there are no others, or none."""
 
     candidates: tuple[WrittenKernel, ...] = ()
     reason: str = ""
-    failed: bool = False
 
 
 class Proposed(NamedTuple):
-    """A configuration, or why there is none; `failed` where nobody answered."""
+    """A configuration, or why there is none."""
 
     values: Configuration | None
     reason: str = ""
-    failed: bool = False
 
 
 class Proposer(NamedTuple):

@@ -85,6 +85,7 @@ class Bench:
         texts = {
             KERNEL: source,
             NOTES: f"# What was tried and learned\n\n- start: {_time(self.start)}\n",
+            f"{LINEAGE}/0.py": source,
             REFERENCE: self.language.reference(case),
             "machine.md": f"# The machine\n\n{background.get('machine', '')}\n\n# The judge\n\n{gate}\n",
             "calls.md": f"{background.get('language', '')}\n\n# Calls\n\n{self.language.sheet([source])}\n",
@@ -315,7 +316,6 @@ class Bench:
         with locked(self.record.with_suffix(".lock")) if self.record else nullcontext():
             known = self._recorded()
             number = len(known) + 1
-            (self.folder.root / LINEAGE).mkdir(exist_ok=True)
             self.folder.keep(f"{LINEAGE}/{number}.py", node.source)
             self.folder.keep(
                 f"{LINEAGE}/{number}.md",

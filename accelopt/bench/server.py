@@ -37,9 +37,14 @@ def required_mcp() -> Any:
 async def serve_stdio(opening: Opening) -> None:
     """Serves one client on stdin and stdout until it leaves. Raises MissingExtra."""
     mcp = required_mcp()
-    async with _Opened(opening) as opened, mcp.server.stdio.stdio_server() as (read, write):
-        server = _server(opened)
-        await server.run(read, write, server.create_initialization_options())
+    try:
+        async with _Opened(opening) as opened, mcp.server.stdio.stdio_server() as (read, write):
+            server = _server(opened)
+            await server.run(read, write, server.create_initialization_options())
+    except BaseExceptionGroup as failed:
+        # A client that died reads no answer any more: that is its way to leave.
+        if other := failed.split(BrokenPipeError)[1]:
+            raise other from None
 
 
 async def serve_http(opening: Opening, port: int, token: str, ready: Callable[[str], None]) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import tempfile
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import typer
 from rich.table import Table
 
 from accelopt.api import neuron_cores
-from accelopt.cli.kernel_file import known
+from accelopt.cli.child_process import Said, ask, said_by
+from accelopt.cli.kernel_file import Seconds, known, naming, order, simulated
 from accelopt.errors import ConfigError, require
 from accelopt.hardware import TARGETS, TRN1, Hardware
 from accelopt.interruption import stop
@@ -21,8 +25,16 @@ from accelopt.kernels.nki.calibration.fit import SEEN, Fit, constants, fit
 from accelopt.kernels.nki.calibration.machine import write_machine
 from accelopt.kernels.nki.calibration.measuring import TimedMicrokernel
 from accelopt.kernels.nki.devices import Device
+from accelopt.kernels.nki.devices.measured_profile import MeasuredProfile, read_profile
 from accelopt.report.console import output
+from accelopt.report.profile_comparison import quantities
+from accelopt.sim import timing
+from accelopt.sim.serial import dumps, loads
+from accelopt.sim.timing import KernelProfile
+from accelopt.time_limits import TRACE_SECONDS
 
+PROFILED = 0.05
+"""Error of a time that a profile has, as a fraction, that is counted with at least (assumed)."""
 NAMED = 5
 """Microkernels that are named of those that the fitted machine predicts worst, and for each reason of those
 that are not used."""
@@ -54,11 +66,27 @@ def calibrate(
     machine: Annotated[
         Path | None, typer.Option(help="where to keep what was found, for --machine elsewhere")
     ] = None,
+    profile: Annotated[
+        list[Path] | None,
+        typer.Option(help="fit to this profile of a real core, of --kernel; also several times"),
+    ] = None,
+    kernel: Annotated[list[Path] | None, typer.Option(help="what a --profile is of")] = None,
+    reference: Annotated[list[Path] | None, typer.Option(help="the --kernel's")] = None,
+    seconds: Seconds = TRACE_SECONDS,
 ) -> None:
-    """Time microkernels on this machine and fit the constants of the simulated core to them."""
+    """Time microkernels on this machine, or read profiles, and fit the constants of the simulated core to
+    them."""
     require("calibrate", scipy="scipy")
     if target is not None:
         known(target)
+    if given := profile or kernel or reference:
+        cases = list(zip_longest(profile or (), kernel or (), reference or ()))
+        if measured or not all(map(all, cases)):
+            raise ConfigError(
+                f"{given[0]}: each --profile has its --kernel and --reference, and no CSV"
+            )
+        fit_profiles([profiled(*case, target, seconds) for case in cases], machine)
+        return
     with tempfile.TemporaryDirectory(prefix="accelopt_") as name:
         folder = Path(name)
         if measured is None:
@@ -83,7 +111,7 @@ def measured_on(device: Device, folder: Path, out: Path) -> list[TimedMicrokerne
     ran = len(measuring.latencies(rows))
     there = f", {had} of them before" if had else ""
     said = f"{ran} of {len(rows)} microkernels ran on {device.name}{there}: {out}"
-    output().print(said, markup=False)
+    typer.echo(said)
     return rows
 
 
@@ -95,22 +123,82 @@ def show_fit(
     timed = _timed(rows, target, folder)
     core = TARGETS[target]
     for line in unused(timed.left_out):
-        output().print(line, markup=False)
+        typer.echo(line)
     if len(timed.rows) < len(constants(core)):
         raise ConfigError(
             f"{len(timed.rows)} microkernels ran; {len(constants(core))} are needed for a fit"
         )
-    found = fit(timed.programs, [latency for _, latency in timed.rows], core)
-    output().print(constants_table(target, found))
-    for line in unseen(core, found):
-        output().print(line, markup=False)
-    for line in _worst(timed, found):
-        output().print(line, markup=False)
+    latencies = [latency for _, latency in timed.rows]
+    told(
+        [(name, f"{ms:.4g} ms") for name, ms in timed.rows],
+        fit(timed.programs, latencies, core),
+        core,
+        machine,
+    )
+
+
+class ProfiledKernel(NamedTuple):
+    """A profile of a real core, and the same kernel simulated."""
+
+    name: str
+    simulated: KernelProfile
+    measured: MeasuredProfile
+
+
+def profiled(
+    profile: Path, kernel: Path, reference: Path, target: str | None, seconds: float
+) -> ProfiledKernel:
+    """The kernel of a profile, traced in a child. Raises ConfigError where it is of another generation."""
+    at = {"measured": str(profile.absolute())}
+    of = ask("accelopt.cli.compare:instance_job", at, seconds).text.partition(" ")[0] or target
+    if target not in (None, of):
+        raise ConfigError(f"--target {target}: {profile} is of {of}.")
+    with naming(kernel, reference):
+        asked = order(kernel, reference, of, seconds)
+        program = loads(b64decode(ask("accelopt.cli.calibrate:program_job", asked, seconds).text))
+    found = timing.profile(program, TARGETS[str(asked["target"])])
+    return ProfiledKernel(profile.name, found, read_profile(profile))
+
+
+def program_job(asked: Mapping[str, Any]) -> Said:
+    """The Program of a kernel, its loops counted, as text."""
+    return said_by(lambda: Said(text=b64encode(dumps(simulated(asked).run.program)).decode()))
+
+
+def fit_profiles(cases: Sequence[ProfiledKernel], machine: Path | None) -> None:
+    """Fits the constants of a generation to profiles, says how that went, and keeps them in the file
+    `machine`. Raises ConfigError where they are of several generations."""
+    core = TARGETS[cases[0].simulated.target]
+    if len(targets := {case.simulated.target for case in cases}) > 1:
+        raise ConfigError(f"profiles of {' and '.join(sorted(targets))}: fit each by itself")
+    asked = [quantities(case.simulated, case.measured) for case in cases]
+
+    def predict(rows: Sequence[ProfiledKernel], cores: Sequence[Hardware]) -> Any:
+        table: list[list[float]] = []
+        for case, names in zip(rows, asked, strict=True):
+            run = case.simulated.run
+            again = timing.profiles(run.program, cores, run.compiler)
+            each = [quantities(one, case.measured) for one in again]
+            table += [[one.get(name, both)[0] for one in each] for name, both in names.items()]
+        return np.array(table)
+
+    rows = [
+        (f"{name} of {case.name}", ns, f"{ns * 1e-3:.4g} us")
+        for case, names in zip(cases, asked, strict=True)
+        for name, (_, ns) in names.items()
+    ]
+    found = fit(cases, [ns for _, ns, _ in rows], core, predict, PROFILED)
+    told([(name, shown) for name, _, shown in rows], found, core, machine)
+
+
+def told(rows: Sequence[tuple[str, str]], found: Fit, core: Hardware, machine: Path | None) -> None:
+    """Says what a fit found, and keeps it; `rows` are what it was fitted to, each with its measured time."""
+    output().print(constants_table(core.name, found))
+    for line in (*unseen(core, found), *_worst(rows, found)):
+        typer.echo(line)
     if machine is not None:
         write_machine(machine, found)
-        output().print(
-            f"{machine}: for `accelopt profile`, `optimize` and `run` with --machine", markup=False
-        )
+        typer.echo(f"{machine}: for `accelopt profile`, `optimize` and `run` with --machine")
 
 
 def _timed(rows: Sequence[TimedMicrokernel], target: str, folder: Path) -> UsableRows:
@@ -144,7 +232,7 @@ def unused(left_out: Mapping[str, str]) -> list[str]:
 
 def constants_table(target: str, found: Fit) -> Table:
     """Every constant that was seen, as the table has it, as it was found, and how sure that is."""
-    table = Table(title=f"{target}: the worst microkernel is predicted {found.worst:.1%} off")
+    table = Table(title=f"{target}: the worst measurement is predicted {found.worst:.1%} off")
     for name in ("constant", "unit", "table", "found", "error"):
         table.add_column(name, justify="left" if name in ("constant", "unit") else "right")
     core = TARGETS[target]
@@ -183,13 +271,11 @@ def unseen(core: Hardware, found: Fit) -> list[str]:
     return lines
 
 
-def _worst(timed: UsableRows, found: Fit) -> list[str]:
-    """The microkernels that the fitted machine predicts worst, where that is more than their noise."""
-    by_error = sorted(
-        zip(timed.rows, found.ratios, strict=True), key=lambda row: -abs(float(row[1]) - 1)
-    )
+def _worst(rows: Sequence[tuple[str, str]], found: Fit) -> list[str]:
+    """What the fitted machine predicts worst, where that is more than its noise."""
+    by_error = sorted(zip(rows, found.ratios, strict=True), key=lambda row: -abs(float(row[1]) - 1))
     return [
-        f"predicted {float(ratio) - 1:+.1%} of the measured {latency:.4g} ms: {name}"
+        f"predicted {float(ratio) - 1:+.1%} of the measured {latency}: {name}"
         for (name, latency), ratio in by_error[:NAMED]
         if abs(float(ratio) - 1) > SEEN / 2
     ]

@@ -22,9 +22,10 @@ SHOWN = 4000  # characters of what a child had printed that gave no answer
 
 
 class Said(Row):
-    """What a command prints, or the sentence on what the user can mend."""
+    """What a command prints, or the sentence on what the user can mend; `shown` elsewhere."""
 
     text: str = ""
+    shown: str = ""
     passed: bool = True
     error: str = ""
 
@@ -53,7 +54,7 @@ def waiting(seconds: float) -> Iterator[Callable[[str], None]]:
                 if line:
                     line.update(escape(said))
                 else:
-                    screen.print(said, soft_wrap=True, markup=False, highlight=False)
+                    screen.out(said, highlight=False)
 
     thread = threading.Thread(target=remind, daemon=True)
 

@@ -32,8 +32,11 @@ from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.measured_profile import read_profile
 from accelopt.kernels.nki.devices.trainium import TrainiumDevice
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.report.page import REPORT, page
 from accelopt.report.profile_comparison import compare as side_by_side
 from accelopt.report.profile_comparison import comparison_text
+from accelopt.report.story import read_story, write_story
+from accelopt.store import read_text, write_atomically
 from accelopt.time_limits import CAPTURE_SECONDS, TRACE_SECONDS
 
 CAPTURING = 4 * CAPTURE_SECONDS
@@ -58,6 +61,9 @@ def compare(
     compiler: CompilerOption = "",
     machine: MachineOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="write JSON, for programs")] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="also into the report of this run, whose best kernel it is")
+    ] = None,
 ) -> None:
     """Compare the predicted profile of KERNEL with one that a real core left: by engine, instruction, line,
     DMA and counter, and what would explain where they part."""
@@ -80,7 +86,27 @@ def compare(
         raise ConfigError(f"{machine} is of {asked['target']}, and {measured} of {known}.")
     asked |= {"measured": str(measured.absolute()), "json": as_json, "name": kernel.name}
     with naming(kernel, reference):
-        typer.echo(ask("accelopt.cli.compare:compare_job", asked, seconds).text, nl=False)
+        found = ask("accelopt.cli.compare:compare_job", asked, seconds)
+        typer.echo(found.text, nl=False)
+    if report is not None:
+        into_report(report, kernel, found.shown)
+
+
+def into_report(run: Path, kernel: Path, text: str) -> None:
+    """Adds a comparison to the report of a run. Raises ConfigError where the kernel is the best of none of its
+    problems."""
+    story, source = read_story(run), read_text(kernel)
+    best = [p.name for p in story.problems if source == (p.best_source or p.start_source)]
+    if not best:
+        raise ConfigError(f"{kernel} is the best kernel of no problem of {run}: give its best.py")
+    problems = tuple(
+        p.model_copy(update={"compared": (*p.compared, text)}) if p.name in best else p
+        for p in story.problems
+    )
+    story = story.model_copy(update={"problems": problems})
+    write_story(story, run)
+    write_atomically(run / REPORT, page([story]))
+    typer.echo(f"{run / REPORT}: has it, too", err=True)
 
 
 def capture_job(asked: Mapping[str, Any]) -> Said:
@@ -116,12 +142,12 @@ def instance_job(asked: Mapping[str, Any]) -> Said:
 
 
 def compare_job(asked: Mapping[str, Any]) -> Said:
-    """The work of `compare`, in a child process."""
+    """The work of `compare`, in a child process; `shown` is the comparison in words."""
 
     def work() -> Said:
         profile = read_profile(Path(asked["measured"]))
         found = side_by_side(str(asked["name"]), simulated(asked), profile)
-        plain = json.dumps(asdict(found), indent=1) + "\n"
-        return Said(text=plain if asked["json"] else comparison_text(found))
+        plain, text = json.dumps(asdict(found), indent=1) + "\n", comparison_text(found)
+        return Said(text=plain if asked["json"] else text, shown=text)
 
     return said_by(work)

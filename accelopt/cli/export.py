@@ -1,7 +1,8 @@
-"""`accelopt export`: a kernel as a custom operation of PyTorch or JAX."""
+"""`accelopt export`: a kernel as a custom operation of PyTorch or JAX, or what it took on a real core as a row."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -9,10 +10,21 @@ from typing import Annotated, Any, cast
 import typer
 
 from accelopt.cli.child_process import Said, ask, said_by
-from accelopt.cli.kernel_file import KernelFile, Seconds, TargetOption, naming, order
+from accelopt.cli.kernel_file import (
+    KernelFile,
+    Seconds,
+    TargetOption,
+    naming,
+    order,
+    simulated,
+)
 from accelopt.cli.profile import ReferenceFile
 from accelopt.errors import ConfigError
+from accelopt.kernels.nki.default_target import dialect_of_file
+from accelopt.kernels.nki.devices.measured_profile import read_profile
 from accelopt.kernels.nki.framework_export import Framework, files_of, operation_of
+from accelopt.measured import PUBLIC, add_row
+from accelopt.sim.dtypes import name_of
 from accelopt.store import write_atomically
 from accelopt.time_limits import TRACE_SECONDS
 
@@ -30,11 +42,31 @@ def export(
     ] = None,
     target: TargetOption = None,
     seconds: Seconds = TRACE_SECONDS,
+    measured: Annotated[
+        Path | None,
+        typer.Option(help="a profile of a real core: a row for accelopt/measured, added to --out"),
+    ] = None,
 ) -> None:
-    """Write KERNEL as a custom operation of PyTorch or JAX, with a test of it."""
-    if not (torch or jax):
-        raise ConfigError("say --torch or --jax, or both")
+    """Write KERNEL as a custom operation of PyTorch or JAX, with a test of it, or what it took on a core."""
     called = name or kernel.stem
+    if measured is not None:
+        if torch or jax:
+            raise ConfigError(
+                "--measured writes a row, --torch and --jax an operation: one at a time"
+            )
+        table = out or Path(f"{called}.csv")
+        asked = {**order(kernel, reference, target, seconds), "measured": str(measured.absolute()),
+                 "set": called, "path": str(kernel)}  # fmt: skip
+        with naming(kernel, reference):
+            row = json.loads(ask("accelopt.cli.export:row_job", asked, seconds).text)
+        try:
+            add_row(table, PUBLIC, row)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{table}: {error}") from error
+        typer.echo(f"{table}: {row['measured_us']} us; fill in repository, commit and SDK")
+        return
+    if not (torch or jax):
+        raise ConfigError("say --torch or --jax, or both, or --measured")
     if not called.isidentifier():
         raise ConfigError(
             f"--name {called}: the operation is a function, and this is no name of one"
@@ -51,6 +83,44 @@ def export(
         typer.echo(f"{folder}/{called}_{framework}.py: from {called}_{framework} import {called}")
         test = f"{folder}/test_{called}_{framework}.py"
         typer.echo(f"{test}: python -m pytest here, accelopt python -m pytest for the kernel too")
+
+
+TAGS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+"""Formats as the rows of `measured/` name them."""
+
+
+def row_job(asked: Mapping[str, Any]) -> Said:
+    """What a profile says of a kernel, as a row of `measured/trn2_public.csv`, in JSON."""
+
+    def work() -> Said:
+        profile, found = read_profile(Path(asked["measured"])), simulated(asked)
+        if profile.target not in ("", found.target):
+            raise ConfigError(
+                f"{asked['measured']} is of {profile.instance}, not of {found.target}"
+            )
+        program, moved = (
+            found.run.program,
+            [profile.summary.get(f"hbm_{way}_bytes") for way in ("read", "write")],
+        )
+        given = [
+            f"{TAGS.get(str(t.dtype), name_of(t.dtype))}[{','.join(map(str, t.shape))}]"
+            for t in program.arguments
+        ]
+        busy = {
+            key: profile.busy_ns(engine)
+            for key, engine in (("te_busy", "tensor"), ("dma_busy", "dma"))
+        }
+        row = {
+            "set": asked["set"], "kernel_path": asked["path"], "kernel": program.name,
+            "dialect": dialect_of_file(Path(asked["kernel"])), "arguments": json.dumps([given]),
+            "cores": found.run.stream.cores, "measured_us": round(profile.latency_ms * 1e3, 2),
+            "measured_how": f"{profile.form} of {profile.instance or program.target}, one capture",
+            **{key: round(ns / profile.latency_ms * 1e-6, 4) for key, ns in busy.items() if ns},
+            "bytes": None if None in moved else round(sum(map(float, filter(None, moved)))),
+        }  # fmt: skip
+        return Said(text=json.dumps(row))
+
+    return said_by(work)
 
 
 def export_job(asked: Mapping[str, Any]) -> Said:

@@ -106,8 +106,7 @@ def replaying(words: list[str], folder: Path) -> list[str]:
 
 def show(outcomes: list[Outcome], folder: Path, made: list[str], *, by_rule: bool = True) -> None:
     """The table, the diffs, and how to get there again: by `made`, a command."""
-    screen = output()
-    screen.print(ResultsTable(result_rows(outcomes, folder), device_of(outcomes)))
+    output().print(ResultsTable(result_rows(outcomes, folder), device_of(outcomes)))
     first = outcomes[0]
     if first.best is None:
         return
@@ -119,21 +118,19 @@ def show(outcomes: list[Outcome], folder: Path, made: list[str], *, by_rule: boo
         place = folder / outcome.start.case.case_name
         unchanged = f"No change.{NO_RULE if by_rule else ''}"
         difference = printable((place / "best.diff").read_text())
-        screen.print(difference or unchanged, markup=False, highlight=False, soft_wrap=True)
+        typer.echo(difference or unchanged)
         if why := outcome.before.unscheduled:
-            said = f"No kernel by schedule{f' for {name}' if name else ''}: {why}."
-            screen.print(said, markup=False, highlight=False, soft_wrap=True)
+            typer.echo(f"No kernel by schedule{f' for {name}' if name else ''}: {why}.")
         left |= {f"Kernel {name}".strip(): place / "best.py"}
         left |= {f"Diff {name}".strip(): place / "best.diff"} if difference else {}
     if one := first.one_kernel:
         place = folder / "best.py"
         times = ", ".join(f"{ms:.4g} ms for {case}" for case, ms in one.latencies.items())
         said = f"{place} ({one.how}): {times}" if one.source else f"none: {one.refusal}"
-        said = f"One kernel for all shapes: {said}"
-        screen.print(said, markup=False, highlight=False, soft_wrap=True)
+        typer.echo(f"One kernel for all shapes: {said}")
     for said, path in {**left, "Report": folder / REPORT}.items():
-        screen.print(f"{said}: {path}", markup=False, highlight=False, soft_wrap=True)
-    screen.print(text, markup=False, highlight=False, soft_wrap=True)
+        typer.echo(f"{said}: {path}")
+    typer.echo(text)
     for path in left.values():
         if path.name == "best.py":
             write_atomically(path.with_name("reproduce.txt"), text)

@@ -12,6 +12,7 @@ from rich.table import Table
 from accelopt.errors import AcceloptError, ConfigError
 from accelopt.kernels.measurement import geometric_mean
 from accelopt.report.console import output
+from accelopt.report.result_table import names_of
 from accelopt.stages.roofline_standings import Standing, standings, write_standings
 
 
@@ -44,14 +45,17 @@ def peak(
 
 def peak_table(rows: list[Standing]) -> Table:
     """The standings with their geometric means."""
-    table = Table(title="Percent of bound", box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(
+        title="Percent of bound", box=box.SIMPLE_HEAD, title_justify="left", collapse_padding=True
+    )
+    names = names_of({row.case_name: row.problem for row in rows})
     table.add_column("problem", overflow="fold")
     table.add_column("bound", no_wrap=True)
-    for name in ("bound ms", "baseline ms", "at baseline", "now", "speedup"):
-        table.add_column(name, justify="right", no_wrap=name not in ("baseline ms", "at baseline"))
+    for name in ("bound ms", "baseline ms", "before", "now", "speedup"):
+        table.add_column(name, justify="right")
     for row in rows:
         table.add_row(
-            row.case_name,
+            names[row.case_name],
             row.bound_key,
             f"{row.theoretical_peak_latency:.3f}",
             f"{row.baseline_latency:.3f}",

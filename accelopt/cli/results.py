@@ -13,7 +13,7 @@ SHAPES = {"any": "any shapes that were tried", "these shapes": "these shapes"}
 
 def result_rows(outcomes: Sequence[Outcome], out: Path) -> list[ProblemResult]:
     """The outcomes as rows of the final table."""
-    names = names_of([outcome.start.case for outcome in outcomes])
+    names = names_of({o.start.case.case_name: o.start.case.problem for o in outcomes})
     return [
         ProblemResult(
             problem=names[outcome.start.case.case_name],

@@ -12,17 +12,18 @@ from accelopt.cli.options import with_shared_options
 from accelopt.cli.results import result_rows
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
+from accelopt.hardware.front_ends import FRONT_ENDS
 from accelopt.kernels.nki.benchmark import read_benchmark
-from accelopt.kernels.nki.default_target import checked_front_end
+from accelopt.kernels.nki.default_target import checked_front_end, dialect_of_file
 from accelopt.report.console import output
 from accelopt.report.page import REPORT
 from accelopt.report.result_table import ResultsTable
-from accelopt.sim.dialects.dialect import DEFAULT_TARGETS, Dialect
+from accelopt.sim.dialects.dialect import DEFAULT_TARGETS, DIALECTS, NAMES, Dialect
 from accelopt.stages.config import Options
 from accelopt.stages.run import Outcome
 
 MOST_SAID = 5  # faults of a benchmark
-FIRST_THREE = "silu,rmsnorm_matmul,matmul"
+FIRST_THREE = "silu,rmsnorm_matmul,rope_single_freq_apply"
 
 
 @with_shared_options()
@@ -36,16 +37,22 @@ def run(
     benchmark: Annotated[Path | None, typer.Option(help="another summary.json or folder")] = None,
     dialect: Annotated[
         str,
-        typer.Option(help="the baselines' NKI: neuronxcc, or nki (for trn2 where no --target is)"),
-    ] = "neuronxcc",
+        typer.Option(
+            help="the baselines' NKI",
+            show_default="nki; neuronxcc of --target trn1 and of its --compiler; a --benchmark's own",
+        ),
+    ] = "",
     *,
     shared: Options,
 ) -> None:
     """Optimise problems of NKIBench; the same command continues an interrupted run."""
-    written_in = known_dialect(dialect)
-    cases = chosen(problems, benchmark or baselines(written_in))
+    written_in = meant_dialect(dialect, shared) if dialect or benchmark is None else None
+    cases = chosen(problems, benchmark or baselines(written_in or "nki"))
+    written_in = written_in or dialect_of_file(Path(cases[0].kernel))
     shared = shared.at(DEFAULT_TARGETS[written_in])
     checked_front_end(shared.compiler, written_in)
+    named = ", ".join(case.problem for case in cases)
+    typer.echo(f"{named}: kernels of {NAMES[written_in]}, for {shared.target}", err=True)
 
     def told(outcomes: list[Outcome]) -> None:
         screen = output()
@@ -58,12 +65,17 @@ def run(
         raise ConfigError(f"there is nothing to start from: {outcomes[0].failure}")
 
 
-def known_dialect(word: str) -> Dialect:
-    """The dialect of that name. Raises ConfigError for another word."""
-    for dialect in DEFAULT_TARGETS:
+def meant_dialect(word: str, shared: Options) -> Dialect:
+    """The dialect of that name; without one `nki`, or the older one where generation or front end are of
+    its time. Raises ConfigError for another word."""
+    if not word:
+        front_end = FRONT_ENDS.get(shared.compiler)
+        word = front_end.dialect if front_end else "nki"
+        word = "neuronxcc" if shared.at("").target == DEFAULT_TARGETS["neuronxcc"] else word
+    for dialect in DIALECTS:
         if word == dialect:
             return dialect
-    raise ConfigError(f"--dialect {word}: there are {' and '.join(DEFAULT_TARGETS)}")
+    raise ConfigError(f"--dialect {word}: there are {' and '.join(DIALECTS)}")
 
 
 def baselines(dialect: Dialect) -> Path:

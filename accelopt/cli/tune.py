@@ -29,7 +29,6 @@ from accelopt.kernels.nki.default_target import checked_front_end, default_targe
 from accelopt.kernels.nki.sizes import sizes_in
 from accelopt.kernels.triton.schemas import SCHEMAS, shipped_case
 from accelopt.knob_space import sentence
-from accelopt.report.console import output
 from accelopt.report.page import REPORT
 from accelopt.search.experts import EXPERTS
 from accelopt.search.samplers import SAMPLERS
@@ -138,12 +137,9 @@ def _show(case: Case, outcome: Outcome, folder: Path) -> None:
     place = folder / case.case_name
     state = json.loads(read_text(place / STATE))
     write_json(place / TUNED, state)
-    screen = output()
-    for line in report(state, outcome.start.latency):
-        screen.print(line, markup=False, highlight=False, soft_wrap=True)
     left = {"Kernel": place / "best.py", "State": place / TUNED, "Report": folder / REPORT}
-    for name, path in left.items():
-        screen.print(f"{name}: {path}", markup=False, highlight=False, soft_wrap=True)
+    lines = [f"{name}: {path}" for name, path in left.items()]
+    typer.echo("\n".join([*report(state, outcome.start.latency), *lines]))
 
 
 def report(state: dict[str, Any], start_ms: float) -> list[str]:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from accelopt.database.connection import Database
 from accelopt.database.queries import everything
 from accelopt.database.schema import KERNELS, PROBLEMS, VERDICTS
-from accelopt.errors import ConfigError, MissingExtra
+from accelopt.errors import ConfigError, require
 from accelopt.evaluation import Evaluation
 from accelopt.kernels.gpu.bench.files.tracefiles import Trace, trace_stem, write_json
 from accelopt.kernels.gpu.bench.judging.verdict import LAUNCH_FREE_KEY, Verdict, to_trace
@@ -23,19 +23,18 @@ def export_to(path: Path, database: Database) -> str:
     """Every verdict as a row of a `.parquet` or `.csv` file, or, for a folder, the Triton solutions
     with their traces; what was written, in words.
 
-    Raises ConfigError for another ending, MissingExtra where pyarrow is needed and absent.
+    Raises ConfigError for another ending, MissingExtra where pandas, or the pyarrow that it needs, is absent.
     """
     if not path.suffix:
         return _traces(path, database)
+    require("database", pandas="pandas")
     import pandas as pd  # on use: the other commands need not wait for it
 
     table = pd.DataFrame(list(everything(database)))
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
-        try:
-            table.to_parquet(path, index=False)
-        except ImportError:
-            raise MissingExtra("pyarrow", "database") from None
+        require("database", pyarrow="pyarrow")
+        table.to_parquet(path, index=False)
     elif path.suffix == ".csv":
         write_atomically(path, table.to_csv(index=False, lineterminator="\n"))
     else:

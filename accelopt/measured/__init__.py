@@ -15,7 +15,9 @@ The columns `least_...` of the first are ours: the work of each problem, as `alg
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from importlib.resources import files
+from pathlib import Path
 
 FILES = (
     "trn1_nkibench",
@@ -25,6 +27,22 @@ FILES = (
     "trn2_kernels",
     "trn2_public",
 )
+PUBLIC = FILES[-1]
+"""The file whose rows `accelopt export --measured` writes."""
+
+
+def add_row(table: Path, name: str, row: Mapping[str, object]) -> None:
+    """Adds a row to a file of the columns of `name`, which is made where there is none. Raises ValueError for
+    one that has others."""
+    columns = list(rows(name)[0])
+    before = table.read_text(encoding="utf-8") if table.exists() else ""
+    if before and before.splitlines()[0] != ",".join(columns):
+        raise ValueError(f"it has not the columns of {name}.csv")
+    with table.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        if not before:
+            writer.writeheader()
+        writer.writerow(row)
 
 
 def rows(name: str) -> list[dict[str, str]]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+
 from rich.console import Console
+
+IN_A_FILE = 100  # columns of a result that goes to a file or a pipe
 
 
 def console() -> Console:
@@ -11,6 +15,5 @@ def console() -> Console:
 
 
 def output() -> Console:
-    """A console on standard output, for results; wide enough to keep rows whole in a file."""
-    found = Console()
-    return found if found.is_terminal else Console(width=120)
+    """A console on standard output, for results: as wide as COLUMNS says, else as the terminal is."""
+    return Console(width=shutil.get_terminal_size((IN_A_FILE, 0)).columns)

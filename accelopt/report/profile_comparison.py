@@ -127,14 +127,9 @@ def compare(kernel: str, found: KernelProfile, measured: MeasuredProfile) -> Com
     """The comparison; `kernel` is its file's name. What explains a difference is asked of a kernel of one
     core and up to `MOST_TRIED` instructions only."""
     own = [one for one in measured.instructions if one.opcode not in CONTROL]
-    cores = found.run.stream.cores, 1 + max((i.core for i in measured.instructions), default=0)
+    cores = _cores(found, measured)
 
-    def rows(
-        name: Callable[[Operation], str], called: Callable[[MeasuredInstruction], str]
-    ) -> list[Row]:
-        named = [one for one in own if called(one)]
-        return _rows(_predicted(found, name), _instructions(named, called), *cores)
-
+    located = [one for one in own if one.line]
     control = [one for one in measured.instructions if one.opcode in CONTROL]
     packets = [_Event(p.ring, p.core, p.start_ns, p.end_ns, p.bytes) for p in measured.packets]
     queues = [_Event(p.queue, p.core, p.start_ns, p.end_ns, p.bytes) for p in measured.packets]
@@ -148,12 +143,13 @@ def compare(kernel: str, found: KernelProfile, measured: MeasuredProfile) -> Com
         measured_ms=measured.latency_ms,
         launch=_launch(found, own, measured),
         engines=engines,
-        kinds=rows(
-            lambda op: f"{QUEUE_NAMES[op.queue]} {_kind(op)}",
-            lambda i: f"{i.engine} {KINDS.get(i.opcode, i.opcode.lower())}",
-        )
+        kinds=_kinds(found, own, *cores)
         + _rows((), _instructions(control, lambda i: f"{i.engine} control"), *cores),
-        lines=rows(lambda op: f"line {op.source.line}", lambda i: f"line {i.line}" * bool(i.line)),
+        lines=_rows(
+            _predicted(found, lambda op: f"line {op.source.line}"),
+            _instructions(located, lambda i: f"line {i.line}"),
+            *cores,
+        ),
         rings=_rows(_predicted_packets(found), packets, *cores),
         queues=_rows((), queues, *cores),
         counters={
@@ -163,6 +159,35 @@ def compare(kernel: str, found: KernelProfile, measured: MeasuredProfile) -> Com
         },
         apart=_apart(engines),
         explanations=_explanations(found, measured, engines),
+    )
+
+
+def quantities(found: KernelProfile, measured: MeasuredProfile) -> dict[str, tuple[float, float]]:
+    """What one kernel's profile says of the machine, in ns as predicted and as measured: the latency, what passes
+    before its first instruction, the time of each engine, and of each kind of instruction of which both have as
+    many. What one side lacks is left out."""
+    own = [one for one in measured.instructions if one.opcode not in CONTROL]
+    kinds = [
+        row
+        for row in _kinds(found, own, *_cores(found, measured))
+        if row.predicted.number == row.measured.number
+    ]
+    rows = [*_launch(found, own, measured)[:1], *_engines(found, measured), *kinds]
+    times = {row.name: (row.predicted.active_ns, row.measured.active_ns) for row in rows}
+    times["latency"] = (found.latency_ms * 1e6, measured.latency_ms * 1e6)
+    return {name: both for name, both in times.items() if min(both) > 0}
+
+
+def _cores(found: KernelProfile, measured: MeasuredProfile) -> tuple[int, int]:
+    return found.run.stream.cores, 1 + max((i.core for i in measured.instructions), default=0)
+
+
+def _kinds(found: KernelProfile, own: Sequence[MeasuredInstruction], *cores: int) -> list[Row]:
+    """By kind of instruction and engine."""
+    return _rows(
+        _predicted(found, lambda op: f"{QUEUE_NAMES[op.queue]} {_kind(op)}"),
+        _instructions(own, lambda i: f"{i.engine} {KINDS.get(i.opcode, i.opcode.lower())}"),
+        *cores,
     )
 
 
@@ -176,13 +201,10 @@ def _engines(found: KernelProfile, measured: MeasuredProfile) -> list[Row]:
     """Times that engines are busy, in the profiler's own way of counting where its summary has them."""
     rows = []
     for name in (*ENGINES[:4], "dma"):
-        field = f"{name}_active_time" if name == "dma" else f"{name}_engine_active_time"
-        said = measured.summary.get(field)
-        if said is None and f"{field}_percent" in measured.summary:
-            said = measured.summary[f"{field}_percent"] * measured.latency_ms * 1e-3
+        said = measured.busy_ns(name)
         if said is not None:
-            predicted = found.summary.get(field, 0.0)
-            rows.append(Row(name, Activity(0, predicted * 1e9), Activity(0, said * 1e9)))
+            predicted = found.occupancy[name] * found.latency_ms * 1e6
+            rows.append(Row(name, Activity(0, predicted), Activity(0, said)))
     return rows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from accelopt.kernels.nki.advice import Rewrite
+from accelopt.kernels.nki.advice import NONE, Rewrite
 from accelopt.kernels.nki.briefing import MEBIBYTE, briefing
 from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.source_lines import Sources
@@ -14,6 +14,7 @@ from accelopt.sim.timing.stream.operation import Decision
 LINES_SHOWN = 12
 WIDTH = 100  # columns
 COMMAND = "  $ "
+CARRY_OUT = "To carry one out, or to see where to edit:"
 SILENT_BELOW = 0.005
 """Scenarios that change the latency by less are not worth a line."""
 
@@ -32,7 +33,7 @@ def profile_text(
     parts = [
         _headline(found, interval),
         told["advice"]
-        + (f"\nTo carry one out, or to see where to edit:\n{COMMAND}{apply} N" if apply else ""),
+        + (f"\n{CARRY_OUT}\n{COMMAND}{apply} N" if apply and told["advice"] != NONE else ""),
         told["limits"],
         _aspects(found),
         told["engines"],

@@ -16,7 +16,7 @@ from accelopt.evaluation import Case, Profile
 from accelopt.report.result_table import names_of
 
 LONG = 5.0  # seconds without a word
-SILENT = 30.0  # seconds without a word after which there is one where nothing is redrawn
+SILENT = 15.0  # seconds without a word after which there is one where nothing is redrawn
 LEAST_SHARE = 0.05  # of a run, from which on the rest can be told
 
 
@@ -88,7 +88,8 @@ class Board:
     """The table of all lines, redrawn while a run goes on; plain sentences where no terminal is."""
 
     def __init__(self, cases: Sequence[Case], iterations: int | None, console: Console) -> None:
-        self.lines = {name: ProblemLine(said) for name, said in names_of(cases).items()}
+        names = names_of({case.case_name: case.problem for case in cases})
+        self.lines = {name: ProblemLine(said) for name, said in names.items()}
         self.iterations = iterations
         self.console = console
         self.started = time.monotonic()
@@ -105,13 +106,11 @@ class Board:
         """A note on one problem; printed only where nothing is redrawn."""
         line.say(sentence)
         if not self.console.is_terminal:
-            self.console.print(
-                f"{line.name}: {sentence}", soft_wrap=True, markup=False, highlight=False
-            )
+            self.remark(f"{line.name}: {sentence}")
 
     def remark(self, sentence: str) -> None:
         """A sentence on the run as a whole, which stays on the screen."""
-        self.console.print(sentence, soft_wrap=True, markup=False, highlight=False)
+        self.console.out(sentence, highlight=False)
 
     async def remind(self) -> None:
         """Says from time to time what is still under way, where nothing is redrawn; never ends."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rich import box
@@ -10,15 +10,19 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from accelopt.evaluation import Case
-
 MACHINE = " [moves:"  # where the machine-readable end of a plan begins
 
 
-def names_of(cases: Sequence[Case]) -> dict[str, str]:
-    """What to call the cases of a run, by their case names: by their problems where those differ."""
-    alone = len({case.problem for case in cases}) == len(cases)
-    return {case.case_name: case.problem if alone else case.case_name for case in cases}
+def names_of(problems: Mapping[str, str]) -> dict[str, str]:
+    """What to call cases in a table, of which `problems` has the problem by the case's name: by their problems
+    where those differ."""
+    alone = len({*problems.values()}) == len(problems)
+    return {name: problem if alone else name for name, problem in problems.items()}
+
+
+def heading(device: str) -> str:
+    """What a table of times says above it; `device` is empty where nothing was timed."""
+    return f"Results on {device}" if device else "Results: no kernel was timed"
 
 
 class ProblemResult(NamedTuple):
@@ -84,7 +88,8 @@ class ResultsTable:
         taken = [max(map(len, column)) for column in zip(HEADINGS, *cells, strict=True)]
         room = options.max_width - 1 - sum(taken) - PADDING * (len(taken) + 1)
         wide = options.max_width >= WIDE and room >= ROOM
-        table = Table(title=f"Results on {self.device}", box=box.SIMPLE_HEAD, title_justify="left")
+        yield Text(heading(self.device), overflow="fold")
+        table = Table(box=box.SIMPLE_HEAD)
         table.add_column("problem", overflow="fold")
         for name in HEADINGS[1:]:
             table.add_column(name, justify="right", no_wrap=True)

@@ -95,6 +95,9 @@ class ProblemStory(Row):
     start_portrait: Portrait | None = None
     best_portrait: Portrait | None = None
     trace: str = Field(default="", description="the Perfetto file, beside the report")
+    compared: tuple[str, ...] = Field(
+        default=(), description="its profiles on a real core, in words"
+    )
 
     @property
     def speedup(self) -> float | None:

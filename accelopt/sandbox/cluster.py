@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from accelopt.caches import cache_with, default_cache, package_key, secret_of, trials_folder
-from accelopt.errors import ConfigError, MissingExtra
+from accelopt.errors import ConfigError, require
 from accelopt.evaluation import Row, Status
 from accelopt.sandbox.forkserver import ForkServer
 from accelopt.sandbox.leases import lease
@@ -203,10 +203,8 @@ def _ray() -> Any:
     # Ray is imported, and to a cluster that asks for none it does no harm (Ray 2.60, token-auth).
     if TOKEN.expanduser().is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-    try:
-        return import_module("ray")
-    except ImportError:
-        raise MissingExtra("ray", "ray") from None
+    require("ray", ray="ray")
+    return import_module("ray")
 
 
 @contextlib.contextmanager

@@ -89,7 +89,9 @@ REDUCTION = _one_of("a reduction", REDUCTIONS)
 COMBINATION = _one_of("a reduction of two", COMBINATIONS)
 REGISTER_COMMAND = _one_of("a reduce_cmd", ("idle", "reset", "reduce", "reset_reduce"))
 
-ADDITION = Kind("add or None", lambda value: value is None or value == "add")
+ACCUMULATION = Kind(
+    "add, maximum, minimum or None", lambda value: value in (None, "add", "maximum", "minimum")
+)
 DESCRIPTORS = _one_of("who makes descriptors", ("static", "software", "sync", "scalar"))
 OUT_OF_BOUNDS = _one_of("an oob_mode", ("error", "skip"))
 PERFORMANCE_MODE = _one_of("a perf_mode", ("double_row_gen3",))

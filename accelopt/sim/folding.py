@@ -88,12 +88,9 @@ def _fold(
 
 
 def _merge(
-    assignment: Instruction,
-    out: list[ProgramNode],
-    producer: dict[Tensor, int],
-    last: LastUses,
+    assignment: Instruction, out: list[ProgramNode], producer: dict[Tensor, int], last: LastUses,
     gone: set[Tensor],
-) -> bool:
+) -> bool:  # fmt: skip
     """Rewrites the producer in `out` to write the assignment's destination; False when it may not."""
     accumulates = "data2" in assignment.inputs
     value = assignment.inputs["data2" if accumulates else "data"]

@@ -57,6 +57,12 @@ class Instruction:
         """The main output."""
         return self.outputs["result"]
 
+    @property
+    def accesses_read(self) -> list[Access]:
+        """All that it reads, run-time indices too."""
+        both = (*self.inputs.values(), *self.outputs.values())
+        return [*self.inputs.values(), *(item.index for one in both for item in one.indirect)]
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Loop:
@@ -106,6 +112,12 @@ class Program:
         tensor = self.results[number]
         reshaped = self.result_shapes[number] if self.result_shapes else None
         return reshaped or (None if tensor is None else tensor.shape)
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks pass tensors to each other in it, by collectives; 0 where none does."""
+        found = (one.attributes.get("ranks") for _, one in self.walk() if one.opcode.meets)
+        return max((n for n in found if isinstance(n, int)), default=0)
 
     def walk(self) -> Iterator[tuple[tuple[Loop, ...], Instruction]]:
         """Every instruction with the loops around it, outermost first, in program order."""

@@ -31,6 +31,7 @@ ALIASES = {
 STANDALONE = {
     "nki.language": "accelopt.sim.dialects.nki.language",
     "nki.isa": "accelopt.sim.dialects.nki.isa",
+    "nki.collectives": "accelopt.sim.dialects.nki.collectives",
     "nki.isa.constants": "accelopt.sim.dialects.nki.isa.enums",
     "nki.dtype": "accelopt.sim.dialects.nki.language.memories",
     "nki.typing": "accelopt.sim.dialects.neuronxcc.typing",
@@ -54,12 +55,7 @@ ABSENT = (
 )
 """Packages whose names can be imported and are refused when they are called."""
 
-COLLECTIVES = (
-    "It would take a group of devices: a Program for each rank, their links with a price, and waiting "
-    "between ranks; time the part of one device without it."
-)
 STANDALONE_ABSENT = {
-    "nki.collectives": COLLECTIVES,
     "nki.compiler": "",
     "nki.compiler.kernel_builder": "",
     "nki.experimental": "",

@@ -71,16 +71,10 @@ Record = Callable[[Tracer], Returned]
 
 
 def trace(
-    record: Record,
-    *,
-    name: str,
-    conventions: Conventions,
-    target: str = "trn1",
-    source: SourceLine = NOWHERE,
-    report: Callable[[KernelError], None] | None = None,
-    unrolled: frozenset[LoopKey] = frozenset(),
-    restarts: int | None = None,
-) -> Program:
+    record: Record, *, name: str, conventions: Conventions, target: str = "trn1",
+    source: SourceLine = NOWHERE, report: Callable[[KernelError], None] | None = None,
+    unrolled: frozenset[LoopKey] = frozenset(), restarts: int | None = None,
+) -> Program:  # fmt: skip
     """Runs `record` until no loop asks to be unrolled any more, and returns the Program. `unrolled`
     are loops that are from the start; after so many `restarts` NeedsConcrete is raised.
 
@@ -92,15 +86,10 @@ def trace(
 
 
 def _recorded(
-    record: Record,
-    name: str,
-    target: str,
-    source: SourceLine,
-    report: Callable[[KernelError], None] | None,
-    conventions: Conventions,
-    unrolled: frozenset[LoopKey],
-    restarts: int | None,
-) -> Program:
+    record: Record, name: str, target: str, source: SourceLine,
+    report: Callable[[KernelError], None] | None, conventions: Conventions,
+    unrolled: frozenset[LoopKey], restarts: int | None,
+) -> Program:  # fmt: skip
     """As `trace`, with assignments as the copies that they are."""
     conditions: frozenset[GuardedBody] = frozenset()
     for attempt in itertools.count():
@@ -133,16 +122,7 @@ def _recorded(
         root = tracer.bodies[0]
         arguments = tuple(tracer.arguments)
         given = set(arguments)
-        return Program(
-            name,
-            arguments,
-            returned.results,
-            tuple(root.nodes),
-            tuple(tensor for tensor in root.tensors if tensor not in given),
-            returned.sequence,
-            target,
-            source,
-            returned.shapes,
-            conventions.dialect,
-        )
+        return Program(name, arguments, returned.results, tuple(root.nodes),
+                       tuple(tensor for tensor in root.tensors if tensor not in given),
+                       returned.sequence, target, source, returned.shapes, conventions.dialect)  # fmt: skip
     raise AssertionError("unreachable")

@@ -169,56 +169,41 @@ class Options(NamedTuple):
         language = LanguageOptions(
             folder=out / "kernels",
             name=language_called(self.backend),
-            save_fields=fields,
-            target=self.at(DEFAULT_TARGETS["neuronxcc"]).target or "",
-            rel_tol=self.rel_tol,
-            precision=formats_of(self.precision),
-            traceset_root=self.traceset_root,
-            profile_every=self.profile_every,
-            gpus=self.gpus,
             constants=read_machine(self.machine).constants if self.machine else None,
-            compiler=checked_front_end(self.compiler),
+            **self._of(LanguageOptions)
+            | {
+                "save_fields": fields,
+                "target": self.at(DEFAULT_TARGETS["neuronxcc"]).target or "",
+                "precision": formats_of(self.precision),
+                "compiler": checked_front_end(self.compiler),
+            },
         )
         if self.warm_start and self.database is None:
             raise ConfigError("--warm-start begins from a database: name it with --database")
+        rounds = FEW_ROUNDS if self.iterations is None else self.iterations
         return Config(
             out=out,
             settings=Settings(
-                iterations=FEW_ROUNDS if self.iterations is None else self.iterations,
-                beam=self.beam,
-                plans=self.plans,
-                samples=self.samples,
-                fixer_steps=self.fixer_steps,
-                selection=self.selection,
-                strategy=self.strategy,
                 options=key_values(self.strategy_option or []),
-                evaluations=self.evaluations,
-                window=self.window,
-                least_gain=self.least_gain,
+                **self._of(Settings) | {"iterations": rounds},
             ),
             workshop=WorkshopOptions(
                 language,
-                workers=self.workers,
-                cluster=self.cluster,
                 cores=cores,
                 budget=Budget(self.max_dollars, self.max_tokens),
-                replay=self.replay,
-                seed=self.seed,
                 traced=self.logfire,
-                screening=self.screening,
-                spent_in=self.spent_in,
-                database=self.database,
-                warm_start=self.warm_start,
                 deadline=None if self.seconds is None else Deadline(self.seconds),
+                **self._of(WorkshopOptions),
             ),
             prompts=base / "prompts" / PROMPTS.get(language.name, ""),
-            model_config=self.model_config,
             experiences=self.experience_list_path,
-            findings=self.findings,
-            regraph=self.regraph,
-            tools=self.tools,
             agent=self._agent(),
+            **self._of(Config),
         )
+
+    def _of(self, kind: type[NamedTuple]) -> dict[str, Any]:  # type: ignore[valid-type]
+        """The options that go by the same names in another tuple."""
+        return {name: getattr(self, name) for name in self._fields if name in kind._fields}  # type: ignore[attr-defined]
 
     def _agent(self) -> AgentBudget | None:
         """What an agent may spend on one kernel; None where roles develop. Raises ConfigError."""

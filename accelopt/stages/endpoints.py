@@ -11,6 +11,7 @@ from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import Exchanges, Provider
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.providers import PROVIDERS
+from accelopt.errors import ConfigError
 from accelopt.stages.concurrency import run_together
 
 
@@ -44,12 +45,15 @@ class Calls:
         return self._endpoints[name]
 
     async def greet(self, say: Callable[[str], None]) -> None:
-        """Say what speaks against the endpoints' answering later. Raises ConfigError where nobody can
-        be reached."""
+        """Say what speaks against the endpoints' answering later; one that cannot be reached is asked
+        nothing."""
 
         async def greet(endpoint: Provider) -> None:
-            if said := await endpoint.greet():
-                say(said)
+            try:
+                if said := await endpoint.greet():
+                    say(said)
+            except ConfigError as error:
+                endpoint.stop_asking(str(error))
 
         await run_together(map(greet, self._endpoints.values()))
 

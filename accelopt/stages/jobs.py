@@ -274,8 +274,7 @@ async def _set_by_expert(expert: ExpertModel, job: Job, view: KernelView, run: R
     assert space is not None
     found = await expert.propose(job, space, view)
     if found.values is None:
-        silent = (found.reason,) if found.failed else ()
-        return Result(job, remarks=(found.reason,), asked=1, unanswered=silent)
+        return Result(job, remarks=(found.reason,), asked=1, unanswered=(found.reason,))
     change = KnobSetting(values=found.values, sentence=sentence(found.values))
     made = await language.configure(job.node, found.values)
     label = plan_id(job.number, 0)

@@ -48,5 +48,5 @@ async def list_candidates(
         diagnosis=view.diagnosis,
         remarks=(found.reason,) if found.reason else (),
         asked=1,
-        unanswered=(found.reason,) if found.failed else (),
+        unanswered=() if found.candidates else (found.reason,),
     )

@@ -65,7 +65,7 @@ def tell_loops(folder: Path) -> Story:
     """The story of all loops in `folder`, in their order; each loop gets `best.py` and `best.diff`."""
     problems = [_problem(loop) for loop in loops_in(folder)]
     first = read_candidates(folder / "profile_results.csv")[0].profile
-    device = first.device if first else "no device"
+    device = first.device if first else ""
     return Story(name=folder.name, device=device, versions=versions(), problems=tuple(problems))
 
 

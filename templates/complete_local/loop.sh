@@ -16,15 +16,15 @@ usage: loop.sh [OPTIONS]
   --plans N               plans for each kernel kept     (2)
   --samples K             implementations of each plan   (1)
   --model-config FILE     by default the rules, no model
-  --target NAME           trn1 or trn2; of solutions on a GPU its name, such as h200 (trn1)
+  --target NAME           trn2, trn1, trn3; of solutions on a GPU its name, such as h200 (trn2; trn1 of --summary)
   --core NUMBER           NeuronCore of a Trainium host  (0)
-  --summary PATH          another summary.json or folder
+  --summary PATH          another summary.json or folder (NKIBench/nki; NKIBench of trn1)
   --traces FOLDER         a FlashInfer-Trace folder: its Triton solutions, on a GPU
 TEXT
 }
 
 PROBLEMS="" OUT=runs/loop ITERATIONS=2 BEAM=2 PLANS=2 SAMPLES=1 TARGET="" CORE=0 TRACES=""
-MODEL=$HERE/model_config.json SUMMARY=$ACCELOPT_BASE_DIR/NKIBench
+MODEL=$HERE/model_config.json SUMMARY=""
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit ;;
@@ -82,7 +82,8 @@ if [ -n "$TRACES" ]; then
   export ACCELOPT_PROMPTS=$ACCELOPT_BASE_DIR/prompts/flb
   export ACCELOPT_BACKEND_OPTIONS="--backend triton --target ${TARGET:-h200} --traceset_root $TRACES"
 else
-  TARGET=${TARGET:-trn1}
+  TARGET=${TARGET:-$([ -n "$SUMMARY" ] && echo trn1 || echo trn2)}
+  SUMMARY=${SUMMARY:-$ACCELOPT_BASE_DIR/NKIBench/$([ "$TARGET" = trn1 ] || echo nki)}
   export ACCELOPT_BACKEND_OPTIONS="--target $TARGET"
 fi
 [ -s "$OUT/profile_results.csv" ] || $COLLECT

@@ -12,7 +12,7 @@ import pytest
 from test_llm import ask, config, question
 
 from accelopt.agents.budget import Ledger
-from accelopt.agents.calls import CallFailed, Tool
+from accelopt.agents.calls import CallFailed, InMemory, Tool
 from accelopt.agents.llm import Endpoint
 from accelopt.agents.scripted_server import FAULTS, Scripted, ScriptedFault, ScriptedServer
 from accelopt.errors import AcceloptError
@@ -63,19 +63,11 @@ def test_after_each_fault_a_run_resumes_without_asking_again(tmp_path, fault):
 )
 def test_a_fault_that_stays_is_named_in_one_sentence(kind, said):
     with ScriptedServer(lambda _: "fine", itertools.repeat(ScriptedFault(kind))) as server:
-        endpoint = Endpoint(config(server, timeout=0.1, attempts=2), _NoExchanges(), Ledger())
+        endpoint = Endpoint(config(server, timeout=0.1, attempts=2), InMemory(), Ledger())
         with pytest.raises(CallFailed) as failed:
             asyncio.run(ask(endpoint, question()))
     assert re.match("2 (attempts|unusable answers), the last: ", str(failed.value))
     assert re.search(said, str(failed.value)) and len(str(failed.value).splitlines()) == 1
-
-
-class _NoExchanges:
-    def find(self, key):
-        return None
-
-    def keep(self, exchange):
-        pass
 
 
 def test_a_redirect_is_said_with_where_it_leads(tmp_path):
@@ -84,7 +76,7 @@ def test_a_redirect_is_said_with_where_it_leads(tmp_path):
         with ScriptedServer(
             lambda _: "fine", [ScriptedFault("status", status, location=place)]
         ) as server:
-            endpoint = Endpoint(config(server), _NoExchanges(), Ledger())
+            endpoint = Endpoint(config(server), InMemory(), Ledger())
             with pytest.raises(AcceloptError, match=place) as failed:
                 asyncio.run(ask(endpoint, question()))
         assert "url" in str(failed.value) and len(server.requests) == 1

@@ -154,11 +154,16 @@ def test_a_long_pause_is_announced_before_it_begins():
         assert asyncio.run(use(server)) == SAID
 
 
-def test_an_endpoint_that_says_nothing_usable_is_asked_no_more():
-    said, came, requests = told((), lambda _: "", calls=DEAD_AFTER + 3, attempts=2)
+@pytest.mark.parametrize("hang", [False, True])
+def test_an_endpoint_that_says_nothing_usable_is_asked_no_more(hang):
+    """Eight attempts at one that never answers, of up to four times `timeout` (600 s) each, took hours."""
+    faults = itertools.repeat(ScriptedFault("hang")) if hang else ()
+    words = {"timeout": 0.05, "attempts": 8} if hang else {"attempts": 2}
+    said, came, requests = told(faults, lambda _: "", calls=DEAD_AFTER + 3, **words)
     assert requests == 2 * DEAD_AFTER
-    [once] = said
-    assert "asked no more" in once and "unusable answers" in once
+    *waiting, last = said
+    assert "asked no more" in last and ("no answer within" if hang else "unusable answers") in last
+    assert waiting == ["m: no answer within 0.05 seconds; asked again"] * (hang * DEAD_AFTER)
     assert all("came to nothing" in one for one in came[DEAD_AFTER:])
 
 

@@ -6,6 +6,7 @@ Evidence: the commands, and the simulated core behind both; a tool that said som
 import json
 import os
 import re
+import shutil
 import time
 
 import benches
@@ -120,7 +121,8 @@ def test_what_is_submitted_is_kept_when_it_is_right_and_faster(tmp_path):
         f"{name}: right, {best.latency:.4g} ms" for name in ("lineage/1.py", "kernel.py")
     ]
     assert recalled.startswith('- "wider tiles": accepted as lineage/1.py')
-    assert (folder / "lineage" / "1.py").read_text() == best.source
+    kept = [(folder / "lineage" / name).read_text() for name in ("0.py", "1.py")]
+    assert kept == [small_problem.KERNEL, best.source]
     assert not (folder / "lineage" / "7.py").exists()  # only the bench writes there
     assert "wider tiles" in (folder / "lineage" / "1.md").read_text()
 
@@ -294,6 +296,7 @@ def test_odd_arguments_are_answered_in_words_and_soon(tmp_path):
         said.append(await call("what_if", changes=f"lines {'1 ' * 50_000} x 0.5"))
         seconds = time.monotonic() - begun
         (tmp_path / "elsewhere").mkdir()
+        shutil.rmtree(bench.folder.root / "lineage")
         (bench.folder.root / "lineage").symlink_to(tmp_path / "elsewhere")
         await call("write", text=FAST)
         refused = await call("submit")

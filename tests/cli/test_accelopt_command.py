@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 import toy
-from small_problem import KERNEL, REFERENCE
+from small_problem import KERNEL
 
+from accelopt.cli.run import meant_dialect
 from accelopt.kernels.nki.referee.trials import TrialStore
+from accelopt.stages.config import Options
 
 COMMAND = [sys.executable, "-c", "from accelopt.cli import main; main()"]
 
 
 @pytest.fixture
-def said(tmp_path):
-    (tmp_path / "kernel.py").write_text(KERNEL)
-    (tmp_path / "reference.py").write_text(REFERENCE)
+def said(files, tmp_path):
     endless = KERNEL.replace("    return result", "    while True:\n        pass")
     (tmp_path / "endless.py").write_text(endless)
 
@@ -59,12 +59,23 @@ def test_a_kernel_without_end(said):
             "run --dialect nki --compiler 2.26",
             "error: --compiler 2.26 takes kernels of neuronxcc, and this one is of nki: ask for",
         ),
+        ("run --target trn1 --compiler 0.6", "error: --compiler 0.6 takes kernels of nki, and"),
         ("timeline nowhere.py --reference reference.py", "error: nowhere.py is not a file"),
         ("run --problems ,", "error: no problem ','; there are adamw"),
     ],
 )
 def test_input_that_cannot_be_used(said, words, sentence):
     assert said(*words.split()).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("given", "dialect"),
+    [({}, "nki"), ({"target": "trn3"}, "nki"), ({"target": "trn1"}, "neuronxcc"),
+     ({"compiler": "2.26"}, "neuronxcc"), ({"compiler": "0.6"}, "nki")],
+)  # fmt: skip
+def test_run_takes_the_kernels_of_today_where_nothing_of_the_older_time_is_said(given, dialect):
+    """Issue 42, point 2; evidence: SDK 2.30 and later compile no neuronxcc.nki, NKI's pages name trn2 and trn3."""
+    assert meant_dialect("", Options(**given)) == dialect
 
 
 def test_a_language_by_name(said, tmp_path, monkeypatch):

@@ -1,17 +1,20 @@
 """`accelopt compare`: profiles of our own making, in the forms that the vendor's tools leave, beside predictions."""
 
+import csv
 import json
 from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
+from accelopt import measured as published
 from accelopt.cli.app import app, command
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.devices.measured_profile import read_profile
 from accelopt.report.kernel_simulation import simulate
 from accelopt.report.profile_comparison import compare, comparison_text
+from accelopt.report.story import ProblemStory, Story, write_story
 from accelopt.sim import timing
 from accelopt.sim.timing.machine.transfers import RINGS
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES
@@ -185,6 +188,60 @@ def test_the_command_takes_the_target_from_the_profile(found, tmp_path):
     assert isinstance(refused.exception, ConfigError) and "trn2.3xlarge, trn2" in str(
         refused.exception
     )
+
+
+def asked(name, folder, *more):
+    command([name])
+    files = [str(folder / "kernel.py"), "--reference", str(folder / "reference.py")]
+    words = ["--kernel", *files] if name == "calibrate" else files
+    return CliRunner().invoke(app, [name, *words, *map(str, more)])
+
+
+def test_a_machine_is_fitted_to_profiles(found, tmp_path):
+    """Issue 42, point 4. A core with two constants of its own leaves a full profile; those are found, and seen."""
+    folder, profile = found
+    table = TARGETS["trn2"]
+    own = {
+        "launch_ns": 1.4 * table.launch_ns,
+        "scalar_cycles_per_element": 1.5 * table.scalar_cycles_per_element,
+    }
+    there = timing.profile(profile.run.program, replace(table, **own), profile.run.compiler)
+    (tmp_path / "full.json").write_text(json.dumps(document(there)))
+    machine = tmp_path / "machine.json"
+    done = asked("calibrate", folder, "--profile", tmp_path / "full.json", "--machine", machine)
+    assert done.exit_code == 0, done.exception
+    kept = json.loads(machine.read_text())["constants"]
+    assert {name: kept[name]["value"] for name in own} == pytest.approx(own, rel=0.05)
+    assert all(
+        abs(one["value"] / getattr(table, name) - 1) < 0.1
+        for name, one in kept.items()
+        if name not in own
+    )
+    alone = asked("calibrate", folder, "--machine", machine)
+    assert isinstance(alone.exception, ConfigError) and "has its --kernel" in str(alone.exception)
+
+
+def test_a_profile_goes_into_a_report_and_into_a_row(found, tmp_path):
+    """Issue 42, point 4: the comparison in a run's report, and a row of the columns of trn2_public.csv."""
+    folder, profile = found
+    (tmp_path / "full.json").write_text(json.dumps(document(profile)))
+    problem = ProblemStory(name="exp", start_source=KERNEL)
+    write_story(Story(name="run", device="trn2", problems=(problem,)), tmp_path)
+    measured = "--measured", tmp_path / "full.json"
+    assert asked("compare", folder, *measured, "--report", tmp_path).exit_code == 0
+    shown = (tmp_path / "report.html").read_text()
+    assert "Predicted and measured" in shown and "kernel.py: predicted" in shown
+    for _ in range(2):
+        done = asked("export", folder, *measured, "--out", tmp_path / "rows.csv")
+        assert done.exit_code == 0, done.exception
+    lines = (tmp_path / "rows.csv").read_text().splitlines()
+    row = dict(zip(lines[0].split(","), next(csv.reader(lines[2:]))))
+    assert len(lines) == 3 and set(row) == set(published.rows("trn2_public")[0])
+    assert float(row["measured_us"]) == pytest.approx(profile.latency_ms * 1e3, abs=0.01)
+    assert row["arguments"] == '[["fp32[512,2048]"]]' and row["bytes"] == str(2 * 512 * 2048 * 4)
+    (tmp_path / "rows.csv").write_text("a,b\n")
+    refused = asked("export", folder, *measured, "--out", tmp_path / "rows.csv")
+    assert "has not the columns" in str(refused.exception)
 
 
 def test_what_is_no_profile_is_one_sentence(found, tmp_path):

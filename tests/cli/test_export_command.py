@@ -61,12 +61,8 @@ def files(tmp_path_factory):
 def export(folder, *options):
     command(["export"])
     asked = [
-        "export",
-        str(folder / "kernel.py"),
-        "--reference",
-        str(folder / "reference.py"),
-        *options,
-    ]
+        "export", str(folder / "kernel.py"), "--reference", str(folder / "reference.py"), *options,
+    ]  # fmt: skip
     return CliRunner().invoke(app, asked)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from small_problem import KERNEL, REFERENCE, ROOT, benchmark
+from small_problem import REFERENCE, benchmark
 
 COMMAND = [sys.executable, "-c", "from accelopt.cli import main; main()"]
 INTERRUPTED = """
@@ -22,11 +21,9 @@ main()
 
 
 @pytest.fixture
-def files(tmp_path):
-    (tmp_path / "kernel.py").write_text(KERNEL)
-    (tmp_path / "reference.py").write_text(REFERENCE)
-    (tmp_path / "scratch").mkdir()
-    return tmp_path
+def files(files):
+    (files / "scratch").mkdir()
+    return files
 
 
 def environment(folder):
@@ -189,14 +186,3 @@ def test_a_report_that_cannot_be_written_costs_neither_table_nor_kernel(files):
     assert "report.html cannot be used" in shown and "so far in run/kernel/best.py;" in shown
     assert "Results on the simulated trn1" in shown
     assert "nki.jit" in (files / "run" / "kernel" / "best.py").read_text()
-
-
-def test_the_demo_shows_a_gain_and_what_to_do_next(files):
-    shown = said(files, "demo", code=0)
-    assert re.search(r"kernel 0\.0\d+ ms 0\.0\d+ ms 1\.\d\dx", shown), shown
-    assert (
-        "Next, here and on a kernel of your own: accelopt profile accelopt_demo/kernel.py" in shown
-    )
-    tutorial = re.findall("```python\n(.*?)```", (ROOT / "docs/tutorial.md").read_text(), re.S)
-    shipped = ROOT / "templates" / "demo"
-    assert tutorial == [(shipped / name).read_text() for name in ("kernel.py", "reference.py")]

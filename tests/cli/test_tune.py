@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from small_problem import KERNEL, REFERENCE, ROOT
+from small_problem import ROOT
 
 from accelopt.kernels.nki.benchmark import read_benchmark
 
@@ -17,13 +17,6 @@ COMMAND = [*ACCELOPT, "tune"]
 BUDGET = ["--max-iterations", "0", "--patience", "0", "--workers", "2", "--evaluations"]
 KILLS = 4
 CASES = {case.problem: case for case in read_benchmark(ROOT / "NKIBench")[0]}
-
-
-@pytest.fixture
-def files(tmp_path):
-    (tmp_path / "kernel.py").write_text(KERNEL)
-    (tmp_path / "reference.py").write_text(REFERENCE)
-    return tmp_path
 
 
 SEARCHES = {

@@ -177,6 +177,16 @@ def test_a_model_that_writes_no_code_at_all_does_not_end_the_run(tmp_path):
     assert outcome.nodes
 
 
+def test_experts_whose_answers_nobody_can_read_leave_the_knobs_to_the_rules(tmp_path):
+    """Twelve calls for nothing ended a run at 1.00x, where a model that hung left it to the rules."""
+    said, watcher = heard()
+    settings = Settings(strategy="experts", iterations=2, evaluations=6)
+    with ScriptedServer(lambda _: "I would rather not.") as server:
+        [outcome], _ = run(tmp_path, server.url, settings=settings, watcher=watcher)
+    assert re.search("memory holds no JSON object.*the rules go on alone", *said)
+    assert outcome.speedup > 1
+
+
 def test_what_was_spent_is_written_at_every_end(tmp_path):
     """Also where a run ends in the midst of its first round."""
 

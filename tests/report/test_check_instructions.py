@@ -396,8 +396,8 @@ def test_the_command_accepts(files, key, tmp_path):
 
 
 def test_together_they_hold_every_instruction(files):
-    """But for packed elements, which `test_packed_formats` judges, and the barrier of two cores
-    (`test_two_cores`)."""
+    """But for packed elements, which `test_packed_formats` judges, the barrier of two cores
+    (`test_two_cores`), and what ranks gather (`test_collectives`)."""
     found = set()
     for key in KERNELS:
         kernel, reference = files(key)
@@ -405,4 +405,4 @@ def test_together_they_hold_every_instruction(files):
         arguments = specs_of(problem.kernel_inputs(problem.inputs(0)))
         program = trace_kernel(load(kernel.read_text()).kernel, arguments, target=key[2])
         found |= {instruction.opcode for _, instruction in program.walk()}
-    assert OPCODES.keys() - found == {"quantize_mx", "core_barrier"}
+    assert OPCODES.keys() - found == {"quantize_mx", "core_barrier", "dma_window"}

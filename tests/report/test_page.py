@@ -176,6 +176,8 @@ def test_in_a_browser_links_and_folds_work_without_errors(tmp_path, width, schem
         tab.wait_for_selector(".figure svg")
         assert tab.title() == "AccelOpt: one, two"
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        table = tab.locator(".scroll:has(.summary)").first
+        assert table.evaluate("all => all.scrollWidth <= all.clientWidth")
         tab.click("a[href='#problem1']")
         assert tab.evaluate("document.querySelector('#problem1').getBoundingClientRect().top") < 450
         tree = tab.locator("#p1r0-tree")

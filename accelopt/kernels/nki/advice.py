@@ -17,12 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.access import Access, Tensor
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.isa import movement, reductions
+from accelopt.sim.operators import UNARY
 from accelopt.sim.program import Buffer
 from accelopt.sim.timing import UNRESOLVED, KernelProfile
 from accelopt.sim.timing.machine.pricing import engine_cycles, is_slow, is_transpose, price
@@ -47,7 +49,8 @@ INSTANCES = 250_000
 FEWEST = 4
 FIXED_SHARE = 0.3  # of an instruction's cycles: from there on wider ones pay
 WIDE = 512  # elements a partition, or columns of a product, from which on an instruction is wide
-LONG_PIECE = 2048  # bytes: pieces of a transfer from which on DMA nears its rate
+LONG_PIECES = (2048, 4096, 8192)  # bytes of a transfer's pieces
+NEAR = 0.9  # of the rate of DMA, from which on pieces are long
 MOST_LINES = 4
 MOST_MOVED = 24  # kinds of work that another engine is asked for
 WIDTH = 80
@@ -98,6 +101,12 @@ class _Question(NamedTuple):
     queue: Queue | None = None
     answer: float | None = None
     lines: tuple[int, ...] = ()
+    mechanism: str = ""
+
+    def told_by(self, other: _Question) -> bool:
+        """Whether `other` says the same of these instructions, and perhaps of more."""
+        mine = self.factors.keys()
+        return bool(mine) and self.mechanism == other.mechanism and mine <= other.factors.keys()
 
 
 class _Work(NamedTuple):
@@ -128,23 +137,23 @@ def advice(
     """At most five changes, the one that gives most first. `asked` are what-ifs that were answered
     already, `memory` what the kernel holds on the chip, and `rewrite` a kernel that was written."""
     now = found.latency_ms
-    made = [] if rewrite is None else [_of(rewrite, now)]
-    questions = [*_Mechanisms(found, asked, memory).questions()]
+    asking: list[tuple[_Question, float]] = []
     with collector_paused():
-        for question in questions:
+        for question in _Mechanisms(found, asked, memory).questions():
             after = question.answer
             if after is None and question.queue is not None:
                 after = on_engine(found, frozenset(question.factors), question.queue)
             elif after is None:
                 after = scaled(found, lambda operation: question.factors.get(operation, 1.0))  # noqa: B023
+            asking.append((question, after))
+    asking.sort(key=lambda pair: round(pair[1], 9))
+    made = [Advice(r.change, (), now, r.latency_ms, r.source) for r in (rewrite,) if r]
+    for at, (question, after) in enumerate(asking):
+        if not any(question.told_by(better) for better, _ in asking[:at]):
             made.append(Advice(question.change, question.lines, now, after))
     made.sort(key=lambda one: (round(one.after_ms, 9), not one.source))
     told = [one for one in made if one.gain >= UNRESOLVED][:MOST]
     return tuple(told or [one for one in made if one.gain >= LEAST][:MOST_DOUBTFUL])
-
-
-def _of(rewrite: Rewrite, now: float) -> Advice:
-    return Advice(rewrite.change, (), now, rewrite.latency_ms, rewrite.source)
 
 
 def advice_text(found: Sequence[Advice]) -> str:
@@ -176,11 +185,16 @@ class _Mechanisms:
 
     def questions(self) -> list[_Question]:
         """Those that can save most of what engines work, as many as there is time for."""
+        mechanisms = (
+            self._partitions, self._wider, self._products, self._transposes, self._engines, self._reread,
+            self._through_hbm, self._short_rows, self._on_the_way, self._narrower,
+            self._buffers,
+        )  # fmt: skip
         every = [
-            *self._partitions(), *self._wider(), *self._products(), *self._transposes(),
-            *self._engines(), *self._reread(), *self._through_hbm(), *self._short_rows(),
-            *self._on_the_way(), *self._narrower(), *self._buffers(),
-        ]  # fmt: skip
+            question._replace(mechanism=mechanism.__name__)
+            for mechanism in mechanisms
+            for question in mechanism()
+        ]
         busy = max(self.found.occupancy.values()) * self.found.latency_ms * 1e6
 
         def saved(question: _Question) -> float:
@@ -221,6 +235,14 @@ class _Mechanisms:
     def _total(self) -> dict[Operation, float]:
         """The ns that all instances of each operation take."""
         return {one.operation: one.total_ns for one in self._works}
+
+    @cached_property
+    def _loop(self) -> dict[Operation, SourceLine | None]:
+        """Where the innermost loop around each operation stands."""
+        return {
+            item.operation: item.loops[-1].source if item.loops else None
+            for item in self.found.run.stream.instances
+        }
 
     @cached_property
     def _computing(self) -> list[_Work]:
@@ -274,7 +296,6 @@ class _Mechanisms:
         """Instructions of few elements, which take mostly what any instruction takes."""
         groups: dict[SourceLine | None, dict[Operation, float]] = defaultdict(dict)
         narrow: dict[SourceLine | None, list[tuple[float, int, float]]] = defaultdict(list)
-        loops = {item.operation: item.loops for item in self.found.run.stream.instances}
         for one in self._computing:
             elements, fixed = engine_cycles(one.operation, self.spec)
             wide = max(_free(one.operation), 1)
@@ -283,8 +304,7 @@ class _Mechanisms:
             joined = self._joined(one, WIDE // wide)
             if joined < 2:
                 continue
-            around = loops[one.operation]
-            key = around[-1].source if around else None
+            key = self._loop[one.operation]
             part = (elements * joined + fixed) / (joined * (elements + fixed))
             groups[key][one.operation] = part
             narrow[key].append((one.total_ns, wide, fixed / (elements + fixed)))
@@ -460,10 +480,12 @@ class _Mechanisms:
             )  # fmt: skip
 
     def _short_rows(self) -> Iterator[_Question]:
-        """Transfers of short pieces, of which each costs a descriptor."""
+        """Transfers of short pieces, of which each costs a descriptor: those of one length in one loop, which
+        one edit makes longer."""
         spec = self.spec
-        by_line: dict[SourceLine, dict[Operation, float]] = defaultdict(dict)
-        pieces: dict[SourceLine, int] = {}
+        long_enough = (size for size in LONG_PIECES if piece_rate(size, spec) >= NEAR)
+        wanted = next(long_enough, LONG_PIECES[-1])
+        alike: dict[tuple[SourceLine | None, int], dict[Operation, float]] = defaultdict(dict)
         for one in self._works:
             cost = one.transfer
             if (
@@ -473,17 +495,18 @@ class _Mechanisms:
             ):
                 continue
             piece = cost.bytes // cost.descriptors
-            if 0 < piece < LONG_PIECE:
+            if 0 < piece < wanted:
                 needed = cost.bytes / cost.engines / spec.dma_bytes_per_ns
-                long = LONG_PIECE / spec.dma_bytes_per_ns
+                long = wanted / spec.dma_bytes_per_ns
                 needed *= (long + 2 * spec.dma_buffer_ns) / long
-                by_line[one.operation.source][one.operation] = min(1.0, needed / (one.ns or 1.0))
-                pieces.setdefault(one.operation.source, piece)
-        for source, factors in by_line.items():
+                alike[self._loop[one.operation], piece][one.operation] = min(
+                    1.0, needed / (one.ns or 1.0)
+                )
+        for (_, piece), factors in alike.items():
             yield self._asking(
                 "move longer pieces: {lines} {does} {piece:,} B at a time; from {long:,} B that follow each "
                 "other in HBM on DMA nears its rate (whole rows, or several rows a partition)",
-                factors, piece=pieces[source], long=LONG_PIECE,
+                factors, piece=piece, long=wanted,
             )  # fmt: skip
 
     def _on_the_way(self) -> Iterator[_Question]:
@@ -514,9 +537,14 @@ class _Mechanisms:
             after_keys = readers[operation.writes[0].tensor] - {key}
             if len(after_keys) != 1 or len(writers[operation.writes[0].tensor]) != 1:
                 continue
-            after = works[next(iter(after_keys))][0].operation
-            if how := _taken_over(operation, after):
+            behind = works[next(iter(after_keys))]
+            if how := _taken_over(operation, behind[0].operation):
                 yield self._dropped(own, how)
+            if name := _of_its_operand(operation, behind[0].operation):
+                yield self._dropped(
+                    behind, f"let line {operation.source.line} compute {name}, one function of the Scalar "
+                    f"engine, in place of {_ops(operation)[0]} and the product of {{lines}}",
+                )  # fmt: skip
 
     def _dropped(self, works: Iterable[_Work], change: str) -> _Question:
         return self._asking(change, {work.operation: 0.0 for work in works})
@@ -567,6 +595,13 @@ class _Mechanisms:
                 how = "let the loads of {lines} overlap the iteration before: two iterations do not fit SBUF; work on part of the columns at a time"
             change = how.format(lines=_lines(lines))
             yield _Question(change, {}, answer=asked.latency_ms, lines=lines)
+
+
+def piece_rate(size: int, spec: Hardware) -> float:
+    """The part of the DMA rate that pieces of `size` bytes reach that do not follow each other."""
+    strided = min(spec.dma_strided_ns, spec.dma_strided_ns_per_byte * size)
+    row = size / spec.dma_bytes_per_ns
+    return row / (2 * spec.dma_buffer_ns + max(row, strided))
 
 
 def _key(operation: Operation) -> tuple[SourceLine, str]:
@@ -642,6 +677,28 @@ def _taken_over(operation: Operation, after: Operation) -> str:
     if _by_scalars(after) and len(_ops(after)) == 1:
         return f"{both} in one tensor_scalar with op0 and op1"
     return ""
+
+
+SAMPLES = np.linspace(-6, 6, 49)
+
+
+def _of_its_operand(operation: Operation, after: Operation) -> str:
+    """The function of ScalarE that a function is times its own operand: silu of sigmoid; empty where there
+    is none, or the product is another."""
+    if not _scales(operation) or _attributes(operation).get("scale", 1.0) != 1.0:
+        return ""
+    mine = {(access.tensor, access.offset) for access in (*operation.reads, *operation.writes)}
+    product = {(access.tensor, access.offset) for access in after.reads}
+    if len(operation.reads) != 1 or _ops(after) != ["multiply"] or mine != product:
+        return ""
+    [name] = _ops(operation)
+    if name not in FUNCTIONS:
+        return ""
+    with np.errstate(all="ignore"):
+        wanted = SAMPLES * FUNCTIONS[name](SAMPLES)
+        known = [one for one in sorted(UNARY & FUNCTIONS.keys()) if one != name]
+        same = [one for one in known if np.allclose(FUNCTIONS[one](SAMPLES), wanted)]
+    return same[0] if same else ""
 
 
 def _operands(operation: Operation) -> frozenset[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from accelopt.hardware import Hardware
-from accelopt.kernels.nki.advice import Rewrite, advice, advice_text
+from accelopt.kernels.nki.advice import Rewrite, advice, advice_text, piece_rate
 from accelopt.kernels.nki.problem_bound import ProblemBound
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.errors import NOWHERE
@@ -403,13 +403,6 @@ def _product_remark(row: Priced, spec: Hardware) -> str:
     return ""
 
 
-def _piece_rate(size: int, spec: Hardware) -> float:
-    """The part of the DMA rate that pieces of `size` bytes reach that do not follow each other."""
-    strided = min(spec.dma_strided_ns, spec.dma_strided_ns_per_byte * size)
-    row = size / spec.dma_bytes_per_ns
-    return row / (2 * spec.dma_buffer_ns + max(row, strided))
-
-
 def _narrow(spec: Hardware) -> str:
     """What VectorE gains by operands and results of 16 bits."""
     if spec.vector_fast_modes:
@@ -447,7 +440,7 @@ def describe_machine(spec: Hardware, dialect: str = "neuronxcc", compiler: str =
     usable = spec.sbuf_usable_bytes
     looks = ", ".join(f"{name} {n}" for name, n in zip(QUEUE_NAMES, bounds.lookahead, strict=False))
     fp32 = spec.fp32_matmul_passes * spec.fp32_matmul_cycles_per_row
-    sizes = ", ".join(f"{size:,} B {_piece_rate(size, spec):.0%}" for size in PIECES)
+    sizes = ", ".join(f"{size:,} B {piece_rate(size, spec):.0%}" for size in PIECES)
     rows = [
         f"- DMA: {spec.dma_engines} engines, {spec.dma_peak_bytes_per_ns:.0f} GB/s together, between "
         f"HBM and SBUF. {spec.dma_partitions_per_engine} partitions belong to one engine: fewer than "

@@ -106,6 +106,10 @@ def operation_of(
         device = SimulatedDevice(target)
         arguments = [argument_of(value) for value in problem.kernel_inputs(inputs)]
         program = device.compile(str(kernel), arguments, seconds=seconds).program
+        if program.ranks:
+            raise ConfigError(
+                f"{kernel}: it passes elements between ranks, which a framework launches"
+            )
     except KernelFailure as failure:
         raise ConfigError(f"{kernel}: {failure.message}") from failure
     random = np.random.default_rng(0)

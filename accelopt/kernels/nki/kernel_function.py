@@ -241,7 +241,7 @@ class _Module:
         """The function that a call makes: of a decorator, functools.partial, or a function of the
         file that returns one."""
         callee = call.func
-        if _last_name(callee) == "partial" and call.args:
+        if name_of(callee) == "partial" and call.args:
             inner = self._resolved(call.args[0], found, scopes, path, seen)
             bound = dict(zip(inner.parameters, map(ast.unparse, call.args[1:]), strict=False))
             bound |= {k.arg: ast.unparse(k.value) for k in call.keywords if k.arg}
@@ -331,7 +331,7 @@ def _makes_a_kernel(value: Value, module: _Module) -> bool:
                 inner = module.before(value)
             return inner is not None and _makes_a_kernel(inner, module)
         case ast.Call(func=called):
-            if _last_name(called) == "partial":
+            if name_of(called) == "partial":
                 return bool(value.args) and _makes_a_kernel(value.args[0], module)
             return bool(value.args) and is_kernel_decorator(called)
     return False
@@ -340,9 +340,9 @@ def _makes_a_kernel(value: Value, module: _Module) -> bool:
 def is_kernel_decorator(node: ast.expr) -> bool:
     """Whether a decorator makes a kernel of what it stands above."""
     called = node.func if isinstance(node, ast.Call) else node
-    if _last_name(called) == "partial" and isinstance(node, ast.Call) and node.args:
+    if name_of(called) == "partial" and isinstance(node, ast.Call) and node.args:
         return is_kernel_decorator(node.args[0])
-    return _last_name(called) in DECORATORS and not _of_another_package(called)
+    return name_of(called) in DECORATORS and not _of_another_package(called)
 
 
 def _of_another_package(node: ast.expr) -> bool:
@@ -350,7 +350,8 @@ def _of_another_package(node: ast.expr) -> bool:
     return ast.unparse(node).partition(".")[0] in ("torch", "jax", "numba", "triton")
 
 
-def _last_name(node: ast.expr) -> str:
+def name_of(node: ast.expr) -> str:
+    """The last name of a function or module: `multiply` of `nl.multiply`."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""

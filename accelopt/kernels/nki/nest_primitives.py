@@ -77,19 +77,17 @@ def read_primitives(text: str) -> list[Primitive]:
         raise NotNested(f"primitive {where}: {first['msg']}" if where else first["msg"]) from None
 
 
-def nest_of(
-    known: object, lifted: Lifted, target: str, found: Nest | None = None, most: int | None = None
-) -> OwnNest:
+def nest_of(known: object, lifted: Lifted, target: str, found: Nest | None = None) -> OwnNest:
     """The nest that a kernel is `known` to be written by, as JSON gives it; where that is no nest, the one
-    that a search `found`, or the cheapest one to begin with, of `most` at most that are looked at. Raises
-    NotNested where there is none."""
+    that a search `found`, or the cheapest one to begin with. Raises NotNested where there is
+    none."""
     try:
         return OwnNest(Nest.model_validate(known), True)
     except ValidationError:
         if found is not None:
             return OwnNest(found, False)
     lowered = partial(lowered_or_none, lifted, target)
-    cheapest = cheapest_nests(lifted.algorithm, target, lowered, most)
+    cheapest = cheapest_nests(lifted.algorithm, target, lowered)
     if not cheapest:
         raise NotNested("no nest of what this kernel computes has a kernel")
     return OwnNest(cheapest[0][0], False)
@@ -110,13 +108,12 @@ def cheapest_nests(
     most: int | None = None,
 ) -> list[tuple[Nest, Lowered]]:
     """Nests to begin with, each kernel once, the cheapest in closed form first. With `most`, the default
-    one and the first so many others alone, at their own widths."""
+    one and the first so many others alone."""
     try:
         starts = [*islice(starting_nests(algorithm, target), most), default_nest(algorithm, target)]
     except (NotNested, *FAULTS):
         return []
-    widths = () if most else (2048, 8192)
-    wide = [with_columns(nest, columns) for nest in starts for columns in widths]
+    wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
     found: dict[str, tuple[Nest, Lowered]] = {}
     for nest in (*starts, *wide):
         if (kernel := lowered(nest)) is not None:

@@ -66,6 +66,7 @@ def problem_bound(program: Program, spec: Hardware) -> ProblemBound:
         found = Work(own.read_bytes, own.write_bytes, own.copied_bytes)
     # A launch of an nki kernel may have the two cores of a logical core (LNC 2), from trn2 on.
     cores = 2 if program.dialect == "nki" and spec.generation >= 3 else 1
+    cores = max(cores, program.ranks)
     found = found._replace(cores=cores)
     return ProblemBound(
         target=spec.name, least=least_time(found, spec), unlifted=unlifted, cores=cores

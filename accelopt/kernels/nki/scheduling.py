@@ -189,8 +189,10 @@ class Scheduling:
         arguments: Mapping[str, ParameterFacts],
         loop: asyncio.AbstractEventLoop,
         sources: Sequence[str],
+        most_ms: float = math.inf,
     ) -> list[float]:
-        """Predictions for kernels with these arguments, by the workers; for a thread of its own."""
+        """Predictions for kernels with these arguments, by the workers, which go on beyond `most_ms`; for a
+        thread of its own."""
         asked = [
             asyncio.run_coroutine_threadsafe(
                 self.inspector.inspect_given(case, arguments, source), loop

@@ -98,6 +98,7 @@ def section(problem: ProblemStory, anchor: str) -> Section:
         [(head, text) for head, text in (
             ("What would make the best kernel faster", found.advice if found else ""),
             ("Engines of the best kernel, and what they wait for", found.gaps if found else ""),
+            ("Predicted and measured", "\n".join(problem.compared)),
         ) if text],
     )  # fmt: skip
 

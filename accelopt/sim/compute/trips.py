@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelopt.sim.access import Access, Tensor
+from accelopt.sim.access import Tensor
 from accelopt.sim.compute.executor import Executable
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, is_dynamic
@@ -33,13 +33,8 @@ def counted(program: Program, arrays: Sequence[np.ndarray] | None = None) -> Pro
         said = "how often this loop of the device runs depends on the inputs."
         mend = "Without them no time is known: give inputs, or bounds that are numbers."
         raise KernelValueError("dynamic_loop", said, mend, source=dynamic[0].source)
-    part = replace(
-        program,
-        body=_sliced(program.body, deciding),
-        arguments=program.arguments if by_data else (),
-        results=(),
-        result_shapes=(),
-    )
+    part = replace(program, body=_sliced(program.body, deciding),
+                   arguments=program.arguments if by_data else (), results=(), result_shapes=())  # fmt: skip
     executable = Executable(part, threads=1)
     executable.run(arrays if arrays is not None and by_data else ())
     trips = {
@@ -57,13 +52,6 @@ def _loops(body: tuple[ProgramNode, ...]) -> list[Loop]:
     return found
 
 
-def _reads(instruction: Instruction) -> list[Access]:
-    found = list(instruction.inputs.values())
-    for access in (*instruction.inputs.values(), *instruction.outputs.values()):
-        found += [item.index for item in access.indirect]
-    return found
-
-
 def _deciding(program: Program) -> set[Tensor]:
     """All tensors on which a condition may depend."""
     found: set[Tensor] = set()
@@ -72,7 +60,7 @@ def _deciding(program: Program) -> set[Tensor]:
         before = len(found)
         for _, instruction in program.walk():
             if instruction.opcode.ends_loop or not found.isdisjoint(_written(instruction)):
-                found.update(access.tensor for access in _reads(instruction))
+                found.update(access.tensor for access in instruction.accesses_read)
         grows = len(found) > before
     return found
 

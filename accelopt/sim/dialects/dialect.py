@@ -62,14 +62,10 @@ def dialect_of(kernel: Any) -> Dialect:
 
 
 def trace_kernel(
-    kernel: Any,
-    args: Sequence[Any],
-    kwargs: dict[str, Any] | None = None,
-    *,
-    target: str | None = None,
-    version: str = "",
+    kernel: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None, *,
+    target: str | None = None, version: str = "",
     report: Callable[[KernelError], None] | None = None,
-) -> Program:
+) -> Program:  # fmt: skip
     """The Program of a kernel in either dialect, for arguments without data; `version` is that of `nki`
     which it is said to be for. Raises KernelError, or calls `report` and goes on."""
     if dialect_of(kernel) == "nki":

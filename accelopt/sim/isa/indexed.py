@@ -179,11 +179,11 @@ WHILE = Opcode(
     mask_over="condition", ordered=True, computes=False, ends_loop=True, starts_anywhere=True,
 )  # fmt: skip
 CORE_BARRIER = Opcode(
-    "core_barrier", attributes={"tensor": kinds.INTEGER},
+    "core_barrier", attributes={"tensor": kinds.INTEGER, "ranks": kinds.COUNT},
     engines=(Engine.GPSIMD, Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.SYNC), outputs=(),
-    optional=("tensor",),
-    meaning="both cores of a logical core come here before either goes on; the number of the tensor "
-    "that the kernel names",
+    optional=("tensor", "ranks"),
+    meaning="both cores of a logical core, or all `ranks`, come here before any goes on; the number of "
+    "the tensor that the kernel names",
     fits=anything, computes=False, meets=True, starts_anywhere=True,
 )  # fmt: skip
 PRINT = Opcode(

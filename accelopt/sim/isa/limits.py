@@ -32,6 +32,8 @@ from accelopt.sim.dtypes import (
 )
 
 MAX_PARTITIONS = TRN1.partitions
+CORES = {2: 2, 3: 8, 4: 8}
+"""NeuronCores of a chip, by generation (SDK 2.33, the architecture pages)."""
 MAX_STATIONARY_FREE = TRN1.partitions
 MAX_MOVING_FREE = TRN1.psum_bank_bytes // FLOAT32.itemsize
 MAX_BN_STATS_FREE = 512

@@ -9,7 +9,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.isa.limits import UNSIGNED, OperandLimits, call
 from accelopt.sim.isa.opcode import Cost, Opcode
-from accelopt.sim.isa.shapes import moves
+from accelopt.sim.isa.shapes import anything, moves
 from accelopt.sim.program import Engine, Instruction
 
 ASSIGN = "assign"
@@ -38,7 +38,7 @@ def _shuffled(instruction: Instruction) -> Iterator[str]:
 
 DMA_COPY = Opcode(
     "dma_copy", ("source",),
-    {"accumulate": kinds.ADDITION, "descriptors": kinds.DESCRIPTORS, "oob_mode": kinds.OUT_OF_BOUNDS,
+    {"accumulate": kinds.ACCUMULATION, "descriptors": kinds.DESCRIPTORS, "oob_mode": kinds.OUT_OF_BOUNDS,
         "transpose": kinds.TRUTH},
     (Engine.DMA,), optional=("accumulate", "descriptors", "oob_mode", "transpose"),
     meaning="result = source, element by element, converting; at least one side in HBM or both in "
@@ -48,6 +48,12 @@ DMA_COPY = Opcode(
     "compiler chooses",
     fits=moves("source"), elementwise=True, copied="source", computes=False, packed=True,
     reaches_hbm=True,
+)  # fmt: skip
+DMA_WINDOW = Opcode(
+    "dma_window", ("source", "window"), engines=(Engine.DMA,),
+    meaning="the first n elements of result = those of source from s on, (n, s) = window; the others stay",
+    fits=anything, not_lifted="how many elements it moves is known at run time only", keeps=True,
+    computes=False, packed=True, reaches_hbm=True,
 )  # fmt: skip
 COPY = Opcode(
     "copy", ("data",), {ASSIGN: kinds.TRUTH}, (Engine.SCALAR, Engine.VECTOR, Engine.GPSIMD),

@@ -20,6 +20,7 @@ from accelopt.sim.timing.profile import (
     interval,
     latencies,
     profile,
+    profiles,
 )
 
 __all__ = [
@@ -35,4 +36,5 @@ __all__ = [
     "interval",
     "latencies",
     "profile",
+    "profiles",
 ]

@@ -195,11 +195,9 @@ class KernelProfile:
 
 
 def profile(
-    program: Program,
-    spec: Hardware | None = None,
-    compiler: Compiler | None = None,
+    program: Program, spec: Hardware | None = None, compiler: Compiler | None = None,
     most_ms: float = math.inf,
-) -> KernelProfile:
+) -> KernelProfile:  # fmt: skip
     """Predicted latency and counters of a kernel on a NeuronCore generation (default: the one that
     the Program was traced for). Raises KernelError for a kernel whose directly allocated tiles
     destroy each other, for a prediction that the machine's peaks rule out, and for loops of the device
@@ -232,6 +230,15 @@ def latencies(
             return tuple(_profile(program, spec, compiler).latency_ms for spec in specs)
         known: list[tuple[object, float]] = []
         return tuple(_latency_ms(at, spec, known) for spec in specs)
+
+
+def profiles(
+    program: Program, specs: Sequence[Hardware], compiler: Compiler
+) -> Iterator[KernelProfile]:
+    """The profiles of a counted Program on cores as `latencies` takes them."""
+    at = _compiled(program, specs[0], compiler)
+    for spec in specs:
+        yield _profile(program, spec, compiler, compiled=None if at.spills else at)
 
 
 def _latency_ms(at: Compilation, spec: Hardware, known: list[tuple[object, float]]) -> float:
@@ -271,22 +278,18 @@ def _compiled(
 
 
 def _profile(
-    program: Program, spec: Hardware, compiler: Compiler, most_ms: float = math.inf
-) -> KernelProfile:
-    at = _compiled(program, spec, compiler, most_ms)
-    timeline = schedule(at.flow, at.graph, at.costs, spec, compiler.bounds.lookahead)
+    program: Program, spec: Hardware, compiler: Compiler, most_ms: float = math.inf,
+    compiled: Compilation | None = None,
+) -> KernelProfile:  # fmt: skip
+    at = compiled or _compiled(program, spec, compiler, most_ms)
+    costs = _priced(at, spec) if compiled else at.costs
+    timeline = schedule(at.flow, at.graph, costs, spec, compiler.bounds.lookahead)
     interface = frozenset(program.arguments) | {t for t in program.results if t is not None}
-    fields, true = counters.summary(at.flow, at.costs, timeline, interface, spec)
-    return KernelProfile(
-        timeline.latency_ns * 1e-6,
-        fields,
-        (*combined(at.decisions), *_throttled(at, timeline)),
-        tuple(at.spills.values()),
-        true,
-        spec.name,
-        spec.calibration,
-        SimulatedRun(program, spec, at.flow, at.costs, timeline, at.graph, compiler),
-    )
+    fields, true = counters.summary(at.flow, costs, timeline, interface, spec)
+    return KernelProfile(timeline.latency_ns * 1e-6, fields,
+                         (*combined(at.decisions), *_throttled(at, timeline)),
+                         tuple(at.spills.values()), true, spec.name, spec.calibration,
+                         SimulatedRun(program, spec, at.flow, costs, timeline, at.graph, compiler))  # fmt: skip
 
 
 def _throttled(at: Compilation, timeline: Timeline) -> Iterator[Decision]:
@@ -336,11 +339,8 @@ def interval(found: KernelProfile, compiler: Compiler | None = None) -> LatencyR
 
 
 def _with_merge_window(base: Compiler, factor: float, over_sequential: bool) -> Compiler:
-    bounds = replace(
-        base.bounds,
-        merge_window_bytes=base.bounds.merge_window_bytes * factor,
-        merge_over_sequential=over_sequential,
-    )
+    bounds = replace(base.bounds, merge_window_bytes=base.bounds.merge_window_bytes * factor,
+                     merge_over_sequential=over_sequential)  # fmt: skip
     return replace(base, bounds=bounds)
 
 

@@ -26,9 +26,7 @@ def profile(latency=1.0, **metrics):
 
 
 @pytest.fixture
-def node(tmp_path):
-    (tmp_path / "kernel.py").write_text(KERNEL)
-    (tmp_path / "reference.py").write_text(REFERENCE)
+def node(files, tmp_path):
     case = Case(
         case_name="silu", problem="silu", values={"M": 256, "N": 1024},
         task=str(tmp_path / "reference.py"), kernel=str(tmp_path / "kernel.py"),

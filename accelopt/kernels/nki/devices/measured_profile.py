@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelopt.errors import ConfigError, MissingExtra
+from accelopt.errors import ConfigError, require
 from accelopt.kernels.nki.devices.neuron_profile import ProfilerError, numbers_of, parse_summary
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
@@ -67,6 +67,14 @@ class MeasuredProfile(NamedTuple):
         """The generation that it was measured on; empty where the profile does not say."""
         family = self.instance.partition(".")[0].removesuffix("n")
         return {"inf2": "trn1"}.get(family, family if re.fullmatch(r"trn\d", family) else "")
+
+    def busy_ns(self, engine: str) -> float | None:
+        """The time in which an engine, or `dma`, works, as the summary has it; None where it does not say."""
+        field = f"{engine}_active_time" if engine == "dma" else f"{engine}_engine_active_time"
+        if field in self.summary:
+            return self.summary[field] * 1e9
+        share = self.summary.get(f"{field}_percent")
+        return None if share is None else share * self.latency_ms * 1e6
 
 
 def read_profile(path: Path) -> MeasuredProfile:
@@ -140,17 +148,13 @@ def _of_tables(folder: Path) -> MeasuredProfile:
 
 
 def _rows(
-    folder: Path,
-    table: str,
-    required: Sequence[str] = (),
-    also: Sequence[str] = (),
+    folder: Path, table: str, required: Sequence[str] = (), also: Sequence[str] = (),
     absent_is_well: bool = False,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     """The rows of a table, which may stand in numbered files: all columns, or those that are named."""
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError:
-        raise MissingExtra("pyarrow", "profiles") from None
+    require("profiles", pyarrow="pyarrow")
+    from pyarrow import ArrowException, parquet
+
     files = [*folder.glob(f"{table}.parquet"), *sorted(folder.glob(f"{table}_[0-9]*.parquet"))]
     if not files and not absent_is_well:
         raise ValueError(
@@ -174,12 +178,9 @@ def _rows(
 
 
 def _made(
-    form: str,
-    summary: Mapping[str, Any],
-    instructions: Sequence[MeasuredInstruction],
-    packets: Sequence[MeasuredPacket],
-    instance: str,
-) -> MeasuredProfile:
+    form: str, summary: Mapping[str, Any], instructions: Sequence[MeasuredInstruction],
+    packets: Sequence[MeasuredPacket], instance: str,
+) -> MeasuredProfile:  # fmt: skip
     numbers = {name: float(value) for name, value in summary.items() if math.isfinite(value)}
     total = numbers.get("total_time", 0.0)
     if "total_time" not in numbers and instructions:

@@ -81,13 +81,9 @@ class SimulatedDevice:
     rounding = 1.0
 
     def __init__(
-        self,
-        target: str = "trn1",
-        start: Start | None = None,
-        constants: Mapping[str, float] | None = None,
-        compiler: str = "",
-        version: str = "",
-    ) -> None:
+        self, target: str = "trn1", start: Start | None = None,
+        constants: Mapping[str, float] | None = None, compiler: str = "", version: str = "",
+    ) -> None:  # fmt: skip
         if target not in TARGETS:
             raise ValueError(f"no simulated target {target}; there are {', '.join(TARGETS)}")
         self.target = target
@@ -98,12 +94,9 @@ class SimulatedDevice:
         self.name = f"simulated {target}"
 
     def compile(
-        self,
-        kernel_path: str,
-        arguments: Sequence[KernelArgument],
-        *,
+        self, kernel_path: str, arguments: Sequence[KernelArgument], *,
         seconds: float = TRACE_SECONDS,
-    ) -> SimulatedExecutable:
+    ) -> SimulatedExecutable:  # fmt: skip
         """Trace the kernel in a child process and verify the Program it leaves."""
         kernel = str(Path(kernel_path).resolve())
         outcome = self._traced("trace_job", kernel, arguments_to_json(arguments), seconds)
@@ -131,12 +124,9 @@ class SimulatedDevice:
         return data
 
     def survey(
-        self,
-        kernel_path: str,
-        arguments: Sequence[KernelArgument] | None,
-        *,
+        self, kernel_path: str, arguments: Sequence[KernelArgument] | None, *,
         seconds: float = TRACE_SECONDS,
-    ) -> Survey:
+    ) -> Survey:  # fmt: skip
         """Trace the kernel for every rule that it breaks, not only the first. Without `arguments`
         its annotations tell them. Raises KernelFailure where tracing comes to no end."""
         kernel = str(Path(kernel_path).resolve())
@@ -163,14 +153,9 @@ class SimulatedDevice:
         return Survey(program, tuple(violations), failure, outcome.output, outcome.isolation)
 
     def _traced(
-        self,
-        job: str,
-        kernel: str,
-        arguments: list[object] | None,
-        seconds: float,
-        again: int = 0,
+        self, job: str, kernel: str, arguments: list[object] | None, seconds: float, again: int = 0,
         start: Start | None = None,
-    ) -> ChildOutcome:
+    ) -> ChildOutcome:  # fmt: skip
         return run(
             f"accelopt.kernels.nki.devices.tracing:{job}",
             {
@@ -307,12 +292,9 @@ class SimulatedExecutable:
     it had them."""
 
     def __init__(
-        self,
-        program: Program,
-        isolation: tuple[str, ...],
-        device: SimulatedDevice | None = None,
+        self, program: Program, isolation: tuple[str, ...], device: SimulatedDevice | None = None,
         data: bytes = b"",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.program = program
         self.isolation = isolation
         self.device = device

@@ -54,6 +54,8 @@ def lift_with_lines(
     than so many `seconds`; with `strict` also for one whose outputs may have elements that nothing has
     written.
     """
+    if program.ranks:
+        raise NotLifted("it passes elements between ranks", program.source)
     with _deep():
         try:
             found = _lifted(program, seconds, strict)

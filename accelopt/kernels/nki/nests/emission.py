@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from accelopt.algorithm.algorithm import (
@@ -45,7 +45,7 @@ from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
 from accelopt.kernels.nki.nests.recurrences import Recurrences
 from accelopt.kernels.nki.nests.selection import NoEngine, Selection, select
-from accelopt.kernels.nki.nests.skipping import mask_that_empties
+from accelopt.kernels.nki.nests.skipping import masks_that_empty
 from accelopt.kernels.nki.nests.statements import Comment, For, Form, Line, NestNode, line
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
@@ -53,6 +53,10 @@ from accelopt.kernels.nki.nests.values import Value
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.dtypes import parse
 
+MOST_COPIES = 8
+"""Of a stage's body, each with the blocks that a mask leaves there."""
+SLICE = 32
+"""Elements of a row of which a mask is applied to all, or to none."""
 BESIDE_BANKS = 4
 """Of PSUM, that the sums of a product may take side by side."""
 
@@ -90,11 +94,9 @@ class Emitter:
         self.sums: dict[Value, tuple[View, Where]] = {}
         self.sequential = False
         self.scanned: set[Axis] = set()
-        self.masks: dict[Axis, Index] = {}
-        self.blocks_along: dict[Axis, int] = {}
-        self.fixed: set[str] = set()
-        self.uneven: set[str] = set()
-        self.met: set[Index] = set()
+        self.masks: dict[Axis, tuple[Index, ...]] = {}
+        self.copied: set[Axis] = set()
+        self.round: Mapping[Axis, Span] = {}
         self.laid: dict[str, tuple[Axis, ...]] = {}
         self.pending: dict[str, tuple[Definition, Where]] = {}
         self.states: dict[object, Tile] = {}
@@ -148,26 +150,19 @@ class Emitter:
             self.blocks = saved
 
     @contextmanager
-    def loop(self, name: str, rounds: int | At, sequential: bool = False) -> Iterator[At]:
-        """A loop, where there is more than one round; yields its variable. `rounds` may depend on loops
-        around it, whose variables are numbers to Python then."""
-        least, most = self.bounds(At() + rounds, {})
-        if least == most == 1:
+    def loop(self, name: str, rounds: int, sequential: bool = False) -> Iterator[At]:
+        """A loop, where there is more than one round; yields its variable."""
+        if rounds == 1:
             yield At()
             return
         unique = self.names.new(name)
-        self.text.reach[unique] = most
-        if isinstance(rounds, At) and least < most:
-            self.uneven.add(unique)
-            self.fixed |= {name for name, _ in rounds.terms}
+        self.text.reach[unique] = rounds
         block = Block(unique, [])
         self.blocks.append(block)
         yield variable(unique)
         self.blocks.pop()
         kind = "sequential_range" if sequential or self.sequential else "affine_range"
-        kind = "static_range" if unique in self.fixed else kind
-        said = str(rounds) if unique in self.uneven else ""
-        made = For(unique, (least + most + 1) // 2, block.nodes, kind, said)
+        made = For(unique, rounds, block.nodes, kind)
         self.blocks[-1].nodes.append(one_ahead(made, block) if block.carried else made)
 
     @contextmanager
@@ -195,23 +190,13 @@ class Emitter:
                 own = where.within({axis: Span(collected(start + n), 1)})
                 self.each(own, rest, body, (number or At()) * width + n)
             return
-        if width > size and (ends := self.ends(axis, where, size)):
-            for first, last, met in ((At(), ends[0], True), (*ends, False)):
-                trips = collected(last + first * -1)
-                if trips == At():
-                    continue
-                self.met |= {self.masks[axis]} if met else set()
-                with self.loop(f"i_{axis.name}", trips, axis in self.scanned) as at:
-                    now = collected(first + at)
-                    spot = where.within({axis: Span(collected(start + now * size), size)})
-                    self.blocks[-1].spans = spot.spans
-                    before = (number or At()) * (width // size)
-                    self.each(spot, rest, body, collected(before + now))
-                self.met -= {self.masks[axis]}
-            return
         whole, left = divmod(width, size)
         before = (number or At()) * (whole + bool(left))
-        if whole == 1:
+        if axis in self.copied:
+            for n in range(whole):
+                own = where.within({axis: Span(collected(start + n * size), size)})
+                self.each(own, rest, body, before + n)
+        elif whole == 1:
             self.each(where.within({axis: Span(start, size)}), rest, body, before)
         elif whole:
             with self.loop(f"i_{axis.name}", whole, axis in self.scanned) as at:
@@ -222,36 +207,6 @@ class Emitter:
             spot = where.within({axis: Span(collected(start + whole * size), left)})
             self.each(spot, rest, body, before + whole)
 
-    def ends(self, axis: Axis, where: Where, size: int) -> tuple[At, At] | None:
-        """How many blocks along an axis meet its mask all over, and how many do so somewhere; None where
-        there is no mask that leaves blocks out, or that is no sum of loop variables."""
-        mask, width = self.masks.get(axis), where.span(axis).width
-        if mask is None or width % size:
-            return None
-        step = -mask.coefficient(axis)
-        rest = Index(mask.constant, tuple(term for term in mask.terms if term[0] != axis))
-        base, steps = self.affine(rest, where)
-        base = base + where.span(axis).start * -step
-        reach = [s * (where.span(a).width - 1) for a, s in steps.items()]
-        low, high = sum(min(r, 0) for r in reach) - step * (size - 1), sum(max(r, 0) for r in reach)
-        block, around = step * size, {found.variable for found in self.blocks}
-        found = collected(base).terms
-        if any(factor % block or name not in around for name, factor in found):
-            return None
-        terms = tuple((name, factor // block) for name, factor in found)
-        full, alive = (At((base.constant + end) // block + 1, terms) for end in (low, high))
-        if self.bounds(full, {})[0] < 0 or self.bounds(alive, {})[1] > width // size:
-            return None
-        if self.blocks_along.setdefault(axis, size) != size:
-            raise NotNested(f"blocks of {axis.name} that are skipped have different sizes")
-        return full, alive
-
-    def check_blocks(self, axis: Axis, where: Where) -> None:
-        """Raises NotNested for a part of an axis with blocks that are skipped, and not computed."""
-        size, span = self.blocks_along.get(axis), where.span(axis)
-        if size and (span.width > size or not span.start.terms):
-            raise NotNested(f"blocks of {axis.name} that are skipped are read with others")
-
     def cut(self, where: Where, axes: Sequence[Axis], most: int) -> list[tuple[Axis, int]]:
         """Parts of axes with no more than `most` elements together: the outer axes one by one, as far
         as is needed."""
@@ -260,7 +215,6 @@ class Emitter:
         for axis in reversed(axes):
             width = where.span(axis).width
             size = max(1, min(width, room)) if axis not in self.deciding else 1
-            size = min(size, self.blocks_along.get(axis, size))
             size = evenly(width, size)
             if size < width:
                 parts.append((axis, size))
@@ -293,9 +247,13 @@ class Emitter:
         self.carried, self.held_sums, self.sums, self.states = {}, {}, {}, {}
         stored = [d.out for d in members if self.is_stored(d)]
         self.masks = {
-            axes[name]: mask_that_empties(members, axes[name], stored) for name in stage.skipped
+            axes[name]: masks_that_empty(members, axes[name], stored) for name in stage.skipped
         }
-        self.blocks_along = {}
+        masked = {axis for masks in self.masks.values() for mask in masks for axis in mask.axes}
+        self.copied = {axis for axis, size in parts if axis in masked and size < axis.extent}
+        copies = math.prod(-(-a.extent // size) for a, size in parts if a in self.copied)
+        if copies > MOST_COPIES:
+            raise NotNested(f"{stage.members[-1]} has {copies} parts with blocks of their own")
         self.scanned = {d.along for d in members if isinstance(d, Scan)}
         carried = [d for d in members if isinstance(d, Reduce) and set(lying) & set(d.reduced)]
         self.sequential = bool(carried)
@@ -304,10 +262,12 @@ class Emitter:
         rounds = [part for part in parts if part[0] in inner]
 
         def body(round_: Round) -> None:
+            copied, self.copied, self.round = self.copied, set(), round_.where.spans
             if rounds:
                 self.accumulate(members, summing, round_.where, rounds)
             else:
                 self.emit_members(members, round_.where)
+            self.copied = copied
 
         self.each(Where(lying, {}, ()), [part for part in parts if part[0] not in inner], body)
         self.sequential, self.engine = False, ""
@@ -431,6 +391,7 @@ class Emitter:
                 raise NotNested(
                     f"{definition.out} runs over {cut[0]}, which its stage takes in parts"
                 )
+            place = self.clipped(place, own)
             self.pending[definition.out] = definition, place
             value = self.reading.meanings[definition.out].value
             across = value and value.kind == "reduce" and set(lying) & set(value.reduced)
@@ -446,6 +407,28 @@ class Emitter:
                 self.emit_now(definition.out)
         for name in list(self.pending):
             self.emit_now(name)
+
+    def clipped(self, place: Where, own: Collection[Axis]) -> Where:
+        """A place without the ends of axes, in whole tiles, that masks empty there."""
+        for axis, masks in self.masks.items():
+            low, high = 0, axis.extent
+            for mask in masks if axis in own else ():
+                step = mask.coefficient(axis)
+                _, most = self.ends(mask - index_of(axis) * step, place)
+                if step < 0:
+                    high = min(high, most // -step + 1)
+                else:
+                    low = max(low, -(most // step))
+            tile = self.spec.partitions if axis.extent % self.spec.partitions == 0 else 1
+            low, high = low // tile * tile, -(-high // tile) * tile
+            if low or high < axis.extent:
+                place = place.within({axis: Span(At(low), high - low)})
+        return place
+
+    def ends(self, index: Index, place: Where) -> tuple[int, int]:
+        """The least and the largest value of an index in a place."""
+        base, steps = self.affine(index, place)
+        return self.bounds(base, {a: (place.span(a).width, s) for a, s in steps.items()})
 
     def emit_now(self, name: str, reader: Where | None = None) -> None:
         """A member's tile, where it is not there yet: as its first `reader` has it on partitions, if that
@@ -579,25 +562,51 @@ class Emitter:
         axes, along = where.free(set(definition.axes)), self.parts[definition.out]
         parts = self.cut(where, [a for a in axes if a not in along], self.stage.columns)
 
-        def settled(value: Value, spot: Where, view: View, whole: Where) -> None:
-            """In parts along axes, as far as conditions are left that change along them."""
-            value = self.decided(value, spot)
-            left = self.reading.condition_axes(value)
-            axis = next((a for a in along if a in left and spot.span(a).width == a.extent), None)
-            if axis is None:
-                self.into(value, spot, view.moved(spot, whole))
-                return
-            for start, end in itertools.pairwise((*along[axis], axis.extent)):
-                settled(value, spot.within({axis: Span(At(start), end - start)}), view, whole)
-
         def part(round_: Round) -> None:
             whole = round_.where
             view = target(whole)
             decided = [(axis, size) for axis, size in parts if axis in self.deciding]
-            self.each(whole, decided, lambda r: settled(value, r.where, view, whole))
+            self.each(
+                whole,
+                decided,
+                lambda r: self.settled(value, r.where, view.moved(r.where, whole), along),
+            )
             finish(whole, view)
 
         self.each(where, [(axis, size) for axis, size in parts if axis not in self.deciding], part)
+
+    def settled(self, value: Value, where: Where, view: View, along: Collection[Axis] = ()) -> None:
+        """Computes a value into a place of its own, in parts `along` axes and those with masks, as far as
+        conditions are left that change along them."""
+        value = self.decided(value, where)
+        for axis in (*along, *self.masks):
+            if axis in where.part or where.span(axis).width == 1 or where.span(axis).start.terms:
+                continue
+            starts = {
+                start
+                for c in self.reading.conditions(value)
+                for start in self.changes(c, axis, where)
+            }
+            if starts:
+                span = where.span(axis)
+                first, last = span.start.constant, span.start.constant + span.width
+                for start, end in itertools.pairwise((first, *sorted(starts), last)):
+                    own = where.within({axis: Span(At(start), end - start)})
+                    self.settled(value, own, view.moved(own, where), along)
+                return
+        self.into(value, where, view)
+
+    def changes(self, condition: Index, axis: Axis, where: Where) -> Iterator[int]:
+        """Where along an axis a condition begins to hold or to fail in a place, and where that is done."""
+        step, span = condition.coefficient(axis), where.span(axis)
+        if not step:
+            return
+        for rest in set(self.ends(condition - index_of(axis) * step, where)):
+            start = -(rest // step) if step > 0 else rest // -step + 1
+            if axis in self.masks:
+                start = start // SLICE * SLICE
+            if span.start.constant < start < span.start.constant + span.width:
+                yield start
 
     # Tiles.
 
@@ -962,13 +971,8 @@ class Emitter:
 
         def made(value: Value) -> Value:
             arguments = tuple(map(visit, value.arguments))
-            if value.kind == "where" and value.indices[0] in self.met:
-                return arguments[0]
             if value.kind == "where":
-                base, steps = self.affine(value.indices[0], where)
-                low, high = self.bounds(
-                    base, {a: (where.span(a).width, s) for a, s in steps.items()}
-                )
+                low, high = self.ends(value.indices[0], where)
                 if low >= 0 or high < 0:
                     return arguments[0 if low >= 0 else 1]
                 held, other = arguments
@@ -1123,8 +1127,6 @@ class Emitter:
             return self.partitions.across(value, where, into)
         target = into or self.new_tile(word_of(value), where, axes)
         inner = tuple(a for a in value.reduced if where.span(a).width > 1)
-        for axis in inner:
-            self.check_blocks(axis, where)
         width = math.prod(where.span(axis).width for axis in inner)
         (data,) = value.arguments
         place = Where(where.part, where.spans, (*axes, *inner))
@@ -1371,7 +1373,7 @@ class Emitter:
             assert wanted is not None
             value = self.reading.exchanged(wanted, product, value)
         self.reading.uses.setdefault(psum, 1)
-        self.into(value, where, aim)
+        self.settled(value, where, aim)
 
 
 COMPARISONS = frozenset("less less_equal greater greater_equal equal not_equal".split())

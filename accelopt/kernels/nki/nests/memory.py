@@ -65,11 +65,9 @@ class Memory:
     def read(self, value: Value, where: Where) -> View:
         """An array's elements on the chip: a member's tile, or brought from HBM."""
         if value.array.startswith("psum:"):
-            return next(
-                b.locals[value.array][-1].view
-                for b in self.emitter.blocks
-                if value.array in b.locals
-            )
+            blocks = (b for b in self.emitter.blocks if value.array in b.locals)
+            psum = next(blocks).locals[value.array][-1]
+            return psum.view.moved(where, psum.where)
         self.emitter.emit_now(value.array, where)
         found = self.local(value, where) or self.emitter.on_chip.read(value, where)
         found = found or self.turned(value, where)
@@ -109,8 +107,6 @@ class Memory:
             base, steps = self.emitter.affine(index, where)
             if any(a in where.part for a in steps):
                 return None
-            for other in index.axes:
-                self.emitter.check_blocks(other, where)
             begin = collected(base + span.start * -1)
             low, high = self.emitter.bounds(
                 begin, {a: (where.span(a).width, s) for a, s in steps.items()}
@@ -134,7 +130,13 @@ class Memory:
         emitter, axes = self.emitter, where.free(value.axes)
         for local in (one for b in emitter.blocks for one in b.locals.get(value.array, ())):
             plain = value.indices == tuple(map(index_of, local.axes))
-            if not plain or len(local.where.part) != 1 or len(where.part) != 1:
+            starts = (where.span(a).start + local.where.span(a).start * -1 for a in local.axes)
+            within = (
+                low >= 0 and high + where.span(a).width <= local.where.span(a).width
+                for a, start in zip(local.axes, starts, strict=True)
+                for low, high in [self.emitter.bounds(collected(start), {})]
+            )
+            if not plain or not all(within) or len(local.where.part) != 1 or len(where.part) != 1:
                 continue
             (lying,), (row,) = local.where.part, where.part
             wide = math.prod(where.span(axis).width for axis in axes)

@@ -113,12 +113,14 @@ class Operands:
         if way == "direct" and value.kind == "input" and self._on_chip(value):
             there = {a: s for a, s in where.spans.items() if a not in self.found.contracted}
             whole = Where((self.summed,), there, where.order)
-            held = value.array in emitter.on_chip.held and value.array not in emitter.stage.members
-            if (held or emitter.masks.keys() & set(self._summed)) and dtype == "float32":
+            apart = bool(emitter.masks.keys() & set(self._summed)) or (
+                value.array in emitter.on_chip.held and value.array not in emitter.stage.members
+            )
+            if apart and dtype == "float32":
                 return lambda k, place: emitter.view(
                     value, place.within({a: k.where.span(a) for a in self._summed})
                 )
-            lies = emitter.view(value, whole) if not held else None
+            lies = emitter.view(value, whole) if not apart else None
             if lies and lies.tile.dtype == dtype:
                 return lambda k, place: lies.moved(
                     Where((self.summed,), {**place.spans, **{
@@ -139,9 +141,20 @@ class Operands:
         def given(k: Round, place: Where) -> View:
             view = kept.moved(place, base)
             step = math.prod(base.span(a).width for a in axes)
-            return View(view.tile, collected(view.offset + k.number * step), view.strides)
+            number = self.number(k.where, base)
+            return View(view.tile, collected(view.offset + number * step), view.strides)
 
         return given
+
+    def number(self, where: Where, base: Where) -> At:
+        """Which of the rounds of the sum a place is in, of those that begin in another."""
+        number = At()
+        for axis, size in (*self.others, (self.summed, self.size)):
+            start = collected(where.span(axis).start + base.span(axis).start * -1)
+            terms = tuple((name, factor // size) for name, factor in start.terms)
+            rounds = -(-base.span(axis).width // size)
+            number = number * rounds + At(start.constant // size, terms)
+        return collected(number)
 
     def _on_chip(self, value: Value) -> bool:
         """Whether the elements of an array are there before a product reads them."""
@@ -158,15 +171,9 @@ class Operands:
         made = one.make(
             value, own_windows(windows, own), spanned(windows, where, taps), side, moving
         )
-        sizes = [(a, 1) for a, _ in one.others] + [(one.summed, one.size)]
 
         def given(k: Round, place: Where) -> View:
-            number = At()
-            for axis, size in sizes:
-                start = k.where.span(axis).start
-                terms = tuple((name, factor // size) for name, factor in start.terms)
-                number = number * -(-axis.extent // size) + At(start.constant // size, terms)
-            whole = made(Round(k.where, collected(number)), spanned(windows, place, taps))
+            whole = made(k, spanned(windows, place, taps))
             return seen_by(windows, whole, k.where, taps)
 
         return given
@@ -183,10 +190,6 @@ class Operands:
             return self._kept(value, axes, where, way, side)
         if block.variable is None:
             raise NotNested(f"an operand of {self.definition.out} is made in no loop")
-        if block.variable in emitter.uneven:
-            raise NotNested(
-                f"an operand of {self.definition.out} is made in a loop of skipped blocks"
-            )
         if any(found.array in emitter.stage.members for found in inputs_of(value)):
             raise NotNested(f"an operand of {self.definition.out} is made in the same round")
         with emitter.next_round():
@@ -469,7 +472,8 @@ class _Turning(NamedTuple):
         at once, where that is not too long, else for the rounds that are filled together."""
         short = self.summed.extent <= self.emitter.stage.columns and not self.operands.within
         own = spot.span(self.summed)
-        wide = Span(At(), self.summed.extent) if short else self.place.span(self.summed)
+        whole = self.operands.where.span(self.summed)
+        wide = whole if short else self.place.span(self.summed)
         source = Where(
             self.lying,
             {**spot.spans, self.summed: wide},

@@ -52,9 +52,11 @@ class Partitions:
                 continue
             side = "left" if value is found.left else "right"
             definition = self.emitter.definitions[name]
-            own, spans = own_axes(definition), self.emitter.blocks[-1].spans
+            own = own_axes(definition)
+            spans = {**self.emitter.round, **self.emitter.blocks[-1].spans}
             spans = {axis: span for axis, span in spans.items() if axis in own}
             where = Where(self.emitter.laid.get(name, ()), spans, own)
+            where = self.emitter.clipped(where, own)
             operands = Operands(self.emitter, definition, found, where)
             if self.emitter.nest.way(name, side) == "direct":
                 own = found.rows if side == "left" else found.columns

@@ -115,7 +115,7 @@ def one_ahead(loop: For, block: Block) -> For:
 
     def renamed(node: NestNode) -> NestNode:
         if isinstance(node, For):
-            return replace(node, body=list(map(renamed, node.body)), rounds=again(node.rounds))
+            return replace(node, body=list(map(renamed, node.body)))
         if isinstance(node, Line):
             forms = (form._replace(text=again(form.text)) for form in node.forms)
             return Line(tuple(forms), node.moved)

@@ -236,12 +236,12 @@ class Reading:
             self._conditional[value] = value.kind == "where" or below
         return self._conditional[value]
 
-    def condition_axes(self, value: Value) -> frozenset[Axis]:
-        """The axes of the conditions in a value."""
+    def conditions(self, value: Value) -> frozenset[Index]:
+        """The conditions in a value."""
         if not self.conditional(value):
             return frozenset()
-        own = (index.axes for index in value.indices) if value.kind == "where" else ()
-        return frozenset().union(*own, *map(self.condition_axes, value.arguments))
+        own = value.indices if value.kind == "where" else ()
+        return frozenset(own).union(*map(self.conditions, value.arguments))
 
     def rebuilt(self, value: Value, arguments: tuple[Value, ...]) -> Value:
         """A value of other arguments."""

@@ -35,7 +35,7 @@ SAMPLES = 32
 
 
 def masks_of(definitions: Sequence[Definition], axis: Axis) -> set[Index]:
-    """The conditions on two axes or more that fail from some place along `axis` on."""
+    """The conditions on two axes or more that change along `axis`."""
     return {
         condition
         for definition in definitions
@@ -43,25 +43,38 @@ def masks_of(definitions: Sequence[Definition], axis: Axis) -> set[Index]:
         for part in walk(expression)
         if isinstance(part, Where)
         for condition in part.conditions
-        if len(condition.axes) > 1 and condition.is_affine and condition.coefficient(axis) < 0
+        if len(condition.axes) > 1 and condition.is_affine and condition.coefficient(axis)
     }
 
 
-def mask_that_empties(
+def masks_that_empty(
     definitions: Sequence[Definition], axis: Axis, stored: Sequence[str]
-) -> Index:
-    """The condition by which the last elements along an axis count for nothing in a stage of these
-    definitions, of which some are `stored` in HBM. Raises NotNested where there is none."""
-    masks = masks_of(definitions, axis)
-    if len(masks) != 1:
+) -> tuple[Index, ...]:
+    """The conditions by which elements at the ends of an axis count for nothing in a stage of these
+    definitions, of which some are `stored` in HBM: one for each end, or for one of them. Raises
+    NotNested where there is none."""
+    masks = sorted(masks_of(definitions, axis), key=lambda mask: mask.coefficient(axis))
+    ends = [mask.coefficient(axis) > 0 for mask in masks]
+    if not masks or len(set(ends)) < len(ends):
         raise NotNested(
-            f"{definitions[-1].out} has no single mask that empties the end of {axis.name}"
+            f"{definitions[-1].out} has no single mask that empties an end of {axis.name}"
         )
-    (mask,) = masks
     summed = [{*d.reduced} for d in definitions if isinstance(d, Reduce) and axis in d.reduced]
-    first = dict.fromkeys({axis}.union(*summed[:1]).intersection(*summed), ZERO)
-    if mask.substitute(first).bounds[0] < 0:
-        raise NotNested(f"{mask} >= 0 leaves nothing of some rows along {axis.name}")
+    along = {axis}.union(*summed[:1]).intersection(*summed)
+    for mask, end in zip(masks, ends, strict=True):
+        kept = {a: Index(a.extent - 1) if end else ZERO for a in along}
+        if mask.substitute(kept).bounds[0] < 0:
+            raise NotNested(f"{mask} >= 0 leaves nothing of some rows along {axis.name}")
+        _check_nothing(definitions, axis, stored, mask)
+    if len(masks) > 1 and (masks[0] + masks[1]).bounds[0] < 0:
+        raise NotNested(f"nothing may be left of some rows between the ends of {axis.name}")
+    return tuple(masks)
+
+
+def _check_nothing(
+    definitions: Sequence[Definition], axis: Axis, stored: Sequence[str], mask: Index
+) -> None:
+    """Raises NotNested where what a mask excludes counts for something."""
     empty: dict[Expression, np.ndarray] = {}
     for definition in definitions:
         if axis not in own_axes(definition):
@@ -75,7 +88,6 @@ def mask_that_empties(
             raise NotNested(f"{definition.out} has elements where {mask} >= 0 does not hold")
         elif isinstance(definition, Map):
             empty[Read(definition.out, tuple(map(index_of, definition.axes)))] = values
-    return mask
 
 
 def _where_empty(

@@ -22,6 +22,7 @@ from accelopt.kernels.nki.nests.nest import (
 )
 from accelopt.kernels.nki.nests.preparing import arrays_read, own_axes, prepared
 from accelopt.kernels.nki.nests.primitives import read_later, split
+from accelopt.kernels.nki.nests.skipping import masks_of
 
 ROUND = 512
 """Elements of a round along what a product sums over."""
@@ -73,8 +74,9 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
             *_summed_as_laid(algorithm, nest, target),
         ):
             if made not in seen and (made == nest or has_kernel(made)):
-                seen.add(made)
-                yield made
+                for one in dict.fromkeys((made, _skipping(algorithm, made, has_kernel))):
+                    seen.add(one)
+                    yield one
 
 
 def _on_chip(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
@@ -84,6 +86,20 @@ def _on_chip(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool
         for name in read_later(definitions, nest, at):
             made = nest.model_copy(update={"held": (*nest.held, name)})
             nest = made if has_kernel(made) else nest
+    return nest
+
+
+def _skipping(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
+    """Without the blocks that masks empty, where they count for nothing."""
+    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
+    for at, stage in enumerate(nest.stages):
+        members = [definitions[name] for name in stage.members]
+        for axis in dict.fromkeys(axis for d in members for axis in own_axes(d)):
+            if masks_of(members, axis):
+                skipped = stage.model_copy(update={"skipped": (axis.name,)})
+                stages = (*nest.stages[:at], skipped, *nest.stages[at + 1 :])
+                made = nest.model_copy(update={"stages": stages})
+                nest = made if has_kernel(made) else nest
     return nest
 
 

@@ -41,14 +41,12 @@ class Comment:
 
 @dataclass
 class For:
-    """`for variable in nl.<kind>(extent)`, or as many rounds as an expression of loops around says, of
-    which `extent` is the mean."""
+    """`for variable in nl.<kind>(extent)`."""
 
     variable: str
     extent: int
     body: list[NestNode] = field(default_factory=list)
     kind: str = "affine_range"
-    rounds: str = ""
 
 
 @dataclass
@@ -147,8 +145,7 @@ def rendered(nodes: list[NestNode]) -> list[str]:
                 name = _NUMBER.sub("", node.variable)
                 if name not in loops or name in called.values():
                     name = node.variable
-                rounds = said(node.rounds, called) or node.extent
-                yield f"{pad}for {name} in nl.{node.kind}({rounds}):"
+                yield f"{pad}for {name} in nl.{node.kind}({node.extent}):"
                 yield from lines(node.body, depth + 1, {**called, node.variable: name})
             elif isinstance(node, If):
                 yield f"{pad}if {node.condition}:"

@@ -51,6 +51,7 @@ class CallFacts:
         self.file = file
         self.found: dict[CallRange, Fact] = {}
         self.symbolic: frozenset[int] = frozenset()  # lines of loops that stayed loops
+        self.device_loops: frozenset[int] = frozenset()  # lines of those that the device counts
         self.product_lines: frozenset[int] = frozenset()  # where tiles of products are made
         self.tile_lines: frozenset[int] = frozenset()  # where two whole tiles are combined
 
@@ -85,6 +86,9 @@ def learn(trace: Callable[[], Program], file: str) -> tuple[CallFacts, Program]:
     with observed(facts.note):
         program = trace()
     facts.symbolic = frozenset(loop.source.line for loops, _ in program.walk() for loop in loops)
+    facts.device_loops = frozenset(
+        node.source.line for _, node in program.walk() if node.opcode.ends_loop
+    )
     facts.product_lines = frozenset(
         node.result.tensor.source.line for _, node in program.walk() if node.opcode.product
     )

@@ -68,14 +68,9 @@ class Instructions(Masking):
         return self._into(node, function, given, fact, shape, element)
 
     def _into(
-        self,
-        node: cst.Call,
-        function: str,
-        given: dict[str, str],
-        fact: Fact,
-        shape: str,
+        self, node: cst.Call, function: str, given: dict[str, str], fact: Fact, shape: str,
         element: str,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """The instruction, writing the statement's target or a tile of its own."""
         target = self.targets.get(id(node), "")
         memory = fact.result.buffer if fact.result is not None else "sbuf"
@@ -231,13 +226,9 @@ class Instructions(Masking):
     # Mathematics of nl.
 
     def _binary(
-        self,
-        node: cst.Call | cst.BinaryOperation,
-        made: Any,
-        function: str,
-        given: dict[str, str],
+        self, node: cst.Call | cst.BinaryOperation, made: Any, function: str, given: dict[str, str],
         fact: Fact,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """nl.add and its like: tiles of one shape, or a tile and a number, stay as they are; one value
         a partition is an operand of nisa.tensor_scalar."""
         given = {

@@ -8,7 +8,6 @@ executed on the same arrays and compared.
 from __future__ import annotations
 
 import ast
-import contextlib
 import itertools
 import json
 import math
@@ -31,6 +30,7 @@ from accelopt.kernels.nki.translation.facts import learn
 from accelopt.kernels.nki.translation.imports import with_imports
 from accelopt.kernels.nki.translation.names import ModuleNames
 from accelopt.kernels.nki.translation.to_neuronxcc import to_neuronxcc
+from accelopt.kernels.nki.translation.to_newest import has_device_loops, to_newest
 from accelopt.kernels.nki.translation.to_nki import to_nki
 from accelopt.sandbox import Limits, Policy, run
 from accelopt.sim import compute, rules, serial
@@ -46,13 +46,11 @@ from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load, specs_of
 from accelopt.sim.program import Buffer, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.trace import AbstractTensor
-from accelopt.time_limits import TRANSLATION_SECONDS
 
 _files = itertools.count()
 TOLERANCE = 1e-5
 """Of the largest number of a result: both dialects compute the same, in another order at most."""
 JOB = "accelopt.kernels.nki.translation.translate:translate_job"
-MANY = "accelopt.kernels.nki.translation.translate:translate_many"
 MEMORY_BYTES = 6 << 30
 RESULT_BYTES = 512 << 20
 
@@ -102,11 +100,9 @@ class Translation(NamedTuple):
         return not self.problems and self.proof is not None and self.proof.equal_results
 
 
-def rewritten(
-    source: str, to: Dialect, specs: Sequence[Any], target: str | None = None
-) -> Rewriting:
+def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
     """The kernel of `source` in the dialect `to`, learned by tracing it for arguments without data, on
-    one generation or on that of each dialect.
+    the generation of each dialect.
 
     Raises ConfigError where the file has no kernel or is in that dialect already, and KernelError
     where the kernel itself is refused.
@@ -114,23 +110,23 @@ def rewritten(
     file = f"<kernel {next(_files)}>"
     kernel = _kernel(source, file)
     own = dialect_of(kernel)
-    if own == to:
-        shown = "neuronxcc.nki" if to == "neuronxcc" else to
-        newer = f"; `accelopt check --nki {NEWEST}` says what of it NKI {NEWEST} refuses" * (
-            to == "nki"
-        )
-        raise ConfigError(f"the kernel is in the dialect {shown} already{newer}")
-    facts, program = learn(lambda: trace_kernel(kernel, specs, target=target or _target(own)), file)
+    if own == to == "neuronxcc":
+        raise ConfigError("the kernel is in the dialect neuronxcc.nki already")
+    newer = f"`accelopt check --nki {NEWEST}` says what of it NKI {NEWEST} refuses"
+    already = ConfigError(f"the kernel is in the dialect nki already; {newer}")
+    if own == to and not has_device_loops(source):
+        raise already
+    facts, program = learn(lambda: trace_kernel(kernel, specs, target=DEFAULT_TARGETS[own]), file)
     names = ModuleNames(cst.parse_module(source), own)
-    rewrite = to_nki if to == "nki" else to_neuronxcc
+    rewrite = to_newest if own == to else to_nki if to == "nki" else to_neuronxcc
     made, problems = rewrite(source, facts, names)
-    made = _laid_out(with_imports(made, names, to), source)
+    if own == to and made == source and not problems:
+        raise already
+    made = _laid_out(made if own == to else with_imports(made, names, to), source)
     file = f"<kernel {next(_files)}>"
     try:
         version = NEWEST if to == "nki" else ""
-        twin = trace_kernel(
-            _kernel(made, file), specs, target=target or _target(to), version=version
-        )
+        twin = trace_kernel(_kernel(made, file), specs, target=DEFAULT_TARGETS[to], version=version)
         rules.check(twin)
     except Exception as error:  # whatever the translated Python raises
         said = f"{type(error).__name__}: {error}".replace(file, "translation")
@@ -174,34 +170,6 @@ def translate_file(kernel: Path, to: str, arguments: Sequence[Any], seconds: flo
     return _proven(found, arguments)
 
 
-def in_dialect(
-    sources: Sequence[str], to: Dialect, arguments: Sequence[Any], target: str
-) -> list[str | None]:
-    """Kernels in the dialect `to`, for arguments without data (as plain JSON) and one generation;
-    None where something has no counterpart. Worked out in one confined child process."""
-    if not sources:
-        return []
-    payload = {"sources": list(sources), "to": to, "arguments": list(arguments), "target": target}
-    seconds = TRANSLATION_SECONDS * len(sources)
-    limits = Limits(seconds=seconds, memory_bytes=MEMORY_BYTES, result_bytes=RESULT_BYTES)
-    lines = run(MANY, payload, policy=Policy(), limits=limits).result.split(b"\n")
-    texts = [(read_message(line) or {}).get("source") for line in lines[: len(sources)]]
-    texts += [None] * (len(sources) - len(texts))
-    return [text if isinstance(text, str) else None for text in texts]
-
-
-def translate_many(payload: Mapping[str, Any], channel: BinaryIO) -> None:
-    """In the child: a line for each source, with its translation where it is complete."""
-    specs = _specs(payload["arguments"])
-    for source in payload["sources"]:
-        answer = {}
-        with contextlib.suppress(Exception):  # whatever the file's own Python raises
-            found = rewritten(str(source), payload["to"], specs, str(payload["target"]))
-            if found.twin is not None and not found.problems:
-                answer = {"source": found.source}
-        channel.write(json.dumps(answer).encode() + b"\n")
-
-
 def _specs(arguments: Sequence[Any]) -> list[Any]:
     return [
         AbstractTensor(tuple(item["shape"]), np.dtype(item["dtype"]))
@@ -239,10 +207,6 @@ def _proven(found: Rewriting, arguments: Sequence[Any]) -> Translation:
     return Translation(
         found.source, found.problems, _compared(found.program, found.twin, arguments)
     )
-
-
-def _target(dialect: Dialect) -> str:
-    return DEFAULT_TARGETS[dialect]
 
 
 def _kernel(source: str, file: str) -> Any:

@@ -30,12 +30,9 @@ _CONTINUES = "reduce"
 
 
 def loops_to_split(
-    program: Program,
-    uses: dict[Tensor, list[Use]],
-    layouts: dict[Tensor, Layout],
-    threads: int,
+    program: Program, uses: dict[Tensor, list[Use]], layouts: dict[Tensor, Layout], threads: int,
     least_work: int = WORTHWHILE,
-) -> frozenset[Loop]:
+) -> frozenset[Loop]:  # fmt: skip
     """The outermost loops that may be split over threads and touch enough elements."""
     if threads < 2:
         return frozenset()
@@ -52,14 +49,9 @@ def _accumulates(instruction: Instruction) -> bool:
 
 
 def _choose(
-    nodes: tuple[ProgramNode, ...],
-    around: tuple[Loop, ...],
-    uses: dict[Tensor, list[Use]],
-    layouts: dict[Tensor, Layout],
-    threads: int,
-    least_work: int,
-    ordered: set[Instruction],
-) -> Iterator[Loop]:
+    nodes: tuple[ProgramNode, ...], around: tuple[Loop, ...], uses: dict[Tensor, list[Use]],
+    layouts: dict[Tensor, Layout], threads: int, least_work: int, ordered: set[Instruction],
+) -> Iterator[Loop]:  # fmt: skip
     for node in nodes:
         if not isinstance(node, Loop) or _work(node) < least_work:
             continue
@@ -93,11 +85,9 @@ def _has(loop: Loop, ordered: set[Instruction]) -> bool:
 
 
 def independent(
-    loop: Loop,
-    around: tuple[Loop, ...],
-    uses: dict[Tensor, list[Use]],
+    loop: Loop, around: tuple[Loop, ...], uses: dict[Tensor, list[Use]],
     layouts: dict[Tensor, Layout],
-) -> bool:
+) -> bool:  # fmt: skip
     """True when no iteration of a loop touches what another one writes."""
     fixed = frozenset(outer.variable for outer in around)
     for tensor, all_uses in uses.items():

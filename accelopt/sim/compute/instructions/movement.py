@@ -16,6 +16,7 @@ from accelopt.sim.compute.tiles.operands import (
     ReadClosure,
     flat_free,
 )
+from accelopt.sim.errors import KernelIndexError
 from accelopt.sim.program import Engine
 
 
@@ -87,6 +88,24 @@ def dma_copy(site: LaneSite) -> Closure:
     return put(site.destination(result, None), read, _held(result))
 
 
+def dma_window(site: LaneSite) -> Closure:
+    """The first n elements of result = those of source from s on, (n, s) = window; the others stay."""
+    inputs = site.instruction.inputs
+    source, window, old = map(site.view, (inputs["source"], inputs["window"], site.result))
+
+    def read() -> np.ndarray:
+        found = old().reshape(-1).copy()
+        number, first = (int(n) for n in window().reshape(-1))
+        given = source().reshape(-1)
+        if not 0 <= number <= found.size or not 0 <= first <= given.size - number:
+            said = f"{number} elements from {first} on, of {given.size} into {found.size}."
+            raise KernelIndexError("window", said, "", site.instruction.source)
+        found[:number] = given[first : first + number]
+        return found.reshape(site.result.shape)
+
+    return put(site.destination(site.result, None), read, _held(site.result))
+
+
 def _keys(access: Access) -> tuple[int, ...]:
     return tuple(range(-len(access.shape), 0))
 
@@ -109,8 +128,12 @@ def _skipping_copy(site: LaneSite, source: Access, result: Access) -> Closure:
 
 
 def _accumulating_copy(site: LaneSite, source: Access, result: Access) -> Closure:
-    """result += source, where elements that are named twice receive both."""
+    """result += source, where elements that are named twice receive both; or the larger, or the smaller."""
     read = site.values(source)
+    if site.attribute("accumulate") != "add" and not result.indirect:
+        larger = np.maximum if site.attribute("accumulate") == "maximum" else np.minimum
+        old = site.values(result)
+        return put(site.destination(result, None), lambda: larger(old(), read()), _held(result))
     elements = Elements(site, result, _keys(result))
 
     def step() -> None:

@@ -96,12 +96,9 @@ class Extremum:
         return found
 
     def _compared(
-        self,
-        other: Any,
-        holds: Callable[[TileIndex, int], MaskExpression],
-        fails: Callable[[TileIndex, int], MaskExpression],
-        least: bool,
-    ) -> MaskExpression:
+        self, other: Any, holds: Callable[[TileIndex, int], MaskExpression],
+        fails: Callable[[TileIndex, int], MaskExpression], least: bool,
+    ) -> MaskExpression:  # fmt: skip
         difference: Extremum = self - other
         if len(difference.parts) == 1 or difference.least == least:
             return difference._all(holds)

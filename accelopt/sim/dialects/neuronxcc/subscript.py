@@ -395,8 +395,5 @@ def _variable_slice() -> KernelError:
 
 
 def _partition_step() -> KernelError:
-    return KernelError(
-        "partition_stride",
-        "the partition dimension is indexed with a step.",
-        "Index partitions with step 1.",
-    )
+    return KernelError("partition_stride", "the partition dimension is indexed with a step.",
+                       "Index partitions with step 1.")  # fmt: skip

@@ -103,17 +103,13 @@ def destination(dst: Any, name: str = "dst", *, psum: bool = True, sbuf: bool = 
     return view
 
 
-def on_engine(engine: Any, *tiles: TensorView) -> Engine | None:
+def on_engine(engine: Any, **tiles: TensorView) -> Engine | None:
     """The engine asked for; GpSimd cannot reach PSUM."""
     from accelopt.sim.dialects.nki.isa import enums
 
     chosen = builder.engine_of(member(enums.engine, engine, "engine"))
     if chosen is Engine.GPSIMD:
-        for view in tiles:
-            if view.in_psum:
-                mend = "Use nisa.engine.vector, or copy the operand to SBUF."
-                memory = "SBUF for the GpSimd engine"
-                refuse(operands.wrong_memory("operand", repr(view), memory, mend))
+        builder.in_reach_of_gpsimd("Use nisa.engine.vector, or copy the operand to SBUF.", **tiles)
     return chosen
 
 
@@ -232,11 +228,8 @@ def _moved(view: TensorView, shape: tuple[int, ...]) -> Any:
         rows = item.index.shape[0]
         if rows not in (1, shape[0]):
             fail(KernelValueError("access_pattern", "a gathered operand cannot be regrouped."))
-        index = dataclasses.replace(
-            item.index,
-            shape=(rows, *(1,) * (len(shape) - 1)),
-            strides=(item.index.strides[0], *(0,) * (len(shape) - 1)),
-        )
+        index = dataclasses.replace(item.index, shape=(rows, *(1,) * (len(shape) - 1)),
+                                    strides=(item.index.strides[0], *(0,) * (len(shape) - 1)))  # fmt: skip
         found.append(dataclasses.replace(item, index=index))
     return tuple(found)
 

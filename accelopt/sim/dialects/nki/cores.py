@@ -1,5 +1,5 @@
-"""The two cores of a logical core (LNC 2): two programs, recorded one after the other up to the places
-where they wait for each other.
+"""The two cores of a logical core (LNC 2), or the ranks of a launch: programs, recorded one after the other up
+to the places where they wait for each other.
 
 A core's Python runs in a thread of its own; the recording belongs to one of them at a time. At a
 barrier or an exchange the other takes over, so what stands before it in either core comes before what
@@ -12,36 +12,31 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Container
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.dialects.neuronxcc.builder import fail, transfer
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.nki.call_conventions import generation, transferred
 from accelopt.sim.dialects.nki.races import Values, races
-from accelopt.sim.errors import KernelValueError, Unsupported
+from accelopt.sim.errors import KernelValueError, SourceLine, Unsupported
 from accelopt.sim.isa.indexed import CORE_BARRIER
 from accelopt.sim.program import Engine, ProgramNode, Tensor
 from accelopt.sim.tracer import Tracer, current
 
 
-class Pair:
-    """Two cores under way."""
+class _Together:
+    """Programs under way, of which one has its turn."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, count: int) -> None:
         self.tracer = tracer
         self.turn = 0
         self.changed = threading.Condition()
-        self.done = [False, False]
+        self.done = [False] * count
         self.failed: BaseException | None = None
-        self.offers: dict[int, tuple[TensorView, TensorView, object]] = {}
-        self.begin = 0  # of what both have recorded since they last met, in the outermost body
-        self.middle: int | None = None  # where the part of the second core begins
-        self.first = 0  # the core whose part that is
-        self.values = [Values(_Common(tracer)) for _ in range(2)]
 
     def wait_for(self, core: int) -> None:
-        """Sleeps until it is this core's turn. Raises _Ended when the other one failed."""
+        """Sleeps until it is this core's turn. Raises _Ended when another one failed."""
         with self.changed:
             while self.turn != core and self.failed is None:
                 self.changed.wait()
@@ -49,10 +44,96 @@ class Pair:
                 raise _Ended
 
     def give(self, to: int) -> None:
-        """The other core's turn."""
+        """Another core's turn."""
         with self.changed:
             self.turn = to
             self.changed.notify_all()
+
+    def arrived(self, core: int) -> None:
+        """One core has come to its end."""
+
+    def next(self, core: int) -> int:
+        """Whose turn it is after the end of one."""
+        return 1 - core
+
+
+class Offer(NamedTuple):
+    """A collective that a rank has come to: its name, what must be alike on all ranks, and its operands."""
+
+    name: str
+    form: tuple[object, ...]
+    side: Any
+
+
+class NeedsRanks(BaseException):
+    """A kernel that is traced as one program speaks to other ranks: to so many in all, or to an unknown
+    number (0). Not an Exception, as NeedsConcrete."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__(count)
+
+
+class Ranks(_Together):
+    """The ranks of a launch under way."""
+
+    def __init__(self, tracer: Tracer, count: int) -> None:
+        super().__init__(tracer, count)
+        self.offers: dict[int, tuple[Offer, SourceLine]] = {}
+        self.shared: list[Tensor] = []  # in HBM, of the ranks that have ended
+
+    def meet(self, offer: Offer) -> list[Any] | None:
+        """What all ranks bring to a collective, for the last one to come; None for the others, later."""
+        me, place = self.tracer.core, running_line()
+        self.offers[me] = offer, place
+        first, where = self.offers[min(self.offers)]
+        if offer[:2] != first[:2]:
+            what = offer.name if offer.name != first.name else f"{offer.name} of other operands"
+            said = f"rank {me} comes to {what}, and rank {min(self.offers)} to {first.name} at {where}."
+            mend = "All ranks take part in the same collectives, in one order, with tensors alike."
+            fail(KernelValueError("collective", said, mend))
+        if (left := self._under_way()) or any(self.done):
+            if not left:
+                self._lacking()
+            _wait(self, left[0], f"collectives.{offer.name}")
+            return None
+        sides = [self.offers[rank][0].side for rank in range(len(self.done))]
+        self.offers.clear()
+        return sides
+
+    def _under_way(self) -> list[int]:
+        return [n for n, done in enumerate(self.done) if not done and n not in self.offers]
+
+    def _lacking(self) -> NoReturn:
+        """Raises for ranks that wait for one that has ended."""
+        offer, place = self.offers[min(self.offers)]
+        gone = ", ".join(str(n) for n, done in enumerate(self.done) if done)
+        said = f"rank {gone} has ended without {offer.name}, for which rank {min(self.offers)} waits at {place}."
+        fail(KernelValueError("collective", said, "All ranks take part in it.", place))
+
+    def arrived(self, core: int) -> None:
+        """One rank has come to its end."""
+        self.done[core] = True
+        self.shared += self.tracer.shared
+        self.tracer.shared = self.shared if all(self.done) else []
+        if self.offers and not self._under_way():
+            self._lacking()
+
+    def next(self, core: int) -> int:
+        """Whose turn it is after the end of one."""
+        return next(iter(self._under_way()), core)
+
+
+class Pair(_Together):
+    """Two cores under way."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__(tracer, 2)
+        self.offers: dict[int, tuple[TensorView, TensorView, object]] = {}
+        self.begin = 0  # of what both have recorded since they last met, in the outermost body
+        self.middle: int | None = None  # where the part of the second core begins
+        self.first = 0  # the core whose part that is
+        self.values = [Values(_Common(tracer)) for _ in range(2)]
 
     def arrived(self, core: int) -> None:
         """One core has come to where both meet, or to its end."""
@@ -95,13 +176,13 @@ class _Ended(BaseException):
     """The other core's recording failed."""
 
 
-def run(tracer: Tracer, program: Callable[[int], Any], count: int) -> Any:
-    """What core 0 returns, after both (or the only one) have run."""
-    if count == 1:
+def run(tracer: Tracer, program: Callable[[int], Any], count: int, ranks: int = 0) -> Any:
+    """What core 0 returns, after both (or the only one) have run; of ranks what each returns."""
+    if count == 1 and not ranks:
         return program(0)
-    pair = Pair(tracer)
+    pair = Ranks(tracer, ranks) if ranks else Pair(tracer)
     tracer.pair = pair
-    answers: list[Any] = [None, None]
+    answers: list[Any] = [None] * len(pair.done)
 
     def core(number: int) -> None:
         try:
@@ -115,10 +196,11 @@ def run(tracer: Tracer, program: Callable[[int], Any], count: int) -> Any:
             pair.failed = pair.failed or error
         finally:
             pair.done[number] = True
-            pair.give(1 - number)
+            pair.give(pair.next(number))
 
     threads = [
-        threading.Thread(target=contextvars.copy_context().run, args=(core, n)) for n in range(2)
+        threading.Thread(target=contextvars.copy_context().run, args=(core, n))
+        for n in range(len(pair.done))
     ]
     for thread in threads:
         thread.start()
@@ -127,24 +209,34 @@ def run(tracer: Tracer, program: Callable[[int], Any], count: int) -> Any:
     tracer.pair, tracer.core = None, 0
     if pair.failed is not None:
         raise pair.failed
-    return answers[0]
+    return tuple(answers) if ranks else answers[0]
 
 
 def _switch(pair: Pair, me: int, what: str) -> None:
     """The other core runs until it waits too."""
+    if pair.done[1 - me]:
+        fail(KernelValueError(what, f"core {me} waits for core {1 - me}, which has ended."))
+    _wait(pair, 1 - me, f"nisa.{what}")
+
+
+def _wait(pair: _Together, other: int, what: str) -> None:
+    """Another program runs, and others after it, until it is this one's turn again."""
     tracer = current()
     kept = (tracer.grid, tracer.shared_cursor, tracer.depth, tracer.core, tracer.iterations)
+    shared = tracer.shared
     if tracer.device_loops:
         mend = "It would take two cores that run at the same time."
-        raise Unsupported(f"nisa.{what} inside of a loop of the device", mend, running_line())
+        raise Unsupported(f"{what} inside of a loop of the device", mend, running_line())
     around = {body.variable for body in tracer.bodies if body.variable is not None}
     if around:  # cores meet in each iteration anew
         tracer.demand(frozenset(around))
-    if pair.done[1 - me]:
-        fail(KernelValueError(what, f"core {me} waits for core {1 - me}, which has ended."))
-    pair.give(1 - me)
+    me = tracer.core
+    if isinstance(pair, Ranks):
+        tracer.shared = []
+    pair.give(other)
     pair.wait_for(me)
     tracer.grid, tracer.shared_cursor, tracer.depth, tracer.core, tracer.iterations = kept
+    tracer.shared = shared if isinstance(pair, Ranks) else tracer.shared
 
 
 def _me(what: str) -> tuple[Pair, int]:
@@ -164,12 +256,33 @@ def meet(wanted: tuple[int, ...], data: object, engine: Engine | None) -> None:
         fail(KernelValueError("core_barrier", f"cores {wanted}: only (0, 1) is possible."))
     pair, me = _me("core_barrier")
     named = {"tensor": data.storage.id} if isinstance(data, TensorView) else {}
-    _barrier(engine, **named)
+    barrier(engine, **named)
     pair.arrived(me)
     _switch(pair, me, "core_barrier")
 
 
-def _barrier(engine: Engine | None = None, **named: int) -> None:
+def world() -> int:
+    """How many ranks the launch has. Raises NeedsRanks where the kernel is traced as one program."""
+    together = current().pair
+    if not isinstance(together, Ranks):
+        raise NeedsRanks(0)
+    return len(together.done)
+
+
+def ranks(count: int) -> Ranks:
+    """The ranks under way, so many. Raises NeedsRanks where the kernel is traced as one program."""
+    together = current().pair
+    if count == 1 and together is None:
+        return Ranks(current(), 1)
+    if not isinstance(together, Ranks):
+        raise NeedsRanks(count)
+    if len(together.done) != count:
+        said = f"a replica group of {count} ranks, in a launch of {len(together.done)}."
+        fail(KernelValueError("replica_group", said, "Name every rank of the launch."))
+    return together
+
+
+def barrier(engine: Engine | None = None, **named: int) -> None:
     """One core's part of a barrier."""
     current().emit(CORE_BARRIER, outputs={}, inputs={}, attributes={**named}, engine=engine)
 
@@ -187,7 +300,7 @@ def exchange(
         said = f"core {me} sends to {send_to} and receives from {receive_from}."
         fail(KernelValueError("sendrecv", said, "Both must be the other core."))
     pair.offers[me] = (source, target, pipe)
-    _barrier()
+    barrier()
     pair.arrived(me)
     if 1 - me not in pair.offers:
         _switch(pair, me, "sendrecv")

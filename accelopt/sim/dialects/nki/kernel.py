@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
@@ -26,6 +27,7 @@ from accelopt.sim.dialects.neuronxcc import results
 from accelopt.sim.dialects.neuronxcc.kernel import annotations_of, parameter_names, run_kernel
 from accelopt.sim.dialects.neuronxcc.launch import shape_results, write_back
 from accelopt.sim.dialects.neuronxcc.rewriting import check_annotation
+from accelopt.sim.dialects.neuronxcc.subscript import subscript
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.dialects.nki import cores, registers, versions
 from accelopt.sim.dialects.nki.conventions import CONVENTIONS
@@ -40,6 +42,7 @@ from accelopt.sim.errors import (
     SourceLine,
     Unsupported,
 )
+from accelopt.sim.isa.limits import CORES
 from accelopt.sim.program import Buffer, Program
 from accelopt.sim.rules import operands
 from accelopt.sim.trace import AbstractTensor, declare_argument, raise_if_awaited, trace
@@ -54,11 +57,9 @@ class Kernel:
     """A decorated kernel: callable on NumPy arrays, and subscriptable by the number of cores."""
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        grid: tuple[int, ...] = (),
+        self, function: Callable[..., Any], grid: tuple[int, ...] = (),
         schedule: tuple[tuple[str, str], ...] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.function: Callable[..., Any] = getattr(function, "func", function)
         self.grid = grid
         self.schedule = schedule  # names of instructions, each with that of one it comes after
@@ -131,14 +132,10 @@ def simulate(kernel: Callable[..., Any]) -> Kernel:
 
 
 def trace_kernel(
-    kernel: Kernel | Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: dict[str, Any] | None = None,
-    *,
-    target: str | None = None,
-    version: str = "",
+    kernel: Kernel | Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None = None,
+    *, target: str | None = None, version: str = "",
     report: Callable[[KernelError], None] | None = None,
-) -> Program:
+) -> Program:  # fmt: skip
     """Traces a kernel for arguments: NumPy arrays or AbstractTensors become tensors in HBM (their
     contents are never read), everything else is passed on. `version` is that of NKI which the kernel is
     said to be for; empty: what it uses tells. Raises KernelError, or calls `report`."""
@@ -153,27 +150,74 @@ def trace_kernel(
         "conventions": CONVENTIONS,
     }
 
+    ranks = 0
+
     def record(tracer: Tracer) -> Returned:
         tracer.versions = versions.Versions(version)
-        return _record(tracer, wrapped, args, kwargs or {})
+        return _record(tracer, wrapped, args, kwargs or {}, ranks)
 
     # Names count iterations; where cores are no pair, their programs are one long one.
     apart = TARGETS[shared["target"]].generation < 3 and wrapped.grid not in ((), (1,))
-    if wrapped.schedule or apart:
+
+    def traced() -> Program:
+        try:
+            if not (wrapped.schedule or apart):
+                program = trace(record, **shared, restarts=RESTARTS)
+                if with_shared_bytes(program) is program:
+                    return program
+        except (NeedsConcrete, Exception):  # believed only of loops that run as they are written
+            pass
+        # Also where tiles share bytes: a tile of a loop's body is fresh memory no more, so which product
+        # begins a sum must be known of every iteration.
         return with_shared_bytes(trace(record, **shared, report=report, unrolled=AllLoops()))
+
     try:
-        program = trace(record, **shared, restarts=RESTARTS)
-        if with_shared_bytes(program) is program:
-            return program
-    except (NeedsConcrete, Exception):  # believed only of loops that run as they are written
-        pass
-    # Also where tiles share bytes: a tile of a loop's body is fresh memory no more, so which product
-    # begins a sum must be known of every iteration.
-    return with_shared_bytes(trace(record, **shared, report=report, unrolled=AllLoops()))
+        return traced()
+    except (cores.NeedsRanks, Exception) as error:
+        named = error.count if isinstance(error, cores.NeedsRanks) else None
+        if named is None and not _speaks(function):
+            raise
+        try:  # one that speaks to ranks may fail before it does: it was given what all have
+            ranks = _ranks(wrapped, args, kwargs or {}, named or 0, shared)
+        except KernelError:
+            if named is None:
+                raise error from None
+            raise
+        if wrapped.grid not in ((), (1,)):
+            what = f"{function.__name__} on {ranks} ranks that are logical cores of two"
+            mend = "Launch it on cores by themselves, without [2]."
+            raise Unsupported(what, mend, shared["source"]) from None
+    return traced()
+
+
+def _speaks(function: Callable[..., Any]) -> bool:
+    """Whether a kernel's file imports nki.collectives."""
+    home = f"{__name__.rpartition('.')[0]}.collectives"
+    given = getattr(function, "__globals__", {}).values()
+    return any(home in (getattr(v, "__name__", ""), getattr(v, "__module__", "")) for v in given)
+
+
+def _ranks(
+    kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any], named: int, shared: dict[str, Any]
+) -> int:
+    """How many ranks a kernel with collectives is launched on: as many as its replica group names, or as its
+    arguments have parts. Raises KernelError where these differ, or a chip has not so many cores."""
+    arrays = [leaf for leaf in _leaves([*args, *kwargs.values()]) if _is_array(leaf)]
+    parts = {array.shape[0] for array in arrays}
+    count, most = named or min(parts, default=1), CORES[TARGETS[shared["target"]].generation]
+    said = ""
+    if parts - {count}:
+        said = f"{count} ranks, and arguments of {', '.join(map(str, sorted(parts)))} parts"
+    elif count > most:
+        said = f"{count} ranks, and a chip of {shared['target']} has {most} cores"
+    if said:
+        mend = "The first axis of every array argument are the ranks: argument[r] is what rank r is given."
+        raise Unsupported(f"{kernel.function.__name__} on {said}", mend, shared["source"])
+    return count
 
 
 def _record(
-    tracer: Tracer, kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]
+    tracer: Tracer, kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any], ranks: int
 ) -> Returned:
     function = kernel.function
     _check_signature(function)
@@ -185,7 +229,14 @@ def _record(
     positional, keyword = values[: len(args)], values[len(args) :]
     named = dict(zip(kwargs, keyword, strict=True))
     tracer.mutable |= set(tracer.arguments)
-    _check_annotations(function, positional, named)
+    if ranks:
+        tracer.parts = {tensor: math.prod(tensor.shape[1:]) for tensor in tracer.arguments}
+
+    def of_rank(rank: int) -> Any:
+        given = positional, named
+        return _each(_of_rank(rank), "", given) if ranks else given
+
+    _check_annotations(function, *of_rank(0))
     if len(kernel.grid) > 1 or any(not 1 <= size <= MAX_CORES for size in kernel.grid):
         said = f"kernel{list(kernel.grid)}: a logical core has one or two cores."
         tracer.refuse(KernelTypeError("launch_grid", said, "Write kernel[2](...)."))
@@ -195,11 +246,12 @@ def _record(
     def run(core: int) -> Any:
         tracer.grid = (core,) if kernel.grid else ()
         tracer.shared_cursor = 0
-        returned = run_kernel(tracer, function, tuple(positional), named, BUILTINS)
+        given, words = of_rank(core)
+        returned = run_kernel(tracer, function, tuple(given), words, BUILTINS)
         registers.check_all_closed()
         return returned
 
-    returned = cores.run(tracer, run, cores_of)
+    returned = cores.run(tracer, run, cores_of, ranks)
     if tracer.demanded:
         return Returned()
     _check_schedule(tracer, kernel.schedule)
@@ -256,22 +308,35 @@ def _is_record(value: Any) -> bool:
 
 def _argument(tracer: Tracer, name: str, value: Any) -> Any:
     """Arrays become tensors in HBM, also in sequences, dicts and fields of objects."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        return value[()]
-    if _is_array(value):
-        element = element_of(value.dtype)
-        return whole(declare_argument(tracer, name, tuple(value.shape), element))
+
+    def declared(name: str, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            return value[()]
+        if not _is_array(value):
+            return value
+        return whole(declare_argument(tracer, name, tuple(value.shape), element_of(value.dtype)))
+
+    return _each(declared, name, value)
+
+
+def _of_rank(rank: int) -> Callable[[str, Any], Any]:
+    """What a rank is given of each tensor."""
+    return lambda _, value: subscript(value, rank) if isinstance(value, TensorView) else value
+
+
+def _each(change: Callable[[str, Any], Any], name: str, value: Any) -> Any:
+    """A value with everything in it changed, by name, also in sequences, dicts and fields of objects."""
     if isinstance(value, (list, tuple)) and not isinstance(value, AbstractTensor):
-        items = [_argument(tracer, f"{name}{n}", item) for n, item in enumerate(value)]
+        items = [_each(change, f"{name}{n}", item) for n, item in enumerate(value)]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, dict):
-        return {key: _argument(tracer, f"{name}_{key}", item) for key, item in value.items()}
-    if _is_record(value):
+        return {key: _each(change, f"{name}_{key}", item) for key, item in value.items()}
+    if _is_record(value) and not isinstance(value, (AbstractTensor, np.ndarray, TensorView)):
         twin = copy.copy(value)
         for field, item in vars(value).items():
-            object.__setattr__(twin, field, _argument(tracer, f"{name}_{field}", item))
+            object.__setattr__(twin, field, _each(change, f"{name}_{field}", item))
         return twin
-    return value
+    return change(name, value)
 
 
 def _leaves(value: Any) -> list[Any]:

@@ -64,7 +64,18 @@ class NkiTensor(NeuronxccTensor):
     @property
     def base_tensor(self) -> NkiTensor:
         """What this is a view of; undocumented, the vendor's gate_up_projection_mx.py asks for it."""
-        return whole(self.storage)  # type: ignore[return-value]
+        own = whole(self.storage)
+        return subscript(own, current().core) if self.storage in current().parts else own  # type: ignore[return-value]
+
+    @property
+    def _part(self) -> tuple[int, int]:
+        """Where what this rank has of the storage begins, and its size, in elements of the storage."""
+        part = current().parts.get(self.storage)
+        return (
+            (0, math.prod(self.storage.tile_shape))
+            if part is None
+            else (current().core * part, part)
+        )
 
     def is_contiguous(self) -> bool:
         """True when the elements follow one another; on-chip, those of each partition."""
@@ -230,14 +241,9 @@ class NkiTensor(NeuronxccTensor):
         return view
 
     def ap(
-        self,
-        pattern: Any,
-        offset: Any = None,
-        scalar_offset: Any = None,
-        vector_offset: Any = None,
-        indirect_dim: int = 0,
-        dtype: Any = None,
-    ) -> NkiTensor:
+        self, pattern: Any, offset: Any = None, scalar_offset: Any = None,
+        vector_offset: Any = None, indirect_dim: int = 0, dtype: Any = None,
+    ) -> NkiTensor:  # fmt: skip
         """[[stride, count], ...] over the storage, whatever this view's shape: counts are the shape.
         `offset` counts from the storage's first element; left out, the view begins where this one does
         (language guide, `.ap()`). Run-time offsets count along `indirect_dim` of this view's shape.
@@ -248,7 +254,7 @@ class NkiTensor(NeuronxccTensor):
         element = self.dtype if dtype is None else element_of(dtype)
         old, new = self.dtype.itemsize, element.itemsize
         if offset is not None:
-            start = number_or_index(offset)
+            start = number_or_index(offset) + self._part[0] * old // new
         else:
             start = Affine(
                 self.offset.constant * old // new,
@@ -336,11 +342,9 @@ class NkiTensor(NeuronxccTensor):
 
     def _check_reach(self) -> None:
         """The pattern lies in its storage."""
-        room = math.prod(self.storage.tile_shape) * self.storage.dtype.itemsize
-        access = self.access()
-        low, high = access.reach
-        if low < 0 or high >= room // self.dtype.itemsize:
-            size = room // self.dtype.itemsize
+        first, size = (n * self.storage.dtype.itemsize // self.dtype.itemsize for n in self._part)
+        low, high = (end - first for end in self.access().reach)
+        if low < 0 or high >= size:
             fail(indexing.out_of_bounds(f"{self!r} (flattened)", 0, low, high, size))
 
     def _with_scalar(self, index: Any, stride: int, size: int) -> NkiTensor:

@@ -100,14 +100,6 @@ def _grid(variables: list[LoopVariable]) -> dict[LoopVariable, np.ndarray]:
     return {variable: grid.reshape(-1) for variable, grid in zip(variables, mesh, strict=True)}
 
 
-def _accesses(instruction: Instruction) -> list[Access]:
-    """All that it reads, run-time indices too."""
-    found = list(instruction.inputs.values())
-    for access in (*instruction.inputs.values(), *instruction.outputs.values()):
-        found += [item.index for item in access.indirect]
-    return found
-
-
 def _needed(program: Program) -> Iterator[_Work]:
     """What a result may depend on, each thing once that is written several times."""
     everything = list(program.walk())
@@ -118,7 +110,7 @@ def _needed(program: Program) -> Iterator[_Work]:
         for _, instruction in reversed(everything):
             part = wanted.part(instruction)
             if part:
-                wanted.add(_accesses(instruction), part)
+                wanted.add(instruction.accesses_read, part)
         grows = wanted.size > before
     needed = [
         (loops, instruction)
@@ -128,7 +120,7 @@ def _needed(program: Program) -> Iterator[_Work]:
     varies = _varying(needed)
     for loops, instruction in _once(needed):
         moving = _own_variables(instruction).union(
-            *(varies.get(access.tensor, ()) for access in _accesses(instruction))
+            *(varies.get(access.tensor, ()) for access in instruction.accesses_read)
         )
         trips = [loop.variable.trips for loop in loops if loop.variable in moving]
         iterations = math.ceil(math.prod(trips) * wanted.part(instruction))
@@ -217,7 +209,7 @@ def _own_variables(instruction: Instruction) -> frozenset[LoopVariable]:
     those that appear in a division or a remainder, where a mask decides, or where two make the same
     addresses."""
     stored = (a for a in instruction.outputs.values() if not a.tensor.buffer.on_chip)
-    moving = [a for a in (*_accesses(instruction), *stored) if a.offset.terms or a.block]
+    moving = [a for a in (*instruction.accesses_read, *stored) if a.offset.terms or a.block]
     return frozenset().union(*map(_tell_apart, moving)) if moving else frozenset()
 
 
@@ -242,7 +234,7 @@ def _varying(needed: NestedInstructions) -> dict[Tensor, set[LoopVariable]]:
         for loops, instruction in needed:
             around = {loop.variable for loop in loops}
             mine = _own_variables(instruction).union(
-                *(found.get(access.tensor, ()) for access in _accesses(instruction))
+                *(found.get(access.tensor, ()) for access in instruction.accesses_read)
             )
             for access in instruction.outputs.values():
                 known = found.setdefault(access.tensor, set())

@@ -118,12 +118,8 @@ class _Writer:
     def keep(self, position: int) -> None:
         """Takes over an instance of the old stream."""
         stream = self.stream
-        self._add(
-            stream.kind[position],
-            stream.row[position],
-            stream.reads[position],
-            stream.writes[position],
-        )
+        self._add(stream.kind[position], stream.row[position], stream.reads[position],
+                  stream.writes[position])  # fmt: skip
 
     def move(self, unit: int, out: bool) -> None:
         """Copies a unit out, or multiplies it back in."""

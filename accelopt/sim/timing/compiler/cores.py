@@ -1,4 +1,5 @@
-"""The two cores of a logical core (LNC 2): what each of them runs, compiled apart, and one stream of both.
+"""The two cores of a logical core (LNC 2), or the ranks of a chip: what each of them runs, compiled apart, and
+one stream of all.
 
 Each is a NeuronCore with its own engines, DMA engines, SBUF and PSUM ("NeuronCores that share the same
 HBM stack", nki.isa.core_barrier of SDK 2.32), and its instructions are a program of their own ("a
@@ -9,6 +10,8 @@ engine with CoreBarrier synchronization", nki.isa.sendrecv).
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,22 +21,22 @@ from accelopt.sim.errors import KernelValueError
 from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.timing.compiler.passes import Compilation
 from accelopt.sim.timing.compiler.spilling import Spills
-from accelopt.sim.timing.stream.operation import RECEIVE, SEND, WAIT
+from accelopt.sim.timing.stream.operation import RECEIVE, SEND, WAIT, Decision
 from accelopt.sim.timing.stream.stream import Stream
-
-CORES = (0, 1)
 
 
 def by_core(program: Program, spec: Hardware) -> list[tuple[Program, frozenset[Tensor]]]:
-    """What each core runs, with the HBM that it shares with the other one in earnest; all of it where
+    """What each core runs, with the HBM that it shares with others in earnest; all of it where
     one core runs everything, or the generation knows no logical cores. Of a copy to the other core's
     SBUF each core has its side. Raises KernelValueError for a tile that both cores use."""
     instructions = [instruction for _, instruction in program.walk()]
-    if spec.generation < 3 or len({one.core for one in instructions}) < len(CORES):
+    cores = sorted({one.core for one in instructions})
+    ranks = any(one.opcode.meets for one in instructions)
+    if len(cores) < 2 or not (ranks or spec.generation >= 3):
         return [(program, frozenset())]
     shared, owner = _shared(instructions), _owners(instructions)
     found = []
-    for core in CORES:
+    for core in cores:
         body = _with_what_is_sent(list(_of_core(program.body, core, owner)))
         part = replace(program, body=tuple(body))
         touched = {a.tensor for _, one in part.walk() for a in _accesses(one)}
@@ -49,18 +52,20 @@ def _accesses(instruction: Instruction) -> Iterator[Access]:
 
 
 def _shared(instructions: Iterable[Instruction]) -> frozenset[Tensor]:
-    """HBM that one core writes and the other reads, or that a barrier names."""
-    reads: list[set[Tensor]] = [set(), set()]
-    writes: list[set[Tensor]] = [set(), set()]
+    """HBM that one core writes and another reads, or that a barrier names."""
+    reads: dict[int, set[Tensor]] = defaultdict(set)
+    writes: dict[int, set[Tensor]] = defaultdict(set)
     named: set[object] = set()
     for one in instructions:
         if one.opcode.meets:
             named.add(one.attributes.get("tensor"))
         reads[one.core].update(access.tensor for access in one.inputs.values())
         writes[one.core].update(access.tensor for access in one.outputs.values())
-    passed = (writes[0] & reads[1]) | (writes[1] & reads[0])
-    both = (reads[0] | writes[0]) & (reads[1] | writes[1])
-    passed.update(tensor for tensor in both if tensor.id in named)
+    passed: set[Tensor] = set()
+    for core, other in itertools.permutations({*reads, *writes}, 2):
+        passed |= writes[core] & reads[other]
+        both = (reads[core] | writes[core]) & (reads[other] | writes[other])
+        passed.update(tensor for tensor in both if tensor.id in named)
     return frozenset(tensor for tensor in passed if not tensor.buffer.on_chip)
 
 
@@ -74,7 +79,8 @@ def _owners(instructions: Iterable[Instruction]) -> dict[Tensor, int]:
             if one.opcode.transfers and access is one.result:
                 sent_to.setdefault(access.tensor, one.core)
             elif found.setdefault(access.tensor, one.core) != one.core:
-                said = f"cores 0 and 1 both use the tile '{access.tensor.name}' of one of them."
+                pair = " and ".join(str(n) for n in sorted((found[access.tensor], one.core)))
+                said = f"cores {pair} both use the tile '{access.tensor.name}' of one of them."
                 mend = "A core reaches the other's SBUF by nisa.sendrecv alone."
                 raise KernelValueError("core_tile", said, mend, one.source)
     return {**sent_to, **found}
@@ -147,6 +153,12 @@ def joined(program: Program, parts: Sequence[Compilation]) -> Compilation:
     if len(parts) == 1:
         return parts[0]
     at = _Join(program, parts)
+    ranks = [one for _, one in program.walk() if one.attributes.get("ranks")]
+    for source in dict.fromkeys(one.source for one in ranks):
+        words = (
+            "a collective is priced as its transfers between the cores of a chip, which is assumed"
+        )
+        at.whole.decisions += [Decision("collective", words, source)]
     for number in range(len(at.parts[0])):
         at.meet([own[number] for own in at.parts])
     return at.result()
@@ -158,17 +170,17 @@ class _Join:
     def __init__(self, program: Program, compiled: Sequence[Compilation]) -> None:
         self.compiled = compiled
         self.parts = [_parts(one.flow) for one in compiled]
-        if len(self.parts[0]) != len(self.parts[1]):
+        if len({len(parts) for parts in self.parts}) > 1:
             said = "one core comes to more barriers than the other, and would wait for ever."
             raise KernelValueError("core_barrier", said)
         self.whole = Compilation(program, compiled[0].spec, compiled[0].bounds)
         self.whole.costs = []
         flows = [one.flow for one in compiled]
-        self.kinds = (0, len(flows[0].instances))
-        self.cells = (0, len(flows[0].cell_unit))
-        self.flow = Stream([*flows[0].instances, *flows[1].instances])
-        self.flow.core = [core for core in CORES for _ in flows[core].instances]
-        self.place: list[dict[int, int]] = [{}, {}]  # of each core: where its instances are now
+        self.kinds = [0, *itertools.accumulate(len(flow.instances) for flow in flows)]
+        self.cells = [0, *itertools.accumulate(len(flow.cell_unit) for flow in flows)]
+        self.flow = Stream([one for flow in flows for one in flow.instances])
+        self.flow.core = [core for core, flow in enumerate(flows) for _ in flow.instances]
+        self.place: list[dict[int, int]] = [{} for _ in flows]  # where each one's instances are now
         self.touching = [_touches(flow) for flow in flows]
         self.passed: list[int] = []  # each core's part of the last barrier
 
@@ -190,8 +202,9 @@ class _Join:
         if arrived:
             self.passed = [self.add(core, part.wait) for core, part in enumerate(parts)]
             signals.update(dict.fromkeys(self.passed, arrived))
-        for core, part in enumerate(parts):
-            self.exchange(core, part.sends, parts[1 - core].receives)
+        if len(parts) == 2:
+            for core, part in enumerate(parts):
+                self.exchange(core, part.sends, parts[1 - core].receives)
 
     def exchange(self, core: int, sends: list[int], receives: list[int]) -> None:
         """What a core sends, as one transfer."""

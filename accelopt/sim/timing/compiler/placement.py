@@ -138,12 +138,10 @@ def _is_on_scalar_engine(operation: Operation) -> bool:
 
 
 def _psum_candidate(
-    operation: Operation,
-    readers: dict[Tensor, list[Operation]],
-    writers: dict[Tensor, list[Operation]],
-    bodies: dict[Operation, int],
+    operation: Operation, readers: dict[Tensor, list[Operation]],
+    writers: dict[Tensor, list[Operation]], bodies: dict[Operation, int],
     moved: dict[Tensor, Tensor],
-) -> Tensor | None:
+) -> Tensor | None:  # fmt: skip
     """The tensor that this Scalar engine operation may write to PSUM."""
     result, data = operation.writes[0], operation.reads[0]
     tensor = result.tensor

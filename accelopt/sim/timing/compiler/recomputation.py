@@ -80,12 +80,8 @@ def _again(
     def twin(access: Access) -> Access:
         return replace(access, tensor=twins.get(access.tensor, access.tensor))
 
-    return replace(
-        operation,
-        reads=tuple(map(twin, operation.reads)),
-        writes=tuple(map(twin, writes)),
-        again=True,
-    )
+    return replace(operation, reads=tuple(map(twin, operation.reads)),
+                   writes=tuple(map(twin, writes)), again=True)  # fmt: skip
 
 
 def _declared(nest: Nest, twins: dict[Tensor, Tensor]) -> Nest:

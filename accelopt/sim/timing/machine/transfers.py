@@ -171,16 +171,12 @@ def _copy(form: Operation, spec: Hardware, bounds: CompilerBounds) -> _Copy:
     attributes = form.instruction.attributes if form.instruction else {}
     transposed = bool(attributes.get("transpose"))
     descriptors = str(attributes.get("descriptors") or bounds.descriptors)
-    return _Copy(
-        layout_of(source, target, spec, transposed),
-        target.partitions,
-        target.free_elements,
-        row_elements(chip) if chip else 0,
-        bool(form.writes) and chip is target,
-        0 if source.tensor.buffer.on_chip else source.dtype.itemsize,
-        0 if target.tensor.buffer.on_chip else target.dtype.itemsize,
-        RINGS.index(descriptors),
-    )
+    return _Copy(layout_of(source, target, spec, transposed), target.partitions,
+                 target.free_elements, row_elements(chip) if chip else 0,
+                 bool(form.writes) and chip is target,
+                 0 if source.tensor.buffer.on_chip else source.dtype.itemsize,
+                 0 if target.tensor.buffer.on_chip else target.dtype.itemsize,
+                 RINGS.index(descriptors))  # fmt: skip
 
 
 def _sizes(item: Instances, copy: _Copy) -> Iterable[tuple[int, int, int]]:
@@ -190,12 +186,9 @@ def _sizes(item: Instances, copy: _Copy) -> Iterable[tuple[int, int, int]]:
     if n == 1 and item.partitions is None and not offset.terms:
         return [(copy.partitions, copy.elements, offset.constant // copy.row if copy.row else 0)]
     first = np.broadcast_to(offset.evaluate_many(item.values), (n,)) // max(copy.row, 1)
-    return zip(
-        [copy.partitions] * n if item.partitions is None else item.partitions.tolist(),
-        [copy.elements] * n if item.elements is None else item.elements.tolist(),
-        first.tolist() if copy.row else [0] * n,
-        strict=True,
-    )
+    return zip([copy.partitions] * n if item.partitions is None else item.partitions.tolist(),
+               [copy.elements] * n if item.elements is None else item.elements.tolist(),
+               first.tolist() if copy.row else [0] * n, strict=True)  # fmt: skip
 
 
 def _transfer_of(
@@ -203,12 +196,8 @@ def _transfer_of(
 ) -> Transfer:
     transfer = _transfer(partitions, elements, first if copy.row else None, copy.layout, spec)
     moved = partitions * elements
-    return transfer._replace(
-        hbm_read=moved * copy.hbm_read,
-        hbm_write=moved * copy.hbm_write,
-        ring=copy.ring,
-        issue_ns=spec.descriptors_ns if copy.ring else 0.0,
-    )
+    return transfer._replace(hbm_read=moved * copy.hbm_read, hbm_write=moved * copy.hbm_write,
+                             ring=copy.ring, issue_ns=spec.descriptors_ns if copy.ring else 0.0)  # fmt: skip
 
 
 def _transfer(

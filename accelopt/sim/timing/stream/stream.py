@@ -46,7 +46,7 @@ class Stream:
     @property
     def cores(self) -> int:
         """How many cores run it."""
-        return 2 if self.core else 1
+        return 1 + max(self.core, default=0)
 
     def core_of(self, kind: int) -> int:
         """The core that runs one of `instances`."""

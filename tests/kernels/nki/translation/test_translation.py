@@ -377,6 +377,55 @@ def test_an_instruction_in_an_expression_is_listed_by_its_line():
     assert not found.complete and {line for line, _ in found.problems} == {12}
 
 
+DEVICE_LOOPS = """
+    total = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.memset(total, value=0)
+    number = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.memset(number, value=3)
+    stop = nisa.register_alloc()
+    nisa.register_load(stop, number)
+    width = 0
+    for i in nl.dynamic_range(stop):  # as often as it says
+        width = 64
+        nisa.tensor_tensor(dst=total, data1=total, data2=t, op=nl.add)
+    for k in nl.dynamic_range(0, 4, 2):
+        nisa.tensor_scalar(dst=total, data=total, op0=nl.multiply, operand0=2.0)
+    while stop:
+        nisa.tensor_scalar(dst=total, data=total, op0=nl.add, operand0=1.0)
+        nisa.tensor_scalar(dst=number, data=number, op0=nl.subtract, operand0=1)
+        nisa.register_load(stop, number)
+    nisa.tensor_copy(dst=r[:, 0:width], src=total[:, 0:width])
+"""
+
+
+def test_loops_of_the_device_become_those_of_the_newest():
+    """SDK 2.33: NKI 0.7 has fori_loop and while_loop for dynamic_range and `while` on a register."""
+    given, source = (f(128, 64), f(128, 64)), NEW.format(lines=DEVICE_LOOPS)
+    found = translate(source, "nki", given)
+    assert found.complete and found.proof.difference == 0, found
+    for line in ("nonlocal width", "nl.fori_loop(0, stop, body)", "for k in range(0, 4, 2):",
+                 "def body_2(stop):", "return stop", "nl.while_loop(stop, body_2)"):  # fmt: skip
+        assert f" {line}\n" in found.source
+    assert found.source.count("nl.dynamic_range") == found.source.count("while ") == 0
+    with pytest.raises(ConfigError, match="in the dialect nki already"):
+        translate(found.source, "nki", given)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name"),
+    [("    width = 0\n", "", "width"),
+     ("    nisa.tensor_copy(dst=r", "    nisa.register_store(number, stop)\n    nisa.tensor_copy(dst=r", "stop")],
+)  # fmt: skip
+def test_a_loop_of_the_device_that_can_be_no_function_is_named(before, after, name):
+    assert before in DEVICE_LOOPS
+    source = NEW.format(lines=DEVICE_LOOPS.replace(before, after))
+    found = translate(source, "nki", (f(128, 64), f(128, 64)))
+    [(line, said)] = found.problems
+    assert f"'{name}', which a loop of the device sets and what follows it reads," in said
+    assert source.splitlines()[line - 1].startswith(("    for i in nl.dynamic", "    while stop"))
+    assert not found.complete and "was removed in NKI 0.7" in found.failure
+
+
 def test_the_command_writes_the_translation(tmp_path, run_command=None):
     from typer.testing import CliRunner
 
@@ -391,11 +440,8 @@ def test_the_command_writes_the_translation(tmp_path, run_command=None):
         "def transform_to_nki_inputs(inputs):\n    return inputs\n"
     )
     given = [
-        "translate",
-        str(tmp_path / "kernel.py"),
-        "--reference",
-        str(tmp_path / "reference.py"),
-    ]
+        "translate", str(tmp_path / "kernel.py"), "--reference", str(tmp_path / "reference.py"),
+    ]  # fmt: skip
     said = CliRunner().invoke(app, [*given, "--to", "neuronxcc"])
     assert said.exit_code == 0, said.output
     assert "Results: equal." in said.output

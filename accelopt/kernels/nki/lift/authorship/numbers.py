@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accelopt.kernels.nki.kernel_function import name_of
 from accelopt.kernels.nki.lift.authorship.steps import (
     Key,
     Steps,
     arrays,
     moves,
-    name_of,
     names_bound,
     transfers,
     whole,

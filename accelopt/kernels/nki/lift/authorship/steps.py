@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from accelopt.kernels.nki.kernel_function import name_of
 from accelopt.kernels.nki.lift.authorship.meaning import Meanings
 
 Key = tuple[int, str]
@@ -346,13 +347,6 @@ def whole(node: ast.expr) -> str:
     """The name of what an access takes a part of."""
     while isinstance(node, (ast.Subscript, ast.Call, ast.Attribute)):
         node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def name_of(node: ast.expr) -> str:
-    """The last name of a function or module: `multiply` of `nl.multiply`."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
     return node.id if isinstance(node, ast.Name) else ""
 
 

@@ -8,17 +8,10 @@ from accelopt.hardware import TARGETS
 from accelopt.sim.dialects.neuronxcc.isa.checks import FP32_MIN
 from accelopt.sim.tracer import active
 
-
-class engine(IntEnum):
-    """Which engine runs an instruction."""
-
-    tensor = 1
-    vector = 5
-    scalar = 2
-    gpsimd = 3
-    sync = 6
-    unknown = 0
-
+engine = IntEnum(
+    "engine", {"tensor": 1, "vector": 5, "scalar": 2, "gpsimd": 3, "sync": 6, "unknown": 0}
+)
+"""Which engine runs an instruction."""
 
 tensor_engine = engine.tensor
 vector_engine = engine.vector
@@ -28,38 +21,17 @@ sync_engine = engine.sync
 unknown_engine = engine.unknown
 dma_engine = engine.sync
 
+reduce_cmd = IntEnum("reduce_cmd", {"idle": 0, "reset": 1, "reduce": 2, "reset_reduce": 3})
+"""What an instruction does with the 128 accumulation registers."""
 
-class reduce_cmd(IntEnum):
-    """What an instruction does with the 128 accumulation registers."""
+oob_mode = IntEnum("oob_mode", {"error": 0, "skip": 1})
+"""What a run-time index outside of its tensor does."""
 
-    idle = 0
-    reset = 1
-    reduce = 2
-    reset_reduce = 3
+dge_mode = IntEnum("dge_mode", {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3})
+"""Who makes DMA descriptors."""
 
-
-class oob_mode(IntEnum):
-    """What a run-time index outside of its tensor does."""
-
-    error = 0
-    skip = 1
-
-
-class dge_mode(IntEnum):
-    """Who makes DMA descriptors."""
-
-    none = 0
-    swdge = 1
-    hwdge = 2
-    unknown = 3
-
-
-class nc_version(IntEnum):
-    """Generation of the NeuronCore."""
-
-    gen2 = 2
-    gen3 = 3
-    gen4 = 4
+nc_version = IntEnum("nc_version", {"gen2": 2, "gen3": 3, "gen4": 4})
+"""Generation of the NeuronCore."""
 
 
 class fp32:

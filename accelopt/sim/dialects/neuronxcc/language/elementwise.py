@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,8 +21,6 @@ from accelopt.sim.mask import Mask
 from accelopt.sim.operators import BITWISE
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
-
-AnyTile = Any
 
 
 def binary(op: str, x: Any, y: Any, dtype: Any, mask: Any) -> TensorView:
@@ -81,31 +79,6 @@ def _binary_function(op: str) -> Callable[..., TensorView]:
     return api(function)
 
 
-add = _binary_function("add")
-subtract = _binary_function("subtract")
-multiply = _binary_function("multiply")
-divide = _binary_function("divide")
-maximum = _binary_function("maximum")
-minimum = _binary_function("minimum")
-power = _binary_function("power")
-mod = _binary_function("mod")
-fmod = _binary_function("fmod")
-equal = _binary_function("equal")
-not_equal = _binary_function("not_equal")
-less = _binary_function("less")
-less_equal = _binary_function("less_equal")
-greater = _binary_function("greater")
-greater_equal = _binary_function("greater_equal")
-logical_and = _binary_function("logical_and")
-logical_or = _binary_function("logical_or")
-logical_xor = _binary_function("logical_xor")
-bitwise_and = _binary_function("bitwise_and")
-bitwise_or = _binary_function("bitwise_or")
-bitwise_xor = _binary_function("bitwise_xor")
-left_shift = _binary_function("left_shift")
-right_shift = _binary_function("right_shift")
-
-
 def unary(op: str, x: Any, dtype: Any, mask: Any) -> TensorView:
     """`op` of a tile on the Scalar engine."""
     source = tile(x, "x")
@@ -123,34 +96,23 @@ def _unary_function(op: str) -> Callable[..., TensorView]:
     return api(function)
 
 
-exp = _unary_function("exp")
-log = _unary_function("log")
-sqrt = _unary_function("sqrt")
-rsqrt = _unary_function("rsqrt")
-square = _unary_function("square")
-abs = _unary_function("abs")
-sign = _unary_function("sign")
-floor = _unary_function("floor")
-ceil = _unary_function("ceil")
-trunc = _unary_function("trunc")
-sin = _unary_function("sin")
-cos = _unary_function("cos")
-tan = _unary_function("tan")
-arctan = _unary_function("arctan")
-tanh = _unary_function("tanh")
-erf = _unary_function("erf")
-erf_dx = _unary_function("erf_dx")
-sigmoid = _unary_function("sigmoid")
-relu = _unary_function("relu")
-silu = _unary_function("silu")
-silu_dx = _unary_function("silu_dx")
-gelu = _unary_function("gelu")
-gelu_dx = _unary_function("gelu_dx")
-gelu_apprx_tanh = _unary_function("gelu_apprx_tanh")
-gelu_apprx_sigmoid = _unary_function("gelu_apprx_sigmoid")
-softplus = _unary_function("softplus")
-mish = _unary_function("mish")
-logical_not = _unary_function("logical_not")
+BINARY = (
+    "add subtract multiply divide maximum minimum power mod fmod equal not_equal less less_equal "
+    "greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor "
+    "left_shift right_shift"
+).split()
+UNARY = (
+    "exp log sqrt rsqrt square abs sign floor ceil trunc sin cos tan arctan tanh erf erf_dx sigmoid "
+    "relu silu silu_dx gelu gelu_dx gelu_apprx_tanh gelu_apprx_sigmoid softplus mish logical_not"
+).split()
+FUNCTIONS: dict[str, Any] = {
+    **{name: _binary_function(name) for name in BINARY},
+    **{name: _unary_function(name) for name in UNARY},
+}
+globals().update(FUNCTIONS)
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Callable[..., TensorView]: ...
 
 
 @api
@@ -199,35 +161,36 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
 # Operators of tensors. Unlike the functions they do not broadcast partitions (S27).
 
 _OPERATORS = {
-    "add": add, "sub": subtract, "mul": multiply, "truediv": divide, "pow": power, "mod": mod,
-    "and": bitwise_and, "or": bitwise_or, "xor": bitwise_xor, "lshift": left_shift,
-    "rshift": right_shift,
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "pow": "power",
+    "mod": "mod", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "lshift": "left_shift", "rshift": "right_shift",
 }  # fmt: skip
 _COMPARISONS = {
-    "lt": less, "le": less_equal, "gt": greater, "ge": greater_equal, "eq": equal, "ne": not_equal,
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
+    "ne": "not_equal",
 }  # fmt: skip
-_IN_PLACE = {
-    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "and": "bitwise_and",
-    "or": "bitwise_or", "xor": "bitwise_xor",
-}  # fmt: skip
+_IN_PLACE = ("add", "sub", "mul", "truediv", "and", "or", "xor")
+_LOGICAL = {
+    name: f"logical_{name.removeprefix('bitwise_')}"
+    for name in ("bitwise_and", "bitwise_or", "bitwise_xor")
+}
 
 
-def _operator(function: Any, reverse: bool) -> Any:
+def _operator(op: str, reverse: bool) -> Any:
+    function = FUNCTIONS[op]
+
     def method(self: TensorView, other: Any) -> Any:
         if other is None or isinstance(other, (str, tuple, list, dict)):
             return NotImplemented
-        if isinstance(other, TileIndex) and function is add:
+        if isinstance(other, TileIndex) and op == "add":
             return RuntimeIndex(self, other)
         if isinstance(other, TensorView):
-            if self.dtype == other.dtype == dtypes.BOOL and function in _LOGICAL:
-                return _LOGICAL[function](self, other)
+            if self.dtype == other.dtype == dtypes.BOOL and op in _LOGICAL:
+                return FUNCTIONS[_LOGICAL[op]](self, other)
             builder.check_same_partitions(x=self, y=other)
         return function(other, self) if reverse else function(self, other)
 
     return method
-
-
-_LOGICAL = {bitwise_and: logical_and, bitwise_or: logical_or, bitwise_xor: logical_xor}
 
 
 def _in_place(op: str) -> Any:
@@ -239,13 +202,12 @@ def _in_place(op: str) -> Any:
 
 def give_operators(view: Any) -> None:
     """Defines the Python operators of tensor views."""
-    for name, function in _OPERATORS.items():
-        setattr(view, f"__{name}__", _operator(function, False))
-        setattr(view, f"__r{name}__", _operator(function, True))
-    for name, function in _COMPARISONS.items():
-        setattr(view, f"__{name}__", _operator(function, False))
-    for name, op in _IN_PLACE.items():
-        setattr(view, f"__i{name}__", _in_place(op))
+    for name, op in {**_OPERATORS, **_COMPARISONS}.items():
+        setattr(view, f"__{name}__", _operator(op, False))
+    for name, op in _OPERATORS.items():
+        setattr(view, f"__r{name}__", _operator(op, True))
+    for name in _IN_PLACE:
+        setattr(view, f"__i{name}__", _in_place(_OPERATORS[name]))
     view.__neg__ = lambda self: negative(self)
     view.__invert__ = lambda self: invert(self)
-    view.__abs__ = lambda self: abs(self)
+    view.__abs__ = lambda self: FUNCTIONS["abs"](self)

@@ -50,15 +50,9 @@ def accumulator(
 
 @instruction
 def activation(
-    dst: Any,
-    op: Any,
-    data: Any,
-    bias: Any = None,
-    scale: Any = 1.0,
-    reduce_op: Any = None,
-    reduce_res: Any = None,
-    reduce_cmd: Any = commands.idle,
-) -> None:
+    dst: Any, op: Any, data: Any, bias: Any = None, scale: Any = 1.0, reduce_op: Any = None,
+    reduce_res: Any = None, reduce_cmd: Any = commands.idle,
+) -> None:  # fmt: skip
     """dst = op(data * scale + bias) on the Scalar engine; optionally its sum over the free axes."""
     target, source = alike(elementwise.ACTIVATION, destination(dst), data=tile(data, "data"))
     column, moved = _bias(bias, source), scalar_or_column(scale, "scale", source)
@@ -66,13 +60,9 @@ def activation(
         refuse(operands.scale_format(dtypes.name_of(moved.dtype)))
     check(elementwise.ACTIVATION, data=source, reduce_res=reduce_res)
     result, reduction = accumulator(reduce_res, reduce_cmd, reduce_op, frozenset({"add"}))
-    emit(
-        elementwise.ACTIVATION,
-        result=target,
-        inputs={"data": source, "bias": column, "scale": moved},
-        outputs={"reduce_result": result},
-        attributes={"op": op_name(op, STANDALONE_ACTIVATIONS), **reduction},
-    )
+    emit(elementwise.ACTIVATION, result=target,
+         inputs={"data": source, "bias": column, "scale": moved}, outputs={"reduce_result": result},
+         attributes={"op": op_name(op, STANDALONE_ACTIVATIONS), **reduction})  # fmt: skip
 
 
 def _bias(bias: Any, source: TensorView) -> Any:
@@ -111,33 +101,23 @@ def tensor_tensor(
     check(elementwise.TENSOR_TENSOR, data1=left, data2=right)
     name = op_name(op, BINARY)
     checks.check_bitwise(name, left, right)
-    chosen = on_engine(engine, target, left, right)
+    chosen = on_engine(engine, dst=target, data1=left, data2=right)
     if name == "power":
         chosen = Engine.GPSIMD
-        for view in (target, left, right):
-            if view.in_psum:
-                memory = "SBUF for the GpSimd engine"
-                refuse(operands.wrong_memory("operand", repr(view), memory, "Copy it to SBUF."))
+        builder.in_reach_of_gpsimd(dst=target, data1=left, data2=right)
     builder.of_two(name, target, left, right, engine=chosen)
 
 
 @instruction
 def tensor_scalar(
-    dst: Any,
-    data: Any,
-    op0: Any,
-    operand0: Any,
-    reverse0: bool = False,
-    op1: Any = None,
-    operand1: Any = None,
-    reverse1: bool = False,
-    engine: Any = enums.engine.unknown,
-) -> None:
+    dst: Any, data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None,
+    operand1: Any = None, reverse1: bool = False, engine: Any = enums.engine.unknown,
+) -> None:  # fmt: skip
     """dst = op1(op0(data, operand0), operand1), the operands numbers or one value a partition."""
     target, source = alike(elementwise.TENSOR_SCALAR, destination(dst), data=tile(data, "data"))
     known = BINARY | UNARY_OPERATORS
     first, second = checks.tensor_scalar_operators(op0, op1, known, source, operand0)
-    chosen = on_engine(engine, target, source)
+    chosen = on_engine(engine, dst=target, data=source)
     steps = [(first, operand0, reverse0)]
     if second is not None:
         steps.append((second, operand1, reverse1))
@@ -151,28 +131,16 @@ def tensor_scalar(
         return
     attributes = checks.operator_attributes(first, reverse0, second, reverse1, known)
     inputs = {"data": source} | {f"operand{n}": value for n, value in enumerate(operand)}
-    emit(
-        elementwise.TENSOR_SCALAR,
-        result=target,
-        inputs=inputs,
-        attributes=attributes,
-        engine=chosen,
-    )
+    emit(elementwise.TENSOR_SCALAR, result=target, inputs=inputs, attributes=attributes,
+         engine=chosen)  # fmt: skip
 
 
 @instruction
 def tensor_scalar_reduce(
-    dst: Any,
-    data: Any,
-    op0: Any,
-    operand0: Any,
-    reduce_op: Any,
-    reduce_res: Any = None,
-    reverse0: bool = False,
-    reduce_cmd: Any = commands.reset_reduce,
-    reduce_init: Any = None,
+    dst: Any, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any = None,
+    reverse0: bool = False, reduce_cmd: Any = commands.reset_reduce, reduce_init: Any = None,
     reduce_res_negate: bool = False,
-) -> None:
+) -> None:  # fmt: skip
     """dst = op0(data, operand0), and its reduction over the free axes into `reduce_res`."""
     target, source = alike("tensor_scalar_reduce", destination(dst), data=tile(data, "data"))
     if reverse0:
@@ -185,27 +153,17 @@ def tensor_scalar_reduce(
     name, operand = op_name(op0, ARITHMETIC | {"abs"}), operand0
     if name == "abs":
         name, operand = "abs_max", 0.0
-    emit(
-        elementwise.TENSOR_SCALAR,
-        result=target,
-        inputs={"data": source, "operand0": scalar_or_column(operand, "operand0", source)},
-        outputs={"reduce_result": result},
-        attributes={"op0": name, "reverse0": False, **reduction},
-        engine=Engine.VECTOR,
-    )
+    emit(elementwise.TENSOR_SCALAR, result=target,
+         inputs={"data": source, "operand0": scalar_or_column(operand, "operand0", source)},
+         outputs={"reduce_result": result},
+         attributes={"op0": name, "reverse0": False, **reduction}, engine=Engine.VECTOR)  # fmt: skip
 
 
 @instruction
 def scalar_tensor_tensor(
-    dst: Any,
-    data: Any,
-    op0: Any,
-    operand0: Any,
-    op1: Any,
-    operand1: Any,
-    reverse0: bool = False,
+    dst: Any, data: Any, op0: Any, operand0: Any, op1: Any, operand1: Any, reverse0: bool = False,
     reverse1: bool = False,
-) -> None:
+) -> None:  # fmt: skip
     """dst = op1(op0(data, operand0), operand1): operand1 as large as data."""
     source, full = tile(data, "data"), tile(operand1, "operand1")
     target, source, full = alike(
@@ -236,7 +194,7 @@ def reciprocal(dst: Any, data: Any) -> None:
 def tensor_copy(dst: Any, src: Any, engine: Any = enums.engine.unknown) -> None:
     """dst = src between tiles on-chip."""
     target, source = alike("tensor_copy", destination(dst), src=tile(src, "src"))
-    chosen = on_engine(engine, target, source)
+    chosen = on_engine(engine, dst=target, src=source)
     if chosen is Engine.SCALAR and generation() < 3:
         mend = "Use nisa.activation with op=nl.copy."
         refuse(
@@ -274,4 +232,4 @@ def memset(dst: Any, value: Any, engine: Any = enums.engine.unknown) -> None:
         kind = dtypes.name_of(target.dtype)
         mend = "Load packed elements from HBM with nisa.dma_copy."
         refuse(KernelTypeError("memset_value", f"memset of {given!r} into a {kind} tile.", mend))
-    fill(target, given, engine=on_engine(engine, target))
+    fill(target, given, engine=on_engine(engine, dst=target))

@@ -9,18 +9,11 @@ from accelopt.hardware import TARGETS
 from accelopt.sim.dialects.nki.language.memories import DEFAULT_TARGET
 from accelopt.sim.tracer import active
 
-
-class engine(Enum):
-    """Which engine runs an instruction."""
-
-    tensor = 1
-    vector = 5
-    scalar = 2
-    gpsimd = 3
-    dma = 4
-    sync = 6
-    unknown = 0
-
+engine = Enum(
+    "engine",
+    {"tensor": 1, "vector": 5, "scalar": 2, "gpsimd": 3, "dma": 4, "sync": 6, "unknown": 0},
+)
+"""Which engine runs an instruction."""
 
 tensor_engine = engine.tensor
 vector_engine = engine.vector
@@ -28,38 +21,19 @@ scalar_engine = engine.scalar
 gpsimd_engine = engine.gpsimd
 unknown_engine = engine.unknown
 
+reduce_cmd = Enum(
+    "reduce_cmd", {"idle": 0, "reset": 1, "reduce": 2, "reset_reduce": 3, "load_reduce": 4}
+)
+"""What an instruction does with the 128 accumulation registers."""
 
-class reduce_cmd(Enum):
-    """What an instruction does with the 128 accumulation registers."""
+dge_mode = Enum("dge_mode", {"unknown": 0, "swdge": 1, "hwdge": 2, "none": 3})
+"""Who makes DMA descriptors."""
 
-    idle = 0
-    reset = 1
-    reduce = 2
-    reset_reduce = 3
-    load_reduce = 4
+oob_mode = Enum("oob_mode", {"error": 0, "skip": 1})
+"""What a run-time index outside of its tensor does."""
 
-
-class dge_mode(Enum):
-    """Who makes DMA descriptors."""
-
-    unknown = 0
-    swdge = 1
-    hwdge = 2
-    none = 3
-
-
-class oob_mode(Enum):
-    """What a run-time index outside of its tensor does."""
-
-    error = 0
-    skip = 1
-
-
-class matmul_perf_mode(Enum):
-    """Whether the Tensor engine takes two rows of 8-bit operands a cycle."""
-
-    none = "none"
-    double_row = "double_row"
+matmul_perf_mode = Enum("matmul_perf_mode", {"none": "none", "double_row": "double_row"})
+"""Whether the Tensor engine takes two rows of 8-bit operands a cycle."""
 
 
 @functools.total_ordering
@@ -74,11 +48,8 @@ class nc_version(Enum):
         return bool(self.value < other.value)
 
 
-class dma_engine(Enum):
-    """Which DMA moves data between cores."""
-
-    dma = 1
-    gpsimd_dma = 2
+dma_engine = Enum("dma_engine", {"dma": 1, "gpsimd_dma": 2})
+"""Which DMA moves data between cores."""
 
 
 def get_nc_version() -> nc_version:

@@ -70,20 +70,13 @@ def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: Any = 0) -
 
 @instruction
 def affine_select(
-    dst: Any,
-    pattern: Any,
-    channel_multiplier: Any,
-    on_true_tile: Any,
-    on_false_value: Any,
-    cmp_op: Any = "equal",
-    offset: Any = 0,
-) -> None:
+    dst: Any, pattern: Any, channel_multiplier: Any, on_true_tile: Any, on_false_value: Any,
+    cmp_op: Any = "equal", offset: Any = 0,
+) -> None:  # fmt: skip
     """dst = on_true_tile where the pattern's value compares with 0, elsewhere a number."""
     target, source = destination(dst, psum=False), tile(on_true_tile, "on_true_tile")
     check(indexed.AFFINE_SELECT, on_true_tile=source)
-    if source.in_psum:
-        memory = "SBUF for the GpSimd engine"
-        refuse(operands.wrong_memory("on_true_tile", repr(source), memory, "Copy it to SBUF."))
+    builder.in_reach_of_gpsimd(on_true_tile=source)
     pairs, fitted = _pattern(indexed.AFFINE_SELECT, pattern, target)
     fitted, source = alike(indexed.AFFINE_SELECT, fitted, on_true_tile=source)
     if fitted.tile_shape[1:] != tuple(number for _, number in pairs):
@@ -113,18 +106,10 @@ def _compared(op: str, value: Affine) -> tuple[Mask, bool]:
 
 @instruction
 def range_select(
-    dst: Any,
-    on_true_tile: Any,
-    comp_op0: Any,
-    comp_op1: Any,
-    bound0: Any,
-    bound1: Any,
-    reduce_cmd: Any = commands.reset_reduce,
-    reduce_res: Any = None,
-    reduce_op: Any = "maximum",
-    range_start: Any = 0,
-    on_false_value: Any = FP32_MIN,
-) -> None:
+    dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, bound1: Any,
+    reduce_cmd: Any = commands.reset_reduce, reduce_res: Any = None, reduce_op: Any = "maximum",
+    range_start: Any = 0, on_false_value: Any = FP32_MIN,
+) -> None:  # fmt: skip
     """dst = on_true_tile where both comparisons of range_start + column with per-partition bounds
     hold, elsewhere the smallest float32. NeuronCore-v3 and later."""
     target, source = alike(indexed.RANGE_SELECT, destination(dst),
@@ -159,15 +144,9 @@ def range_select(
 
 @instruction
 def select_reduce(
-    dst: Any,
-    predicate: Any,
-    on_true: Any,
-    on_false: Any,
-    reduce_res: Any = None,
-    reduce_cmd: Any = commands.idle,
-    reduce_op: Any = "maximum",
-    reverse_pred: bool = False,
-) -> None:
+    dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any = None,
+    reduce_cmd: Any = commands.idle, reduce_op: Any = "maximum", reverse_pred: bool = False,
+) -> None:  # fmt: skip
     """dst = on_true where the predicate is not zero, elsewhere on_false; optionally the maximum."""
     where, chosen = tile(predicate, "predicate"), tile(on_true, "on_true")
     target, where, chosen = alike(
@@ -214,10 +193,7 @@ def local_gather(
 def nc_n_gather(dst: Any, data: Any, indices: Any) -> None:
     """dst[p, i] = data[p].flat[indices[p, i]], on the GpSimd engine."""
     target, source, places = destination(dst), tile(data, "data"), tile(indices, "indices")
-    for name, view in (("dst", target), ("data", source), ("indices", places)):
-        if view.in_psum:
-            memory = "SBUF for the GpSimd engine"
-            refuse(operands.wrong_memory(name, repr(view), memory, "Copy it to SBUF."))
+    builder.in_reach_of_gpsimd(dst=target, data=source, indices=places)
     if places.dtype != dtypes.UINT32:
         given = dtypes.name_of(places.dtype)
         refuse(operands.unsupported_format("nc_n_gather", "indices", given, "uint32"))

@@ -85,15 +85,9 @@ def _shaped(view: TensorView, shape: tuple[int, ...]) -> TensorView:
 
 @instruction
 def tensor_tensor_scan(
-    dst: Any,
-    data0: Any,
-    data1: Any,
-    initial: Any,
-    op0: Any,
-    op1: Any,
-    reverse0: bool = False,
+    dst: Any, data0: Any, data1: Any, initial: Any, op0: Any, op1: Any, reverse0: bool = False,
     reverse1: bool = False,
-) -> None:
+) -> None:  # fmt: skip
     """r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axes, from r[-1] = initial."""
     left, right = tile(data0, "data0"), tile(data1, "data1")
     target, left, right = alike(
@@ -126,11 +120,8 @@ def bn_stats(dst: Any, data: Any) -> None:
     """dst (P, 6) = count, mean and variance * count of the even, then of the odd elements."""
     target, source = destination(dst), tile(data, "data")
     check(reductions.BN_STATS, data=source)
-    emit(
-        reductions.BN_STATS,
-        result=_columns(target, source, 6, reductions.BN_STATS),
-        inputs={"data": source},
-    )
+    emit(reductions.BN_STATS, result=_columns(target, source, 6, reductions.BN_STATS),
+         inputs={"data": source})  # fmt: skip
 
 
 @instruction
@@ -139,11 +130,8 @@ def bn_aggr(dst: Any, data: Any) -> None:
     target, source = destination(dst), tile(data, "data")
     check(reductions.BN_AGGR, data=source)
     checks.check_triples(source)
-    emit(
-        reductions.BN_AGGR,
-        result=_columns(target, source, 2, reductions.BN_AGGR),
-        inputs={"data": source},
-    )
+    emit(reductions.BN_AGGR, result=_columns(target, source, 2, reductions.BN_AGGR),
+         inputs={"data": source})  # fmt: skip
 
 
 @instruction
@@ -177,13 +165,10 @@ def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: Any, dst_idx: Any = N
     check("nc_match_replace8", data=source, vals=values, dst_idx=dst_idx)
     index = None if dst_idx is None else destination(dst_idx, "dst_idx")
     partitions = values.tile_shape[0]
-    emit(
-        indexed.MATCH_REPLACE8,
-        result=target,
-        inputs={"data": source, "values": _shaped(values, (partitions, 8))},
-        outputs={"indices": None if index is None else _shaped(index, (partitions, 8))},
-        attributes={"replacement": builder.number(imm), "from_last": True},
-    )
+    emit(indexed.MATCH_REPLACE8, result=target,
+         inputs={"data": source, "values": _shaped(values, (partitions, 8))},
+         outputs={"indices": None if index is None else _shaped(index, (partitions, 8))},
+         attributes={"replacement": builder.number(imm), "from_last": True})  # fmt: skip
 
 
 @instruction
@@ -198,9 +183,7 @@ def topk(val_dst: Any, idx_dst: Any, src: Any, n: Any, sorted: Any = False) -> N
     places, source = destination(places, "idx_dst", psum=False), tile(src, "src")
     builder.check_same_partitions(val_dst=values, idx_dst=places, src=source)
     count, elements = math.prod(values.tile_shape[1:]), int(n)
-    if source.in_psum:
-        memory = "SBUF for the GpSimd engine"
-        refuse(operands.wrong_memory("src", repr(source), memory, "Copy it to SBUF."))
+    builder.in_reach_of_gpsimd(src=source)
     for name, view, format_ in (
         ("val_dst", values, dtypes.BFLOAT16),
         ("idx_dst", places, dtypes.UINT32),
@@ -233,9 +216,7 @@ def nonzero_with_count(dst: Any, src: Any, index_offset: Any = 0, padding_val: A
     builder.check_same_partitions(dst=target, src=source)
     if generation() < 3:
         refuse(KernelValueError("target", "nonzero_with_count needs NeuronCore-v3."))
-    if source.in_psum:
-        memory = "SBUF for the GpSimd engine"
-        refuse(operands.wrong_memory("src", repr(source), memory, "Copy it to SBUF."))
+    builder.in_reach_of_gpsimd(src=source)
     if source.dtype not in (dtypes.FLOAT32, dtypes.INT32) or target.dtype != dtypes.INT32:
         said = f"src is {dtypes.name_of(source.dtype)}, dst is {dtypes.name_of(target.dtype)}."
         mend = "src must be float32 or int32, dst int32."

@@ -17,16 +17,7 @@ from accelopt.sim.dialects.nki.formats import element_of
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.rules import operands
 
-BINARY = (
-    "add subtract multiply divide maximum minimum power mod fmod equal not_equal less less_equal "
-    "greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor "
-    "left_shift right_shift"
-).split()
-UNARY = (
-    "exp log sqrt rsqrt square abs sign floor ceil trunc relu sigmoid silu silu_dx tanh gelu "
-    "gelu_apprx_tanh gelu_apprx_sigmoid gelu_dx erf erf_dx sin cos tan arctan softplus mish "
-    "negative reciprocal invert logical_not"
-).split()
+UNARY = (*elementwise.UNARY, "negative", "reciprocal", "invert")
 REDUCTIONS = "sum max min prod mean".split()
 TOKENS = "gelu_apprx_sigmoid_dx prelu bypass average abs_max abs_min".split()
 """Operators that instructions take and no function of nki.language computes."""
@@ -84,10 +75,44 @@ def _token(name: str) -> Any:
     return function
 
 
+_UNMASKED: dict[str, Any] = {
+    "all": lambda x, axis, dtype=None: reductions.all(x, axis, dtype=_of(dtype) or dtypes.BOOL),
+    "copy": lambda x, dtype=None: movement.copy(x, dtype=_of(dtype)),
+    "device_print": lambda print_prefix, tensor: movement.device_print(print_prefix, tensor),
+    "dropout": lambda x, rate, dtype=None: reductions.dropout(x, rate, dtype=_of(dtype)),
+    "expand_dims": lambda x, axis: tile(x, "x").expanded(int(axis)),  # type: ignore[attr-defined]
+    "gather_flattened": lambda data, indices, axis=0, dtype=None: movement.gather_flattened(
+        data, indices, dtype=_of(dtype)
+    ),
+    "load": lambda src, dtype=None: movement.load(src, dtype=_of(dtype)),
+    "load_transpose2d": lambda src, dtype=None: movement.load_transpose2d(src, dtype=_of(dtype)),
+    "matmul": lambda x, y, transpose_x=False: reductions.matmul(x, y, transpose_x=transpose_x),
+    "rms_norm": lambda x, w, axis, n, epsilon=1e-6, dtype=None, compute_dtype=None: (
+        reductions.rms_norm(
+            x, w, axis, n, epsilon, dtype=_of(dtype), compute_dtype=_of(compute_dtype)
+        )
+    ),
+    "softmax": lambda x, axis=-1, dtype=None: reductions.softmax(x, axis, dtype=_of(dtype)),
+    "store": lambda dst, value: movement.store(dst, tile(value, "value")),
+    "transpose": lambda x, dtype=None: movement.transpose(x, dtype=_of(dtype)),
+    "where": lambda condition, x, y, dtype=None: elementwise.where(
+        condition, x, y, dtype=_of(dtype)
+    ),
+}
+"""Those of the older dialect that differ in their parameters alone."""
+
+
+def _documented(name: str) -> str | None:
+    """What the older dialect's function of that name says of itself."""
+    homes = (elementwise, movement, reductions)
+    return next(getattr(home, name).__doc__ for home in homes if hasattr(home, name))  # type: ignore[no-any-return]
+
+
 FUNCTIONS: dict[str, Any] = {
-    **{name: _binary(name) for name in BINARY},
+    **{name: _binary(name) for name in elementwise.BINARY},
     **{name: _unary(name) for name in UNARY},
     **{name: _reduction(name) for name in REDUCTIONS},
+    **{name: _named(name, made, _documented(name)) for name, made in _UNMASKED.items()},
     **{name: _token(name) for name in TOKENS},
 }
 
@@ -107,82 +132,6 @@ def _kept_shape(x: TensorView, axis: Any) -> tuple[int, ...]:
 
 
 @call
-def all(x: Any, axis: Any, dtype: Any = None) -> TensorView:
-    """True where every element over the axes is not zero."""
-    return reductions.all(x, axis, dtype=_of(dtype) or dtypes.BOOL)
-
-
-@call
-def softmax(x: Any, axis: Any = -1, dtype: Any = None) -> TensorView:
-    """exp(x - max) / sum(exp(x - max)) over free axes."""
-    return reductions.softmax(x, axis, dtype=_of(dtype))
-
-
-@call
-def rms_norm(
-    x: Any, w: Any, axis: Any, n: Any, epsilon: float = 1e-6, dtype: Any = None,
-    compute_dtype: Any = None,
-) -> TensorView:  # fmt: skip
-    """x / sqrt(sum(x * x) / n + epsilon) * w."""
-    return reductions.rms_norm(x, w, axis, n, epsilon, dtype=_of(dtype),
-                               compute_dtype=_of(compute_dtype))  # fmt: skip
-
-
-@call
-def where(condition: Any, x: Any, y: Any, dtype: Any = None) -> TensorView:
-    """x where the condition is not zero, else y."""
-    return elementwise.where(condition, x, y, dtype=_of(dtype))
-
-
-@call
-def dropout(x: Any, rate: Any, dtype: Any = None) -> TensorView:
-    """x with elements zeroed at random with probability `rate`."""
-    return reductions.dropout(x, rate, dtype=_of(dtype))
-
-
-@call
-def matmul(x: Any, y: Any, transpose_x: bool = False) -> TensorView:
-    """x @ y, or x.T @ y, in PSUM."""
-    return reductions.matmul(x, y, transpose_x=transpose_x)
-
-
-@call
-def load(src: Any, dtype: Any = None) -> TensorView:
-    """HBM to a new tile in SBUF."""
-    return movement.load(src, dtype=_of(dtype))
-
-
-@call
-def store(dst: Any, value: Any) -> None:
-    """A tile in SBUF to HBM."""
-    movement.store(dst, tile(value, "value"))
-
-
-@call
-def load_transpose2d(src: Any, dtype: Any = None) -> TensorView:
-    """HBM (N, M) to a new tile (M, N) in SBUF."""
-    return movement.load_transpose2d(src, dtype=_of(dtype))
-
-
-@call
-def copy(x: Any, dtype: Any = None) -> TensorView:
-    """A new tile in SBUF with the same values."""
-    return movement.copy(x, dtype=_of(dtype))
-
-
-@call
-def transpose(x: Any, dtype: Any = None) -> TensorView:
-    """(P, F) to (F, P), at most 128 by 128."""
-    return movement.transpose(x, dtype=_of(dtype))
-
-
-@call
-def expand_dims(x: Any, axis: Any) -> TensorView:
-    """A view with a new axis of length 1."""
-    return tile(x, "x").expanded(int(axis))  # type: ignore[attr-defined,no-any-return]
-
-
-@call
 def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> TensorView:
     """The tile repeated along axes of length 1, partitions included, as a new tile."""
     source = tile(x, "x")
@@ -195,15 +144,3 @@ def broadcast_to(x: Any, shape: Any, dtype: Any = None) -> TensorView:
         return source
     wide = source.broadcast_to(wanted)
     return copied(new_tile(wanted, element), wide)
-
-
-@call
-def gather_flattened(data: Any, indices: Any, axis: int = 0, dtype: Any = None) -> TensorView:
-    """result[p, i] = data[p].flat[indices[p, i]]."""
-    return movement.gather_flattened(data, indices, dtype=_of(dtype))
-
-
-@call
-def device_print(print_prefix: str, tensor: Any) -> None:
-    """Prints a tile when the Program is executed."""
-    movement.device_print(print_prefix, tensor)

@@ -1,0 +1,306 @@
+"""nki.collectives: what the ranks of one launch pass to each other (SDK 2.33, "nki.collectives").
+
+Ranks are cores of one chip here, each with a program of its own in one Program. A collective is recorded when
+the last rank comes to it, as the transfers that every rank makes of what the others hold, between two places
+where all ranks wait. It is priced as these transfers: that the links within a chip are no slower is assumed.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+from accelopt.sim import dtypes
+from accelopt.sim.dialects.neuronxcc.absent import absent_names
+from accelopt.sim.dialects.neuronxcc.builder import calls_of, emit, fail, transfer
+from accelopt.sim.dialects.neuronxcc.isa.checks import endpoint
+from accelopt.sim.dialects.neuronxcc.subscript import subscript
+from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
+from accelopt.sim.dialects.neuronxcc.tokens import op_name
+from accelopt.sim.dialects.nki import cores
+from accelopt.sim.dialects.nki.call_conventions import call, instruction
+from accelopt.sim.dialects.nki.registers import NkiScalar, made
+from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.isa import movement
+from accelopt.sim.program import Buffer
+from accelopt.sim.tracer import active, current
+
+COPY_FIRST = "Copy it to HBM or SBUF first."
+
+
+class rg_partition_op(Enum):
+    """How `ReplicaGroup.from_partition_op` finds the list that a rank belongs to."""
+
+    bitwise_and = "bitwise_and"
+    div = "div"
+    mod = "mod"
+
+
+class ReplicaGroup:
+    """Lists of ranks, each rank in one of them; a collective runs within every list by itself."""
+
+    def __init__(self, groups: Sequence[Sequence[int]]) -> None:
+        self.groups = tuple(tuple(int(rank) for rank in group) for group in groups)
+        ranks = sorted(rank for group in self.groups for rank in group)
+        if not ranks or ranks != list(range(len(ranks))):
+            said = f"ReplicaGroup({list(map(list, self.groups))}) does not name every rank from 0 on once."
+            error = KernelValueError("replica_group", said)
+            raise error if active() is None else current().blamed(error)
+        if active() is not None:
+            cores.ranks(len(ranks))
+
+    @staticmethod
+    def from_partition_op(world_size: int, op: rg_partition_op, operand: int) -> ReplicaGroup:
+        """The ranks below `world_size` with the same op(rank, operand) in one list."""
+        lists: dict[int, list[int]] = {}
+        for rank in range(world_size):
+            by = {
+                "bitwise_and": rank & operand,
+                "div": rank // (operand or 1),
+                "mod": rank % (operand or 1),
+            }
+            lists.setdefault(by[op.value], []).append(rank)
+        return ReplicaGroup(list(lists.values()))
+
+    def __repr__(self) -> str:
+        return f"ReplicaGroup({list(map(list, self.groups))})"
+
+
+Moves = Callable[[int, Sequence[Any], TensorView], Iterable[tuple[TensorView, TensorView]]]
+"""The transfers of the rank at a place of its group, each into what and of what: from what every rank of the
+group gives (a tensor, or several to add) and what this one has for it."""
+
+
+def _collective(
+    name: str, srcs: Any, dsts: Any, group: Any, settings: tuple[object, ...], moves: Moves,
+    *, on_chip: bool = False, several: bool = True, by: str = "", each: int = 1, channels: bool = False,
+) -> None:  # fmt: skip
+    """Checks the operands by the page of each (SDK 2.33) and waits for all other ranks; the last one to come
+    records what each of them does."""
+    if not isinstance(group, ReplicaGroup):
+        fail(KernelTypeError("replica_group", f"{group!r} is no nki.collectives.ReplicaGroup."))
+    given = [endpoint(one, f"srcs[{n}]", COPY_FIRST) for n, one in enumerate(srcs)]
+    taken = [endpoint(one, f"dsts[{n}]", COPY_FIRST) for n, one in enumerate(dsts)]
+    inside = {view.on_chip for view in (*given, *taken)}
+    if (
+        not taken
+        or len(given) != each * len(taken)
+        or len(inside) > 1
+        or (True in inside and not on_chip)
+    ):
+        memories = "all in HBM or all in SBUF" if on_chip else "in HBM"
+        fail(KernelTypeError("collective", f"{name} takes as many srcs as dsts, {memories}."))
+    if len(taken) > 1 and not channels and (True in inside or not several):
+        fail(KernelTypeError("collective", f"{name} takes one tensor{' in SBUF' * several}."))
+    forms = tuple((view.shape, str(view.dtype), view.on_chip) for view in (*given, *taken))
+    together = cores.ranks(sum(map(len, group.groups)))
+    held = together.meet(cores.Offer(name, (group.groups, settings, forms), (given, taken)))
+    if held is None:
+        return
+    tracer = current()
+    me, srcs_of = tracer.core, []
+    written = {view.storage for _, dsts in held for view in dsts}
+    for tracer.core, (own, _) in enumerate(held):
+        srcs_of.append([_for_others(view, view.storage in written) for view in own])
+    _barriers(len(held))
+    for ranks in group.groups:
+        for at, tracer.core in enumerate(ranks):
+            for n, into in enumerate(held[tracer.core][1]):
+                every = [srcs_of[rank][n :: len(taken)] for rank in ranks]
+                parts = [one if len(one) > 1 else one[0] for one in every]
+                for number, (place, source) in enumerate(moves(at, parts, into)):
+                    _alike(name, place, source)
+                    transfer(place, source, accumulate=by or None if number else None)
+    _barriers(len(held))
+    tracer.core = me
+
+
+def _for_others(view: TensorView, written: bool) -> TensorView:
+    """What others read of a rank: its tensor, or a copy in HBM of what lies in SBUF or is written meanwhile."""
+    if not view.on_chip and not written:
+        return view
+    return transfer(whole(current().declare(view.shape, view.dtype, Buffer.HBM)), view)
+
+
+def _barriers(count: int) -> None:
+    for current().core in range(count):
+        cores.barrier(ranks=count)
+
+
+def _alike(name: str, one: TensorView, other: TensorView) -> None:
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        said = f"{name} has tensors of other shapes or formats: {one!r} and {other!r}."
+        fail(KernelValueError("collective", said))
+
+
+def _parts(
+    name: str, of_all: TensorView, part: TensorView, axis: Any, count: int
+) -> list[TensorView]:
+    """A tensor as the parts of `count` ranks along an axis, each as large as `part`."""
+    axis, sides = int(axis), of_all.on_chip and name == "all_gather"
+    if axis and not (sides and axis == 1):
+        said = f"collective_dim={axis}: {name} of such tensors goes along dimension 0"
+        fail(KernelValueError("collective", f"{said}{' or 1' * sides}."))
+    wanted = tuple(n * count if at == axis else n for at, n in enumerate(part.shape))
+    if of_all.shape != wanted:
+        said = (
+            f"{name} over {count} ranks has {part!r} of each and {of_all!r} of all, not {wanted}."
+        )
+        fail(KernelValueError("collective", said))
+    step, before = part.shape[axis], (slice(None),) * axis
+    places = [slice(n * step, n * step + step) for n in range(count)]
+    return [subscript(of_all, (*before, place)) for place in places]
+
+
+def _by(op: Any) -> str:
+    return op_name(op, frozenset({"add", "maximum", "minimum"}))
+
+
+@instruction
+def all_gather(
+    srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, priority: Any = None
+) -> None:
+    """dst = the srcs of the group's ranks, one after another along `collective_dim`."""
+    name, axis = "all_gather", int(collective_dim)
+    _collective(name, srcs, dsts, replica_group, (axis,),
+                lambda at, given, dst: zip(_parts(name, dst, given[at], axis, len(given)), given,
+                                           strict=True), on_chip=True)  # fmt: skip
+
+
+@instruction
+def all_gather_v(
+    srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: bool = False,
+    has_rdispls: bool = False, priority: Any = None,
+) -> None:  # fmt: skip
+    """Slot s of dst, of as many as there are ranks, begins with as many elements of the src of rank s as the
+    first column of its metadata says, from the element on that stands below. The rest of a slot stays."""
+    rows = endpoint(metadata_tensor, "metadata_tensor", COPY_FIRST)
+    if has_rdispls or rows.dtype != dtypes.UINT32 or rows.ndim != 2 or rows.shape[0] < 2:
+        said = f"all_gather_v takes a uint32 tensor of counts and displacements, not {rows!r}"
+        fail(KernelTypeError("collective", f"{said}{', and no rdispls here' * bool(has_rdispls)}."))
+
+    def moves(at: int, given: Sequence[Any], dst: TensorView) -> Any:
+        slots = dst.reshape((len(given), math.prod(dst.shape) // len(given)))
+        for n, (source, counts) in enumerate(given):
+            window = {"source": source, "window": subscript(counts, (slice(0, 2), slice(0, 1)))}
+            emit(movement.DMA_WINDOW, result=subscript(slots, slice(n, n + 1)), inputs=window)
+        return ()
+
+    _collective(
+        "all_gather_v", [*srcs, rows], dsts, replica_group, (), moves, several=False, each=2
+    )
+
+
+@instruction
+def reduce_scatter(
+    srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, op: Any, priority: Any = None
+) -> None:
+    """dst = the rank's part of the sum, the largest or the smallest of the srcs of its group."""
+    name, axis = "reduce_scatter", int(collective_dim)
+    _collective(name, srcs, dsts, replica_group, (axis,),
+                lambda at, given, dst: [(dst, _parts(name, one, dst, axis, len(given))[at])
+                                        for one in given],
+                on_chip=True, by=_by(op))  # fmt: skip
+
+
+@instruction
+def all_reduce(srcs: Any, dsts: Any, replica_group: Any, op: Any, priority: Any = None) -> None:
+    """dst = the sum, the largest or the smallest of the srcs of the group's ranks."""
+    _collective("all_reduce", srcs, dsts, replica_group, (),
+                lambda at, given, dst: [(dst, one) for one in given],
+                on_chip=True, by=_by(op))  # fmt: skip
+
+
+@instruction
+def all_to_all(
+    srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, priority: Any = None
+) -> None:
+    """Part n of dst = the rank's own part of the src of rank n."""
+    name, axis = "all_to_all", int(collective_dim)
+
+    def moves(at: int, given: Sequence[Any], dst: TensorView) -> Any:
+        one = subscript(dst, slice(0, max(dst.shape[0] // len(given), 1)))
+        parts = [_parts(name, view, one, axis, len(given)) for view in (dst, *given)]
+        return zip(parts[0], (own[at] for own in parts[1:]), strict=True)
+
+    _collective(name, srcs, dsts, replica_group, (axis,), moves)
+
+
+@instruction
+def collective_permute(
+    srcs: Any, dsts: Any, source_target_pairs: Any, priority: Any = None
+) -> None:
+    """dst of the target of every pair = src of its source; who is no target keeps what dst holds."""
+    pairs = tuple((int(source), int(target)) for source, target in source_target_pairs)
+    if len({target for _, target in pairs}) < len(pairs):
+        fail(KernelValueError("collective", f"two sources of {list(pairs)} have the same target."))
+    group = ReplicaGroup(
+        [range(max(cores.world(), *(1 + rank for pair in pairs for rank in pair)))]
+    )
+    _collective("collective_permute", srcs, dsts, group, pairs,
+                lambda at, given, dst: [(dst, given[one]) for one, to in pairs if to == at],
+                several=False)  # fmt: skip
+
+
+def _ring(name: str, srcs: Sequence[Any], dsts: Any, group: Any, channels: Any, by: str) -> None:
+    """Every rank's sources, added where there are two, into the destination of its successor."""
+    if any(len(tensors) != 1 for tensors in (*srcs, *dsts)):
+        fail(KernelTypeError("collective", f"{name} takes one tensor a channel."))
+    _collective(name, [one[0] for one in srcs], [one[0] for one in dsts], group,
+                tuple(map(int, channels)),
+                lambda at, given, dst: [(dst, one) for one in (given[at - 1] if by else [given[at - 1]])],
+                on_chip=True, by=by, each=1 + bool(by), channels=True)  # fmt: skip
+
+
+@instruction
+def collective_permute_implicit(
+    srcs_by_channel: Any, dsts_by_channel: Any, replica_group: Any, channel_ids: Any = (0,),
+    priority: Any = None,
+) -> None:  # fmt: skip
+    """dst of the next rank in the ring of the group = src."""
+    name = "collective_permute_implicit"
+    _ring(name, srcs_by_channel, dsts_by_channel, replica_group, channel_ids, "")
+
+
+@instruction
+def collective_permute_implicit_reduce(
+    srcs0_by_channel: Any, srcs1_by_channel: Any, dsts_by_channel: Any, replica_group: Any, op: Any,
+    channel_ids: Any = (0,), priority: Any = None,
+) -> None:  # fmt: skip
+    """dst of the next rank in the ring of the group = op(src0, src1)."""
+    name, srcs = "collective_permute_implicit_reduce", (*srcs0_by_channel, *srcs1_by_channel)
+    _ring(name, srcs, dsts_by_channel, replica_group, channel_ids, _by(op))
+
+
+@call
+def collective_permute_implicit_current_processing_rank_id(
+    iteration_id: Any, replica_group: Any, channel_id: Any = 0, num_channels: Any = 1
+) -> NkiScalar:
+    """The rank whose data has come to this one after so many steps around the ring."""
+    cores.ranks(sum(map(len, replica_group.groups)))
+    ring = next(ranks for ranks in replica_group.groups if current().core in ranks)
+    at = ring.index(current().core) - int(iteration_id)
+    return NkiScalar(made(ring[at % len(ring)]).tile)
+
+
+@call
+def rank_id() -> NkiScalar:
+    """The number of this rank."""
+    cores.world()
+    return NkiScalar(made(current().core).tile)
+
+
+_CALLS = calls_of(sys.modules[__name__])
+__all__ = ["ReplicaGroup", "rg_partition_op", *_CALLS]
+
+__getattr__ = absent_names(
+    "nki.collectives",
+    {
+        "all_to_all_v reduce_scatter_v all_gather_v_prepare all_gather_v_trigger "
+        "all_to_all_v_prepare all_to_all_v_trigger reduce_scatter_v_prepare reduce_scatter_v_trigger": "Use "
+        "the form of fixed length, or all_gather_v: where these put what they receive is not known here.",
+    },
+)

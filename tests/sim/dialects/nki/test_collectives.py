@@ -1,0 +1,170 @@
+"""nki.collectives on the ranks of one chip. Evidence for what each computes and takes: the pages of
+`nki/api/generated/nki.collectives.*` of SDK 2.33; its price is assumed."""
+
+import numpy as np
+import pytest
+
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.sim import rules, serial, timing
+from accelopt.sim.dialects.nki.kernel import simulate, trace_kernel
+from accelopt.sim.errors import KernelError, Unsupported
+from accelopt.sim.kernel_text import load
+
+HEAD = """
+import nki
+import nki.collectives as ncc
+import nki.isa as nisa
+import nki.language as nl
+group = ncc.ReplicaGroup([[0, 1, 2, 3]])
+calls = []
+
+@nki.jit
+def kernel(x):
+    {checked}
+    out = nl.ndarray(({rows}, {columns}), dtype=x.dtype, buffer=nl.shared_hbm)
+"""
+X = np.random.default_rng(0).standard_normal((4, 32, 64)).astype(np.float32)
+PAIRS = "ncc.collective_permute(srcs=[x], dsts=[out], source_target_pairs={})"
+
+
+def kernel(lines, rows=32, columns=64, checked="assert x.shape == (32, 64)"):
+    body = "".join(f"    {line}\n" for line in lines.splitlines())
+    text = HEAD.format(rows=rows, columns=columns, checked=checked) + body + "    return out\n"
+    return load(text, "ranks.py").kernel
+
+
+def on_chip(call, rows=32, columns=64):
+    return (
+        "t = nl.load(x)\n"
+        f"u = nl.ndarray(({rows}, {columns}), dtype=x.dtype, buffer=nl.sbuf)\n"
+        f"{call.replace('[x]', '[t]').replace('[out]', '[u]')}\nnl.store(out, u)"
+    )
+
+
+GATHER = "ncc.all_gather(srcs=[x], dsts=[out], replica_group=group, collective_dim={})"
+REDUCE = "ncc.all_reduce(srcs=[x], dsts=[out], replica_group=group, op=nl.add)"
+SCATTER = (
+    "ncc.reduce_scatter(srcs=[x], dsts=[out], replica_group=group, collective_dim=0, op=nl.add)"
+)
+ALL = "ncc.all_to_all(srcs=[x], dsts=[out], replica_group=group, collective_dim=0)"
+RING = "ncc.collective_permute_implicit{}([[x]], {}[[out]], replica_group=group{})"
+TWO = "ncc.ReplicaGroup.from_partition_op(4, ncc.rg_partition_op.mod, 2)"
+SWAPPED = X.reshape(4, 4, 8, 64).transpose(1, 0, 2, 3).reshape(4, 32, 64)
+COMPUTED = {
+    "all_gather": (GATHER.format(0), (128, 64), [X.reshape(128, 64)] * 4),
+    "all_gather on-chip": (on_chip(GATHER.format(1), 32, 256), (32, 256), [np.hstack(X)] * 4),
+    "all_reduce": (REDUCE, (32, 64), [X.sum(0)] * 4),
+    "all_reduce on-chip": (on_chip(REDUCE), (32, 64), [X.sum(0)] * 4),
+    "all_reduce of pairs": (REDUCE.replace("group=group", f"group={TWO}"), (32, 64),
+                            [X[0] + X[2], X[1] + X[3]] * 2),
+    "reduce_scatter": (SCATTER, (8, 64), [*X.sum(0).reshape(4, 8, 64)]),
+    "all_to_all": (ALL, (32, 64), [*SWAPPED]),
+    "collective_permute": (PAIRS.format([(0, 3), (3, 0), (1, 2), (2, 1)]), (32, 64), [*X[::-1]]),
+    "a ring": (RING.format("", "", ""), (32, 64), [X[3], X[0], X[1], X[2]]),
+    "a ring that adds": (RING.format("_reduce", "[[x]], ", ", op=nl.add"), (32, 64),
+                         [2 * X[3], 2 * X[0], 2 * X[1], 2 * X[2]]),
+    "the largest": (REDUCE.replace("add", "maximum"), (32, 64), [X.max(0)] * 4),
+    "the smallest on-chip": (on_chip(REDUCE.replace("add", "minimum")), (32, 64), [X.min(0)] * 4),
+    "in place": ("y = nl.ndarray((32, 64), dtype=x.dtype, buffer=nl.private_hbm)\nnisa.dma_copy(dst=y, src=x)\n"
+                 + REDUCE.replace("[x]", "[y]").replace("[out]", "[y]") + "\nnisa.dma_copy(dst=out, src=y)",
+                 (32, 64), [X.sum(0)] * 4),
+    "of an access pattern": ("y = nl.ndarray((32, 64), dtype=x.dtype, buffer=nl.private_hbm)\n"
+                             "nisa.dma_copy(dst=y, src=x.ap([[64, 32], [1, 64]], offset=0))\n"
+                             + REDUCE.replace("[x]", "[y]"), (32, 64), [X.sum(0)] * 4),
+    "a ring of two on-chip": (on_chip(RING.format("", "", "").replace("[x]", "[t[:, 0:32]], [t[:, 32:64]]").replace(
+        "[out]", "[u[:, 0:32]], [u[:, 32:64]]")), (32, 64), [X[3], X[0], X[1], X[2]]),
+    "in a loop": (f"for i in nl.affine_range(3):\n    {REDUCE}", (32, 64), [X.sum(0)] * 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_every_rank_has_what_the_page_says(name):
+    lines, shape, wanted = COMPUTED[name]
+    found = simulate(kernel(lines, *shape))(X)
+    assert len(found) == 4
+    for own, due in zip(found, wanted):
+        np.testing.assert_allclose(own, due, rtol=1e-5, atol=1e-5)
+
+
+def test_a_gather_of_lengths_that_are_known_when_it_runs():
+    """all_gather_v: the first columns of rows 0 and 1 are count and displacement, in elements; what a slot has
+    beyond stays. A window beyond its source is refused when it runs."""
+    lines = "zero = nl.zeros((4, 2048), dtype=x.dtype)\nnl.store(out, zero)\n"
+    lines += "ncc.all_gather_v(srcs=[x], dsts=[out], replica_group=group, metadata_tensor=counts)"
+    text = HEAD.format(rows=4, columns=2048, checked="").replace("kernel(x)", "kernel(x, counts)")
+    body = "".join(f"    {line}\n" for line in lines.splitlines())
+    run = simulate(load(text + body + "    return out\n", "ranks.py").kernel)
+    counts = np.zeros((4, 2, 4), np.uint32)
+    counts[:, :, 0] = [[5, 3], [0, 7], [2048, 0], [100, 900]]
+    wanted = np.zeros((4, 2048), np.float32)
+    for rank, ((number, first), *_) in enumerate(counts.transpose(0, 2, 1)):
+        wanted[rank, :number] = X[rank].reshape(-1)[first : first + number]
+    for own in run(X, counts):
+        np.testing.assert_array_equal(own, wanted)
+    counts[2, 1, 0] = 1
+    with pytest.raises(KernelError, match="2048 elements from 1 on, of 2048 into 2048"):
+        run(X, counts)
+
+
+def test_ranks_know_their_number_and_whose_data_they_have():
+    lines = "found = nl.ndarray((1, 2), dtype=nl.int32, buffer=nl.shared_hbm)\n"
+    for at, value in enumerate(("ncc.rank_id() * 10", "ncc.collective_permute_implicit_current_processing_rank_id(1, group)")):  # fmt: skip
+        lines += f"nisa.scalar_store(dst=found[:, {at}:{at + 1}], value={value})\n"
+    found = simulate(kernel(lines + "return found"))(X)
+    assert [one[0].tolist() for one in found] == [[0, 3], [10, 0], [20, 1], [30, 2]]
+
+
+def test_a_collective_is_timed_as_its_transfers_and_belongs_to_no_algorithm():
+    """Four cores, as much HBM traffic as the transfers say, and the assumption told; the same after a trip
+    through bytes. What passes between ranks is in no schedule."""
+    program = trace_kernel(kernel(REDUCE), [X])
+    rules.check(program)
+    one, other = (timing.profile(p) for p in (program, serial.loads(serial.dumps(program))))
+    assert one.latency_ms == other.latency_ms > timing.profile(trace_kernel(kernel("nl.store(out, nl.load(x))"), [X[0]])).latency_ms  # fmt: skip
+    assert one.run.stream.cores == 4 and one.summary["hbm_read_bytes"] >= 4 * X.nbytes
+    assert [d.pass_name for d in one.decisions].count("collective") == 1
+    with pytest.raises(NotLifted, match="passes elements between ranks"):
+        lift(program)
+
+
+REFUSED = {
+    "calls.append(1)\nif len(calls) % 4 == 3:\n    nl.store(out, nl.load(x))\n    return out\n" + REDUCE:
+        "rank [0-3] has ended without all_reduce, for which rank",
+    f"calls.append(1)\nif len(calls) % 4 == 3:\n    {ALL}\nelse:\n    {REDUCE}":
+        "rank [1-3] comes to all_.*, and rank 0 to all_.* at ranks.py:",
+    f"calls.append(1)\nn = 16 if len(calls) % 4 == 3 else 32\n{REDUCE.replace('[x]', '[x[0:n]]').replace('[out]', '[out[0:n]]')}":
+        "of other operands, and rank",
+    GATHER.format(0): r"all_gather over 4 ranks has .*, not \(128, 64\)",
+    GATHER.format(1): "collective_dim=1: all_gather of such tensors goes along dimension 0",
+    ALL.replace("[x]", "[nl.load(x)]"): "in HBM",
+    REDUCE.replace("group=group", "group=[[0, 1, 2, 3]]"): "is no nki.collectives.ReplicaGroup",
+    REDUCE.replace("group=group", "group=ncc.ReplicaGroup([[0, 1], [1, 2]])"): "every rank from 0 on once",
+    REDUCE.replace("group=group", "group=ncc.ReplicaGroup([range(16)])"): "a replica group of 16 ranks, in a launch of 4",
+    PAIRS.format([(0, 1), (2, 1)]): "the same target",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", REFUSED)
+def test_what_ranks_cannot_do_together_is_one_sentence(lines):
+    with pytest.raises(KernelError, match=REFUSED[lines]) as refused:
+        trace_kernel(kernel(lines), [X])
+    assert refused.value.source.file == "ranks.py"
+    found = []  # and where violations are collected, no rank waits for ever
+    try:
+        trace_kernel(kernel(lines), [X], report=found.append)
+    except KernelError as error:
+        found.append(error)
+    assert found
+
+
+def test_ranks_are_cores_of_one_chip():
+    reduce = kernel(
+        REDUCE.replace("group=group", "group=ncc.ReplicaGroup([range(16)])"), checked=""
+    )
+    with pytest.raises(KernelError, match="16 ranks, and a chip of trn2 has 8 cores"):
+        trace_kernel(reduce, [np.repeat(X, 4, axis=0)])
+    with pytest.raises(KernelError, match="4 ranks that are logical cores of two"):
+        trace_kernel(kernel(REDUCE, checked="")[2], [X])
+    with pytest.raises(Unsupported, match="all_to_all_v"):
+        trace_kernel(kernel("ncc.all_to_all_v([x], [out], group, x)", checked=""), [X])
