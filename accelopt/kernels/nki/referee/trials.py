@@ -136,6 +136,7 @@ PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 # all drawn, or farther than so much of their largest element.
 WITH_ALL_ROWS = (STRESS, ONE_SIDED)
 MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
+MOST_KEPT_WHOLE = 1 << 26  # elements of outputs: beyond, keeping them costs more than judging
 
 # What reading a trial may run into whose files were cut off, removed or written by somebody else.
 _DAMAGED = (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError)
@@ -207,6 +208,8 @@ class TrialStore:
             return _if_defined(reference, name, plain, precision, part) if plain else None
         trial = self._in_situation(reference, name, precision, drawn)
         if trial is None or trial.rows is None or name not in WITH_ALL_ROWS:
+            return trial
+        if sum(form.size for form in trial.forms) > MOST_KEPT_WHOLE:
             return trial
         return trial._replace(whole=reference.forward(trial.inputs))
 
