@@ -104,14 +104,14 @@ class OnChip:
                 for other, step in steps.items():
                     strides[other] = strides.get(other, 0) + step * found.strides[axis]
                 continue
-            other = next((a for a in where.part if index == index_of(a)), None)
-            if other is None or where.span(other).width > found.lying[axis]:
+            row = next((a for a in where.part if index == index_of(a)), None)
+            if row is None or where.span(row).width > found.lying[axis]:
                 raise NotNested(
                     f"{value.array} has {axis.name} on partitions, and is read elsewhere"
                 )
-            own = where.within({axis: where.span(other)})
+            own = where.within({axis: where.span(row)})
             offset = offset + self._round(found, axis, own) * found.step
-            lying.append(other)
+            lying.append(row)
         if [a for a in lying if where.span(a).width > 1] != [
             a for a in where.part if where.span(a).width > 1
         ]:
