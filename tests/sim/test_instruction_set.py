@@ -62,8 +62,13 @@ def made(opcode, attributes):
     inputs = [name for name in row.inputs if name not in attributes]
     needed = [name for name in row.attributes if name in row.required and name not in inputs]
     given = {name: EXAMPLES[row.attributes[name]][0] for name in needed} | attributes
-    return Instruction(opcode, row.engines[0], {name: tile() for name in row.outputs},
-                       {name: tile() for name in inputs}, given)  # fmt: skip
+    return Instruction(
+        opcode,
+        row.engines[0],
+        {name: tile() for name in row.outputs},
+        {name: tile() for name in inputs},
+        given,
+    )
 
 
 def sent(instruction):
