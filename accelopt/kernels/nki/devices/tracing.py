@@ -186,9 +186,14 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
             for item in payload["arguments"]
         ]
     called = call_of(kernel, arguments)
-    return trace_kernel(called.kernel, called.arguments, called.keywords,
-                        target=str(payload["target"]), version=str(payload.get("version", "")),
-                        report=report)  # fmt: skip
+    return trace_kernel(
+        called.kernel,
+        called.arguments,
+        called.keywords,
+        target=str(payload["target"]),
+        version=str(payload.get("version", "")),
+        report=report,
+    )
 
 
 def _annotated(kernel: Any) -> list[Any]:

@@ -367,8 +367,14 @@ def emit(
             if output is not None:
                 written[name] = output.access()
     scalars["dtype"] = dtypes.name_of(result.dtype)
-    current().emit(opcode, outputs=written, inputs=accesses, attributes=scalars, mask=condition,
-                   engine=engine_of(engine))  # fmt: skip
+    current().emit(
+        opcode,
+        outputs=written,
+        inputs=accesses,
+        attributes=scalars,
+        mask=condition,
+        engine=engine_of(engine),
+    )
     if condition.constraints:
         result.written_mask = condition.simplified()
     else:

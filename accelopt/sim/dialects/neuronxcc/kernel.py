@@ -104,9 +104,12 @@ class Kernel:
             measured = self.options.get("measured_by") or self
             self.benchmark_result = measured.benchmark_result = measurement.benchmark(program)
             return launch.undefined_results(program)
-        return launch.execute(program, [*args, *kwargs.values()],
-                              wide_floats=self.mode == "simulation",
-                              writes_parameters=self.writes_parameters)  # fmt: skip
+        return launch.execute(
+            program,
+            [*args, *kwargs.values()],
+            wide_floats=self.mode == "simulation",
+            writes_parameters=self.writes_parameters,
+        )
 
     def trace(self, *args: Any, **kwargs: Any) -> Program:
         """The Program for these arguments: arrays or AbstractTensors, and plain values."""
@@ -161,8 +164,14 @@ def trace_kernel(
 
     source_text.restore(function)
     code = function.__code__
-    return trace(record, name=function.__name__, conventions=CONVENTIONS, target=chosen,
-                 source=SourceLine(code.co_filename, code.co_firstlineno), report=report)  # fmt: skip
+    return trace(
+        record,
+        name=function.__name__,
+        conventions=CONVENTIONS,
+        target=chosen,
+        source=SourceLine(code.co_filename, code.co_firstlineno),
+        report=report,
+    )
 
 
 def run_kernel(

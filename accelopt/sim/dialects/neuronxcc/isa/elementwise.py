@@ -66,8 +66,17 @@ def activation_reduce(
     mask: Any = None, dtype: Any = None,
 ) -> TensorView:  # fmt: skip
     """activation, and the reduction of its result over the free axes into `reduce_res`."""
-    return activation(op, data, bias=bias, scale=scale, reduce_op=reduce_op, reduce_res=reduce_res,
-                      reduce_cmd=commands.reset_reduce, mask=mask, dtype=dtype)  # fmt: skip
+    return activation(
+        op,
+        data,
+        bias=bias,
+        scale=scale,
+        reduce_op=reduce_op,
+        reduce_res=reduce_res,
+        reduce_cmd=commands.reset_reduce,
+        mask=mask,
+        dtype=dtype,
+    )
 
 
 def _check_bias(bias: Any) -> None:

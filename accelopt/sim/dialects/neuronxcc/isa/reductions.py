@@ -57,9 +57,13 @@ def reduce(
     """The reduction over `axis`. A 2-D tile gives (P, 1), higher ranks lose the axes (S7)."""
     axes = checks.reduced_axes(source, axis)
     shape = tuple(1 if n in axes else size for n, size in enumerate(source.tile_shape))
-    result = emit(reductions.TENSOR_REDUCE, result=new_tile(shape, dtype or source.dtype),
-                  inputs={"data": source}, attributes={"op": op, "axes": axes, "negate": negate},
-                  mask=mask_of(mask))  # fmt: skip
+    result = emit(
+        reductions.TENSOR_REDUCE,
+        result=new_tile(shape, dtype or source.dtype),
+        inputs={"data": source},
+        attributes={"op": op, "axes": axes, "negate": negate},
+        mask=mask_of(mask),
+    )
     if keepdims:
         return result
     kept = tuple(size for n, size in enumerate(source.tile_shape) if n not in axes)

@@ -97,8 +97,11 @@ def transposed(
         fail(operands.not_a_tile(repr(source), "not every block dimension is chosen"))
     condition = mask_of(mask)
     checked = source.access(condition)  # bounds are checked before the axes move
-    turned = source.replaced(shape=tuple(checked.shape[axis] for axis in axes),
-                             strides=tuple(checked.strides[axis] for axis in axes), bounds=())  # fmt: skip
+    turned = source.replaced(
+        shape=tuple(checked.shape[axis] for axis in axes),
+        strides=tuple(checked.strides[axis] for axis in axes),
+        bounds=(),
+    )
     result = new_tile(turned.shape, dtype or source.dtype)
     turning = builder.permuted(condition, axes)
     return transfer(result, turned, transpose=True, mask=turning, **more)
