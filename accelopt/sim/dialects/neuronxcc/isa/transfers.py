@@ -27,9 +27,15 @@ COPY_FIRST = "Copy it to SBUF with nl.copy first."
 
 @api
 def dma_copy(
-    *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None,
-    oob_mode: Any = out_of_bounds.error, mode: Any = None, dge_mode: Any = None,
-) -> None:  # fmt: skip
+    *,
+    dst: Any,
+    src: Any,
+    mask: Any = None,
+    dst_rmw_op: Any = None,
+    oob_mode: Any = out_of_bounds.error,
+    mode: Any = None,
+    dge_mode: Any = None,
+) -> None:
     """dst = src (or dst += src) by DMA, between HBM and SBUF in any direction, converting."""
     target, source = endpoint(dst, "dst", COPY_FIRST), endpoint(src, "src", COPY_FIRST)
     assignment.check_writable(target)
