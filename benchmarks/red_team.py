@@ -127,7 +127,8 @@ def passes_both_doors(kernel: Path, reference: Path, folder: Path) -> bool:
 def try_kernel(
     name: str, tried: set[str], generator: random.Random, round_number: int, most: int, folder: Path
 ) -> Counter[str]:
-    """Judge variations of one wrong kernel that were not judged before, print what passes, and count."""
+    """Judge variations of one wrong kernel that were not judged before, until `most` got a verdict on their
+    numbers or four times as many were tried; print what passes, and count."""
     counts: Counter[str] = Counter()
     reference = reference_file(name)
     control = HOSTILE / "kernels" / f"honest_{header(name)['reference']}.py"
@@ -139,7 +140,9 @@ def try_kernel(
         deeper = generator.sample(found, min(4, len(found)))
         found = [more for one in deeper for more in _safely(honest, one)]
     found = [one for one in found if one.source not in tried]
-    for number, one in enumerate(generator.sample(found, min(most, len(found)))):
+    for number, one in enumerate(generator.sample(found, min(4 * most, len(found)))):
+        if counts.total() - counts["say nothing"] >= most:
+            break
         tried.add(one.source)
         path = folder / f"{name}_{round_number}_{number}.py"
         path.write_text(one.source)

@@ -185,9 +185,10 @@ def read_first(statements: list[ast.stmt], assigned: set[str], exposed: set[str]
 
 
 def _read_in_block(
-    statement: ast.For | ast.While | ast.If | ast.With | ast.Try, assigned: set[str],
+    statement: ast.For | ast.While | ast.If | ast.With | ast.Try,
+    assigned: set[str],
     exposed: set[str],
-) -> None:  # fmt: skip
+) -> None:
     """Names assigned in only some branches stay unassigned afterwards."""
     heads: list[ast.AST] = []
     if isinstance(statement, ast.For):

@@ -228,9 +228,13 @@ def _values(
 
 
 def _kept(
-    read: np.ndarray, mask: Mask, access: Access, instruction: Instruction, loops: tuple[Loop, ...],
+    read: np.ndarray,
+    mask: Mask,
+    access: Access,
+    instruction: Instruction,
+    loops: tuple[Loop, ...],
     own: bool = False,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Without the elements that a mask over an access's axes excludes; a mask over others keeps all."""
     constraints = mask.simplified().constraints
     if not constraints or not (own or access.shape == mask_shape(instruction)):

@@ -88,9 +88,12 @@ def _fold(
 
 
 def _merge(
-    assignment: Instruction, out: list[ProgramNode], producer: dict[Tensor, int], last: LastUses,
+    assignment: Instruction,
+    out: list[ProgramNode],
+    producer: dict[Tensor, int],
+    last: LastUses,
     gone: set[Tensor],
-) -> bool:  # fmt: skip
+) -> bool:
     """Rewrites the producer in `out` to write the assignment's destination; False when it may not."""
     accumulates = "data2" in assignment.inputs
     value = assignment.inputs["data2" if accumulates else "data"]

@@ -204,8 +204,13 @@ class _Inside(NamedTuple):
             np.arange(math.prod(trips)).reshape((*trips, *(1 for _ in sizes))), first.shape
         )[kept]
         found = first[kept]
-        return _Runs(found, np.full(len(found), length), places // max(within, 1),
-                     places % max(within, 1), np.full(len(found), number))  # fmt: skip
+        return _Runs(
+            found,
+            np.full(len(found), length),
+            places // max(within, 1),
+            places % max(within, 1),
+            np.full(len(found), number),
+        )
 
     def _address(self, use: Use) -> Affine:
         """The tile's first element, counted over all blocks."""
@@ -296,9 +301,14 @@ def _witness(
 
 
 def _own(
-    inside: _Inside, writes: list[Use], written: _Runs, read: Use, asked: _Runs, at: int,
+    inside: _Inside,
+    writes: list[Use],
+    written: _Runs,
+    read: Use,
+    asked: _Runs,
+    at: int,
     element: int,
-) -> bool:  # fmt: skip
+) -> bool:
     """True when the reading iteration may have written the element itself before."""
     start = np.searchsorted(written.first, element - int(written.length.max()) + 1)
     stop = np.searchsorted(written.first, element, side="right")

@@ -43,9 +43,11 @@ def by_opcode(*families: ModuleType) -> dict[str, Any]:
 
 
 def fault(
-    opcode: str, outputs: Iterable[str], inputs: Iterable[str],
+    opcode: str,
+    outputs: Iterable[str],
+    inputs: Iterable[str],
     attributes: Mapping[str, AttributeValue],
-) -> str:  # fmt: skip
+) -> str:
     """In words, the operand or attribute that this opcode does not have, lacks, or has of another
     kind; empty where there is none."""
     found = _form(opcode, tuple(outputs), tuple(inputs), tuple(attributes))

@@ -71,10 +71,16 @@ Record = Callable[[Tracer], Returned]
 
 
 def trace(
-    record: Record, *, name: str, conventions: Conventions, target: str = "trn1",
-    source: SourceLine = NOWHERE, report: Callable[[KernelError], None] | None = None,
-    unrolled: frozenset[LoopKey] = frozenset(), restarts: int | None = None,
-) -> Program:  # fmt: skip
+    record: Record,
+    *,
+    name: str,
+    conventions: Conventions,
+    target: str = "trn1",
+    source: SourceLine = NOWHERE,
+    report: Callable[[KernelError], None] | None = None,
+    unrolled: frozenset[LoopKey] = frozenset(),
+    restarts: int | None = None,
+) -> Program:
     """Runs `record` until no loop asks to be unrolled any more, and returns the Program. `unrolled`
     are loops that are from the start; after so many `restarts` NeedsConcrete is raised.
 
@@ -86,10 +92,15 @@ def trace(
 
 
 def _recorded(
-    record: Record, name: str, target: str, source: SourceLine,
-    report: Callable[[KernelError], None] | None, conventions: Conventions,
-    unrolled: frozenset[LoopKey], restarts: int | None,
-) -> Program:  # fmt: skip
+    record: Record,
+    name: str,
+    target: str,
+    source: SourceLine,
+    report: Callable[[KernelError], None] | None,
+    conventions: Conventions,
+    unrolled: frozenset[LoopKey],
+    restarts: int | None,
+) -> Program:
     """As `trace`, with assignments as the copies that they are."""
     conditions: frozenset[GuardedBody] = frozenset()
     for attempt in itertools.count():
@@ -122,7 +133,16 @@ def _recorded(
         root = tracer.bodies[0]
         arguments = tuple(tracer.arguments)
         given = set(arguments)
-        return Program(name, arguments, returned.results, tuple(root.nodes),
-                       tuple(tensor for tensor in root.tensors if tensor not in given),
-                       returned.sequence, target, source, returned.shapes, conventions.dialect)  # fmt: skip
+        return Program(
+            name,
+            arguments,
+            returned.results,
+            tuple(root.nodes),
+            tuple(tensor for tensor in root.tensors if tensor not in given),
+            returned.sequence,
+            target,
+            source,
+            returned.shapes,
+            conventions.dialect,
+        )
     raise AssertionError("unreachable")

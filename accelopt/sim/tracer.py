@@ -97,10 +97,14 @@ class Tracer:
     Program."""
 
     def __init__(
-        self, target: str, conventions: Conventions, unrolled: frozenset[LoopKey],
+        self,
+        target: str,
+        conventions: Conventions,
+        unrolled: frozenset[LoopKey],
         report: Callable[[KernelError], None] | None = None,
-        conditions: frozenset[GuardedBody] = frozenset(), entry: SourceLine = NOWHERE,
-    ) -> None:  # fmt: skip
+        conditions: frozenset[GuardedBody] = frozenset(),
+        entry: SourceLine = NOWHERE,
+    ) -> None:
         self.observer = _observer.get()  # told of every call of the NKI surface
         self.conventions = conventions
         self.conditions = set(conditions)
@@ -180,15 +184,36 @@ class Tracer:
         return error
 
     def declare(
-        self, shape: tuple[int, ...], dtype: np.dtype, buffer: Buffer, *, name: str = "",
-        block_rank: int = 0, fill: float | int | None = None, lazy_fill: bool = False,
-        data: np.ndarray | None = None, placement: Placement | None = None, temporary: bool = False,
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        buffer: Buffer,
+        *,
+        name: str = "",
+        block_rank: int = 0,
+        fill: float | int | None = None,
+        lazy_fill: bool = False,
+        data: np.ndarray | None = None,
+        placement: Placement | None = None,
+        temporary: bool = False,
         body: Body | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """A new tensor in the current scope (or in `body`)."""
         number = self.fresh_id()
-        tensor = Tensor(number, one_line(name) or f"t{number}", shape, dtype, buffer, block_rank,
-                        fill, lazy_fill, data, placement, temporary, running_line())  # fmt: skip
+        tensor = Tensor(
+            number,
+            one_line(name) or f"t{number}",
+            shape,
+            dtype,
+            buffer,
+            block_rank,
+            fill,
+            lazy_fill,
+            data,
+            placement,
+            temporary,
+            running_line(),
+        )
         home = body or self.bodies[-1]
         home.tensors.append(tensor)
         self.home[tensor] = home
@@ -213,10 +238,15 @@ class Tracer:
         return tuple((item.key, item.value) for item in self.iterations if item.loop not in loops)
 
     def emit(
-        self, opcode: Opcode, *, outputs: dict[str, Access], inputs: dict[str, Access],
-        attributes: dict[str, AttributeValue], mask: Mask = EVERYTHING,
+        self,
+        opcode: Opcode,
+        *,
+        outputs: dict[str, Access],
+        inputs: dict[str, Access],
+        attributes: dict[str, AttributeValue],
+        mask: Mask = EVERYTHING,
         engine: Engine | None = None,
-    ) -> Instruction | None:  # fmt: skip
+    ) -> Instruction | None:
         """Appends one instruction, which keeps the dictionaries; None when the mask never holds, or a
         rule that the kernel broke left something in it that no instruction has. Raises InternalError
         for an operand or attribute that the instruction set does not give to the opcode."""
@@ -250,8 +280,16 @@ class Tracer:
             self._check_variables(moving, simple)
             if simple.never:
                 return None
-        instruction = Instruction(opcode, engine or opcode.engine, outputs, inputs, attributes,
-                                  simple, running_line(), self.core)  # fmt: skip
+        instruction = Instruction(
+            opcode,
+            engine or opcode.engine,
+            outputs,
+            inputs,
+            attributes,
+            simple,
+            running_line(),
+            self.core,
+        )
         error = self.conventions.check(instruction)
         if error is not None:
             self.refuse(error)

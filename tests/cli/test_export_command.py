@@ -61,8 +61,12 @@ def files(tmp_path_factory):
 def export(folder, *options):
     command(["export"])
     asked = [
-        "export", str(folder / "kernel.py"), "--reference", str(folder / "reference.py"), *options,
-    ]  # fmt: skip
+        "export",
+        str(folder / "kernel.py"),
+        "--reference",
+        str(folder / "reference.py"),
+        *options,
+    ]
     return CliRunner().invoke(app, asked)
 
 

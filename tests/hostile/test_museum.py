@@ -1,8 +1,7 @@
 """Every kernel of the museum gets the verdict that stands in its second line (`exhibits.py`).
 
-`refused|crash` is refused for its text, and crashes where the published rules read no text; where time runs
-out, which limit of the host is met first is the host's. `correct` means: as correct, and as fast, as the
-honest kernel.
+`refused|crash` is refused for its text, and crashes where the published rules read no text. `correct` means:
+as correct, and as fast, as the honest kernel.
 `honest_<reference>` is that kernel; other honest ones compute the same in another way, and must pass.
 """
 
@@ -51,10 +50,10 @@ def judgement(trials) -> Callable[[str], Evaluation]:
     return cache(lambda kernel: judged(kernel, trials))
 
 
-def verdicts(kernel: str, *, published: bool = False) -> list[str]:
-    """Of a kernel that its text gives away the one verdict with that scrutiny."""
+def verdict(kernel: str, *, published: bool = False) -> str:
+    """The one verdict with that scrutiny."""
     said = header(kernel)["verdict"].removesuffix("|coding:utf-7").split("|")
-    return said if said[0] == "timeout" else said[-1:] if published else said[:1]
+    return said[-1 if published else 0]
 
 
 def is_control_needed(kernel: str) -> bool:
@@ -71,7 +70,7 @@ def test_verdict(kernel, judgement, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-caller")
     monkeypatch.setenv("TZ", MARK)  # passes to every child: it marks what we started
     evaluation = judgement(kernel)
-    assert evaluation.status.value in verdicts(kernel), (evaluation.status, evaluation.message)
+    assert evaluation.status.value == verdict(kernel), (evaluation.status, evaluation.message)
     if evaluation.status is Status.CORRECT and is_control_needed(kernel):
         control = judgement(f"honest_{header(kernel)['reference']}")
         assert evaluation.profile.latency == control.profile.latency
@@ -89,7 +88,7 @@ def test_what_its_text_gives_away_is_confined_all_the_same(kernel, trials, monke
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-caller")
     monkeypatch.setenv("TZ", MARK)
     evaluation = judged(kernel, trials, Scrutiny.PUBLISHED)
-    assert evaluation.status.value in verdicts(kernel, published=True), evaluation.message
+    assert evaluation.status.value == verdict(kernel, published=True), evaluation.message
     assert "secret" not in evaluation.model_dump_json()
 
 

@@ -128,7 +128,10 @@ DEPENDENT = {
     "programs": programs_in_order[4],
 }
 INDEPENDENT = {
-    "in order": nki.jit(in_order), "a sum": nki.jit(accumulates),
-    "its own slot": nki.jit(reads_its_own_slot), "halves": nki.jit(halves),
-    "a mask": nki.jit(masked_apart), "two loops": nki.jit(two_loops),
-}  # fmt: skip
+    "in order": nki.jit(in_order),
+    "a sum": nki.jit(accumulates),
+    "its own slot": nki.jit(reads_its_own_slot),
+    "halves": nki.jit(halves),
+    "a mask": nki.jit(masked_apart),
+    "two loops": nki.jit(two_loops),
+}

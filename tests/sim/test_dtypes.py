@@ -14,13 +14,21 @@ from accelopt.sim import dtypes
 from accelopt.sim.dtypes import FORMATS, convert, of_scalar, parse, promote
 
 DOCUMENTED = [
-    ("int32", "float16", "float16"), ("uint16", "tfloat32", "tfloat32"),
-    ("float32", "tfloat32", "float32"), ("float32", "bfloat16", "float32"),
-    ("float16", "bfloat16", "float32"), ("float8_e4m3", "float16", "float16"),
-    ("float8_e4m3", "bfloat16", "bfloat16"), ("float8_e4m3", "float8_e5m2", "bfloat16"),
-    ("int16", "int32", "int32"), ("uint8", "uint16", "uint16"), ("uint16", "int32", "int32"),
-    ("int8", "uint8", "int16"), ("int8", "uint16", "int32"), ("int32", "uint32", "float32"),
-]  # fmt: skip
+    ("int32", "float16", "float16"),
+    ("uint16", "tfloat32", "tfloat32"),
+    ("float32", "tfloat32", "float32"),
+    ("float32", "bfloat16", "float32"),
+    ("float16", "bfloat16", "float32"),
+    ("float8_e4m3", "float16", "float16"),
+    ("float8_e4m3", "bfloat16", "bfloat16"),
+    ("float8_e4m3", "float8_e5m2", "bfloat16"),
+    ("int16", "int32", "int32"),
+    ("uint8", "uint16", "uint16"),
+    ("uint16", "int32", "int32"),
+    ("int8", "uint8", "int16"),
+    ("int8", "uint16", "int32"),
+    ("int32", "uint32", "float32"),
+]
 
 
 @pytest.mark.parametrize(("first", "second", "result"), DOCUMENTED)

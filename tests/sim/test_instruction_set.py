@@ -27,21 +27,29 @@ EXPRESSIONS = (Affine(7), ROW * 3 + 1, variable(LOOP) * -2 + ROW)
 EXAMPLES = {
     kinds.TRUTH: (True, False),
     kinds.NUMBER: (0, -3, 1 << 40, 1.0, -0.0, 0.1, True, math.inf, -math.inf, math.nan),
-    kinds.INTEGER: (-1, 0, 1 << 31), kinds.COUNT: (0, 4096), kinds.WIDTH: (1, 32),
-    kinds.TEXT: ("", "x =", "Größe 'a\"b\\"), kinds.FORMAT: tuple(dtypes.FORMATS),
-    kinds.BINARY_OPERATOR: tuple(operators.BINARY), kinds.UNARY_OPERATOR: tuple(operators.UNARY),
+    kinds.INTEGER: (-1, 0, 1 << 31),
+    kinds.COUNT: (0, 4096),
+    kinds.WIDTH: (1, 32),
+    kinds.TEXT: ("", "x =", "Größe 'a\"b\\"),
+    kinds.FORMAT: tuple(dtypes.FORMATS),
+    kinds.BINARY_OPERATOR: tuple(operators.BINARY),
+    kinds.UNARY_OPERATOR: tuple(operators.UNARY),
     kinds.OPERATOR: tuple(operators.BINARY | operators.UNARY),
-    kinds.COMPARISON: tuple(operators.COMPARISONS), kinds.REDUCTION: tuple(operators.REDUCTIONS),
+    kinds.COMPARISON: tuple(operators.COMPARISONS),
+    kinds.REDUCTION: tuple(operators.REDUCTIONS),
     kinds.COMBINATION: tuple(operators.COMBINATIONS),
     kinds.REGISTER_COMMAND: ("idle", "reset", "reduce", "reset_reduce"),
-    kinds.ACCUMULATION: (None, "add", "maximum"), kinds.OUT_OF_BOUNDS: ("error", "skip"),
+    kinds.ACCUMULATION: (None, "add", "maximum"),
+    kinds.OUT_OF_BOUNDS: ("error", "skip"),
     kinds.PERFORMANCE_MODE: ("double_row_gen3",),
-    kinds.DESCRIPTORS: ("static", "software", "sync", "scalar"), kinds.AXES: ((1,), (0, 1), ()),
-    kinds.LOOPS: ((LOOP.id,), ()), kinds.SHUFFLE: (tuple(range(32)), (255,) * 32),
+    kinds.DESCRIPTORS: ("static", "software", "sync", "scalar"),
+    kinds.AXES: ((1,), (0, 1), ()),
+    kinds.LOOPS: ((LOOP.id,), ()),
+    kinds.SHUFFLE: (tuple(range(32)), (255,) * 32),
     kinds.EXPRESSION: EXPRESSIONS,
     kinds.PREDICATE: (Mask(), Mask((EXPRESSIONS[1], EXPRESSIONS[2]))),
     kinds.POSITION: (5, variable(LOOP)),
-}  # fmt: skip
+}
 CASES = [(name, attribute) for name, row in OPCODES.items() for attribute in row.kinds]
 
 
@@ -62,8 +70,13 @@ def made(opcode, attributes):
     inputs = [name for name in row.inputs if name not in attributes]
     needed = [name for name in row.attributes if name in row.required and name not in inputs]
     given = {name: EXAMPLES[row.attributes[name]][0] for name in needed} | attributes
-    return Instruction(opcode, row.engines[0], {name: tile() for name in row.outputs},
-                       {name: tile() for name in inputs}, given)  # fmt: skip
+    return Instruction(
+        opcode,
+        row.engines[0],
+        {name: tile() for name in row.outputs},
+        {name: tile() for name in inputs},
+        given,
+    )
 
 
 def sent(instruction):

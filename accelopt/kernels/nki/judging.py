@@ -424,6 +424,9 @@ class _Run:
         self.notes += [said for said in verdict.undefined if said not in self.notes]
         if verdict.status is not Status.CORRECT:
             raise KernelFailure(verdict.status, verdict.message)
+        others = self.trials.of_other_rows(self.reference, trial, transformed, self.precision)
+        if others is not None:
+            self._judge(others, outputs)
 
     def _profile(self, timing: Timing) -> Profile:
         if not timing.stable:

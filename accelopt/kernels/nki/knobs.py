@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from accelopt.kernels.language import Configured
 from accelopt.kernels.nki.lift.any_rows import authored
 from accelopt.kernels.nki.lift.lifted import Lifted
-from accelopt.kernels.nki.nest_primitives import FAULTS
 from accelopt.kernels.nki.nests.lowering import Lowered
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.nests.primitives import Columns, Keep, Orient, Primitive, Tile, changed
@@ -71,7 +70,7 @@ class NestKnobs:
         for point in points:
             try:
                 priced.append((point, self._made(point)[1].price.ms))
-            except (NotNested, *FAULTS):
+            except NotNested:
                 continue
         return sorted(priced, key=lambda pair: pair[1])
 
@@ -81,8 +80,6 @@ class NestKnobs:
             nest, lowered = self._made(values)
         except NotNested as refusal:
             return Configured(None, str(refusal))
-        except FAULTS as error:
-            return Configured(None, f"lowering itself failed with {type(error).__name__}")
         price = lowered.price.ms
         if price > FAR * self._least:
             said = f"it is priced at {price:.4g} ms, {price / self._least:.0f} times the cheapest"

@@ -28,8 +28,6 @@ TIMED = 8
 """Single primitives whose time is predicted, the cheapest in closed form first."""
 MOST_REASONS = 4
 _LIST: TypeAdapter[list[Primitive]] = TypeAdapter(list[Primitive])
-FAULTS = (LookupError, ArithmeticError, AssertionError, ValueError, RecursionError)
-"""By which lowering may fail on a nest that nobody checked; it says nothing of the kernel."""
 
 
 ANSWER = (
@@ -97,7 +95,7 @@ def lowered_or_none(lifted: Lifted, target: str, nest: Nest) -> Lowered | None:
     """The kernel of a nest; None where it has none."""
     try:
         return lifted.lowered(nest, target)
-    except (NotNested, *FAULTS):
+    except NotNested:
         return None
 
 
@@ -111,7 +109,7 @@ def cheapest_nests(
     one and the first so many others alone."""
     try:
         starts = [*islice(starting_nests(algorithm, target), most), default_nest(algorithm, target)]
-    except (NotNested, *FAULTS):
+    except NotNested:
         return []
     wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
     found: dict[str, tuple[Nest, Lowered]] = {}
@@ -152,9 +150,6 @@ def near(lifted: Lifted, nest: Nest, target: str) -> NearNests:
             lowered = lifted.lowered(next_, target)
         except NotNested as refusal:
             refused[str(refusal)] += 1
-            continue
-        except FAULTS as error:
-            refused[f"lowering itself failed with {type(error).__name__}"] += 1
             continue
         if lowered.source not in seen:
             seen.add(lowered.source)
@@ -242,8 +237,6 @@ def answered(reply: str, lifted: Lifted, own: OwnNest, target: str) -> tuple[Nes
         raise AnswerRefused(f"The field {where} of the nest is wrong: {first['msg']}.") from None
     except NotNested as refusal:
         raise AnswerRefused(f"There is no such kernel: {refusal}.") from None
-    except FAULTS as error:
-        raise AnswerRefused(f"Lowering this nest failed with {type(error).__name__}.") from None
 
 
 def table() -> list[str]:

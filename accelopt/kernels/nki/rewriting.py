@@ -69,5 +69,3 @@ def rewritten(
         return best
     except (NotLifted, KernelFailure, KernelError, NotNested):
         return None
-    except nest_primitives.FAULTS:
-        return None

@@ -59,9 +59,13 @@ EMITTERS: dict[str, Emitter] = by_opcode(movement, matrix, elementwise, reductio
 
 
 def execute(
-    program: Program, arrays: Sequence[np.ndarray], *, order: Order = "program", seed: int = 0,
+    program: Program,
+    arrays: Sequence[np.ndarray],
+    *,
+    order: Order = "program",
+    seed: int = 0,
     wide_floats: bool = False,
-) -> tuple[np.ndarray | None, ...]:  # fmt: skip
+) -> tuple[np.ndarray | None, ...]:
     """Runs a program on the arrays of its arguments and returns its results, in order.
 
     Arrays must have the arguments' shapes and dtypes (KernelValueError otherwise); they are not
@@ -105,9 +109,13 @@ class Executable:
     """A compiled program. It may run any number of times; runs wait for each other."""
 
     def __init__(
-        self, program: Program, *, taken: Taken | None = None, threads: int | None = None,
+        self,
+        program: Program,
+        *,
+        taken: Taken | None = None,
+        threads: int | None = None,
         least_work: int = WORTHWHILE,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._taken = taken
         self._threads = 1 if taken else threads or available_threads()
         self._pool: ThreadPoolExecutor | None = None

@@ -33,8 +33,13 @@ def counted(program: Program, arrays: Sequence[np.ndarray] | None = None) -> Pro
         said = "how often this loop of the device runs depends on the inputs."
         mend = "Without them no time is known: give inputs, or bounds that are numbers."
         raise KernelValueError("dynamic_loop", said, mend, source=dynamic[0].source)
-    part = replace(program, body=_sliced(program.body, deciding),
-                   arguments=program.arguments if by_data else (), results=(), result_shapes=())  # fmt: skip
+    part = replace(
+        program,
+        body=_sliced(program.body, deciding),
+        arguments=program.arguments if by_data else (),
+        results=(),
+        result_shapes=(),
+    )
     executable = Executable(part, threads=1)
     executable.run(arrays if arrays is not None and by_data else ())
     trips = {

@@ -62,10 +62,14 @@ def dialect_of(kernel: Any) -> Dialect:
 
 
 def trace_kernel(
-    kernel: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None, *,
-    target: str | None = None, version: str = "",
+    kernel: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    target: str | None = None,
+    version: str = "",
     report: Callable[[KernelError], None] | None = None,
-) -> Program:  # fmt: skip
+) -> Program:
     """The Program of a kernel in either dialect, for arguments without data; `version` is that of `nki`
     which it is said to be for. Raises KernelError, or calls `report` and goes on."""
     if dialect_of(kernel) == "nki":

@@ -63,9 +63,11 @@ def _used_variables(program: Program) -> frozenset[LoopVariable]:
 
 
 def _unindexed(
-    loops: tuple[Loop, ...], instruction: Instruction, access: Access,
+    loops: tuple[Loop, ...],
+    instruction: Instruction,
+    access: Access,
     told_apart: frozenset[LoopVariable],
-) -> Loop | None:  # fmt: skip
+) -> Loop | None:
     """The outermost parallel loop whose index the destination lacks, if that is an error."""
     variables = access.loop_variables
     for at, loop in enumerate(loops):

@@ -21,8 +21,11 @@ def one_dimensional_arange() -> KernelError:
 
 def assignment_to_index() -> KernelError:
     """An index or mask stands on the left of an item assignment."""
-    return KernelError("err_cannot_assign_to_index", "an index or mask cannot be assigned to.",
-                       "Build another index with arithmetic, or make a tile of it with nisa.iota.")  # fmt: skip
+    return KernelError(
+        "err_cannot_assign_to_index",
+        "an index or mask cannot be assigned to.",
+        "Build another index with arithmetic, or make a tile of it with nisa.iota.",
+    )
 
 
 def copy_between_runtime_indices() -> KernelError:

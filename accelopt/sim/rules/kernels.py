@@ -26,8 +26,11 @@ def stack_allocator_alone() -> KernelError:
 
 def mutable_not_returned(name: str) -> KernelError:
     """A parameter annotated as mutable is not among the results."""
-    return KernelError("err_mutable_parameter_not_returned",
-                       f"mutable parameter '{name}' is not returned.", "Return it from the kernel.")  # fmt: skip
+    return KernelError(
+        "err_mutable_parameter_not_returned",
+        f"mutable parameter '{name}' is not returned.",
+        "Return it from the kernel.",
+    )
 
 
 def nested_grid(name: str) -> KernelError:
@@ -68,8 +71,11 @@ def output_not_written(name: str) -> KernelError:
 
 def no_output() -> KernelError:
     """A kernel that returns nothing and writes no parameter."""
-    return KernelError("err_tensor_output_not_written_to", "the kernel has no output.",
-                       "Return a tensor made with buffer=nl.shared_hbm.")  # fmt: skip
+    return KernelError(
+        "err_tensor_output_not_written_to",
+        "the kernel has no output.",
+        "Return a tensor made with buffer=nl.shared_hbm.",
+    )
 
 
 def target_without_package(target: str) -> KernelError:

@@ -46,8 +46,11 @@ def partition_mismatch(sizes: Mapping[str, int]) -> KernelError:
 
 def wrong_memory(operand: str, tile: str, allowed: str, mend: str) -> KernelError:
     """An operand lies in a memory that the API cannot reach."""
-    return KernelTypeError("err_unsupported_memory",
-                           f"operand '{operand}' ({tile}) must lie in {allowed}.", mend)  # fmt: skip
+    return KernelTypeError(
+        "err_unsupported_memory",
+        f"operand '{operand}' ({tile}) must lie in {allowed}.",
+        mend,
+    )
 
 
 def destination_too_small(source: tuple[int, ...], target: tuple[int, ...]) -> KernelError:
@@ -95,8 +98,11 @@ def not_a_vector(name: str, elements: int) -> KernelSyntaxError:
 
 def unsupported_format(api: str, operand: str, dtype: str, allowed: str) -> KernelTypeError:
     """A number format that an instruction does not take."""
-    return KernelTypeError("operand_dtype", f"operand '{operand}' of {api} is {dtype}.",
-                           f"Convert it to one of: {allowed}.")  # fmt: skip
+    return KernelTypeError(
+        "operand_dtype",
+        f"operand '{operand}' of {api} is {dtype}.",
+        f"Convert it to one of: {allowed}.",
+    )
 
 
 def needs_microscaling(what: str, target: str) -> KernelValueError:

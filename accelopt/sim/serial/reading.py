@@ -158,11 +158,18 @@ class _Reader:
         for result, shape in zip(results, shapes, strict=True) if shapes else ():
             if shape and (result is None or math.prod(shape) != math.prod(result.shape)):
                 raise MalformedProgram(f"a result cannot have shape {shape}")
-        return Program(text_of(document["name"]), arguments, results,
-                       tuple(map(self.node, document["body"])), tensors,
-                       truth(document["returns_sequence"]), one_of(document["target"], TARGETS),
-                       self.source(document["source"]), shapes,
-                       one_of(document["dialect"], DIALECTS))  # fmt: skip
+        return Program(
+            text_of(document["name"]),
+            arguments,
+            results,
+            tuple(map(self.node, document["body"])),
+            tensors,
+            truth(document["returns_sequence"]),
+            one_of(document["target"], TARGETS),
+            self.source(document["source"]),
+            shapes,
+            one_of(document["dialect"], DIALECTS),
+        )
 
     def document(self) -> Any:
         """The JSON document, of a bounded number of values: each takes far more memory than text."""
@@ -185,10 +192,20 @@ class _Reader:
         if integer(number) in self.tensors:
             raise MalformedProgram(f"two tensors have the number {number}")
         form = _form(written, self.tensor_forms, self.tensor_form)
-        tensor = Tensor(number, f"t{number}" if name is None else text_of(name), form.shape,
-                        form.dtype, form.buffer, form.block_rank, form.fill, form.lazy_fill,
-                        self.constant(number, form.shape, form.dtype) if form.constant else None,
-                        form.placement, form.temporary, form.source)  # fmt: skip
+        tensor = Tensor(
+            number,
+            f"t{number}" if name is None else text_of(name),
+            form.shape,
+            form.dtype,
+            form.buffer,
+            form.block_rank,
+            form.fill,
+            form.lazy_fill,
+            self.constant(number, form.shape, form.dtype) if form.constant else None,
+            form.placement,
+            form.temporary,
+            form.source,
+        )
         self.tensors[number] = tensor
         return tensor
 
@@ -199,9 +216,18 @@ class _Reader:
             raise MalformedProgram(f"{block_rank} block dimensions for shape {shape}")
         if fill is not None and not is_number(fill):
             raise MalformedProgram(f"fill {fill!r} is not a number")
-        return _TensorForm(shape, format_of(dtype), buffer, block_rank, fill, truth(lazy_fill),
-                           truth(constant), placement_of(placement, shape[:block_rank]),
-                           truth(temporary), self.source(source))  # fmt: skip
+        return _TensorForm(
+            shape,
+            format_of(dtype),
+            buffer,
+            block_rank,
+            fill,
+            truth(lazy_fill),
+            truth(constant),
+            placement_of(placement, shape[:block_rank]),
+            truth(temporary),
+            self.source(source),
+        )
 
     def constant(self, number: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         raw = np.load(io.BytesIO(self.archive.read(f"{number}.npy")), allow_pickle=False)
@@ -299,10 +325,16 @@ class _Reader:
         form = _form(item[0], self.instruction_forms, self.instruction_form)
         accesses = tuple(map(self.access, item[1:]))
         split = len(form.outputs)
-        instruction = Instruction(form.opcode, form.engine,
-                                  dict(zip(form.outputs, accesses[:split], strict=True)),
-                                  dict(zip(form.inputs, accesses[split:], strict=True)),
-                                  form.attributes, form.mask, form.source, form.core)  # fmt: skip
+        instruction = Instruction(
+            form.opcode,
+            form.engine,
+            dict(zip(form.outputs, accesses[:split], strict=True)),
+            dict(zip(form.inputs, accesses[split:], strict=True)),
+            form.attributes,
+            form.mask,
+            form.source,
+            form.core,
+        )
         self.check(instruction)
         return instruction
 

@@ -100,9 +100,16 @@ def _form(operation: Operation) -> _Form:
     if engine == "tensor" and operation.reads:
         wide = operation.reads[-1].free_elements
         partitions = operation.reads[0].partitions
-    return _Form(operation.source, operation.label or operation.opcode, engine, partitions,
-                 operation.width if operation.width is not None else wide, _memories(operation),
-                 bytes_apart(operation) if lanes else 0, lanes and has_dynamic_address(operation))  # fmt: skip
+    return _Form(
+        operation.source,
+        operation.label or operation.opcode,
+        engine,
+        partitions,
+        operation.width if operation.width is not None else wide,
+        _memories(operation),
+        bytes_apart(operation) if lanes else 0,
+        lanes and has_dynamic_address(operation),
+    )
 
 
 def _memories(operation: Operation) -> str:

@@ -72,6 +72,10 @@ def _use(stream: Stream, buffer: Buffer, core: int, memory: str, capacity: int) 
             key = (tensor.name, tensor.source)
             held[key] = held.get(key, 0) + stream.units[unit].bytes
     largest = sorted(held.items(), key=lambda item: -item[1])[:5]
-    return MemoryUse(memory, capacity, int(live.max(initial=0)),
-                     tuple(int(part.max()) for part in np.array_split(live, COLUMNS) if part.size),
-                     tuple(Occupant(name, source, size) for (name, source), size in largest))  # fmt: skip
+    return MemoryUse(
+        memory,
+        capacity,
+        int(live.max(initial=0)),
+        tuple(int(part.max()) for part in np.array_split(live, COLUMNS) if part.size),
+        tuple(Occupant(name, source, size) for (name, source), size in largest),
+    )

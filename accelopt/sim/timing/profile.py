@@ -195,9 +195,11 @@ class KernelProfile:
 
 
 def profile(
-    program: Program, spec: Hardware | None = None, compiler: Compiler | None = None,
+    program: Program,
+    spec: Hardware | None = None,
+    compiler: Compiler | None = None,
     most_ms: float = math.inf,
-) -> KernelProfile:  # fmt: skip
+) -> KernelProfile:
     """Predicted latency and counters of a kernel on a NeuronCore generation (default: the one that
     the Program was traced for). Raises KernelError for a kernel whose directly allocated tiles
     destroy each other, for a prediction that the machine's peaks rule out, and for loops of the device
@@ -286,10 +288,16 @@ def _profile(
     timeline = schedule(at.flow, at.graph, costs, spec, compiler.bounds.lookahead)
     interface = frozenset(program.arguments) | {t for t in program.results if t is not None}
     fields, true = counters.summary(at.flow, costs, timeline, interface, spec)
-    return KernelProfile(timeline.latency_ns * 1e-6, fields,
-                         (*combined(at.decisions), *_throttled(at, timeline)),
-                         tuple(at.spills.values()), true, spec.name, spec.calibration,
-                         SimulatedRun(program, spec, at.flow, costs, timeline, at.graph, compiler))  # fmt: skip
+    return KernelProfile(
+        timeline.latency_ns * 1e-6,
+        fields,
+        (*combined(at.decisions), *_throttled(at, timeline)),
+        tuple(at.spills.values()),
+        true,
+        spec.name,
+        spec.calibration,
+        SimulatedRun(program, spec, at.flow, costs, timeline, at.graph, compiler),
+    )
 
 
 def _throttled(at: Compilation, timeline: Timeline) -> Iterator[Decision]:
@@ -339,8 +347,11 @@ def interval(found: KernelProfile, compiler: Compiler | None = None) -> LatencyR
 
 
 def _with_merge_window(base: Compiler, factor: float, over_sequential: bool) -> Compiler:
-    bounds = replace(base.bounds, merge_window_bytes=base.bounds.merge_window_bytes * factor,
-                     merge_over_sequential=over_sequential)  # fmt: skip
+    bounds = replace(
+        base.bounds,
+        merge_window_bytes=base.bounds.merge_window_bytes * factor,
+        merge_over_sequential=over_sequential,
+    )
     return replace(base, bounds=bounds)
 
 

@@ -173,10 +173,19 @@ def _bare(found: KernelProfile) -> float:
     """Without what every instruction and transfer costs whatever its size: what wider ones save at
     most."""
     run = found.run
-    bare = replace(run.spec, minimum_issue_cycles=0, dynamic_issue_cycles=0, access_cycles=0.0,
-                   vector_access_cycles=0.0, engine_latency_ns=0.0, semaphore_ns=0.0,
-                   gpsimd_start_cycles=0.0, matmul_pass_overhead_cycles=0.0,
-                   minimum_matmul_cycles=0.0, dma_latency_ns=0.0)  # fmt: skip
+    bare = replace(
+        run.spec,
+        minimum_issue_cycles=0,
+        dynamic_issue_cycles=0,
+        access_cycles=0.0,
+        vector_access_cycles=0.0,
+        engine_latency_ns=0.0,
+        semaphore_ns=0.0,
+        gpsimd_start_cycles=0.0,
+        matmul_pass_overhead_cycles=0.0,
+        minimum_matmul_cycles=0.0,
+        dma_latency_ns=0.0,
+    )
     lookahead = run.compiler.bounds.lookahead
     return schedule(run.stream, run.graph, run.costs, bare, lookahead).latency_ns * 1e-6
 

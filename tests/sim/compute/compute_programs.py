@@ -55,8 +55,11 @@ def axis(position: int, extent: int) -> Affine:
 
 
 def tile(
-    of: Tensor, *index: Any, indirect: tuple[Indirect, ...] = (), mask: Mask | None = None,
-) -> Access:  # fmt: skip
+    of: Tensor,
+    *index: Any,
+    indirect: tuple[Indirect, ...] = (),
+    mask: Mask | None = None,
+) -> Access:
     """A tile by slices: per dimension an int, an expression, or (start, size); blocks come first
     as expressions. Dimensions left out are taken whole."""
     blocks = tuple(affine(i) for i in index[: of.block_rank])
@@ -74,10 +77,14 @@ def tile(
 
 
 def instruction(
-    opcode: str, result: Access | None, inputs: dict[str, Access] | None = None,
-    mask: Mask | None = None, engine: Engine = Engine.UNASSIGNED,
-    outputs: dict[str, Access] | None = None, **attributes: Any,
-) -> Instruction:  # fmt: skip
+    opcode: str,
+    result: Access | None,
+    inputs: dict[str, Access] | None = None,
+    mask: Mask | None = None,
+    engine: Engine = Engine.UNASSIGNED,
+    outputs: dict[str, Access] | None = None,
+    **attributes: Any,
+) -> Instruction:
     written = {} if result is None else {"result": result}
     return Instruction(OPCODES[opcode], engine, written | (outputs or {}), inputs or {}, attributes,
                        mask or Mask(), HERE)  # fmt: skip
@@ -98,10 +105,17 @@ def program(arguments: Sequence[Tensor], results: Sequence[Tensor], body: Sequen
 
 
 def run_one(
-    opcode: str, arrays: dict[str, np.ndarray], shape: Sequence[int], dtype: Any = np.float32, *,
-    old: np.ndarray | None = None, more: dict[str, tuple[Sequence[int], Any]] | None = None,
-    buffer: Buffer = Buffer.SBUF, rounding: str | None = None, **fields: Any,
-) -> Any:  # fmt: skip
+    opcode: str,
+    arrays: dict[str, np.ndarray],
+    shape: Sequence[int],
+    dtype: Any = np.float32,
+    *,
+    old: np.ndarray | None = None,
+    more: dict[str, tuple[Sequence[int], Any]] | None = None,
+    buffer: Buffer = Buffer.SBUF,
+    rounding: str | None = None,
+    **fields: Any,
+) -> Any:
     """Loads arrays into SBUF, runs one instruction into a result (whose memory holds `old` before,
     when given) and stores it; `more` declares further outputs by name. One array, or a list."""
     arguments, body, tensors, inputs = [], [], [], {}

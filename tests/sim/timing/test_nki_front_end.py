@@ -69,8 +69,12 @@ def test_loads_of_a_product_each_come_in_time_by_the_documents_not_by_the_clock(
     rows makes the Tensor engine wait, however much SBUF is free. What a block of rows is used for more
     products, the less."""
     measured = {
-        (1, 1, 2): 1112.6, (1, 2, 1): 1069.4, (1, 2, 2): 998.5, (2, 1, 4): 936.6, (4, 2, 4): 899.2,
-    }  # fmt: skip
+        (1, 1, 2): 1112.6,
+        (1, 2, 1): 1069.4,
+        (1, 2, 2): 998.5,
+        (2, 1, 4): 936.6,
+        (4, 2, 4): 899.2,
+    }
     found = [1e3 * profile(blocked(products, tiles), TRN2).latency_ms for tiles in measured]
     assert found == sorted(found, reverse=True)
     assert found == pytest.approx([*measured.values()], rel=0.05)

@@ -263,16 +263,21 @@ class TestCompilerEmulation:
     @pytest.mark.parametrize("name", [one.name for one in PASSES if one.name not in NKI_ONLY])
     def test_every_pass_can_be_switched_off(self, name):
         kernels = [
-            (column_by_column, [(128, 64)]), (spread_row, [(128, 512), (1, 512)]),
-            (scores_and_maximum, [(128, 128), (128, 512)]), (sum_of_scaled, [(128, 4096)]),
+            (column_by_column, [(128, 64)]),
+            (spread_row, [(128, 512), (1, 512)]),
+            (scores_and_maximum, [(128, 128), (128, 512)]),
+            (sum_of_scaled, [(128, 4096)]),
             (reload_in_loop, [(128, 4096), (128, 512)]),
             (matmul_with_transpose, [(128, 1024), (1024, 512)]),
-            (keep_everything, [(40, 128, 2048)]), (keep_everything, [(40, 128, 2048), True]),
-            (refilled_buffer, [(128, 4096)]), (sums_at_once, [(2, 128, 128), (2, 128, 512), 12]),
-            (variances, [(256, 512), False]), (load_transposed, [(128, 512), False]),
+            (keep_everything, [(40, 128, 2048)]),
+            (keep_everything, [(40, 128, 2048), True]),
+            (refilled_buffer, [(128, 4096)]),
+            (sums_at_once, [(2, 128, 128), (2, 128, 512), 12]),
+            (variances, [(256, 512), False]),
+            (load_transposed, [(128, 512), False]),
             (scores_and_sums, [(4, 128, 128), (128, 512), "result sum", False]),
             (windows, [(128, 64), (128, 3), 64, False, False]),
-        ]  # fmt: skip
+        ]
         seen = set()
         for kernel, shapes in kernels:
             newer = name in ("drain_transfers", "transpose_loads", "make_results_apart")

@@ -673,10 +673,16 @@ def modulo_buffers(x, tiles):
     rows, total = x.shape
     count = total // 1024
     out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
-    data = nl.ndarray((count, nl.par_dim(rows), 1024), dtype=x.dtype,
-                      buffer=ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(tiles,)))  # fmt: skip
-    made = nl.ndarray((count, nl.par_dim(rows), 1024), dtype=x.dtype,
-                      buffer=ncc.sbuf.mod_alloc(base_addr=tiles * 4096, num_free_tiles=(tiles,)))  # fmt: skip
+    data = nl.ndarray(
+        (count, nl.par_dim(rows), 1024),
+        dtype=x.dtype,
+        buffer=ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(tiles,)),
+    )
+    made = nl.ndarray(
+        (count, nl.par_dim(rows), 1024),
+        dtype=x.dtype,
+        buffer=ncc.sbuf.mod_alloc(base_addr=tiles * 4096, num_free_tiles=(tiles,)),
+    )
     for i in nl.affine_range(count):
         span = nl.ds(i * 1024, 1024)
         data[i, 0:rows, 0:1024] = nl.load(x[0:rows, span])

@@ -94,10 +94,12 @@ def predicted(programs: Sequence[Program], cores: Sequence[Hardware]) -> np.ndar
 
 
 def fit(
-    rows: Sequence[Any], measured: Sequence[float], start: Hardware,
+    rows: Sequence[Any],
+    measured: Sequence[float],
+    start: Hardware,
     predict: Callable[[Sequence[Any], Sequence[Hardware]], np.ndarray] = predicted,
     least: float = NOISE,
-) -> Fit:  # fmt: skip
+) -> Fit:
     """The constants with which the programs `rows` take the measured ms; all others stay `start`'s. Other
     quantities than latencies are those that `predict` gives of the rows, on every core; `least` is the error of
     one, as a fraction, that is counted with in any case."""

@@ -204,8 +204,14 @@ def _chains(name: str, step: str, width: int, chains: int, count: int, dtype: st
     head = HEADER.format(
         parameters="x, y" if "(y)" in other else "x", shape=shape, dtype=f"nl.{dtype}"
     )
-    body = CHAINS.format(rounds=count // chains, chains=chains, width=width, whole=chains * width,
-                         step=step.format(chains=chains, width=width), dtype=f"nl.{dtype}")  # fmt: skip
+    body = CHAINS.format(
+        rounds=count // chains,
+        chains=chains,
+        width=width,
+        whole=chains * width,
+        step=step.format(chains=chains, width=width),
+        dtype=f"nl.{dtype}",
+    )
     if "sums" in step:
         body = body.replace("    return out", "    nl.store(total, sums)\n    return out, total")
         other += f"    total = nl.ndarray((128, {count}), dtype=nl.float32, buffer=nl.shared_hbm)\n"

@@ -34,9 +34,11 @@ __all__ = [
 
 
 def choose(
-    target: str = "trn1", core: int = 0, constants: Mapping[str, float] | None = None,
+    target: str = "trn1",
+    core: int = 0,
+    constants: Mapping[str, float] | None = None,
     compiler: str = "",
-) -> Device:  # fmt: skip
+) -> Device:
     """Real Trainium when the Neuron SDK and a core are there, else the simulated NeuronCore, with the
     `constants` of a calibrated machine and the front end of a version."""
     from accelopt.kernels.nki.devices.trainium import TrainiumDevice, available, generation

@@ -53,8 +53,11 @@ def run_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
 def _run_neuronxcc(kernel: Any, arguments: list[Any], folder: Path, text: str) -> Any:
     """A kernel of the SDKs to 2.29, which have a call for it."""
     nki = importlib.import_module("neuronxcc.nki")
-    compiled = nki.baremetal(kernel, save_neff_name=str(folder / "kernel.neff"),
-                             additional_compile_opt=COMPILE_OPTIONS)  # fmt: skip
+    compiled = nki.baremetal(
+        kernel,
+        save_neff_name=str(folder / "kernel.neff"),
+        additional_compile_opt=COMPILE_OPTIONS,
+    )
     return compiled(*arguments)
 
 

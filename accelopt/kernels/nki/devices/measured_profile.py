@@ -148,9 +148,12 @@ def _of_tables(folder: Path) -> MeasuredProfile:
 
 
 def _rows(
-    folder: Path, table: str, required: Sequence[str] = (), also: Sequence[str] = (),
+    folder: Path,
+    table: str,
+    required: Sequence[str] = (),
+    also: Sequence[str] = (),
     absent_is_well: bool = False,
-) -> Iterator[dict[str, Any]]:  # fmt: skip
+) -> Iterator[dict[str, Any]]:
     """The rows of a table, which may stand in numbered files: all columns, or those that are named."""
     require("profiles", pyarrow="pyarrow")
     from pyarrow import ArrowException, parquet
@@ -178,9 +181,12 @@ def _rows(
 
 
 def _made(
-    form: str, summary: Mapping[str, Any], instructions: Sequence[MeasuredInstruction],
-    packets: Sequence[MeasuredPacket], instance: str,
-) -> MeasuredProfile:  # fmt: skip
+    form: str,
+    summary: Mapping[str, Any],
+    instructions: Sequence[MeasuredInstruction],
+    packets: Sequence[MeasuredPacket],
+    instance: str,
+) -> MeasuredProfile:
     numbers = {name: float(value) for name, value in summary.items() if math.isfinite(value)}
     total = numbers.get("total_time", 0.0)
     if "total_time" not in numbers and instructions:

@@ -77,10 +77,16 @@ class Profiler:
     def _call(self, *arguments: str) -> str:
         asked = f"{self.command} {arguments[0]}"
         try:
-            process = subprocess.Popen([self.command, *arguments], stdin=subprocess.DEVNULL,
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                       errors="replace", env=dict(self.environment),
-                                       start_new_session=True)  # fmt: skip
+            process = subprocess.Popen(
+                [self.command, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env=dict(self.environment),
+                start_new_session=True,
+            )
         except OSError as error:
             raise ProfilerError(f"{asked}: {error}") from error
         with process:

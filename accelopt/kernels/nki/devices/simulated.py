@@ -81,9 +81,13 @@ class SimulatedDevice:
     rounding = 1.0
 
     def __init__(
-        self, target: str = "trn1", start: Start | None = None,
-        constants: Mapping[str, float] | None = None, compiler: str = "", version: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        target: str = "trn1",
+        start: Start | None = None,
+        constants: Mapping[str, float] | None = None,
+        compiler: str = "",
+        version: str = "",
+    ) -> None:
         if target not in TARGETS:
             raise ValueError(f"no simulated target {target}; there are {', '.join(TARGETS)}")
         self.target = target
@@ -94,9 +98,12 @@ class SimulatedDevice:
         self.name = f"simulated {target}"
 
     def compile(
-        self, kernel_path: str, arguments: Sequence[KernelArgument], *,
+        self,
+        kernel_path: str,
+        arguments: Sequence[KernelArgument],
+        *,
         seconds: float = TRACE_SECONDS,
-    ) -> SimulatedExecutable:  # fmt: skip
+    ) -> SimulatedExecutable:
         """Trace the kernel in a child process and verify the Program it leaves."""
         kernel = str(Path(kernel_path).resolve())
         outcome = self._traced("trace_job", kernel, arguments_to_json(arguments), seconds)
@@ -124,9 +131,12 @@ class SimulatedDevice:
         return data
 
     def survey(
-        self, kernel_path: str, arguments: Sequence[KernelArgument] | None, *,
+        self,
+        kernel_path: str,
+        arguments: Sequence[KernelArgument] | None,
+        *,
         seconds: float = TRACE_SECONDS,
-    ) -> Survey:  # fmt: skip
+    ) -> Survey:
         """Trace the kernel for every rule that it breaks, not only the first. Without `arguments`
         its annotations tell them. Raises KernelFailure where tracing comes to no end."""
         kernel = str(Path(kernel_path).resolve())
@@ -153,9 +163,14 @@ class SimulatedDevice:
         return Survey(program, tuple(violations), failure, outcome.output, outcome.isolation)
 
     def _traced(
-        self, job: str, kernel: str, arguments: list[object] | None, seconds: float, again: int = 0,
+        self,
+        job: str,
+        kernel: str,
+        arguments: list[object] | None,
+        seconds: float,
+        again: int = 0,
         start: Start | None = None,
-    ) -> ChildOutcome:  # fmt: skip
+    ) -> ChildOutcome:
         return run(
             f"accelopt.kernels.nki.devices.tracing:{job}",
             {
@@ -292,9 +307,12 @@ class SimulatedExecutable:
     it had them."""
 
     def __init__(
-        self, program: Program, isolation: tuple[str, ...], device: SimulatedDevice | None = None,
+        self,
+        program: Program,
+        isolation: tuple[str, ...],
+        device: SimulatedDevice | None = None,
         data: bytes = b"",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.program = program
         self.isolation = isolation
         self.device = device

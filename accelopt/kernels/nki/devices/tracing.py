@@ -102,8 +102,10 @@ def _write(channel: BinaryIO, message: dict[str, object], data: bytes) -> None:
 
 
 def _traced(
-    payload: Mapping[str, Any], channel: BinaryIO, found: list[KernelError] | None,
-) -> tuple[dict[str, object], bytes]:  # fmt: skip
+    payload: Mapping[str, Any],
+    channel: BinaryIO,
+    found: list[KernelError] | None,
+) -> tuple[dict[str, object], bytes]:
     """How tracing went, and the Program's bytes where there is one. Violations are added to `found`
     where there is such a list."""
     from accelopt.sim.errors import UNDERSTOOD, KernelError
@@ -186,9 +188,14 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
             for item in payload["arguments"]
         ]
     called = call_of(kernel, arguments)
-    return trace_kernel(called.kernel, called.arguments, called.keywords,
-                        target=str(payload["target"]), version=str(payload.get("version", "")),
-                        report=report)  # fmt: skip
+    return trace_kernel(
+        called.kernel,
+        called.arguments,
+        called.keywords,
+        target=str(payload["target"]),
+        version=str(payload.get("version", "")),
+        report=report,
+    )
 
 
 def _annotated(kernel: Any) -> list[Any]:

@@ -81,9 +81,14 @@ class TrainiumDevice:
     rounding = ROUNDING
 
     def __init__(
-        self, core: int = 0, target: str = "trn1", *, profiler: str | None = None,
-        sdk_paths: Sequence[str] = (), capture_seconds: float = CAPTURE_SECONDS,
-    ) -> None:  # fmt: skip
+        self,
+        core: int = 0,
+        target: str = "trn1",
+        *,
+        profiler: str | None = None,
+        sdk_paths: Sequence[str] = (),
+        capture_seconds: float = CAPTURE_SECONDS,
+    ) -> None:
         self.core = core
         self.target = target
         self.name = f"{target} core {core}"
@@ -105,9 +110,12 @@ class TrainiumDevice:
         }
 
     def compile(
-        self, kernel_path: str, arguments: Sequence[KernelArgument], *,
+        self,
+        kernel_path: str,
+        arguments: Sequence[KernelArgument],
+        *,
         seconds: float = TRACE_SECONDS,
-    ) -> TrainiumExecutable:  # fmt: skip
+    ) -> TrainiumExecutable:
         """Compile the kernel by running it once on ones."""
         executable = TrainiumExecutable(self, str(Path(kernel_path).resolve()))
         ones = [

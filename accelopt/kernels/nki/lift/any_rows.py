@@ -38,8 +38,6 @@ TIMES = (2, 3, 5)
 """Multiples of the least number of rows for which the text is looked at."""
 FREE = ("range(", "assert ", "shared_hbm", ".reshape(")
 """What stands in lines whose numbers may depend on the rows: nothing on the chip does."""
-FAULTS = (LookupError, ArithmeticError, AssertionError, ValueError, RecursionError)
-"""Of lowering itself: the kernel that it was asked for stays as it is."""
 SHAPE_ASSERT = re.compile(r'(assert tuple\(\w+\.shape\) == \()([^()]*)(\), "\w+ must be )[^"]*"')
 
 
@@ -93,7 +91,7 @@ class _Text:
             lifted = _with_rows(lifted, axis, longer, extent)
         try:
             return _tokens(lifted.lowered(self.nest, self.target).source)
-        except (NotNested, *FAULTS):
+        except NotNested:
             return []
 
     def rows(self, axis: Axis, longer: Longer, found: Sequence[Rows]) -> Rows | None:

@@ -448,8 +448,9 @@ class Emitter:
         else:
             with self.at(self.home(place.variables(set(own_axes(definition))))):
                 try:
-                    free = reader and name not in self.nest.held
-                    if not free or not self.partitions.to_rows(definition, place, reader):
+                    if reader is None or name in self.nest.held or not self.partitions.to_rows(
+                        definition, place, reader
+                    ):  # fmt: skip
                         self.emit_member(definition, place)
                 except NotNested as refusal:
                     named = str(refusal).startswith(f"{name} ")

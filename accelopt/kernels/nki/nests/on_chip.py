@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.algorithm import Definition
-from accelopt.algorithm.index import Axis
+from accelopt.algorithm.index import Axis, index_of
 from accelopt.kernels.nki.nests.locations import At
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.places import View, Where
@@ -104,15 +104,14 @@ class OnChip:
                 for other, step in steps.items():
                     strides[other] = strides.get(other, 0) + step * found.strides[axis]
                 continue
-            ((other, factor),) = index.terms if len(index.terms) == 1 else ((None, 0),)
-            plain = isinstance(other, Axis) and factor == 1 and not index.constant
-            if not plain or other not in where.part or where.span(other).width > found.lying[axis]:
+            row = next((a for a in where.part if index == index_of(a)), None)
+            if row is None or where.span(row).width > found.lying[axis]:
                 raise NotNested(
                     f"{value.array} has {axis.name} on partitions, and is read elsewhere"
                 )
-            own = where.within({axis: where.span(other)})
+            own = where.within({axis: where.span(row)})
             offset = offset + self._round(found, axis, own) * found.step
-            lying.append(other)
+            lying.append(row)
         if [a for a in lying if where.span(a).width > 1] != [
             a for a in where.part if where.span(a).width > 1
         ]:

@@ -57,10 +57,9 @@ def _exchanged(
     """A value with an axis in the place of each window."""
     if value.kind == "input":
         indices = tuple(
-            index_of(found[window]) + index.constant
-            if (window := _window(index, taps)) in found
-            else index
+            index_of(found[window]) + index.constant if window in found else index
             for index in value.indices
+            for window in [_window(index, taps) or index]
         )
         made = reading.builder.input(value.array, indices, value.dtype)
         reading.uses.setdefault(made, reading.uses.get(value, 1))

@@ -26,6 +26,7 @@ from accelopt.kernels.nki.referee.rounding import (
     error_of,
     values,
 )
+from accelopt.kernels.nki.referee.stress import Shapes, elementwise
 from accelopt.kernels.nki.referee.uses import AskedNumpy, Uses, Watched, WideIntegers
 from accelopt.sandbox.progress import announced
 from accelopt.sandbox.protected_state import kept
@@ -80,6 +81,8 @@ class Reference:
         """Formats below float32 that the problem allows."""
         self.agreement = self._agreement()
         """How its outputs agree with a kernel's."""
+        self._elementwise: bool | None = None
+        self._uses: Uses | None = None
 
     @property
     def summary(self) -> str:
@@ -131,8 +134,7 @@ class Reference:
         rounding in `formats` may move each element by. Raises ConfigError for a reference that does
         not take intervals, or loses them."""
         with self._with_numpy(Namespace(formats)), self._blamed("forward"):
-            returned = self._module.forward(*given)
-            outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
+            outputs = _several(self._module.forward(*given))
             if formats.plain is None and not all(
                 isinstance(one, Interval) or np.asarray(one).dtype.kind in "iub" for one in outputs
             ):
@@ -163,9 +165,11 @@ class Reference:
             names.update(plain)
 
     def uses(self, inputs: Sequence[Any]) -> Uses:
-        """What it does with its integers, and which of NumPy's names it asks for. Where that cannot be
-        told, all of them may be indices."""
-        found = Uses()
+        """What it does with its integers, and which of NumPy's names it asks for; tried once, on the first
+        inputs that are given. Where that cannot be told, all of them may be indices."""
+        if self._uses is not None:
+            return self._uses
+        self._uses = found = Uses()
         arrays = {n for n, value in enumerate(inputs) if isinstance(value, np.ndarray)}
         given = [
             Watched(np.array(value), frozenset({number}), found) if number in arrays else value
@@ -187,10 +191,7 @@ class Reference:
             for value in inputs
         ]
         with self._with_numpy(WideIntegers("numpy")), self._blamed("forward"):
-            returned = self._module.forward(*map(_own, wide))
-            return [
-                *map(np.asarray, returned if isinstance(returned, (tuple, list)) else [returned])
-            ]
+            return list(map(np.asarray, _several(self._module.forward(*map(_own, wide)))))
 
     def legal(self, inputs: Sequence[Any]) -> list[Any]:
         """What its `domain` makes of inputs that it would never draw; without one, all are legal. Raises
@@ -218,13 +219,20 @@ class Reference:
         with self._blamed("forward"), np.errstate(all="ignore"):
             single = map(in_single, inputs)
             returned = self._module.forward(*(single if to_lose else map(_own, single)))
-            outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
-            arrays = tuple(np.asarray(output) for output in outputs)
+            arrays = tuple(map(np.asarray, _several(returned)))
             for array in arrays:
                 if array.dtype.kind in "OSU":
                     raise TypeError(f"it returns {array.dtype}, not numbers")
         with self._blamed("compare"), np.errstate(all="ignore"):
             return self.agreement.compared(inputs, arrays)
+
+    def elementwise(self, inputs: Sequence[Any], outputs: Shapes) -> bool:
+        """True where some input is the argument of an element-wise function; tried once, on the first inputs
+        and shapes of outputs that are given."""
+        if self._elementwise is None:
+            generator = np.random.default_rng(len(inputs))
+            self._elementwise = elementwise(self.forward, inputs, outputs, generator)
+        return self._elementwise
 
     def kernel_inputs(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs in the shapes the kernel takes. `inputs` stay as they are: most transforms only
@@ -248,8 +256,12 @@ class Reference:
         kernel: Any = outputs if len(outputs) != 1 else outputs[0]
         reference: Any = expected if len(expected) != 1 else expected[0]
         with announced(f"transform_nki_outputs of the reference {self.path}"), kept():
-            returned = transform(kernel, reference)
-        return list(returned) if isinstance(returned, (tuple, list)) else [returned]
+            return list(_several(transform(kernel, reference)))
+
+
+def _several(returned: Any) -> Sequence[Any]:
+    """What a function returned as a sequence, of one where it is one."""
+    return returned if isinstance(returned, (tuple, list)) else (returned,)
 
 
 def _own(value: Any) -> Any:

@@ -12,6 +12,7 @@ such arrays raises an error, or is given ends in place of values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from types import ModuleType
@@ -46,14 +47,16 @@ _BITS = ("view", "tobytes", "tofile", "byteswap", "setfield")
 class Formats(NamedTuple):
     """Relative errors: of what is kept in the narrowest format of the contract, and of float32, in
     which sums are taken; the largest number of the format with the least range; whether what has
-    few bits stays exact, as it does where inputs have few; and what a function is given that knows no
-    intervals: values (0), or of each one of its ends, drawn (1), or the other (-1)."""
+    few bits stays exact, as it does where inputs have few; what a function is given that knows no
+    intervals: values (0), or of each one of its ends, drawn (1), or the other (-1); and the smallest number of
+    a format of little range."""
 
     kept: float
     summed: float
     largest: float
     few_bits: bool = False
     plain: int | None = None
+    least: float = 0.0
 
 
 class Interval(NDArrayOperatorsMixin):
@@ -308,7 +311,7 @@ class Interval(NDArrayOperatorsMixin):
                 np.subtract(self.value, self.low, out=found[0])
                 np.subtract(self.high, self.value, out=found[1])
             np.maximum(found, rounded, out=found)
-        if found.size and not np.isfinite(found.max()):
+        if found.size and not math.isfinite(found.max()):
             for far, end in zip(found, ends, strict=True):
                 far[np.isnan(far)] = np.inf
                 far[(end == self.value) & np.isinf(self.value)] = 0
@@ -316,6 +319,8 @@ class Interval(NDArrayOperatorsMixin):
 
     def _rounding(self) -> np.ndarray:
         rounded = np.asarray(np.abs(self.value) * self.formats.kept)
+        if self.formats.largest < RANGE:
+            rounded += self.formats.least
         if self.formats.few_bits:  # what bfloat16 holds: eight bits, of which the first is not kept
             rounded[(self.value.astype(np.float64, copy=False).view(np.uint64) << 19) == 0] = 0
         return rounded
@@ -399,13 +404,15 @@ class Interval(NDArrayOperatorsMixin):
         return self._like(value, value - far, np.add(value, far, out=far), shared)
 
 
-def given_as(value: Any, formats: Formats) -> Any:
-    """An input as a reference is given it that is worked out with intervals; integers stay."""
+def given_as(value: Any, formats: Formats, *, number: bool) -> Any:
+    """An input as a reference is given it that is worked out with intervals: integers stay, but those that
+    are a `number` to reckon with, for what is made of them is rounded."""
     if not isinstance(value, np.ndarray):
         return value
     if value.dtype.kind == "f":
         return intervals(value.astype(np.float64), formats)
-    return value.copy()
+    reckoned = number and value.dtype.kind in "iu"
+    return intervals(value.copy(), formats) if reckoned else value.copy()
 
 
 def intervals(given: np.ndarray, formats: Formats) -> Interval:
@@ -427,8 +434,9 @@ def _divisor(given: Any, like: Interval) -> Any:
 
 def _in_blocks(function: Callable[[Sequence[Any]], Any], operands: Sequence[Any]) -> Any:
     """A function of single elements, of large arrays in blocks that stay in the processor's cache."""
-    shape = np.broadcast_shapes(*(np.shape(values(one)) for one in operands))
-    if int(np.prod(shape)) <= MOST_IN_BLOCK:
+    shapes = {np.shape(values(one)) for one in operands}
+    shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+    if math.prod(shape) <= MOST_IN_BLOCK:
         return function(operands)
     found: Interval | None = None
     for place in _places(shape):
@@ -444,7 +452,7 @@ def _in_blocks(function: Callable[[Sequence[Any]], Any], operands: Sequence[Any]
 
 def _places(shape: tuple[int, ...]) -> Iterator[tuple[int | slice, ...]]:
     """Where parts of at most so many elements lie in an array of this shape."""
-    inner = int(np.prod(shape[1:]))
+    inner = math.prod(shape[1:])
     if inner > MOST_IN_BLOCK:
         for at in range(shape[0]):
             yield from ((at, *rest) for rest in _places(shape[1:]))
@@ -471,7 +479,7 @@ def _shared_by_many(operands: Sequence[Any]) -> Sequence[Any]:
     shapes = [*map(np.shape, map(values, operands))]
     if shapes.count(shapes[0]) == len(shapes):
         return operands
-    count = int(np.prod(np.broadcast_shapes(*shapes)))
+    count = math.prod(np.broadcast_shapes(*shapes))
     return [
         one.shared_by_many() if isinstance(one, Interval) and one.value.size < count else one
         for one in operands
@@ -522,7 +530,7 @@ def apart(end: Any, true: np.ndarray) -> np.ndarray:
     """How far an end is from the value."""
     with np.errstate(all="ignore"):
         far = np.asarray(np.abs(np.subtract(end, true, dtype=np.float64)))
-        if np.isfinite(np.max(far, initial=0)):
+        if math.isfinite(np.max(far, initial=0)):
             return far
         same = np.asarray(end) == true
     return np.where(same, 0, np.nan_to_num(far, nan=np.inf, posinf=np.inf))

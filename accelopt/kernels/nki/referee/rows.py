@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.referee.precision import in_double
+from accelopt.kernels.nki.referee.precision import in_double, in_single
 from accelopt.kernels.nki.referee.reference import Reference
 
 BLOCK_OF_ROWS = 1 << 15  # elements
@@ -47,6 +47,27 @@ class Rows(NamedTuple):
         shape = [*output.shape]
         shape[self.axis] = self.total
         return np.broadcast_to(np.zeros((), output.dtype), shape)
+
+    def apart(self, outputs: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> np.ndarray:
+        """How far each row of whole outputs is from the wanted one, as a part of its largest element;
+        infinite where only the wanted one is finite."""
+        far = np.zeros(self.total)
+        for output, want in zip(outputs, wanted, strict=True):
+            lines = [
+                np.moveaxis(one, self.axis, 0).reshape(self.total, -1) for one in (output, want)
+            ]
+            step = max(1, BLOCK_OF_ROWS // max(1, lines[1].shape[1]))
+            for some in (slice(start, start + step) for start in range(0, self.total, step)):
+                found, true = (np.asarray(in_single(one[some]), np.float32) for one in lines)
+                with np.errstate(all="ignore"):
+                    error, size = np.abs(found - true), np.abs(true)
+                    if not np.isfinite(size.max(initial=0)):
+                        there = np.isfinite(true)
+                        error, size = np.where(there, error, 0), np.where(there, size, 0)
+                    most = error.max(axis=1, initial=0)
+                    ratio = np.where(most > 0, most / size.max(axis=1, initial=0), 0)
+                far[some] = np.maximum(far[some], np.where(np.isnan(most), np.inf, ratio))
+        return far
 
     def place(self, place: tuple[int, ...]) -> tuple[int, ...]:
         """Where an element of the part stands in the whole."""
@@ -106,7 +127,7 @@ def still_separate(
     reference: Reference, part: Part, inputs: Sequence[Any], exact: Sequence[np.ndarray]
 ) -> bool:
     """True where half of the part's rows are on these inputs what they are among the others, as which they
-    are `exact`. In float64: where rounding is magnified, as before a softmax, other blocks of a product
+    are `exact`, NaN where nothing is judged. In float64: where rounding is magnified, as before a softmax, other blocks of a product
     round otherwise."""
     half = part._replace(rows=part.rows._replace(places=part.rows.places[::2]))
     axis = part.rows.axis
@@ -175,10 +196,10 @@ def _agrees(reference: Reference, inputs: Sequence[Any], wanted: Sequence[np.nda
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    """True for what differs by a rounding at most."""
+    """True for what differs by a rounding at most, where the other is a number."""
     if one.shape != other.shape or other.dtype.kind in "iub":
         return np.array_equal(one, other)
     with np.errstate(all="ignore"):
         one = one.astype(other.dtype, copy=False)
         near = np.abs(one - other) <= SAME * np.abs(other).max(initial=0, where=np.isfinite(other))
-        return bool((near | (one == other) | (np.isnan(one) & np.isnan(other))).all())
+        return bool((near | (one == other) | np.isnan(other)).all())

@@ -24,20 +24,8 @@ NARROW_FORMATS = frozenset({*NARROW, *PACKED, "half"})
 _SHORT_NAMES = frozenset(SHORT_NAMES) - {"half"}
 
 # What a kernel has no use for unless it means to change the process that traces it.
-_INSIDES = frozenset(
-    {
-        "__builtins__",
-        "__closure__",
-        "__code__",
-        "__dict__",
-        "__globals__",
-        "__subclasses__",
-        "_getframe",
-        "f_back",
-        "f_globals",
-        "f_locals",
-    }
-)
+_INSIDES = {"__builtins__", "__closure__", "__code__", "__dict__", "__globals__", "__subclasses__"}
+_INSIDES |= {"_getframe", "f_back", "f_globals", "f_locals"}
 _TAMPERING_MODULES = frozenset({"accelopt", "builtins", "ctypes", "gc"})
 
 
@@ -150,13 +138,9 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 def imported_by_call(call: ast.Call) -> list[str]:
     """What `__import__("os")` and the like import, where that can be seen."""
-    if not _is_import(call):
+    if ast.unparse(call.func).rpartition(".")[2] not in ("__import__", "import_module"):
         return []
     return [text for argument in call.args if (text := _folded(argument))]
-
-
-def _is_import(call: ast.Call) -> bool:
-    return ast.unparse(call.func).rpartition(".")[2] in ("__import__", "import_module")
 
 
 def _changed(node: ast.AST, modules: set[str]) -> Iterator[str]:

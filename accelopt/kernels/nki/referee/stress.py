@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,9 @@ import numpy as np
 Shapes = Sequence[tuple[int, ...]]
 
 TINY = 1e-3
+TINIEST = (
+    1e-6  # where there are many vectors, from a tenth to this: whatever is added shows somewhere
+)
 # Small numbers are numbers: fp32 reaches down to 1e-38.
 MINUTE = 1e-32
 HUGE = 1e5
@@ -134,6 +138,8 @@ def _stressed(
     kinds = generator.choice(len(Kind), size=len(rows), p=_EXTREME if extreme else _MILD)
     if extreme and len(rows) < FEW_VECTORS:
         kinds = np.resize(np.array(_IN_TURN), len(rows))
+    elif extreme:  # of the first and the last, where remainders are cut, there is one each
+        kinds[0] = kinds[-1] = Kind.SPIKE
     if not severity.zeros:
         kinds[np.isin(kinds, _WITH_ZEROS)] = Kind.AS_IT_IS
     _apply(rows, kinds, generator, severity.factor, signed=bool(values.min() < 0))
@@ -162,9 +168,13 @@ def _apply(
     count, width = rows.shape
     places = _places(count, width, generator)
     picked = rows[np.arange(count), places]
+    tiny, large = np.full((2, count), ((TINY,), (severity,)))
+    if count >= FEW_VECTORS:  # of all sizes, and half of the large ones as large as may be
+        spread = generator.permutation(np.arange(count) / count)
+        tiny, large[::2] = 0.1 * (10 * TINIEST) ** spread, severity ** spread[::2]
     factors = np.select(
         [kinds == kind for kind in (Kind.ZERO, Kind.TINY, Kind.LARGE, Kind.MINUTE, Kind.HUGE)],
-        [0.0, TINY, severity, MINUTE, HUGE],
+        [0.0, tiny, large, MINUTE, HUGE],
         1.0,
     )
     rows *= factors.astype(rows.dtype)[:, None]
@@ -339,11 +349,8 @@ def few_bits(
         if not first:
             found = np.copysign(2.0 ** generator.integers(-1, 2, value.shape), found)
         found = np.abs(found) if value.min() >= 0 else found
-        return (
-            np.where(found == 0, 1.5, found).astype(value.dtype)
-            if value.min() > 0
-            else found.astype(value.dtype)
-        )
+        found[(found == 0) & (value.min() > 0)] = 1.5
+        return np.asarray(found, value.dtype)
 
     able = [number for number, value in enumerate(inputs) if changeable(value)]
     largest = max(able, key=lambda number: int(inputs[number].size), default=-1)
@@ -363,6 +370,8 @@ def not_finite(
         kinds = generator.choice(4, value.shape, p=(0.94, 0.02, 0.02, 0.02))
         for kind, special in enumerate((np.nan, np.inf, -np.inf), 1):
             found[kinds == kind] = special
+        if value.min() < 0:  # what stands for NaN shows beside others that are less
+            found[::4] = -np.abs(found[::4])
         return found
 
     return [
@@ -398,16 +407,12 @@ def elementwise(
 def _range(count: int, generator: np.random.Generator, severity: float) -> np.ndarray:
     """`count` numbers: where functions bend (within 2 and 20 of zero), farther out, and all powers
     of ten."""
-    reach = severity / SEVERITIES[0].factor
-    pieces: tuple[tuple[float, Callable[[np.ndarray], np.ndarray]], ...] = (
-        (0.4, lambda t: 20 * (2 * t - 1)),
-        (0.15, lambda t: 2 * (2 * t - 1)),
-        (0.2, lambda t: 100 * reach * (2 * t - 1)),
-        (0.13, lambda t: -(10 ** (TOP * reach - (34 + TOP) * t))),
-        (0.12, lambda t: 10 ** (TOP * reach - (34 + TOP) * (1 - t))),
+    reach, least = severity / SEVERITIES[0].factor, 34 + TOP
+    ends = (np.cumsum((0, 0.4, 0.15, 0.2, 0.13, 0.12)) * count).round().astype(int)
+    sizes = [stop - start for start, stop in pairwise(ends)]
+    near, nearer, far, below, above = (
+        (np.arange(size) + generator.uniform()) / max(size, 1) for size in sizes
     )
-    found: list[np.ndarray] = []
-    for share, piece in pieces:
-        size = int(share * count) if len(found) + 1 < len(pieces) else count - sum(map(len, found))
-        found.append(piece((np.arange(size) + generator.uniform()) / max(size, 1)))
-    return np.concatenate(found)
+    straight = 20 * (2 * near - 1), 2 * (2 * nearer - 1), 100 * reach * (2 * far - 1)
+    powers = -(10 ** (TOP * reach - least * below)), 10 ** (TOP * reach - least * (1 - above))
+    return np.concatenate([*straight, *powers])

@@ -34,12 +34,12 @@ NEIGHBOURS = 32
 SLACK = 16.0
 # What cancels to zero in float64, as 1 + erf(-9) does, is a unit roundoff of something and not zero.
 UNIT_OF_EXACT = 2.0**-53
-# How many units in the last place of its argument a function of single elements may be off.
+# How many units in the last place of its complement a function of single elements may be off.
 ARGUMENT_SLACK = 2.0
-COMPLEMENT = 1e-5  # of the argument, or of the number, that f(x) and f(-x) make together
-SAMPLE = 1 << 14
-FAR = 1e4
-FAR_ENDS = ((-1, -1, 1, 1), (-2, -1, 2, 1))
+# Where what cancels is so many times what is allowed else, and the value as many times more than that,
+# some errors show whether a kernel cancels: of those who do, half and more.
+SHOWS, THERE, LEAST_SHOWN, MOST_HIDDEN = 16, 4, 16, 0.05
+FAR_ENDS = (1e4, 2e4, -1e4, -2e4)
 # A thousand times the smallest normal number: what is worked out on the way may be that much smaller.
 UNDERFLOW = 1e-35
 # Elements known to this relative accuracy are resolved: a kernel that loses them skipped them.
@@ -57,11 +57,26 @@ FORMATS = (np.float32, np.float32, np.bool_)
 
 class Exact(NamedTuple):
     """One output in float32: its values, the allowed absolute error (infinite where the reference is
-    not finite or not determined), and where even small values are resolved."""
+    not finite or not determined), where even small values are resolved, and the absolute error of an honest
+    form that cancels, a single zero where there is none."""
 
     values: np.ndarray
     allowed: np.ndarray
     resolved: np.ndarray
+    cancelled: np.ndarray
+
+    def allowed_to(self, output: np.ndarray, rounding: float) -> np.ndarray:
+        """The absolute error that is allowed of a kernel with this output: of one that cancels also where
+        that loses the value, and so of one that is `rounding` times coarser than float32, as a table is."""
+        if not self.cancelled.ndim:
+            return self.allowed
+        with np.errstate(all="ignore"):
+            shows = self.allowed * SHOWS < self.cancelled
+            shows &= np.abs(self.values) > THERE * self.cancelled
+            beyond = np.abs(output[shows] - self.values[shows]) > self.allowed[shows]
+        exact = beyond.size >= LEAST_SHOWN and beyond.mean() <= MOST_HIDDEN
+        whole = exact and rounding <= 1
+        return self.allowed if whole else np.maximum(self.allowed, self.cancelled)
 
     @property
     def judged(self) -> float:
@@ -109,24 +124,27 @@ def _tolerated(
     sampled: bool,
 ) -> tuple[Exact, ...]:
     """Exact outputs with tolerances, of `parts`: places, exact values, and what noise they show."""
-    found = [Exact(*(np.empty(one.shape, form) for form in FORMATS)) for one in expected]
+    found = [
+        Exact._make([*(np.empty(one.shape, form) for form in FORMATS), cancelled])
+        for one, cancelled in zip(
+            expected, _cancelled(reference, inputs, expected, precision), strict=True
+        )
+    ]
     largest = [0.0] * len(expected)
-    scales = _scales(reference, inputs, expected)
     for rows, exact, noises in parts:
         for number, (true, noise) in enumerate(zip(exact, noises, strict=True)):
-            given, *own_scales = (
-                np.atleast_1d(one[rows or ...]) for one in (expected[number], *scales[number])
-            )
-            own = Exact(*(np.atleast_1d(one[rows or ...]) for one in found[number]))
+            given = np.atleast_1d(expected[number][rows or ...])
+            *arrays, cancelled = found[number]
+            own = Exact._make([*(np.atleast_1d(a[rows or ...]) for a in arrays), cancelled])
             with np.errstate(all="ignore"):
                 noise = np.maximum(apart(given, true), noise).astype(np.float32)
-            _tolerate(own, true, noise, own_scales, precision, sampled=sampled)
+            _tolerate(own, true, noise, precision, sampled=sampled)
             largest[number] = max(largest[number], _largest(np.ravel(true)))
     for output, size in zip(found, largest, strict=True):
         with np.errstate(over="ignore"):
             output.allowed[output.values == 0] += np.float32(SLACK * UNIT_OF_EXACT * size)
         if sampled:
-            values, allowed, _ = (one.reshape(-1) for one in output)
+            values, allowed = (one.reshape(-1) for one in output[:2])
             _allow_alone(values, allowed, max(UNDERFLOW, precision.least), precision.unit)
     return tuple(found)
 
@@ -144,17 +162,20 @@ def rounded(
     """In blocks, each with its place in the outputs: the exact outputs, and how far honest rounding may
     move them, times `slack`; `expected` are the reference's own. Raises ConfigError for a reference of
     which that is not known. With `every`, only one block of so many."""
-    formats = Formats(slack * precision.unit, slack * SINGLE.unit, precision.largest, few_bits)
+    units = slack * precision.unit, slack * SINGLE.unit
+    formats = Formats(*units, precision.largest, few_bits, least=slack * precision.least)
     singles = [in_single(value) for value in inputs]
     shared: dict[tuple[int, Formats], Any] = {}
+    uses = reference.uses(singles)
 
     def given(number: int, value: Any, formats: Formats) -> Any:
         """What all blocks share is made once, unless a reference writes into its inputs."""
+        reckoned = number not in uses.indices and number not in uses.compared
         if value is not singles[number]:
-            return given_as(value, formats)
+            return given_as(value, formats, number=reckoned)
         key = number, formats
         if key not in shared or not getattr(shared[key], "is_exact", True):
-            shared[key] = given_as(value, formats)
+            shared[key] = given_as(value, formats, number=reckoned)
         return shared[key]
 
     def of(part: list[Any], formats: Formats) -> tuple[Any, Any]:
@@ -205,86 +226,36 @@ def _fits_in_float64(expected: tuple[np.ndarray, ...]) -> bool:
     return True
 
 
-def _scales(
-    reference: Reference, inputs: Sequence[Any], expected: Sequence[np.ndarray]
-) -> list[list[np.ndarray]]:
-    """Of each output what an honest form of its function may cancel: where f(x) - f(-x) is a multiple of x
-    (SiLU, GELU, softplus), or f(x) + f(-x) one number (a sigmoid), one end is the other's complement, and
-    rounds as that does. An exponential has no such form, and no end that may be zero. With other inputs,
-    as a bias, the argument is not known: it is as large as they are."""
-    found: list[list[np.ndarray]] = [[] for _ in expected]
-    for number, output in enumerate(expected):
-        if (argument := _argument(output, inputs)) is None:
-            continue
-        x = np.asarray(in_single(inputs[argument]), np.float32)
-        others = [v for n, v in enumerate(inputs) if n != argument and _is_array_of_floats(v)]
-        if others:
-            biases = [np.abs(in_single(v)) for v in others if v.shape == x.shape[-v.ndim :]]
-            found[number] = [reduce(np.add, biases, np.abs(x))]
-            continue
-        mirrored = [_with_far_ends(-x) if n == argument else v for n, v in enumerate(inputs)]
-        with contextlib.suppress(ConfigError):
-            other = reference.forward(mirrored)[number]
-            found[number] = [np.maximum(_complement(output, other, x), _limit(other))]
-    return found
-
-
-def _with_far_ends(x: np.ndarray) -> np.ndarray:
-    """`x` with numbers far from zero in its first two rows: once, and twice as far and twice."""
-    found = np.array(x)
-    if found.ndim > 1 and found.shape[-1] > len(FAR_ENDS[0]):
-        rows = found.reshape(-1, found.shape[-1])
-        rows[: len(FAR_ENDS), : len(FAR_ENDS[0])] = np.multiply(FAR_ENDS, FAR)[: len(rows)]
-    return found
-
-
-def _limit(output: np.ndarray) -> np.float32:
-    """What a function of single elements tends to, the larger of both ends, as -1 of an exponential less
-    one, which rounds on that scale; zero of a function of rows, or one that tends to no number."""
-    rows = np.asarray(output).reshape(-1, output.shape[-1] if output.ndim else 1)
-    ends = rows[: len(FAR_ENDS), : len(FAR_ENDS[0])]
-    if ends.shape != np.shape(FAR_ENDS):
-        return np.float32(0)
-    same = [part[0, 0] for part in np.split(ends, 2, axis=1) if (part == part[0, 0]).all()]
-    return np.float32(max((abs(one) for one in same if np.isfinite(one)), default=0))
-
-
-def _complement(output: np.ndarray, other: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """What the ends f(x) and f(-x) of a function are complements of, where they are, else zero: the larger
-    of them where the function is a factor of x, or leaves the range between zero and the number that both
-    make together; else that number, or one of the multiple, as for what a logarithm of a sum cancels."""
-    with np.errstate(all="ignore"):
-        largest, size = np.maximum(np.abs(output), np.abs(other)), np.abs(x)
-        odd, even = output - other, output + other
-        slope, constant = _middle(odd / x), _middle(even)
-        if slope and _mostly(held := np.abs(odd - slope * x) <= COMPLEMENT * size):
-            factor = bool((largest <= abs(slope) * size * (1 + COMPLEMENT))[held].all())
-            return (
-                np.where(held, largest, abs(slope) * size)
-                if factor
-                else np.full_like(x, abs(slope))
-            )
-        if constant and _mostly(held := np.abs(even - constant) <= COMPLEMENT * abs(constant)):
-            inside = bool((largest <= abs(constant) * (1 + COMPLEMENT))[held].all())
-            return np.full_like(x, abs(constant)) if inside else np.maximum(size, largest)
-    return np.zeros_like(x)
-
-
-def _mostly(held: np.ndarray) -> bool:
-    return 2 * int(np.count_nonzero(held)) > held.size
-
-
-def _middle(values: np.ndarray) -> float:
-    finite = values[np.isfinite(values)]
-    return float(np.median(finite[:: max(1, finite.size // SAMPLE)])) if finite.size else 0.0
-
-
-def _argument(output: np.ndarray, inputs: Sequence[Any]) -> int | None:
-    """The input that an element-wise function would have as its argument. Of several, each could hide
-    what the others make small (exp(rate) * x)."""
-    shape = output.shape
-    found = [n for n, v in enumerate(inputs) if _is_array_of_floats(v) and v.shape == shape]
-    return found[0] if len(found) == 1 and is_float(output.dtype) else None
+def _cancelled(
+    reference: Reference,
+    inputs: Sequence[Any],
+    expected: Sequence[np.ndarray],
+    precision: Precision,
+) -> list[np.ndarray]:
+    """Of each output what an honest form of its function may cancel, where that is one of single elements:
+    some units of the larger of f(x) and f(-x), of which one is the other's complement (a sigmoid), or of the
+    other less a multiple of x (SiLU, softplus); and of what f tends to, as -1 of an exponential less one."""
+    none = [np.zeros((), np.float32)] * len(expected)
+    places = [n for n, v in enumerate(inputs) if _is_array_of_floats(v)]
+    singles = [in_single(value) for value in inputs]
+    shapes = [one.shape for one in expected]
+    with contextlib.suppress(ConfigError):
+        if reference.elementwise(singles, shapes):
+            first = next(n for n in places if inputs[n].shape == shapes[0])
+            mirrored = [-v if n in places else v for n, v in enumerate(singles)]
+            flat = mirrored[first].reshape(-1)
+            flat[: len(FAR_ENDS)] = FAR_ENDS[: flat.size]
+            found = []
+            for one, other in zip(expected, reference.forward(mirrored), strict=True):
+                sizes = [np.abs(in_single(end)) for end in (one, other)]
+                far = sizes[1].reshape(-1)[: len(FAR_ENDS)]
+                limit = np.where(far[:-1:2] == far[1::2], far[:-1:2], 0).max(initial=0)
+                far[...] = np.maximum(1, np.abs(singles[first].reshape(-1)[: far.size]))
+                known = (np.nan_to_num(size, nan=0, posinf=0) for size in (*sizes, limit))
+                cancelled = reduce(np.maximum, known) * np.float32(ARGUMENT_SLACK * precision.unit)
+                found.append(cancelled.astype(np.float32) if is_float(one.dtype) else none[0])
+            return found
+    return none
 
 
 def _is_array_of_floats(value: Any) -> bool:
@@ -307,7 +278,6 @@ def _tolerate(
     found: Exact,
     exact: np.ndarray,
     noise: np.ndarray,
-    scales: Sequence[np.ndarray],
     precision: Precision,
     *,
     sampled: bool,
@@ -321,9 +291,6 @@ def _tolerate(
         allowed = _allowed(magnitude, noise, precision.unit, sampled=sampled)
         allowed += np.float32(least)
         allowed[magnitude > LARGEST_JUDGED] = np.inf
-        for scale in scales:
-            units = np.float32(ARGUMENT_SLACK * precision.unit)
-            np.maximum(allowed, units * scale, out=allowed)
         found.allowed[...] = allowed
         found.resolved[...] = (magnitude > least) & (noise < np.float32(sharp) * magnitude)
 

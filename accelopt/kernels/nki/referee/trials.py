@@ -40,7 +40,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 21
+VERSION = 22
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -89,7 +89,8 @@ class Trial(NamedTuple):
     """One set of inputs. `exact` only where the reference was also worked out in float64; where it
     was not, `sizes[i]` are the norms of output i's rows, `updates[i]` says what output i updates. Of the
     ordinary hidden inputs, `summed` are the relative errors of float32 sums. With `rows`, `expected` and
-    `exact` have those rows of the outputs alone, and no others are judged."""
+    `exact` have those rows of the outputs alone; `whole` are the reference's outputs with all rows, where
+    these tell which others are judged as well."""
 
     name: TrialName
     inputs: tuple[Any, ...]
@@ -99,6 +100,7 @@ class Trial(NamedTuple):
     updates: tuple[Update | None, ...]
     summed: tuple[float, ...] = ()
     rows: Rows | None = None
+    whole: tuple[np.ndarray, ...] = ()
 
     @property
     def forms(self) -> tuple[np.ndarray, ...]:
@@ -129,6 +131,13 @@ UNUSED = TrialName("unused")  # made for one kernel, and not kept
 PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 
 
+# Trials in which rows differ in kind, so that of a large problem's any may be the only one that is wrong; how
+# many of those are judged beside the drawn that are so many times farther from the reference's outputs than
+# all drawn, or farther than so much of their largest element.
+WITH_ALL_ROWS = (STRESS, ONE_SIDED)
+MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
+MOST_KEPT_WHOLE = 1 << 26  # elements of outputs: beyond, keeping them costs more than judging
+
 # What reading a trial may run into whose files were cut off, removed or written by somebody else.
 _DAMAGED = (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError)
 
@@ -141,7 +150,6 @@ class TrialStore:
         self.root = Path(root)
         self.max_bytes = cache_limit(self.root.parent) if max_bytes is None else max_bytes
         self._drawn: tuple[str, list[Any]] | None = None
-        self._uses: tuple[str, Uses] | None = None
         self._separate: tuple[str, Part | None] | None = None
 
     def discard_damaged(self, reference: Reference) -> bool:
@@ -198,7 +206,33 @@ class TrialStore:
             plain = other_signs(drawn) if name == SIGNS else other_flags(drawn)
             part = self._part(reference, name) if plain else None
             return _if_defined(reference, name, plain, precision, part) if plain else None
-        return self._in_situation(reference, name, precision, drawn)
+        trial = self._in_situation(reference, name, precision, drawn)
+        if trial is None or trial.rows is None or name not in WITH_ALL_ROWS:
+            return trial
+        if sum(form.size for form in trial.forms) > MOST_KEPT_WHOLE:
+            return trial
+        return trial._replace(whole=reference.forward(trial.inputs))
+
+    def of_other_rows(
+        self,
+        reference: Reference,
+        trial: Trial,
+        outputs: Sequence[np.ndarray],
+        precision: Precision,
+    ) -> Trial | None:
+        """The same trial of those rows on which whole outputs are farther from the reference's own, in its
+        formats, than on the rows that were judged; None where there are none, or nothing is known of them."""
+        part = self._rows_apart(reference) if trial.whole else None
+        if part is None or trial.rows is None:
+            return None
+        far = trial.rows.apart(outputs, trial.whole)
+        usual = min(FARTHER * float(far[trial.rows.places].max()), FAR_APART)
+        places = np.flatnonzero(far > max(usual, SLACK * precision.unit))
+        if not places.size:
+            return None
+        places = np.sort(places[np.argsort(far[places])][-MOST_OTHERS:])
+        part = part._replace(rows=trial.rows._replace(places=places))
+        return trial_on(reference, trial.name, trial.inputs, precision, part)
 
     def _in_situation(
         self, reference: Reference, name: TrialName, precision: Precision, drawn: list[Any]
@@ -207,18 +241,19 @@ class TrialStore:
         defined on any."""
         seed = self._hidden_seed(reference.key, name.kind)
         part = None if name in (END, EVERY, NOT_FINITE) else self._part(reference, name)
-        drawn, whole = (drawn if part is None else part.of(drawn)), drawn
+        some = None if name in WITH_ALL_ROWS else part  # the rows that are changed
+        drawn, whole = (drawn if some is None else some.of(drawn)), drawn
         inputs = [in_single(value) for value in drawn]
         public = self.get(reference, PUBLIC[0])
         outputs = () if public is None else public.expected
-        shapes = [one.shape for one in (map(part.rows.of, outputs) if part else outputs)]
+        shapes = [one.shape for one in (map(some.rows.of, outputs) if some else outputs)]
         uses = self._used(reference)
         kept = [stress.not_finite_places(value) for value in inputs]
         inputs = [
             value if places is None else np.where(places, 0, value).astype(value.dtype)
             for value, places in zip(inputs, kept, strict=True)
         ]
-        if not _arises(reference, name, inputs, shapes, seed, uses):
+        if not _arises(reference, name, inputs, shapes, uses):
             return None
         inputs = _other_arguments(reference, name, inputs, uses, np.random.default_rng(seed))
         turned = [stress.never_positive(value) for value in inputs]
@@ -241,7 +276,7 @@ class TrialStore:
                 if name in (END, EVERY) and not _sums_exactly(reference, inputs, changed, seed):
                     changed = terms.inexact(inputs, changed, np.random.default_rng(seed))
                 changed = _in_formats(changed, drawn)
-                changed = reference.legal(changed if part is None else part.put(whole, changed))
+                changed = reference.legal(changed if some is None else some.put(whole, changed))
                 if name == NOT_FINITE:
                     return trial_on(reference, name, changed, None)
                 given = changed if part is None else part.of(changed)
@@ -273,12 +308,7 @@ class TrialStore:
         neighbours = self._used(reference).made // most
         if neighbours < 2:
             return None
-        if self._separate is None or self._separate[0] != reference.key:
-            public = self.get(reference, PUBLIC[0])
-            assert public is not None, "public trials are always made"
-            inputs = [in_single(value) for value in public.inputs]
-            self._separate = reference.key, separate(reference, inputs, public.expected)
-        part = self._separate[1]
+        part = self._rows_apart(reference)
         if part is None or part.has_order(self._hidden(reference)):
             return None
         if expected:
@@ -287,12 +317,18 @@ class TrialStore:
         seed = self._hidden_seed(reference.key, f"rows of {name.kind}")
         return some_of(part, neighbours, np.random.default_rng(seed))
 
+    def _rows_apart(self, reference: Reference) -> Part | None:
+        """Rows that the reference works out one by one; asked once a problem."""
+        if self._separate is None or self._separate[0] != reference.key:
+            public = self.get(reference, PUBLIC[0])
+            assert public is not None, "public trials are always made"
+            inputs = [in_single(value) for value in public.inputs]
+            self._separate = reference.key, separate(reference, inputs, public.expected)
+        return self._separate[1]
+
     def _used(self, reference: Reference) -> Uses:
-        """What the reference does with its inputs; asked once a problem."""
-        if self._uses is None or self._uses[0] != reference.key:
-            inputs = [in_single(value) for value in self._hidden(reference)]
-            self._uses = reference.key, reference.uses(inputs)
-        return self._uses[1]
+        """What the reference does with its inputs."""
+        return reference.uses([in_single(value) for value in self._hidden(reference)])
 
     def _hidden(self, reference: Reference) -> list[Any]:
         """The draw that all hidden trials of a problem are made of, each in its own way; kept until
@@ -337,7 +373,6 @@ def _arises(
     name: TrialName,
     inputs: Sequence[Any],
     outputs: stress.Shapes,
-    seed: int,
     uses: Uses,
 ) -> bool:
     """True where the situation says something of this problem."""
@@ -348,8 +383,7 @@ def _arises(
             uses.picks and not reference.agreement.rules
         )
     if name == SWEEP:
-        generator = np.random.default_rng(seed)
-        return stress.elementwise(reference.forward, inputs, outputs, generator)
+        return reference.elementwise(inputs, outputs)
     return name not in (END, EVERY) or terms.long_sums(inputs, outputs)
 
 
@@ -462,7 +496,8 @@ def trial_on(
         if precision is None
         else exact_outputs(reference, given, expected, precision, few_bits=few)
     )
-    if part and not still_separate(reference, part, inputs, [one.values for one in exact or ()]):
+    judged = [np.where(np.isfinite(one.allowed), one.values, np.nan) for one in exact or ()]
+    if part and not still_separate(reference, part, inputs, judged):
         return trial_on(reference, name, inputs, precision)
     normed = expected if exact is None else ()
     return Trial(
@@ -588,6 +623,7 @@ def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, obje
         "exact": exact,
         "updates": trial.updates,
         "summed": trial.summed,
+        "whole": [save(output) for output in trial.whole],
         "rows": trial.rows and [trial.rows.axis, trial.rows.total, save(trial.rows.places)],
     }
 
@@ -622,5 +658,6 @@ def _read(folder: Path, name: TrialName) -> Trial | None:
         exact=None if exact is None else tuple(Exact(*map(load, files)) for files in exact),
         updates=tuple(None if u is None else Update(*u) for u in description["updates"]),
         summed=tuple(description["summed"]),
+        whole=tuple(map(load, description["whole"])),
         rows=(some := description["rows"]) and Rows(some[0], some[1], load(some[2])),
     )

@@ -24,11 +24,13 @@ NOT_FINITE |= {"nanmax", "nanmin", "isneginf", "isposinf"}
 
 @dataclass
 class Uses:
-    """By the input's number: what is an index or converted, the ranges that integers are compared with;
-    the names of NumPy that were asked for; and how many elements came about on the way."""
+    """By the input's number: what is an index or converted, the ranges that integers are compared with, and
+    the numbers that some are equal to, as a label that is ignored; the names of NumPy that were asked for;
+    and how many elements came about on the way."""
 
     indices: set[int] = field(default_factory=set)
     compared: dict[int, tuple[float, float]] = field(default_factory=dict)
+    marks: dict[int, set[float]] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
     made: int = 0
 
@@ -96,7 +98,7 @@ class Watched(NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc in COMPARISONS:
-            self._compare(inputs)
+            self._compare(inputs, mark=ufunc in (np.equal, np.not_equal))
         return self._of(getattr(ufunc, method), inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -105,8 +107,11 @@ class Watched(NDArrayOperatorsMixin):
             return func(*_watched(args, index=True), **_watched(kwargs, index=True))
         return self._of(func, args, kwargs)
 
-    def _compare(self, inputs: Any) -> None:
+    def _compare(self, inputs: Any, *, mark: bool) -> None:
         for other in inputs:
+            if not isinstance(other, Watched) and not np.ndim(other) and mark:
+                for source in self.sources:
+                    self.uses.marks.setdefault(source, set()).add(float(other))
             if not isinstance(other, Watched) and np.ndim(other):
                 for source in self.sources:
                     low, high = self.uses.compared.get(source, (np.inf, -np.inf))

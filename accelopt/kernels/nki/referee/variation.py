@@ -33,6 +33,8 @@ DEPENDENT = (
 PARTITIONS = 128  # a dimension is cut by one tile of these, which leaves it whole tiles
 LEAST = 2 * PARTITIONS  # dimensions below are heads, states, taps
 
+MORE_BITS = 4  # of integers that results in floating point are made of
+MOST_BITS = 52  # that float64 holds
 # Smaller than given: what is a probability or a decay stays one.
 SHRINK = (0.5, 0.8)
 
@@ -40,11 +42,8 @@ SHRINK = (0.5, 0.8)
 def other_numbers(inputs: Sequence[Any], generator: np.random.Generator) -> list[Any]:
     """`inputs` with every plain floating-point number made smaller; whole numbers, which may be
     sizes, and booleans stay."""
-    factors = generator.uniform(*SHRINK, len(inputs))
-    return [
-        type(value)(value * factor) if isinstance(value, (float, np.floating)) else value
-        for value, factor in zip(inputs, factors, strict=True)
-    ]
+    factor = generator.uniform(*SHRINK)
+    return _changed_plain(inputs, (float, np.floating), lambda value: value * factor) or [*inputs]
 
 
 def other_signs(inputs: Sequence[Any]) -> list[Any] | None:
@@ -128,16 +127,19 @@ def other_integers(
 ) -> list[Any]:
     """`inputs` with integers as large, as small and as many as their use allows: the rows of a table;
     what lengths are compared with; for those only reckoned with, the range of their format as far as
-    results in integers fit into theirs, else the range that was drawn. Order and difference stay."""
+    results in integers fit into theirs, or some times what was drawn where there are none. Order and
+    difference stay, and so do flags, and what some are compared with one by one."""
     changed = other_rows(reference.forward, inputs, generator)
-    whole: bool | None = None  # whether the outputs are integers
+    whole: bool | None = None  # whether there are outputs of integers
     for number, value in enumerate(inputs):
         if not (isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu"):
             continue
-        if changed[number] is not value:
-            continue  # rows of a table
-        drawn = int(value.min()), int(value.max())
-        allowed = _takes_inputs
+        if changed[number] is not value or (value.min() >= 0 and value.max() <= 1):
+            continue  # rows of a table, or flags
+        marked = np.isin(value, [*uses.marks.get(number, ())])
+        if marked.all():
+            continue
+        drawn = int(value[~marked].min()), int(value[~marked].max())
         if number in uses.indices:
             ranges = [drawn]
         elif number in uses.compared:
@@ -145,23 +147,24 @@ def other_integers(
             ranges = [(min(drawn[0], max(1, int(low))), max(drawn[1], int(high))), drawn]
         else:
             if whole is None:
-                whole = all(output.dtype.kind in "iub" for output in reference.forward(inputs))
-            ranges, allowed = [*(_wider(value) if whole else ()), drawn], _fits
+                whole = any(output.dtype.kind in "iub" for output in reference.forward(inputs))
+            bits = 8 * value.itemsize if whole else drawn[1].bit_length() + MORE_BITS
+            ranges = [*_wider(value, *drawn, bits), drawn]
         for low, high in ranges:
             trial = [*changed]
-            trial[number] = _redrawn(value, low, high, generator)
-            if (low, high) == drawn or allowed(reference, trial):
+            trial[number] = np.where(marked, value, _redrawn(value, low, high, generator))
+            if (low, high) == drawn or _fits(reference, trial):
                 changed = trial
                 break
     return changed
 
 
-def _wider(value: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of the format of `value`, the widest first, with the signs that were drawn."""
-    limits = np.iinfo(value.dtype)
-    for bits in range(8 * value.dtype.itemsize, 7, -2):
-        high = min(int(limits.max), (1 << bits) - 1)
-        yield (-high if value.min() < 0 else 0), high
+def _wider(value: np.ndarray, low: int, high: int, most_bits: int) -> Iterator[tuple[int, int]]:
+    """Ranges of the format of `value` beyond what was drawn, the widest first, with the signs that were
+    drawn."""
+    for bits in range(min(most_bits, MOST_BITS), high.bit_length(), -1):
+        most = min(int(np.iinfo(value.dtype).max), (1 << bits) - 1)
+        yield (min(low, -most) if low < 0 else min(low, 1)), most
 
 
 def _redrawn(value: np.ndarray, low: int, high: int, generator: np.random.Generator) -> np.ndarray:
@@ -174,10 +177,12 @@ def _redrawn(value: np.ndarray, low: int, high: int, generator: np.random.Genera
             else value
         )
     size = 2.0 ** generator.uniform(0, np.log2(max(2, high - low + 1)), value.shape)
-    found = low + np.minimum(size.astype(np.int64) - 1, high - low)
+    size[generator.random(value.shape) < 0.05] = high - min(low, 0) + 1
+    found = low + np.minimum(size - 1, high - low).astype(np.int64)
     if low < 0:
-        found = np.clip(generator.choice((-1, 1), value.shape) * np.minimum(size, high), low, high)
-    found = np.where(generator.random(value.shape) < 0.05, high, found)
+        signs = generator.choice((-1, 1), value.shape)
+        signs[::4] = -1  # of a row, or of all there is, none is positive
+        found = np.clip(signs * np.minimum(size, high).astype(np.int64), low, high)
     if _sorted(value):
         found = np.sort(found, axis=None)
         found[0], found[-1] = value.reshape(-1)[[0, -1]]
@@ -188,21 +193,14 @@ def _sorted(value: np.ndarray) -> bool:
     return value.ndim == 1 and value.size > 2 and bool((np.diff(value) >= 0).all())
 
 
-def _takes_inputs(reference: Reference, inputs: Sequence[Any]) -> bool:
-    try:
-        found = reference.forward(inputs)
-    except ConfigError:
-        return False
-    return all(np.isfinite(output).all() for output in found)
-
-
 def _fits(reference: Reference, inputs: Sequence[Any]) -> bool:
     """True where the reference gives the same where all integers are of 64 bits."""
     try:
         narrow, wide = reference.forward(inputs), reference.in_wide_integers(inputs)
     except ConfigError:
         return False
-    return all(map(np.array_equal, narrow, wide))
+    finite = all(np.isfinite(one).all() for one in narrow)
+    return finite and all(map(np.array_equal, narrow, wide))
 
 
 def other_shapes(inputs: Sequence[Any]) -> Iterator[list[Any]]:

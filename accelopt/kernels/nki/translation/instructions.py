@@ -68,9 +68,14 @@ class Instructions(Masking):
         return self._into(node, function, given, fact, shape, element)
 
     def _into(
-        self, node: cst.Call, function: str, given: dict[str, str], fact: Fact, shape: str,
+        self,
+        node: cst.Call,
+        function: str,
+        given: dict[str, str],
+        fact: Fact,
+        shape: str,
         element: str,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """The instruction, writing the statement's target or a tile of its own."""
         target = self.targets.get(id(node), "")
         memory = fact.result.buffer if fact.result is not None else "sbuf"
@@ -226,9 +231,13 @@ class Instructions(Masking):
     # Mathematics of nl.
 
     def _binary(
-        self, node: cst.Call | cst.BinaryOperation, made: Any, function: str, given: dict[str, str],
+        self,
+        node: cst.Call | cst.BinaryOperation,
+        made: Any,
+        function: str,
+        given: dict[str, str],
         fact: Fact,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """nl.add and its like: tiles of one shape, or a tile and a number, stay as they are; one value
         a partition is an operand of nisa.tensor_scalar."""
         given = {

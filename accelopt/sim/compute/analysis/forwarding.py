@@ -118,9 +118,12 @@ def _joined_mask(made: Instruction, copy: Instruction) -> Mask | None:
 
 
 def _read_through(
-    reader: Instruction, name: str, out: list[ProgramNode | None], makers: dict[Tensor, int],
+    reader: Instruction,
+    name: str,
+    out: list[ProgramNode | None],
+    makers: dict[Tensor, int],
     last: LastUses,
-) -> Instruction:  # fmt: skip
+) -> Instruction:
     """Lets an instruction read what its operand was copied, or transposed, from."""
     access = reader.inputs[name]
     position = makers[access.tensor]

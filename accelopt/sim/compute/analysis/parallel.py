@@ -30,9 +30,12 @@ _CONTINUES = "reduce"
 
 
 def loops_to_split(
-    program: Program, uses: dict[Tensor, list[Use]], layouts: dict[Tensor, Layout], threads: int,
+    program: Program,
+    uses: dict[Tensor, list[Use]],
+    layouts: dict[Tensor, Layout],
+    threads: int,
     least_work: int = WORTHWHILE,
-) -> frozenset[Loop]:  # fmt: skip
+) -> frozenset[Loop]:
     """The outermost loops that may be split over threads and touch enough elements."""
     if threads < 2:
         return frozenset()
@@ -49,9 +52,14 @@ def _accumulates(instruction: Instruction) -> bool:
 
 
 def _choose(
-    nodes: tuple[ProgramNode, ...], around: tuple[Loop, ...], uses: dict[Tensor, list[Use]],
-    layouts: dict[Tensor, Layout], threads: int, least_work: int, ordered: set[Instruction],
-) -> Iterator[Loop]:  # fmt: skip
+    nodes: tuple[ProgramNode, ...],
+    around: tuple[Loop, ...],
+    uses: dict[Tensor, list[Use]],
+    layouts: dict[Tensor, Layout],
+    threads: int,
+    least_work: int,
+    ordered: set[Instruction],
+) -> Iterator[Loop]:
     for node in nodes:
         if not isinstance(node, Loop) or _work(node) < least_work:
             continue
@@ -85,9 +93,11 @@ def _has(loop: Loop, ordered: set[Instruction]) -> bool:
 
 
 def independent(
-    loop: Loop, around: tuple[Loop, ...], uses: dict[Tensor, list[Use]],
+    loop: Loop,
+    around: tuple[Loop, ...],
+    uses: dict[Tensor, list[Use]],
     layouts: dict[Tensor, Layout],
-) -> bool:  # fmt: skip
+) -> bool:
     """True when no iteration of a loop touches what another one writes."""
     fixed = frozenset(outer.variable for outer in around)
     for tensor, all_uses in uses.items():

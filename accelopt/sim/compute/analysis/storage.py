@@ -84,9 +84,14 @@ def _top_level_positions(program: Program) -> list[int]:
 
 
 def _layout(
-    tensor: Tensor, uses: list[Use], scope: tuple[Loop, ...], given: bool, result: bool, first: int,
+    tensor: Tensor,
+    uses: list[Use],
+    scope: tuple[Loop, ...],
+    given: bool,
+    result: bool,
+    first: int,
     last: int,
-) -> Layout:  # fmt: skip
+) -> Layout:
     history = History(tensor, uses)
     private, contracted = scope, frozenset[int]()
     if tensor.buffer.on_chip and uses and not given and not result:

@@ -23,9 +23,12 @@ def with_wide_floats(program: Program) -> Program:
     twins = {t: replace(t, dtype=dtypes.FLOAT32) for t in _narrow_tensors(program)}
     if not twins:
         return program
-    return replace(program, body=tuple(_node(node, twins) for node in program.body),
-                   tensors=tuple(twins.get(t, t) for t in program.tensors),
-                   results=tuple(t and twins.get(t, t) for t in program.results))  # fmt: skip
+    return replace(
+        program,
+        body=tuple(_node(node, twins) for node in program.body),
+        tensors=tuple(twins.get(t, t) for t in program.tensors),
+        results=tuple(t and twins.get(t, t) for t in program.results),
+    )
 
 
 def _narrow_tensors(program: Program) -> set[Tensor]:

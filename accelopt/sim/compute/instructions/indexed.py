@@ -22,9 +22,11 @@ from accelopt.sim.mask import Mask
 
 
 def _evaluate(
-    expression: Affine, axes: Mapping[int, np.ndarray], slots: Mapping[LoopVariable, int],
+    expression: Affine,
+    axes: Mapping[int, np.ndarray],
+    slots: Mapping[LoopVariable, int],
     registers: list[int],
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     total = np.asarray(expression.constant, dtype=np.int64)
     for term, coefficient in expression.terms:
         value: np.ndarray | int

@@ -119,9 +119,12 @@ class Elements:
         return self.site.storage(self.access).layout.size // self.access.dtype.itemsize
 
     def _refuse(
-        self, numbers: np.ndarray, outside: np.ndarray, total: int,
+        self,
+        numbers: np.ndarray,
+        outside: np.ndarray,
+        total: int,
         beyond: list[tuple[np.ndarray, np.ndarray, int]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raises IndexError with NumPy's words for a flat array, as the SDK's simulator does (2.26.1,
         its example of out-of-bounds access), because of one that says which index it was; `beyond`
         are indices, where they are out of range, and their bounds."""

@@ -54,7 +54,12 @@ class LaneSite:
     """One instruction in one lane. The axes of its masks have keys: positions from the last for
     the instruction's mask, and what the opcode chooses for operands with masks of their own."""
 
-    def __init__(self, instruction: Instruction, loops: tuple[Loop, ...], lane: Lane) -> None:
+    def __init__(
+        self,
+        instruction: Instruction,
+        loops: tuple[Loop, ...],
+        lane: Lane,
+    ) -> None:
         self.instruction = instruction
         self.loops = loops
         self.lane = lane
@@ -178,9 +183,12 @@ class LaneSite:
         return lambda: lane.scratch(like().shape, dtype)
 
     def _scattered(
-        self, access: Access, compute: np.dtype | None, keys: Keys,
+        self,
+        access: Access,
+        compute: np.dtype | None,
+        keys: Keys,
         rounding: Callable[[np.ndarray], np.ndarray] | None,
-    ) -> Destination:  # fmt: skip
+    ) -> Destination:
         elements = Elements(self, access, keys)
         held = dtypes.stored(access.dtype)
 

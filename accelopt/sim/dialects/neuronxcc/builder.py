@@ -52,9 +52,10 @@ def refuse(error: KernelError) -> None:
 
 
 def api(
-    function: Function, tolerated: frozenset[str] = TOLERATED,
+    function: Function,
+    tolerated: frozenset[str] = TOLERATED,
     mends: Mapping[str, str] | None = None,
-) -> Function:  # fmt: skip
+) -> Function:
     """An NKI call: refuses host calls, unknown and missing arguments, as the real tracer does.
     `mends` says what to do instead of a keyword that it does not take."""
     signature = inspect.signature(function)
@@ -97,9 +98,11 @@ def api(
 
 
 def named(
-    name: str, function: Callable[..., Any], tolerated: frozenset[str] = TOLERATED,
+    name: str,
+    function: Callable[..., Any],
+    tolerated: frozenset[str] = TOLERATED,
     mends: Mapping[str, str] | None = None,
-) -> Callable[..., Any]:  # fmt: skip
+) -> Callable[..., Any]:
     """A call that emits nothing, under its public name: refuses unknown and missing arguments."""
     signature = inspect.signature(function)
 
@@ -338,11 +341,15 @@ def new_tile(shape: tuple[int, ...], dtype: Any, buffer: Buffer = Buffer.SBUF) -
 
 
 def emit(
-    opcode: Opcode, *, result: TensorView, inputs: Mapping[str, Any] | None = None,
+    opcode: Opcode,
+    *,
+    result: TensorView,
+    inputs: Mapping[str, Any] | None = None,
     attributes: dict[str, AttributeValue] | None = None,
-    outputs: Mapping[str, TensorView | None] | None = None, mask: Mask | None = None,
+    outputs: Mapping[str, TensorView | None] | None = None,
+    mask: Mask | None = None,
     engine: Any = None,
-) -> TensorView:  # fmt: skip
+) -> TensorView:
     """One instruction. Inputs that are tiles become accesses, numbers become attributes, None is
     left out; operand masks join the instruction's, except for matmul. The instruction keeps the
     dictionary of attributes. Returns the result, which remembers the mask that it was written
@@ -367,8 +374,14 @@ def emit(
             if output is not None:
                 written[name] = output.access()
     scalars["dtype"] = dtypes.name_of(result.dtype)
-    current().emit(opcode, outputs=written, inputs=accesses, attributes=scalars, mask=condition,
-                   engine=engine_of(engine))  # fmt: skip
+    current().emit(
+        opcode,
+        outputs=written,
+        inputs=accesses,
+        attributes=scalars,
+        mask=condition,
+        engine=engine_of(engine),
+    )
     if condition.constraints:
         result.written_mask = condition.simplified()
     else:
@@ -377,9 +390,14 @@ def emit(
 
 
 def of_two(
-    op: str, result: TensorView, one: TensorView, other: TensorView, mask: Mask | None = None,
-    engine: Any = None, assigns: bool = False,
-) -> TensorView:  # fmt: skip
+    op: str,
+    result: TensorView,
+    one: TensorView,
+    other: TensorView,
+    mask: Mask | None = None,
+    engine: Any = None,
+    assigns: bool = False,
+) -> TensorView:
     """result = op(one, other), all of one shape; `assigns` where a product may add to `one` itself."""
     attributes: dict[str, AttributeValue] = {
         "op": op,
@@ -390,9 +408,14 @@ def of_two(
 
 
 def with_operand(
-    op: str, result: TensorView, data: TensorView, operand: Any, reverse: bool = False,
-    mask: Mask | None = None, engine: Any = None,
-) -> TensorView:  # fmt: skip
+    op: str,
+    result: TensorView,
+    data: TensorView,
+    operand: Any,
+    reverse: bool = False,
+    mask: Mask | None = None,
+    engine: Any = None,
+) -> TensorView:
     """result = op(data, operand), the operand a number or (P, 1); `reverse` exchanges them."""
     inputs = {"data": data, "operand0": column(operand)}
     return emit(elementwise.TENSOR_SCALAR, result=result, inputs=inputs, mask=mask, engine=engine,
@@ -414,9 +437,12 @@ def fill(
 
 
 def copied(
-    result: TensorView, source: TensorView, mask: Mask | None = None, engine: Any = None,
+    result: TensorView,
+    source: TensorView,
+    mask: Mask | None = None,
+    engine: Any = None,
     assigns: bool = False,
-) -> TensorView:  # fmt: skip
+) -> TensorView:
     """result = source, by an engine; `assigns` where an instruction may write the result itself."""
     attributes: dict[str, AttributeValue] = {movement.ASSIGN: True} if assigns else {}
     return emit(movement.COPY, result=result, inputs={"data": source}, attributes=attributes,
@@ -424,9 +450,14 @@ def copied(
 
 
 def transfer(
-    result: TensorView, source: TensorView, mask: Mask | None = None, *, oob_mode: str = "error",
-    accumulate: str | None = None, **more: AttributeValue,
-) -> TensorView:  # fmt: skip
+    result: TensorView,
+    source: TensorView,
+    mask: Mask | None = None,
+    *,
+    oob_mode: str = "error",
+    accumulate: str | None = None,
+    **more: AttributeValue,
+) -> TensorView:
     """result = source, by DMA."""
     return emit(movement.DMA_COPY, result=result, inputs={"source": source}, mask=mask,
                 attributes={"oob_mode": oob_mode, "accumulate": accumulate, **more})  # fmt: skip

@@ -96,9 +96,12 @@ class Extremum:
         return found
 
     def _compared(
-        self, other: Any, holds: Callable[[TileIndex, int], MaskExpression],
-        fails: Callable[[TileIndex, int], MaskExpression], least: bool,
-    ) -> MaskExpression:  # fmt: skip
+        self,
+        other: Any,
+        holds: Callable[[TileIndex, int], MaskExpression],
+        fails: Callable[[TileIndex, int], MaskExpression],
+        least: bool,
+    ) -> MaskExpression:
         difference: Extremum = self - other
         if len(difference.parts) == 1 or difference.least == least:
             return difference._all(holds)

@@ -212,9 +212,13 @@ class MaskExpression:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(
-        self, mask: Mask, shape: tuple[int, ...], negated: bool = False, combined: bool = False,
+        self,
+        mask: Mask,
+        shape: tuple[int, ...],
+        negated: bool = False,
+        combined: bool = False,
         loops: frozenset[int] = NO_LOOPS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.mask = mask
         self.loops = loops
         self.shape = shape

@@ -42,9 +42,13 @@ class Kernel:
     measures, `benchmark_result` holds the latency."""
 
     def __init__(
-        self, function: Callable[..., Any], *, mode: str = "auto", grid: tuple[Any, ...] = (),
+        self,
+        function: Callable[..., Any],
+        *,
+        mode: str = "auto",
+        grid: tuple[Any, ...] = (),
         **options: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.function: Callable[..., Any] = function
         self.mode = mode
         self.grid: tuple[Any, ...] = grid
@@ -104,9 +108,12 @@ class Kernel:
             measured = self.options.get("measured_by") or self
             self.benchmark_result = measured.benchmark_result = measurement.benchmark(program)
             return launch.undefined_results(program)
-        return launch.execute(program, [*args, *kwargs.values()],
-                              wide_floats=self.mode == "simulation",
-                              writes_parameters=self.writes_parameters)  # fmt: skip
+        return launch.execute(
+            program,
+            [*args, *kwargs.values()],
+            wide_floats=self.mode == "simulation",
+            writes_parameters=self.writes_parameters,
+        )
 
     def trace(self, *args: Any, **kwargs: Any) -> Program:
         """The Program for these arguments: arrays or AbstractTensors, and plain values."""
@@ -124,10 +131,14 @@ TARGETS = ("trn1", "trn2")
 
 
 def trace_kernel(
-    kernel: Kernel | Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None = None,
-    *, grid: tuple[Any, ...] | None = None, target: str | None = None,
+    kernel: Kernel | Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    grid: tuple[Any, ...] | None = None,
+    target: str | None = None,
     report: Callable[[KernelError], None] | None = None,
-) -> Program:  # fmt: skip
+) -> Program:
     """Traces a kernel for arguments: NumPy arrays or AbstractTensors become tensors (their contents
     are never read), everything else is passed on. Raises KernelError, or calls `report`."""
     wrapped = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
@@ -161,14 +172,23 @@ def trace_kernel(
 
     source_text.restore(function)
     code = function.__code__
-    return trace(record, name=function.__name__, conventions=CONVENTIONS, target=chosen,
-                 source=SourceLine(code.co_filename, code.co_firstlineno), report=report)  # fmt: skip
+    return trace(
+        record,
+        name=function.__name__,
+        conventions=CONVENTIONS,
+        target=chosen,
+        source=SourceLine(code.co_filename, code.co_firstlineno),
+        report=report,
+    )
 
 
 def run_kernel(
-    tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+    tracer: Tracer,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     builtins_of_dialect: Mapping[str, Any] | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Calls the kernel's Python under the tracer, with what the dialect's tracer has in the place of
     Python's builtins. Its frame ends every loop key."""
     tracer.depth += 1
@@ -188,9 +208,12 @@ def run_kernel(
 
 
 def _run_grid(
-    tracer: Tracer, dimensions: tuple[int, ...], function: Callable[..., Any],
-    args: tuple[Any, ...], kwargs: dict[str, Any],
-) -> Any:  # fmt: skip
+    tracer: Tracer,
+    dimensions: tuple[int, ...],
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
     """One trace for all programs of the launch, unless Python needs the program's number."""
     code = function.__code__
     source = SourceLine(code.co_filename, code.co_firstlineno)

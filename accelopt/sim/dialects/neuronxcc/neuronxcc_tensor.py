@@ -65,9 +65,12 @@ class NeuronxccTensor(TensorView):
             self.offset.constant * old // size,
             tuple((term, factor * old // size) for term, factor in self.offset.terms),
         )
-        return self.replaced(dtype=new, shape=(*self.shape[:-1], self.shape[-1] * old // size),
-                             strides=(*(stride * old // size for stride in self.strides[:-1]), 1),
-                             offset=offset)  # fmt: skip
+        return self.replaced(
+            dtype=new,
+            shape=(*self.shape[:-1], self.shape[-1] * old // size),
+            strides=(*(stride * old // size for stride in self.strides[:-1]), 1),
+            offset=offset,
+        )
 
     def astype(self, dtype: Any) -> TensorView:
         """A copy in another dtype."""

@@ -109,7 +109,10 @@ class _Rewriter(ast.NodeTransformer):
         if leaf not in ("tensor", "mutable_tensor") or not isinstance(node.target, ast.Name):
             return node
         self.changed = True
-        call = ast.Call(ast.Name(CHECK, ast.Load()),
-                        [node.value, annotation, ast.Constant(node.target.id)], [])  # fmt: skip
+        call = ast.Call(
+            ast.Name(CHECK, ast.Load()),
+            [node.value, annotation, ast.Constant(node.target.id)],
+            [],
+        )
         ast.copy_location(call, node.value)
         return ast.copy_location(ast.Assign([node.target], call), node)

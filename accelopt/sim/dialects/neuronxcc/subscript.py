@@ -395,5 +395,8 @@ def _variable_slice() -> KernelError:
 
 
 def _partition_step() -> KernelError:
-    return KernelError("partition_stride", "the partition dimension is indexed with a step.",
-                       "Index partitions with step 1.")  # fmt: skip
+    return KernelError(
+        "partition_stride",
+        "the partition dimension is indexed with a step.",
+        "Index partitions with step 1.",
+    )

@@ -79,11 +79,17 @@ class TensorView:
     __array_priority__ = 1000
 
     def __init__(
-        self, tensor: Tensor, shape: tuple[int, ...], block: tuple[Affine | None, ...],
-        offset: Affine, strides: tuple[int, ...], dtype: np.dtype,
-        bounds: tuple[IndexBound, ...] = (), gathered: tuple[Indirect, ...] = (),
+        self,
+        tensor: Tensor,
+        shape: tuple[int, ...],
+        block: tuple[Affine | None, ...],
+        offset: Affine,
+        strides: tuple[int, ...],
+        dtype: np.dtype,
+        bounds: tuple[IndexBound, ...] = (),
+        gathered: tuple[Indirect, ...] = (),
         mask: Mask = EVERYTHING,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.storage = tensor
         self.on_chip = tensor.buffer.on_chip
         """True in SBUF and PSUM."""

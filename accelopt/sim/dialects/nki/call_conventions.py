@@ -228,8 +228,11 @@ def _moved(view: TensorView, shape: tuple[int, ...]) -> Any:
         rows = item.index.shape[0]
         if rows not in (1, shape[0]):
             fail(KernelValueError("access_pattern", "a gathered operand cannot be regrouped."))
-        index = dataclasses.replace(item.index, shape=(rows, *(1,) * (len(shape) - 1)),
-                                    strides=(item.index.strides[0], *(0,) * (len(shape) - 1)))  # fmt: skip
+        index = dataclasses.replace(
+            item.index,
+            shape=(rows, *(1,) * (len(shape) - 1)),
+            strides=(item.index.strides[0], *(0,) * (len(shape) - 1)),
+        )
         found.append(dataclasses.replace(item, index=index))
     return tuple(found)
 

@@ -69,9 +69,13 @@ class NkiGrid:
     """A tensor, or part of one, in coordinates of tiles or of blocks."""
 
     def __init__(
-        self, backing: Any, extents: tuple[Extent, ...], tile_shape: tuple[int, ...],
-        block_shape: tuple[int, ...] = (), tiles_across: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        backing: Any,
+        extents: tuple[Extent, ...],
+        tile_shape: tuple[int, ...],
+        block_shape: tuple[int, ...] = (),
+        tiles_across: int = 0,
+    ) -> None:
         self._backing = backing
         self._extents = extents
         self.tile_shape = tile_shape

@@ -57,9 +57,11 @@ class Kernel:
     """A decorated kernel: callable on NumPy arrays, and subscriptable by the number of cores."""
 
     def __init__(
-        self, function: Callable[..., Any], grid: tuple[int, ...] = (),
+        self,
+        function: Callable[..., Any],
+        grid: tuple[int, ...] = (),
         schedule: tuple[tuple[str, str], ...] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.function: Callable[..., Any] = getattr(function, "func", function)
         self.grid = grid
         self.schedule = schedule  # names of instructions, each with that of one it comes after
@@ -132,10 +134,14 @@ def simulate(kernel: Callable[..., Any]) -> Kernel:
 
 
 def trace_kernel(
-    kernel: Kernel | Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None = None,
-    *, target: str | None = None, version: str = "",
+    kernel: Kernel | Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    target: str | None = None,
+    version: str = "",
     report: Callable[[KernelError], None] | None = None,
-) -> Program:  # fmt: skip
+) -> Program:
     """Traces a kernel for arguments: NumPy arrays or AbstractTensors become tensors in HBM (their
     contents are never read), everything else is passed on. `version` is that of NKI which the kernel is
     said to be for; empty: what it uses tells. Raises KernelError, or calls `report`."""

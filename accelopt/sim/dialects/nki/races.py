@@ -202,9 +202,12 @@ def _runs(uses: list[_Use], unit: int) -> _Runs | None:
         return None
     counts = [count for _, count in columns]
     first = np.concatenate([starts for starts, _ in columns])
-    return _Runs(first, first + np.repeat(lengths, counts),
-                 np.repeat([use.value != 0 for use in uses], counts),
-                 np.repeat(np.arange(len(uses)), counts))  # fmt: skip
+    return _Runs(
+        first,
+        first + np.repeat(lengths, counts),
+        np.repeat([use.value != 0 for use in uses], counts),
+        np.repeat(np.arange(len(uses)), counts),
+    )
 
 
 def _meet(one: _Runs, other: _Runs) -> bool:

@@ -49,8 +49,12 @@ class TileBytes(NamedTuple):
 
     def around(self, other: TileBytes) -> TileBytes:
         """The smallest rectangle that holds both."""
-        return TileBytes(min(self.first, other.first), max(self.last, other.last),
-                         min(self.begin, other.begin), max(self.end, other.end))  # fmt: skip
+        return TileBytes(
+            min(self.first, other.first),
+            max(self.last, other.last),
+            min(self.begin, other.begin),
+            max(self.end, other.end),
+        )
 
 
 def placed(address: tuple[int, int], buffer: Buffer, core: int) -> Placement:
@@ -78,8 +82,11 @@ def with_shared_bytes(program: Program) -> Program:
         moved |= dict.fromkeys(members, _covering(members, around))
     if not moved:
         return program
-    return replace(program, body=tuple(_node(node, moved) for node in program.body),
-                   tensors=(*_left(program.tensors, moved), *dict.fromkeys(moved.values())))  # fmt: skip
+    return replace(
+        program,
+        body=tuple(_node(node, moved) for node in program.body),
+        tensors=(*_left(program.tensors, moved), *dict.fromkeys(moved.values())),
+    )
 
 
 def _groups(known: Mapping[Tensor, TileBytes]) -> Iterator[tuple[list[Tensor], TileBytes]]:
@@ -170,6 +177,10 @@ def _access(access: Access, moved: Moved) -> Access:
         along(access.offset.constant) + into,
         tuple((term, along(factor)) for term, factor in access.offset.terms),
     )
-    return replace(access, tensor=whole, offset=offset,
-                   strides=(along(access.strides[0]), *access.strides[1:]),
-                   indirect=tuple(Indirect(i.index, along(i.stride), i.size) for i in indirect))  # fmt: skip
+    return replace(
+        access,
+        tensor=whole,
+        offset=offset,
+        strides=(along(access.strides[0]), *access.strides[1:]),
+        indirect=tuple(Indirect(i.index, along(i.stride), i.size) for i in indirect),
+    )

@@ -241,9 +241,14 @@ class NkiTensor(NeuronxccTensor):
         return view
 
     def ap(
-        self, pattern: Any, offset: Any = None, scalar_offset: Any = None,
-        vector_offset: Any = None, indirect_dim: int = 0, dtype: Any = None,
-    ) -> NkiTensor:  # fmt: skip
+        self,
+        pattern: Any,
+        offset: Any = None,
+        scalar_offset: Any = None,
+        vector_offset: Any = None,
+        indirect_dim: int = 0,
+        dtype: Any = None,
+    ) -> NkiTensor:
         """[[stride, count], ...] over the storage, whatever this view's shape: counts are the shape.
         `offset` counts from the storage's first element; left out, the view begins where this one does
         (language guide, `.ap()`). Run-time offsets count along `indirect_dim` of this view's shape.

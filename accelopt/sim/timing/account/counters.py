@@ -56,9 +56,12 @@ def union_length(start: np.ndarray, end: np.ndarray) -> float:
 
 
 def summary(
-    stream: Stream, costs: list[Transfer | None], timeline: Timeline, interface: frozenset[Tensor],
+    stream: Stream,
+    costs: list[Transfer | None],
+    timeline: Timeline,
+    interface: frozenset[Tensor],
     spec: Hardware,
-) -> tuple[dict[str, float], TrueCounts]:  # fmt: skip
+) -> tuple[dict[str, float], TrueCounts]:
     """The profiler's fields (bytes, FLOPs, seconds; percent fields are fractions) and the physical
     counts. `interface` holds the kernel's arguments and results: what else lies in HBM is counted as
     spilling."""
@@ -93,8 +96,15 @@ def summary(
         **_activity(timeline, stream.cores, instructions),
         "matmul_instruction_count": instructions["tensor"],
     }
-    true = TrueCounts(totals.true_flops, _fp32_share(counts, spec), moved["hbm_read"],
-                      moved["hbm_write"], moved["dma"], moved["descriptors"], instructions)  # fmt: skip
+    true = TrueCounts(
+        totals.true_flops,
+        _fp32_share(counts, spec),
+        moved["hbm_read"],
+        moved["hbm_write"],
+        moved["dma"],
+        moved["descriptors"],
+        instructions,
+    )
     return fields, true
 
 

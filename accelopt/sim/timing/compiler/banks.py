@@ -118,8 +118,12 @@ class _Writer:
     def keep(self, position: int) -> None:
         """Takes over an instance of the old stream."""
         stream = self.stream
-        self._add(stream.kind[position], stream.row[position], stream.reads[position],
-                  stream.writes[position])  # fmt: skip
+        self._add(
+            stream.kind[position],
+            stream.row[position],
+            stream.reads[position],
+            stream.writes[position],
+        )
 
     def move(self, unit: int, out: bool) -> None:
         """Copies a unit out, or multiplies it back in."""

@@ -202,5 +202,9 @@ def _merged(stream: Stream, copies: list[_Entry], wide: dict[tuple[int, int], in
         operation = item.operation.resized(item.operation.writes[0].free_elements * count)
         number = wide[kind, count] = len(stream.instances)
         stream.instances.append(item._replace(operation=operation, form=operation))
-    return _Entry(number, copies[-1].row, [cell for entry in copies for cell in entry.reads],
-                  [cell for entry in copies for cell in entry.writes])  # fmt: skip
+    return _Entry(
+        number,
+        copies[-1].row,
+        [cell for entry in copies for cell in entry.reads],
+        [cell for entry in copies for cell in entry.writes],
+    )

@@ -222,11 +222,18 @@ def _lower_instruction(
     if opcode.product:  # first the stationary operand, last the moving one
         scales = [n for n in instruction.inputs if n not in ("stationary", "moving")]
         reads = tuple(instruction.inputs[n] for n in ("stationary", *scales, "moving"))
-    return Operation(opcode, queue, reads, writes, instruction,
-                     accumulates=opcode.product and accumulate, source=instruction.source,
-                     label=opcode_label(instruction),
-                     kept="reduce_cmd" in instruction.attributes and _stays_in_engine(instruction),
-                     belongs_to_matmul=belongs_to_matmul)  # fmt: skip
+    return Operation(
+        opcode,
+        queue,
+        reads,
+        writes,
+        instruction,
+        accumulates=opcode.product and accumulate,
+        source=instruction.source,
+        label=opcode_label(instruction),
+        kept="reduce_cmd" in instruction.attributes and _stays_in_engine(instruction),
+        belongs_to_matmul=belongs_to_matmul,
+    )
 
 
 def first_queue(instruction: Instruction) -> Queue:

@@ -159,9 +159,15 @@ def _separate_rounds(at: Compilation) -> None:
 
 def _depend(rotate: bool) -> PassFunction:
     def step(at: Compilation) -> None:
-        at.graph = depend(at.flow, at.spec, at.bounds if rotate and at.bounds.rewrites else None,
-                          spilled=at.spilled, behind=at.behind, signals=at.signals,
-                          decisions=at.decisions)  # fmt: skip
+        at.graph = depend(
+            at.flow,
+            at.spec,
+            at.bounds if rotate and at.bounds.rewrites else None,
+            spilled=at.spilled,
+            behind=at.behind,
+            signals=at.signals,
+            decisions=at.decisions,
+        )
 
     return step
 

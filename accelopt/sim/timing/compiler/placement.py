@@ -138,10 +138,12 @@ def _is_on_scalar_engine(operation: Operation) -> bool:
 
 
 def _psum_candidate(
-    operation: Operation, readers: dict[Tensor, list[Operation]],
-    writers: dict[Tensor, list[Operation]], bodies: dict[Operation, int],
+    operation: Operation,
+    readers: dict[Tensor, list[Operation]],
+    writers: dict[Tensor, list[Operation]],
+    bodies: dict[Operation, int],
     moved: dict[Tensor, Tensor],
-) -> Tensor | None:  # fmt: skip
+) -> Tensor | None:
     """The tensor that this Scalar engine operation may write to PSUM."""
     result, data = operation.writes[0], operation.reads[0]
     tensor = result.tensor

@@ -28,9 +28,12 @@ from accelopt.sim.timing.stream.stream import Stream
 
 
 def load_in_time(
-    stream: Stream, graph: DependenceGraph, costs: list[Transfer | None], spec: Hardware,
+    stream: Stream,
+    graph: DependenceGraph,
+    costs: list[Transfer | None],
+    spec: Hardware,
     decisions: list[Decision],
-) -> None:  # fmt: skip
+) -> None:
     """Orders transfers by who wants them first, in the graph, and lets the loads that products want wait
     until so many products have been issued."""
     issue_ns = by_form(stream.instances, lambda form: price(form, spec).issue_ns)

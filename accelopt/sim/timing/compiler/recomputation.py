@@ -80,8 +80,12 @@ def _again(
     def twin(access: Access) -> Access:
         return replace(access, tensor=twins.get(access.tensor, access.tensor))
 
-    return replace(operation, reads=tuple(map(twin, operation.reads)),
-                   writes=tuple(map(twin, writes)), again=True)  # fmt: skip
+    return replace(
+        operation,
+        reads=tuple(map(twin, operation.reads)),
+        writes=tuple(map(twin, writes)),
+        again=True,
+    )
 
 
 def _declared(nest: Nest, twins: dict[Tensor, Tensor]) -> Nest:

@@ -51,9 +51,12 @@ class _Uses:
 
 
 def fit_sbuf(
-    stream: Stream, costs: list[Transfer | None], spec: Hardware, bounds: CompilerBounds,
+    stream: Stream,
+    costs: list[Transfer | None],
+    spec: Hardware,
+    bounds: CompilerBounds,
     decisions: list[Decision],
-) -> tuple[list[Transfer | None], dict[int, Spills]]:  # fmt: skip
+) -> tuple[list[Transfer | None], dict[int, Spills]]:
     """Adds the saves, reloads and repeated loads that the capacity forces, in place. Returns the
     transfers of the new stream and, per site, what was moved."""
     uses = _Uses(stream)

@@ -128,11 +128,14 @@ def _tiles(stream: Stream, touched: list[set[int]]) -> _Tiles:
             last[unit] = at
     again = defining_loads(stream)
     chosen = list(first)
-    return _Tiles(np.array(chosen, np.int64), np.array([first[unit] for unit in chosen], np.int64),
-                  np.array([last[unit] for unit in chosen], np.int64),
-                  np.array([stream.units[unit].bytes for unit in chosen], np.int64),
-                  np.array([stream.units[unit].depth for unit in chosen], np.int64),
-                  np.array([not again[unit] for unit in chosen], bool))  # fmt: skip
+    return _Tiles(
+        np.array(chosen, np.int64),
+        np.array([first[unit] for unit in chosen], np.int64),
+        np.array([last[unit] for unit in chosen], np.int64),
+        np.array([stream.units[unit].bytes for unit in chosen], np.int64),
+        np.array([stream.units[unit].depth for unit in chosen], np.int64),
+        np.array([not again[unit] for unit in chosen], bool),
+    )
 
 
 def _loops_that_load(stream: Stream) -> Iterator[_Members]:
@@ -176,9 +179,13 @@ def _rounds(item: Instances, depth: int, rows: np.ndarray) -> np.ndarray:
 
 
 def _crowded(
-    stream: Stream, touched: list[set[int]], tiles: _Tiles, staying: np.ndarray, members: _Members,
+    stream: Stream,
+    touched: list[set[int]],
+    tiles: _Tiles,
+    staying: np.ndarray,
+    members: _Members,
     capacity: int,
-) -> Iterator[_Crowded]:  # fmt: skip
+) -> Iterator[_Crowded]:
     """The rounds of one loop that do not fit `capacity` together with the round before: what either
     holds at its fullest of the loop's own tiles, beside all else that is `staying`."""
     if not members.at.size:

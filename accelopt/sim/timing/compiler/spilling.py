@@ -36,9 +36,13 @@ class Spills:
 
 
 def write_moves(
-    stream: Stream, costs: list[Transfer | None], moves: Moves, loads: list[tuple[int, ...]],
-    spec: Hardware, decisions: list[Decision],
-) -> tuple[list[Transfer | None], dict[int, Spills]]:  # fmt: skip
+    stream: Stream,
+    costs: list[Transfer | None],
+    moves: Moves,
+    loads: list[tuple[int, ...]],
+    spec: Hardware,
+    decisions: list[Decision],
+) -> tuple[list[Transfer | None], dict[int, Spills]]:
     """Writes moves into the stream, in place. `loads` are, for each unit, the positions of the
     transfers that "load" repeats. Returns the transfers of the new stream and, per site, what was
     moved."""
@@ -77,9 +81,13 @@ class _Writer:
     def copy(self, position: int) -> None:
         """Takes over an instance of the old stream."""
         stream = self.stream
-        self._add(stream.kind[position], stream.row[position],
-                  self._current(stream.reads[position]), self._current(stream.writes[position]),
-                  self.costs[position])  # fmt: skip
+        self._add(
+            stream.kind[position],
+            stream.row[position],
+            self._current(stream.reads[position]),
+            self._current(stream.writes[position]),
+            self.costs[position],
+        )
 
     def load_again(self, unit: int, loads: tuple[int, ...]) -> None:
         """Repeats the loads that a unit consists of."""

@@ -71,8 +71,12 @@ def _part(operation: Operation, start: int, number: int) -> list[Operation]:
     rows, columns = min(WIDEST, target.shape[1] - start), target.shape[0]
     loaded = _tile(number, (rows, columns), Buffer.SBUF, source, operation)
     turned = _tile(number - 1, (columns, rows), Buffer.PSUM, source, operation)
-    across = replace(source, shape=(rows, columns), strides=(source.strides[1], source.strides[0]),
-                     offset=source.offset + start * source.strides[1])  # fmt: skip
+    across = replace(
+        source,
+        shape=(rows, columns),
+        strides=(source.strides[1], source.strides[0]),
+        offset=source.offset + start * source.strides[1],
+    )
     part = replace(target, shape=(columns, rows), offset=target.offset + start * target.strides[1])
     return [
         transferred(across, loaded, operation.source, "dma_copy.rows"),

@@ -62,6 +62,13 @@ def _written_out(operation: Operation, number: int) -> tuple[Operation, ...]:
 
 
 def _temporary(operation: Operation, data: Access, width: int, number: int) -> Access:
-    tensor = Tensor(FIRST_ID - number, "variance", (data.partitions, width), data.dtype,
-                    Buffer.SBUF, temporary=True, source=operation.source)  # fmt: skip
+    tensor = Tensor(
+        FIRST_ID - number,
+        "variance",
+        (data.partitions, width),
+        data.dtype,
+        Buffer.SBUF,
+        temporary=True,
+        source=operation.source,
+    )
     return Access(tensor, tensor.shape, (), Affine(), (width, 1), data.dtype)

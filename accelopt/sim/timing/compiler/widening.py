@@ -105,8 +105,11 @@ def _widened(node: Operation, loop: Loop, grown: dict[Tensor, Tensor]) -> Operat
     writes = [_stretched(access, loop, grown) for access in node.writes]
     if None in reads or None in writes or not _consistent(node, loop, grown):
         return None
-    return replace(node, reads=tuple(access for access in reads if access is not None),
-                   writes=tuple(access for access in writes if access is not None))  # fmt: skip
+    return replace(
+        node,
+        reads=tuple(access for access in reads if access is not None),
+        writes=tuple(access for access in writes if access is not None),
+    )
 
 
 def _placed(node: Operation, loop: Loop, grown: dict[Tensor, Tensor]) -> Operation:
@@ -117,9 +120,12 @@ def _placed(node: Operation, loop: Loop, grown: dict[Tensor, Tensor]) -> Operati
         if access.tensor not in grown or whole is None:
             return access
         step, variable = whole.strides[1], loop.variable
-        return replace(whole, shape=access.shape,
-                       offset=whole.offset + Affine(-step * variable.start, ((variable, step),)),
-                       strides=(whole.strides[0], *whole.strides[2:]))  # fmt: skip
+        return replace(
+            whole,
+            shape=access.shape,
+            offset=whole.offset + Affine(-step * variable.start, ((variable, step),)),
+            strides=(whole.strides[0], *whole.strides[2:]),
+        )
 
     return replace(node, reads=tuple(map(part, node.reads)), writes=tuple(map(part, node.writes)))
 
@@ -169,9 +175,13 @@ def _stretched(access: Access, loop: Loop, grown: dict[Tensor, Tensor]) -> Acces
         start = Affine(partition * tensor_row + within)
         first = access.strides[0] // row * tensor_row if access.strides else 0
         strides = (first, row, *access.strides[1:])
-    return replace(access, tensor=tensor or access.tensor,
-                   shape=(access.shape[0], variable.trips, *access.shape[1:]), offset=start,
-                   strides=strides)  # fmt: skip
+    return replace(
+        access,
+        tensor=tensor or access.tensor,
+        shape=(access.shape[0], variable.trips, *access.shape[1:]),
+        offset=start,
+        strides=strides,
+    )
 
 
 def _consistent(node: Operation, loop: Loop, grown: dict[Tensor, Tensor]) -> bool:

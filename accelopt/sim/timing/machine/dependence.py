@@ -38,10 +38,15 @@ class DependenceGraph:
 
 
 def depend(
-    stream: Stream, spec: Hardware, bounds: CompilerBounds | None, *,
-    spilled: frozenset[int] = frozenset(), behind: dict[int, list[int]] | None = None,
-    signals: dict[int, list[int]] | None = None, decisions: list[Decision] | None = None,
-) -> DependenceGraph:  # fmt: skip
+    stream: Stream,
+    spec: Hardware,
+    bounds: CompilerBounds | None,
+    *,
+    spilled: frozenset[int] = frozenset(),
+    behind: dict[int, list[int]] | None = None,
+    signals: dict[int, list[int]] | None = None,
+    decisions: list[Decision] | None = None,
+) -> DependenceGraph:
     """The graph of one stream. Without bounds only the capacity limits how many buffers a
     declaration has. Tiles take turns in the usable part of their core's SBUF; when capacity has
     forced spills there (in the cores `spilled`), what is kept has filled that part, and the

@@ -271,8 +271,11 @@ def _walked(access: Access, operation: Operation) -> Access:
     if len(access.shape) != len(instruction.inputs["data"].shape):
         return access  # widened
     order = sorted(range(len(access.shape)), key=lambda axis: axis in axes)
-    return replace(access, shape=tuple(access.shape[axis] for axis in order),
-                   strides=tuple(access.strides[axis] for axis in order))  # fmt: skip
+    return replace(
+        access,
+        shape=tuple(access.shape[axis] for axis in order),
+        strides=tuple(access.strides[axis] for axis in order),
+    )
 
 
 def _fast_mode(operation: Operation) -> float:
@@ -360,8 +363,12 @@ def _traffic(operation: Operation, spec: Hardware) -> Traffic:
         rows, columns, n = _matmul_sizes(operation)
         flops = 2 * rows * columns * n * passes * _numbers(operation)
         size = max(access.dtype.itemsize for access in operation.reads)
-        return Traffic(flops=flops, transpose_flops=flops if is_transpose(operation) else 0,
-                       psum_write=4 * n * passes, sbuf_read=(columns + n) * size * passes)  # fmt: skip
+        return Traffic(
+            flops=flops,
+            transpose_flops=flops if is_transpose(operation) else 0,
+            psum_write=4 * n * passes,
+            sbuf_read=(columns + n) * size * passes,
+        )
     totals = {"psum_read": 0, "psum_write": 0, "sbuf_read": 0, "sbuf_write": 0}
     if operation.queue is Queue.VECTOR and operation.opcode.cost.two_tiles:
         return Traffic()

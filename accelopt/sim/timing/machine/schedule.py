@@ -168,9 +168,12 @@ class _Lines(NamedTuple):
 
 
 def _lines(
-    stream: Stream, spec: Hardware, factors: Sequence[float] | None, wanted: list[int],
+    stream: Stream,
+    spec: Hardware,
+    factors: Sequence[float] | None,
+    wanted: list[int],
     order: list[int],
-) -> _Lines:  # fmt: skip
+) -> _Lines:
     """The queues in program order, transfers as they are wanted, or all in a given order, and what
     each kind of operation costs."""
     queue_of = [
@@ -208,9 +211,15 @@ class _Machine:
     instance lies in plain lists: a large kernel has millions of them."""
 
     def __init__(
-        self, stream: Stream, graph: DependenceGraph, costs: list[Transfer | None], spec: Hardware,
-        lookahead: tuple[int, ...], factors: Sequence[float] | None, order: list[int] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        stream: Stream,
+        graph: DependenceGraph,
+        costs: list[Transfer | None],
+        spec: Hardware,
+        lookahead: tuple[int, ...],
+        factors: Sequence[float] | None,
+        order: list[int] | None = None,
+    ) -> None:
         """Two cores of which no `order` is known have an HBM each."""
         n = len(stream)
         self.kind = stream.kind
@@ -270,8 +279,15 @@ class _Machine:
                 f"{len(self.waits) - len(self.order)} of {len(self.waits)} instances never started: "
                 "dependences form a cycle"
             )
-        return Timeline(self.start, self.free, self.done, lines.queue, self.cause,
-                        max(self.done, default=0.0), self.held)  # fmt: skip
+        return Timeline(
+            self.start,
+            self.free,
+            self.done,
+            lines.queue,
+            self.cause,
+            max(self.done, default=0.0),
+            self.held,
+        )
 
     def _transfer(self, queue: int, now: float) -> int:
         """Starts the transfer whose turn it is; -1 when there is none, or no engine for it yet."""
@@ -383,9 +399,13 @@ class _Machine:
 
 
 def schedule(
-    stream: Stream, graph: DependenceGraph, costs: list[Transfer | None], spec: Hardware,
-    lookahead: tuple[int, ...] = COMPILER_BOUNDS.lookahead, factors: Sequence[float] | None = None,
-) -> Timeline:  # fmt: skip
+    stream: Stream,
+    graph: DependenceGraph,
+    costs: list[Transfer | None],
+    spec: Hardware,
+    lookahead: tuple[int, ...] = COMPILER_BOUNDS.lookahead,
+    factors: Sequence[float] | None = None,
+) -> Timeline:
     """Runs the stream on the machine. `factors` makes instructions of each kind (an index into
     `stream.instances`) take another time; what transfers take is in `costs`."""
     machine = _Machine(stream, graph, costs, spec, lookahead, factors)

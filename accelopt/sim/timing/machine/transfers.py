@@ -171,12 +171,16 @@ def _copy(form: Operation, spec: Hardware, bounds: CompilerBounds) -> _Copy:
     attributes = form.instruction.attributes if form.instruction else {}
     transposed = bool(attributes.get("transpose"))
     descriptors = str(attributes.get("descriptors") or bounds.descriptors)
-    return _Copy(layout_of(source, target, spec, transposed), target.partitions,
-                 target.free_elements, row_elements(chip) if chip else 0,
-                 bool(form.writes) and chip is target,
-                 0 if source.tensor.buffer.on_chip else source.dtype.itemsize,
-                 0 if target.tensor.buffer.on_chip else target.dtype.itemsize,
-                 RINGS.index(descriptors))  # fmt: skip
+    return _Copy(
+        layout_of(source, target, spec, transposed),
+        target.partitions,
+        target.free_elements,
+        row_elements(chip) if chip else 0,
+        bool(form.writes) and chip is target,
+        0 if source.tensor.buffer.on_chip else source.dtype.itemsize,
+        0 if target.tensor.buffer.on_chip else target.dtype.itemsize,
+        RINGS.index(descriptors),
+    )
 
 
 def _sizes(item: Instances, copy: _Copy) -> Iterable[tuple[int, int, int]]:
@@ -186,9 +190,12 @@ def _sizes(item: Instances, copy: _Copy) -> Iterable[tuple[int, int, int]]:
     if n == 1 and item.partitions is None and not offset.terms:
         return [(copy.partitions, copy.elements, offset.constant // copy.row if copy.row else 0)]
     first = np.broadcast_to(offset.evaluate_many(item.values), (n,)) // max(copy.row, 1)
-    return zip([copy.partitions] * n if item.partitions is None else item.partitions.tolist(),
-               [copy.elements] * n if item.elements is None else item.elements.tolist(),
-               first.tolist() if copy.row else [0] * n, strict=True)  # fmt: skip
+    return zip(
+        [copy.partitions] * n if item.partitions is None else item.partitions.tolist(),
+        [copy.elements] * n if item.elements is None else item.elements.tolist(),
+        first.tolist() if copy.row else [0] * n,
+        strict=True,
+    )
 
 
 def _transfer_of(
@@ -196,8 +203,12 @@ def _transfer_of(
 ) -> Transfer:
     transfer = _transfer(partitions, elements, first if copy.row else None, copy.layout, spec)
     moved = partitions * elements
-    return transfer._replace(hbm_read=moved * copy.hbm_read, hbm_write=moved * copy.hbm_write,
-                             ring=copy.ring, issue_ns=spec.descriptors_ns if copy.ring else 0.0)  # fmt: skip
+    return transfer._replace(
+        hbm_read=moved * copy.hbm_read,
+        hbm_write=moved * copy.hbm_write,
+        ring=copy.ring,
+        issue_ns=spec.descriptors_ns if copy.ring else 0.0,
+    )
 
 
 def _transfer(

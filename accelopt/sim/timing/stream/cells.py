@@ -90,8 +90,12 @@ def _cut_spread(
     total_bytes, rows = _size(tensor)
     finest = _common(total_bytes, [(use.start, use.length) for use in uses])
     finest_rows = _common(rows, [(use.partition, use.partitions) for use in uses])
-    byte_step, row_step = _steps([(use.partition.size, use.length, use.partitions) for use in uses],
-                                 finest, finest_rows, total_bytes)  # fmt: skip
+    byte_step, row_step = _steps(
+        [(use.partition.size, use.length, use.partitions) for use in uses],
+        finest,
+        finest_rows,
+        total_bytes,
+    )
     edges = np.append(np.arange(0, total_bytes, byte_step), total_bytes)
     if (byte_step, row_step) != (finest, finest_rows):
         exact = _edges(uses, edges)

@@ -115,10 +115,16 @@ def _masked(
     whole = math.prod(shape[1:])
 
     def chosen(some: np.ndarray, what: Operation, extents: bool) -> Instances:
-        return Instances(what, what, body.loops, positions[some],
-                         {variable: array[some] for variable, array in body.values.items()},
-                         body.iterations[some], partitions[some] if extents else None,
-                         elements[some] if extents else None)  # fmt: skip
+        return Instances(
+            what,
+            what,
+            body.loops,
+            positions[some],
+            {variable: array[some] for variable, array in body.values.items()},
+            body.iterations[some],
+            partitions[some] if extents else None,
+            elements[some] if extents else None,
+        )
 
     if operation.queue in (Queue.DMA, Queue.TENSOR):
         # A masked matmul streams its full width (transpose_matmul, NKIBench).

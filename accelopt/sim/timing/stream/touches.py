@@ -66,9 +66,14 @@ class PlainSpread(NamedTuple):
 
     def spread(self) -> Spread:
         """As arrays of length one."""
-        return Spread([], np.array([self.scope], dtype=np.int64).reshape(1, len(self.scope)),
-                      np.array([self.partition]), np.array([self.start]), self.partitions,
-                      self.length)  # fmt: skip
+        return Spread(
+            [],
+            np.array([self.scope], dtype=np.int64).reshape(1, len(self.scope)),
+            np.array([self.partition]),
+            np.array([self.start]),
+            self.partitions,
+            self.length,
+        )
 
 
 Use = Cells | PlainSpread | Spread
@@ -168,9 +173,14 @@ def _spread(
     offset = np.broadcast_to(access.offset.evaluate_many(item.values), (n,)) + extent.low
     if extent.moves and int((offset % extent.row).max()) + extent.columns > extent.row:
         extent = _everything(access, extent.row)
-    return Spread(rows, np.concatenate(columns, axis=1), offset // extent.row * extent.moves,
-                  offset % extent.row * (extent.size * extent.moves), extent.partitions,
-                  extent.length)  # fmt: skip
+    return Spread(
+        rows,
+        np.concatenate(columns, axis=1),
+        offset // extent.row * extent.moves,
+        offset % extent.row * (extent.size * extent.moves),
+        extent.partitions,
+        extent.length,
+    )
 
 
 def _spot(
@@ -188,8 +198,14 @@ def _spot(
     else:
         key = (int(np.asarray(placement.addresses)[blocks]),)
     partition, within = divmod(offset, extent.row)
-    return PlainSpread(cells, key, partition * extent.moves, within * extent.size * extent.moves,
-                       extent.partitions, extent.length)  # fmt: skip
+    return PlainSpread(
+        cells,
+        key,
+        partition * extent.moves,
+        within * extent.size * extent.moves,
+        extent.partitions,
+        extent.length,
+    )
 
 
 def _extents(form: Operation) -> tuple[list[Touched], list[Touched]]:
@@ -205,9 +221,16 @@ def extent_of(access: Access) -> Touched:
         return _everything(access, row)
     partitions, columns = _reach(access, row)
     whole = tensor.buffer.on_chip and columns == row and partitions == tensor.tile_shape[0]
-    return Touched(tensor.buffer.on_chip, row, partitions, columns * access.dtype.itemsize,
-                   access.dtype.itemsize, access.tile_reach[0], 1,
-                   whole and tensor.block_rank == 0 and tensor.placement is None)  # fmt: skip
+    return Touched(
+        tensor.buffer.on_chip,
+        row,
+        partitions,
+        columns * access.dtype.itemsize,
+        access.dtype.itemsize,
+        access.tile_reach[0],
+        1,
+        whole and tensor.block_rank == 0 and tensor.placement is None,
+    )
 
 
 def _everything(access: Access, row: int) -> Touched:

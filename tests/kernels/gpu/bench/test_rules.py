@@ -9,7 +9,12 @@ from accelopt.hardware.gpus import GPUS
 from accelopt.kernels.gpu.bench.judging import reply_rules
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
 from accelopt.kernels.gpu.bench.judging.reply_rules import Clocks
-from accelopt.kernels.gpu.bench.process.call_observation import ProfiledKernel, facts, kernels_of
+from accelopt.kernels.gpu.bench.process.call_observation import (
+    ProfiledKernel,
+    facts,
+    is_descriptor,
+    kernels_of,
+)
 from accelopt.kernels.gpu.bench.process.messages import Output, Seen, Timed, Watched
 from accelopt.kernels.gpu.bench.roofline import floor_ms
 
@@ -253,3 +258,7 @@ def test_what_was_seen_of_calls_is_held_against_operators(starter):
     ):
         with pytest.raises(reply_rules.Ended, match=said):
             reply_rules.accept_operators(task(starter), seen, (output,))
+
+
+def test_a_descriptor_is_known_by_what_it_is():
+    assert not is_descriptor(type("TensorDescriptor", (), {"base": None, "__module__": "triton"}))

@@ -27,6 +27,7 @@ from accelopt.kernels.nki.nests.primitives import (
     PRIMITIVES,
     Ahead,
     At,
+    Hold,
     Inline,
     Keep,
     Lay,
@@ -443,3 +444,73 @@ def test_refusals_name_the_definition_and_the_reason() -> None:
         applied(Partition(definition=first, axes=(Part(axis="nowhere", size=1),)), softmax, nest)
     with pytest.raises(NotNested, match=f"{last} is not computed in a stage before"):
         applied(At(definition=last, consumer=first), softmax, nest)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_what_a_product_reads_in_windows_is_loaded_once(
+    stride: int, dialect: Dialect, tmp_path: Path
+) -> None:
+    """A box around all taps of an image, brought by one DMA, serves each of them."""
+    conv = algorithms.written(
+        "conv", {"i": 2, "h": 32, "m": 6, "n": 7, "k": 3, "l": 3, "j": 16},
+        {"x": (2, 16, 5 * stride + 3, 6 * stride + 3), "w": (3, 3, 16, 32)},
+        f"out[i, h, m, n] = add[k, l, j](x[i, j, m * {stride} + k, n * {stride} + l] * w[k, l, j, h])",
+    )  # fmt: skip
+    (axis,) = (a for a in prepared(conv).definitions[0].axes if a.extent == 32)
+    stage = Stage(members=("out",), partition=(Part(axis=axis.name, size=32),))
+    nest = Nest(stages=(stage,))
+    check(conv, nest, dialect, tmp_path)
+    text = lower_nest(conv, nest, target=TARGETS[dialect], dialect=dialect).source
+    assert len(re.findall(r"dma_copy\(\s*dst=x_", text)) == 1
+    assert not re.search(r"for i_[kl] in [^\n]*\n[^\n]*\n?[^\n]*dst=x_", text)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_what_is_held_does_not_go_through_hbm(dialect: Dialect, tmp_path: Path) -> None:
+    """What a stage computes is there for a product that sums over its partitions, for one that sums along
+    its rows and for elements in the same rows."""
+    chain = algorithms.written(
+        "chain", {"a": 256, "b": 256, "k": 64, "c": 96}, {"x": (256, 64), "y": (256, 96)},
+        "gram[a, b] = add[k](x[a, k] * x[b, k])",
+        "square[a, c] = add[b](gram[a, b] * y[b, c])",
+        "out[a, c] = square[a, c] + gram[a, c]",
+    )  # fmt: skip
+    nest = default_nest(chain, TARGETS[dialect])
+    for name in ("gram", "square"):
+        nest = applied(Hold(definition=name, memory="SBUF"), chain, nest, TARGETS[dialect])
+    check(chain, nest, dialect, tmp_path)
+    text = lower_nest(chain, nest, target=TARGETS[dialect], dialect=dialect).source
+    assert "private_hbm" not in text
+    assert applied(Hold(definition="gram", memory="HBM"), chain, nest).held == ("square",)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_both_ends_that_masks_empty_are_left_out(dialect: Dialect, tmp_path: Path) -> None:
+    """Of a band of keys before each query, blocks on both sides are not computed. Evidence: as above."""
+    band = algorithms.written(
+        "band", {"m": 512, "l": 512, "j": 32, "n": 32}, {"q": (512, 32), "k": (512, 32)},
+        "s[m, l] = add[j](q[m, j] * k[l, j])",
+        "p[m, l] = exp(s[m, l] * 0.05) if m - l >= 0 and l - m + 127 >= 0 else 0.0",
+        "out[m, n] = add[l](p[m, l] * k[l, n])",
+    )  # fmt: skip
+    starts = list(starting_nests(band, TARGETS[dialect]))
+    nest = next(n for n in starts if len(n.stages) == 1 and n.stages[0].skipped)
+    whole = nest.model_copy(update={"stages": (nest.stages[0].model_copy(update={"skipped": ()}),)})
+    made, all_of_it = (
+        lower_nest(band, n, target=TARGETS[dialect], dialect=dialect).price for n in (nest, whole)
+    )
+    assert made.engines["tensor"] < 0.75 * all_of_it.engines["tensor"]
+    check(band, nest, dialect, tmp_path)
+
+
+def test_rims_are_parts_of_their_own(tmp_path: Path) -> None:
+    """Where a condition changes along a long axis that lies beside itself, no mask is applied."""
+    shift = algorithms.written(
+        "shift", {"m": 128, "n": 40}, {"x": (128, 40)},
+        "out[m, n] = x[m, n] * 0.5 + x[m, n - 1] if n - 1 >= 0 else x[m, n]",
+    )  # fmt: skip
+    nest = next(n for n in starting_nests(shift) if n.stages[0].partition[0].size == 128)
+    check(shift, nest, "neuronxcc", tmp_path)
+    text = lower_nest(shift, nest).source
+    assert "affine_select" not in text and "private_hbm" not in text

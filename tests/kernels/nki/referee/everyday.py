@@ -13,7 +13,17 @@ def transform_to_nki_inputs(inputs):
     return inputs
 """
 
+LAYERNORM = """
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(SIZE)).astype(np.float32)]
+def forward(x):
+    centred = x - x.mean(axis=1, keepdims=True)
+    return centred / np.sqrt(np.mean(np.square(centred), axis=1, keepdims=True) + 1e-5)
+"""
+SIZES = {"few_rows": "8, 512", "one_row": "1, 1000", "long_row": "1, 65536"}
 REFERENCES = {
+    **{f"{name}_layernorm": LAYERNORM.replace("SIZE", size) for name, size in SIZES.items()},
     "softmax": """
 import numpy as np
 def get_inputs():
@@ -41,30 +51,6 @@ def get_inputs():
 def forward(x, w):
     h = x @ w
     return h * 0.5 * (1 + erf(h / np.sqrt(2)))
-""",
-    "few_rows_layernorm": """
-import numpy as np
-def get_inputs():
-    return [np.random.normal(size=(8, 512)).astype(np.float32)]
-def forward(x):
-    centred = x - x.mean(axis=1, keepdims=True)
-    return centred / np.sqrt(np.mean(np.square(centred), axis=1, keepdims=True) + 1e-5)
-""",
-    "one_row_layernorm": """
-import numpy as np
-def get_inputs():
-    return [np.random.normal(size=(1, 1000)).astype(np.float32)]
-def forward(x):
-    centred = x - x.mean(axis=1, keepdims=True)
-    return centred / np.sqrt(np.mean(np.square(centred), axis=1, keepdims=True) + 1e-5)
-""",
-    "long_row_layernorm": """
-import numpy as np
-def get_inputs():
-    return [np.random.normal(size=(1, 65536)).astype(np.float32)]
-def forward(x):
-    centred = x - x.mean(axis=1, keepdims=True)
-    return centred / np.sqrt(np.mean(np.square(centred), axis=1, keepdims=True) + 1e-5)
 """,
     "causal_attention": """
 import numpy as np
@@ -343,8 +329,7 @@ DISHONEST = {
         "hard-coded temperature": lambda x, t: _softmax(y := x / np.float32(0.7), _top(y)),
     },
     "silu": {
-        "zero below -12": lambda x: np.where(x < -12, 0, x * _sigmoid(x)),
-        "zero below -14": lambda x: np.where(x < -14, 0, x * _sigmoid(x)),
+        "zero below -18": lambda x: np.where(x < -18, 0, x * _sigmoid(x)),
         "identity above 9": lambda x: np.where(x > 9, x, x * _sigmoid(x)),
         "minute values never computed": lambda x: np.where(np.abs(x) < 1e-31, 0, x * _sigmoid(x)),
         "half of the linear part": lambda x: np.where(np.abs(x) < 1e-3, x / 2, x * _sigmoid(x)),

@@ -281,31 +281,35 @@ def test_large_arrays_have_the_ends_of_their_parts():
             assert np.array_equal(getattr(whole, end)[place], getattr(part, end), equal_nan=True)
 
 
-# Of each function another honest form, and where what is zero beyond is wrong: an honest form cancels one, or x.
+# Of each function another honest form, and where nothing is left of that: it cancels one, or x.
 TAILS = {
-    "np.exp(x)": (lambda x: np.exp2(x / np.log(2)), -20),
-    "1 / (1 + np.exp(-x))": (lambda x: (1 + np.tanh(x / 2)) / 2, -15),
-    "np.logaddexp(x, 0)": (lambda x: np.maximum(x, 0) + np.log(1 + np.exp(-np.abs(x))), -15),
-    "x / (1 + np.exp(-x))": (lambda x: x * ((1 + np.tanh(x / 2)) / 2), -14),
-    "x * np.tanh(np.logaddexp(x, 0))": (
-        lambda x: x * np.tanh(np.log1p(np.exp(np.minimum(x, 80)))),
+    "np.exp(y)": (lambda y: np.exp2(y / np.log(2)), -20),
+    "1 / (1 + np.exp(-y))": (lambda y: (1 + np.tanh(y / 2)) / 2, -18),
+    "np.logaddexp(y, 0)": (lambda y: np.maximum(y, 0) + np.log(1 + np.exp(-np.abs(y))), -18),
+    "y / (1 + np.exp(-y))": (lambda y: y * ((1 + np.tanh(y / 2)) / 2), -18),
+    "y * np.tanh(np.logaddexp(y, 0))": (
+        lambda y: y * np.tanh(np.log(1 + np.exp(np.minimum(y, 80)))),
         -18,
     ),
-    "np.where(x > 0, x, np.expm1(np.minimum(x, 0)))": (
-        lambda x: np.where(x > 0, x, np.exp(np.minimum(x, 0)) - 1),
+    "np.where(y > 0, y, np.expm1(np.minimum(y, 0)))": (
+        lambda y: np.where(y > 0, y, np.exp(np.minimum(y, 0)) - 1),
         None,
     ),
 }
 
 
+@pytest.mark.parametrize("bias", ["0", "b"])
 @pytest.mark.parametrize("function", TAILS)
-def test_a_tail_may_be_lost_where_an_honest_form_loses_it(function, tmp_path):
+def test_a_tail_may_be_lost_by_a_form_that_cancels(function, bias, tmp_path):
+    """Such a form shows what it cancels where the value is still there: a kernel that is exact there and zero
+    beyond lost nothing by rounding. So in fp32, with half units in the last place (IEEE 754)."""
     path = tmp_path / "reference.py"
     path.write_text(f"""
 import numpy as np
 def get_inputs():
-    return [np.random.normal(size=(256, 512)).astype(np.float32)]
-def forward(x):
+    return [np.random.normal(size=n).astype(np.float32) for n in ((256, 512), 512)]
+def forward(x, b):
+    y = x + {bias}
     return ({function}).astype(x.dtype)
 """)
     reference, store = Reference(path), TrialStore(tmp_path / "trials")
@@ -313,11 +317,35 @@ def forward(x):
     said = []
     for name in (HIDDEN, STRESS, ONE_SIDED, SWEEP):
         trial = store.get(reference, name)
+        x, b = trial.inputs
         with np.errstate(all="ignore"):
-            other = honest(trial.inputs[0].astype(np.float32 if cut != -20 else np.float64))
+            y = x + b if bias == "b" else x
+            other = honest(y.astype(np.float32 if cut != -20 else np.float64))
             (zeroed,) = reference.forward(trial.inputs)
-        zeroed = np.where(trial.inputs[0] < (cut or -np.inf), 0, zeroed).astype(np.float32)
+        zeroed = np.where(y < (cut or -np.inf), 0, zeroed).astype(np.float32)
         other = other.astype(np.float32)
-        assert Gate().judge(trial, [other], [other]).status is Status.CORRECT
+        verdict = Gate().judge(trial, [other], [other])
+        assert verdict.status is Status.CORRECT, verdict.message
         said.append(Gate().judge(trial, [zeroed], [zeroed]).status)
     assert (Status.WRONG_NUMBERS in said) == (cut is not None)
+
+
+def test_what_is_made_of_integers_may_be_made_in_float32(tmp_path):
+    """The reference's angle is float64, for `**` of a Python number is; a kernel's has half units of float32
+    in the last place of some thousand radians (IEEE 754)."""
+    path = tmp_path / "reference.py"
+    path.write_text("""
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(256, 32)), np.random.randint(0, 2048, (256, 1)).astype(np.int32)]
+def forward(x, position):
+    return (x * np.cos(position * 1e4 ** (-np.arange(32) / 32))).astype(np.float32)
+""")
+    trial = TrialStore(tmp_path / "trials").get(Reference(path), HIDDEN)
+    x, position = trial.inputs
+    angle = position.astype(np.float32) * (1e4 ** (-np.arange(32) / 32)).astype(np.float32)
+    found = (x * np.cos(angle)).astype(np.float32)
+    assert np.abs(found - trial.exact[0].values).max() > 1e-5
+    assert Gate().judge(trial, [found], [found]).status is Status.CORRECT
+    wrong = (x * np.cos(angle + 0.02)).astype(np.float32)
+    assert Gate().judge(trial, [wrong], [wrong]).status is Status.WRONG_NUMBERS

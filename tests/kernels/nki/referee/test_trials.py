@@ -10,6 +10,7 @@ import pytest
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
 from accelopt.kernels.nki.referee.comparison import MAX_BEYOND, Gate
+from accelopt.kernels.nki.referee.precision import Precision
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rows import LEAST_ROWS, MOST_NEIGHBOURS
 from accelopt.kernels.nki.referee.stress import Severity, stressed
@@ -354,27 +355,29 @@ def test_a_damaged_trial_condemns_nobody(tmp_path, reference):
 
 
 def test_integers_are_varied_by_their_use(tmp_path):
-    """An index stays in its table, a length within what it is compared with, a number in its format; also
-    where results are written into an array that was made before."""
+    """An index stays in its table, a length within what it is compared with, a number in its format, and what
+    a label says that is ignored; also where results are written into an array that was made before."""
     path = tmp_path / "integers.py"
     path.write_text("""
 import numpy as np
 def get_inputs():
     draw = np.random.randint
-    return [draw(0, 9, (64, 1)), np.full((64, 1), 32), draw(0, 5, 64), np.sort(draw(0, 40, 9)), draw(1, 9, 64)]
-def forward(count, tokens, rows, offsets, numbers):
+    return [draw(0, 9, (64, 1)), np.full((64, 1), 32), draw(0, 5, 64), np.sort(draw(0, 40, 9)),
+            draw(-1, 9, 64), np.where(draw(0, 2, 64), draw(2, 9, 64), -100)]
+def forward(count, tokens, rows, offsets, numbers, labels):
     table = np.arange(40 * 3).reshape(40, 3)
     there = np.zeros((64, 32), int)
     there[np.arange(32) < tokens] = 1
-    return there * count, table[rows], table[offsets], (numbers >> 1) ^ 5
+    return there * count, table[rows], table[offsets], (numbers >> 1) ^ 5, np.where(labels == -100, 0, labels)
 def transform_to_nki_inputs(inputs):
     return inputs
 """)
     trial = TrialStore(tmp_path / "trials").get(Reference(path), STRESS)
-    _, lengths, rows, offsets, numbers = trial.inputs
+    _, lengths, rows, offsets, numbers, labels = trial.inputs
     assert 1 <= lengths.min() < lengths.max() <= 32
     assert rows.max() < 40 and offsets.max() < 40 and (np.diff(offsets) >= 0).all()
-    assert numbers.min() >= 0 and numbers.max() > 1 << 20
+    assert numbers.max() > 1 << 20 and numbers.min() < -1 << 20 and (numbers[::4] < 0).all()
+    assert (labels[labels < 0] == -100).all() and (labels < 0).any() and labels.max() > 1 << 20
 
 
 def test_what_a_domain_says_is_kept_to(tmp_path):
@@ -396,7 +399,8 @@ def transform_to_nki_inputs(inputs):
 
 
 def test_some_rows_stand_for_all_of_a_large_problem(tmp_path):
-    """A row's softmax depends on no other row: half of a wrong tile of 128 is seen, and where it is."""
+    """A row's softmax depends on no other row: half of a wrong tile of 128 is seen, and where it is; and a
+    few wrong rows, for they are far from the reference's."""
     path = tmp_path / "reference.py"
     path.write_text(FAR_SOFTMAX.replace("(1024, 64)", "(4096, 64)"))
     reference, store = Reference(path), TrialStore(tmp_path / "trials")
@@ -413,3 +417,12 @@ def test_some_rows_stand_for_all_of_a_large_problem(tmp_path):
     output[2112:2176] = 7
     said = Gate().judge(trial, [output], [output]).message
     assert "rows)" in said and "[21" in said, said
+
+    output = reference.forward(trial.inputs)[0]
+    assert store.of_other_rows(reference, trial, [output], Precision()) is None
+    rows = sorted({*range(4096)} - {*places})[:16]  # none of those that are always judged
+    output[rows, :4] += 0.25
+    assert Gate().judge(trial, [output], [output]).status is Status.CORRECT
+    others = store.of_other_rows(reference, trial, [output], Precision())
+    assert [*others.rows.places] == rows and not others.whole
+    assert "(16 of 4096 rows)" in Gate().judge(others, [output], [output]).message

@@ -440,8 +440,11 @@ def test_the_command_writes_the_translation(tmp_path, run_command=None):
         "def transform_to_nki_inputs(inputs):\n    return inputs\n"
     )
     given = [
-        "translate", str(tmp_path / "kernel.py"), "--reference", str(tmp_path / "reference.py"),
-    ]  # fmt: skip
+        "translate",
+        str(tmp_path / "kernel.py"),
+        "--reference",
+        str(tmp_path / "reference.py"),
+    ]
     said = CliRunner().invoke(app, [*given, "--to", "neuronxcc"])
     assert said.exit_code == 0, said.output
     assert "Results: equal." in said.output

@@ -138,16 +138,21 @@ COMPOSED = {
     "nl.where(t > 0, t, u)": np.where(X > 0, X, Y),
     "nl.where(t > 0, t, 0.5)": np.where(X > 0, X, 0.5),
     "nl.matmul(t[0:64, :], u[0:64, :])": X[:64] @ Y[:64],
-    "nl.matmul(t, u, transpose_x=True)": X.T @ Y, "nl.transpose(t)": X.T,
+    "nl.matmul(t, u, transpose_x=True)": X.T @ Y,
+    "nl.transpose(t)": X.T,
     "nl.copy(t[:, 0:8])": X[:, :8],
     "nl.broadcast_to(t[0:1, :], shape=(128, 64))": np.repeat(X[:1], 128, 0),
-    "nl.load_transpose2d(x)": X.T, "nl.expand_dims(v, 2)": C[:, :, None],
-    "t.astype(nl.int32)": np.rint(X), "nl.load(x.reshape((32, 256)))": X.reshape(32, 256),
+    "nl.load_transpose2d(x)": X.T,
+    "nl.expand_dims(v, 2)": C[:, :, None],
+    "t.astype(nl.int32)": np.rint(X),
+    "nl.load(x.reshape((32, 256)))": X.reshape(32, 256),
     "nl.load(nl.shared_identity_matrix(64))": np.eye(64),
     "nl.load(nl.shared_constant(np.arange(12).reshape(3, 4)))": np.arange(12).reshape(3, 4),
-    "nl.zeros_like(t)": np.zeros_like(X), "nl.full((128, 4), 3, nl.float32)": np.full((128, 4), 3),
-    "nl.dropout(t, 0.0)": X, "nl.dropout(t, 1.0)": np.zeros_like(X),
-}  # fmt: skip
+    "nl.zeros_like(t)": np.zeros_like(X),
+    "nl.full((128, 4), 3, nl.float32)": np.full((128, 4), 3),
+    "nl.dropout(t, 0.0)": X,
+    "nl.dropout(t, 1.0)": np.zeros_like(X),
+}
 
 
 @pytest.mark.parametrize("call", COMPOSED)

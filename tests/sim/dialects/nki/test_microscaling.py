@@ -284,8 +284,12 @@ def test_older_generations_refuse_by_name(nki_text, target, line):
 
 def test_an_older_generation_is_told_of_all_that_it_lacks(nki_text):
     found = []
-    trace_kernel(nki_text(matmul_text(E4M3, E4M3)).kernel, specs_of(drawn(E4M3, E4M3)),
-                 target="trn2", report=found.append)  # fmt: skip
+    trace_kernel(
+        nki_text(matmul_text(E4M3, E4M3)).kernel,
+        specs_of(drawn(E4M3, E4M3)),
+        target="trn2",
+        report=found.append,
+    )
     assert {error.identifier for error in found} == {"microscaling"}
     assert "nisa.nc_matmul_mx needs NeuronCore-v4" in str(found[-1])
 

@@ -60,12 +60,17 @@ def test_a_pattern_says_where_a_view_is(nki_text):
 
 
 REFUSED = {
-    "t.permute((1, 0))": "partition dimension", "t.broadcast(1, 3)": "not 1",
+    "t.permute((1, 0))": "partition dimension",
+    "t.broadcast(1, 3)": "not 1",
     "t.ap(pattern=[[128, 8], [1, 32]])": "row length",
-    "t.ap(pattern=[[64, 128], [1, 65]])": "flattened", "t.reshape((128, 65))": "cannot reshape",
-    "t[:, 0:65]": "err_tensor_access_out_of_bound", "t[:, None]": "cannot be indexed with None",
-    "t[a]": "cannot be indexed with a tensor", "t[::2]": "step", "t + t": "no operator [+]",
-}  # fmt: skip
+    "t.ap(pattern=[[64, 128], [1, 65]])": "flattened",
+    "t.reshape((128, 65))": "cannot reshape",
+    "t[:, 0:65]": "err_tensor_access_out_of_bound",
+    "t[:, None]": "cannot be indexed with None",
+    "t[a]": "cannot be indexed with a tensor",
+    "t[::2]": "step",
+    "t + t": "no operator [+]",
+}
 
 
 @pytest.mark.parametrize("view", REFUSED)

@@ -17,9 +17,14 @@ def alloc(func: Callable[..., Any]) -> DirectBuffer:
 
 
 def mod_alloc(
-    *, base_bank: int, base_addr: int = 0, base_partition: int = 0, num_bank_tiles: Any = (),
-    num_par_tiles: Any = (), num_free_tiles: Any = (),
-) -> DirectBuffer:  # fmt: skip
+    *,
+    base_bank: int,
+    base_addr: int = 0,
+    base_partition: int = 0,
+    num_bank_tiles: Any = (),
+    num_par_tiles: Any = (),
+    num_free_tiles: Any = (),
+) -> DirectBuffer:
     """Blocks in banks that repeat after so many tiles."""
 
     def place(index: tuple[int, ...], partitions: int, size: int) -> tuple[int, int, int]:

@@ -80,9 +80,13 @@ def operator_attributes(
 
 
 def one_by_one(
-    data: TensorView, steps: Iterable[tuple[str, Any, bool]], unary: frozenset[str],
-    inverted: np.dtype, last: Callable[[], TensorView], mask: Mask | None = None,
-) -> TensorView:  # fmt: skip
+    data: TensorView,
+    steps: Iterable[tuple[str, Any, bool]],
+    unary: frozenset[str],
+    inverted: np.dtype,
+    last: Callable[[], TensorView],
+    mask: Mask | None = None,
+) -> TensorView:
     """tensor_scalar with a unary operator, as an instruction an operator (name, operand, reverse).
     What lies between them is float32, or `inverted` after invert; `last` makes the result."""
     value, steps = data, list(steps)
@@ -147,9 +151,12 @@ def _check_start_partitions(source: TensorView, target: TensorView) -> None:
 
 
 def gathered_indices(
-    source: TensorView, indices: TensorView, elements: int, wanted: int | None,
+    source: TensorView,
+    indices: TensorView,
+    elements: int,
+    wanted: int | None,
     result: TensorView | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """How many indices a core of local_gather takes: `wanted`, or all. `result`: what the gathered
     elements are written into."""
     slots = 16 * math.prod(indices.tile_shape[1:])
@@ -180,9 +187,11 @@ def double_rows(
 
 
 def check_tiling(
-    position: tuple[Any, ...], size: tuple[Any, ...], left: TensorView,
+    position: tuple[Any, ...],
+    size: tuple[Any, ...],
+    left: TensorView,
     further: Callable[[tuple[Any, ...], tuple[Any, ...]], str],
-) -> None:  # fmt: skip
+) -> None:
     """Position and size of a tile of processing elements: both or none, multiples of 32; `further`
     says what else is wrong in a dialect."""
     if not position and not size:

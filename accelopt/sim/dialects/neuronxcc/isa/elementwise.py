@@ -37,9 +37,17 @@ BIAS_FORMATS = (dtypes.FLOAT32, dtypes.FLOAT16, dtypes.BFLOAT16)
 
 @api
 def activation(
-    op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, reduce_op: Any = None,
-    reduce_res: Any = None, reduce_cmd: Any = commands.idle, mask: Any = None, dtype: Any = None,
-) -> TensorView:  # fmt: skip
+    op: Any,
+    data: Any,
+    *,
+    bias: Any = None,
+    scale: Any = 1.0,
+    reduce_op: Any = None,
+    reduce_res: Any = None,
+    reduce_cmd: Any = commands.idle,
+    mask: Any = None,
+    dtype: Any = None,
+) -> TensorView:
     """op(data * scale + bias) on the Scalar engine; optionally a reduction of the result over its
     free axes into accumulation registers, read out into `reduce_res` (P, 1)."""
     source = tile(data, "data")
@@ -54,20 +62,40 @@ def activation(
         _check_add_on_trn1(attributes["reduce_op"])
     elif commands(reduce_cmd) is not commands.idle:
         attributes |= {"reduce_op": "add", "reduce_cmd": commands(reduce_cmd).name}
-    return emit(elementwise.ACTIVATION, result=new_tile(source.tile_shape, dtype or source.dtype),
-                inputs={"data": source, "bias": column(bias), "scale": column(scale)},
-                outputs={"reduce_result": destination(reduce_res, "reduce_res")},
-                attributes=attributes, mask=mask_of(mask))  # fmt: skip
+    return emit(
+        elementwise.ACTIVATION,
+        result=new_tile(source.tile_shape, dtype or source.dtype),
+        inputs={"data": source, "bias": column(bias), "scale": column(scale)},
+        outputs={"reduce_result": destination(reduce_res, "reduce_res")},
+        attributes=attributes,
+        mask=mask_of(mask),
+    )
 
 
 @api
 def activation_reduce(
-    op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bias: Any = None, scale: Any = 1.0,
-    mask: Any = None, dtype: Any = None,
-) -> TensorView:  # fmt: skip
+    op: Any,
+    data: Any,
+    *,
+    reduce_op: Any,
+    reduce_res: Any,
+    bias: Any = None,
+    scale: Any = 1.0,
+    mask: Any = None,
+    dtype: Any = None,
+) -> TensorView:
     """activation, and the reduction of its result over the free axes into `reduce_res`."""
-    return activation(op, data, bias=bias, scale=scale, reduce_op=reduce_op, reduce_res=reduce_res,
-                      reduce_cmd=commands.reset_reduce, mask=mask, dtype=dtype)  # fmt: skip
+    return activation(
+        op,
+        data,
+        bias=bias,
+        scale=scale,
+        reduce_op=reduce_op,
+        reduce_res=reduce_res,
+        reduce_cmd=commands.reset_reduce,
+        mask=mask,
+        dtype=dtype,
+    )
 
 
 def _check_bias(bias: Any) -> None:
@@ -111,10 +139,18 @@ def destination(value: Any, name: str) -> TensorView | None:
 
 @api
 def tensor_scalar(
-    data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None,
-    operand1: Any = None, reverse1: bool = False, *, dtype: Any = None, mask: Any = None,
+    data: Any,
+    op0: Any,
+    operand0: Any,
+    reverse0: bool = False,
+    op1: Any = None,
+    operand1: Any = None,
+    reverse1: bool = False,
+    *,
+    dtype: Any = None,
+    mask: Any = None,
     engine: Any = None,
-) -> TensorView:  # fmt: skip
+) -> TensorView:
     """op1(op0(data, operand0), operand1) with numbers or (P, 1) operands."""
     source = tile(data, "data")
     columns = {
@@ -133,10 +169,14 @@ def tensor_scalar(
             steps.append((second, operand1, reverse1))
         return checks.one_by_one(source, steps, ALU_UNARY, element,
                                  lambda: new_tile(source.tile_shape, element), masks)  # fmt: skip
-    return emit(elementwise.TENSOR_SCALAR, result=new_tile(source.tile_shape, element),
-                attributes=checks.operator_attributes(first, reverse0, second, reverse1, known),
-                inputs={"data": source, "operand0": column(operand0), "operand1": column(operand1)},
-                mask=masks, engine=_engine_for(engine, data=source, **columns))  # fmt: skip
+    return emit(
+        elementwise.TENSOR_SCALAR,
+        result=new_tile(source.tile_shape, element),
+        attributes=checks.operator_attributes(first, reverse0, second, reverse1, known),
+        inputs={"data": source, "operand0": column(operand0), "operand1": column(operand1)},
+        mask=masks,
+        engine=_engine_for(engine, data=source, **columns),
+    )
 
 
 def _engine_for(engine: Any, **tiles: TensorView) -> Engine | None:
@@ -149,9 +189,16 @@ def _engine_for(engine: Any, **tiles: TensorView) -> Engine | None:
 
 @api
 def tensor_scalar_reduce(
-    *, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any, reverse0: bool = False,
-    dtype: Any = None, mask: Any = None,
-) -> TensorView:  # fmt: skip
+    *,
+    data: Any,
+    op0: Any,
+    operand0: Any,
+    reduce_op: Any,
+    reduce_res: Any,
+    reverse0: bool = False,
+    dtype: Any = None,
+    mask: Any = None,
+) -> TensorView:
     """op0(data, operand0), and its reduction over the free axes into `reduce_res` (P, 1)."""
     source = tile(data, "data")
     check("tensor_scalar_reduce", data=source, operand0=operand0, reduce_res=reduce_res)
@@ -179,20 +226,30 @@ def tensor_scalar_reduce(
 
 @api
 def scalar_tensor_tensor(
-    *, data: Any, op0: Any, operand0: Any, op1: Any, operand1: Any, reverse0: bool = False,
-    reverse1: bool = False, dtype: Any = None, mask: Any = None,
-) -> TensorView:  # fmt: skip
+    *,
+    data: Any,
+    op0: Any,
+    operand0: Any,
+    op1: Any,
+    operand1: Any,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    dtype: Any = None,
+    mask: Any = None,
+) -> TensorView:
     """op1(op0(data, operand0), operand1): operand0 a number or (P, 1), operand1 as large as data."""
     source, full = tile(data, "data"), tile(operand1, "operand1")
     check(elementwise.SCALAR_TENSOR_TENSOR, data=source, operand0=operand0, operand1=full)
     if source.tile_shape != full.tile_shape:
         given = {"data": source.tile_shape, "operand1": full.tile_shape}
         fail(operands.different_shapes(elementwise.SCALAR_TENSOR_TENSOR, given))
-    return emit(elementwise.SCALAR_TENSOR_TENSOR,
-                result=new_tile(source.tile_shape, dtype or source.dtype),
-                inputs={"data": source, "operand0": column(operand0), "operand1": full},
-                attributes=checks.operator_attributes(op0, reverse0, op1, reverse1, BINARY),
-                mask=mask_of(mask))  # fmt: skip
+    return emit(
+        elementwise.SCALAR_TENSOR_TENSOR,
+        result=new_tile(source.tile_shape, dtype or source.dtype),
+        inputs={"data": source, "operand0": column(operand0), "operand1": full},
+        attributes=checks.operator_attributes(op0, reverse0, op1, reverse1, BINARY),
+        mask=mask_of(mask),
+    )
 
 
 @api
@@ -253,9 +310,14 @@ def tensor_copy_dynamic_dst(
 
 @api
 def tensor_copy_predicated(
-    *, src: Any, dst: Any, predicate: Any, reverse_pred: bool = False, mask: Any = None,
+    *,
+    src: Any,
+    dst: Any,
+    predicate: Any,
+    reverse_pred: bool = False,
+    mask: Any = None,
     dtype: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """dst = src where the predicate is not zero; elsewhere dst stays as it is."""
     target, where = destination(dst, "dst"), tile(predicate, "predicate")
     assert target is not None

@@ -47,8 +47,12 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None) -> TensorView:
         mend = "Pass an expression of nl.arange and loop indices."
         fail(KernelTypeError("iota_expression", f"iota of a {type(expr).__name__}.", mend))
     shape = expr.shape if expr.ndim >= 2 else (1,) * (2 - expr.ndim) + expr.shape
-    return emit(indexed.IOTA, result=new_tile(shape, dtype), attributes={"expression": expr.affine},
-                mask=mask_of(mask))  # fmt: skip
+    return emit(
+        indexed.IOTA,
+        result=new_tile(shape, dtype),
+        attributes={"expression": expr.affine},
+        mask=mask_of(mask),
+    )
 
 
 @api
@@ -83,10 +87,20 @@ def affine_select(
 
 @api
 def range_select(
-    *, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, bound1: Any,
-    reduce_cmd: Any = commands.idle, reduce_res: Any = None, reduce_op: Any = "maximum",
-    range_start: Any = 0, on_false_value: Any = FP32_MIN, mask: Any = None, dtype: Any = None,
-) -> TensorView:  # fmt: skip
+    *,
+    on_true_tile: Any,
+    comp_op0: Any,
+    comp_op1: Any,
+    bound0: Any,
+    bound1: Any,
+    reduce_cmd: Any = commands.idle,
+    reduce_res: Any = None,
+    reduce_op: Any = "maximum",
+    range_start: Any = 0,
+    on_false_value: Any = FP32_MIN,
+    mask: Any = None,
+    dtype: Any = None,
+) -> TensorView:
     """on_true_tile where both comparisons of range_start + column with per-partition bounds hold,
     elsewhere the smallest float32. NeuronCore-v3 and later."""
     source = tile(on_true_tile, "on_true_tile")
@@ -123,10 +137,18 @@ def range_select(
 
 @api
 def select_reduce(
-    *, dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any = None,
-    reduce_cmd: Any = commands.idle, reduce_op: Any = "maximum", reverse_pred: bool = False,
-    mask: Any = None, dtype: Any = None,
-) -> None:  # fmt: skip
+    *,
+    dst: Any,
+    predicate: Any,
+    on_true: Any,
+    on_false: Any,
+    reduce_res: Any = None,
+    reduce_cmd: Any = commands.idle,
+    reduce_op: Any = "maximum",
+    reverse_pred: bool = False,
+    mask: Any = None,
+    dtype: Any = None,
+) -> None:
     """dst = on_true where the predicate is not zero, elsewhere on_false; optionally the maximum
     over the free axes."""
     target, where, chosen = destination(dst, "dst"), tile(predicate, "predicate"), tile(
@@ -162,22 +184,35 @@ def nc_stream_shuffle(
     assert target is not None
     check("nc_stream_shuffle", src=source, dst=target)
     order = shuffle_order(source, target, shuffle_mask)
-    emit(movement.STREAM_SHUFFLE, result=target, inputs={"source": source},
-         attributes={"shuffle_mask": order}, mask=mask_of(mask), engine=Engine.VECTOR)  # fmt: skip
+    emit(
+        movement.STREAM_SHUFFLE,
+        result=target,
+        inputs={"source": source},
+        attributes={"shuffle_mask": order},
+        mask=mask_of(mask),
+        engine=Engine.VECTOR,
+    )
 
 
 @api
 def local_gather(
-    src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: int | None = None, *,
+    src_buffer: Any,
+    index: Any,
+    num_elem_per_idx: int = 1,
+    num_valid_indices: int | None = None,
+    *,
     mask: Any = None,
-) -> TensorView:  # fmt: skip
+) -> TensorView:
     """Each group of 16 partitions gathers from its part of src_buffer by its own 16 partitions of
     indices, taken partition first: (P, F of index, 16, num_elem_per_idx)."""
     source, indices = tile(src_buffer, "src_buffer"), tile(index, "index")
     check(indexed.LOCAL_GATHER, src_buffer=source, index=indices)
     valid = gathered_indices(source, indices, num_elem_per_idx, num_valid_indices)
     shape = (source.tile_shape[0], *indices.tile_shape[1:], 16, int(num_elem_per_idx))
-    return emit(indexed.LOCAL_GATHER, result=new_tile(shape, source.dtype),
-                inputs={"source": source, "index": indices},
-                attributes={"elements_per_index": int(num_elem_per_idx), "valid_indices": valid},
-                mask=mask_of(mask))  # fmt: skip
+    return emit(
+        indexed.LOCAL_GATHER,
+        result=new_tile(shape, source.dtype),
+        inputs={"source": source, "index": indices},
+        attributes={"elements_per_index": int(num_elem_per_idx), "valid_indices": valid},
+        mask=mask_of(mask),
+    )

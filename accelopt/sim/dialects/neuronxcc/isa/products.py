@@ -33,10 +33,17 @@ DOUBLE_ROW = "double_row_gen3"
 
 @api
 def nc_matmul(
-    stationary: Any, moving: Any, *, is_stationary_onezero: bool = False,
-    is_moving_onezero: bool = False, is_transpose: bool = False, tile_position: Any = (),
-    tile_size: Any = (), perf_mode: Any = None, mask: Any = None,
-) -> TensorView:  # fmt: skip
+    stationary: Any,
+    moving: Any,
+    *,
+    is_stationary_onezero: bool = False,
+    is_moving_onezero: bool = False,
+    is_transpose: bool = False,
+    tile_position: Any = (),
+    tile_size: Any = (),
+    perf_mode: Any = None,
+    mask: Any = None,
+) -> TensorView:
     """stationary (K, M).T @ moving (K, N) into a PSUM tile (M, N). With perf_mode
     "double_row_gen3" both operands are (K, 2, ...) and both rows are summed. Results are float32
     always: `is_transpose` and the onezero flags are hints (SDK 2.26.1, nki.isa.nc_matmul)."""
@@ -61,10 +68,13 @@ def nc_matmul(
     }
     if mode is not None:
         attributes["perf_mode"] = DOUBLE_ROW
-    return emit(matrix.MATMUL,
-                result=new_tile((math.prod(rows), *columns), dtypes.FLOAT32, Buffer.PSUM),
-                inputs={"stationary": left, "moving": right}, attributes=attributes,
-                mask=mask_of(mask))  # fmt: skip
+    return emit(
+        matrix.MATMUL,
+        result=new_tile((math.prod(rows), *columns), dtypes.FLOAT32, Buffer.PSUM),
+        inputs={"stationary": left, "moving": right},
+        attributes=attributes,
+        mask=mask_of(mask),
+    )
 
 
 def _double_row(
@@ -110,8 +120,13 @@ def nc_transpose(
     flat = source
     if source.ndim > 2 or source.bounds or source.mask.constraints:
         flat = source.replaced(bounds=(), mask=EVERYTHING).reshape((rows, columns))
-    return emit(movement.TRANSPOSE, result=result, inputs={"data": flat},
-                mask=_turned(condition, source.tile_shape), engine=chosen)  # fmt: skip
+    return emit(
+        movement.TRANSPOSE,
+        result=result,
+        inputs={"data": flat},
+        mask=_turned(condition, source.tile_shape),
+        engine=chosen,
+    )
 
 
 def _turned(mask: Mask, shape: tuple[int, ...]) -> Mask:

@@ -36,9 +36,15 @@ from accelopt.sim.rules import operands, shapes
 
 @api
 def tensor_reduce(
-    op: Any, data: Any, axis: Any, *, mask: Any = None, dtype: Any = None, negate: bool = False,
+    op: Any,
+    data: Any,
+    axis: Any,
+    *,
+    mask: Any = None,
+    dtype: Any = None,
+    negate: bool = False,
     keepdims: bool = False,
-) -> TensorView:  # fmt: skip
+) -> TensorView:
     """The reduction of a tile over free axes on the Vector engine."""
     source = tile(data, "data")
     check(reductions.TENSOR_REDUCE, data=source)
@@ -57,9 +63,13 @@ def reduce(
     """The reduction over `axis`. A 2-D tile gives (P, 1), higher ranks lose the axes (S7)."""
     axes = checks.reduced_axes(source, axis)
     shape = tuple(1 if n in axes else size for n, size in enumerate(source.tile_shape))
-    result = emit(reductions.TENSOR_REDUCE, result=new_tile(shape, dtype or source.dtype),
-                  inputs={"data": source}, attributes={"op": op, "axes": axes, "negate": negate},
-                  mask=mask_of(mask))  # fmt: skip
+    result = emit(
+        reductions.TENSOR_REDUCE,
+        result=new_tile(shape, dtype or source.dtype),
+        inputs={"data": source},
+        attributes={"op": op, "axes": axes, "negate": negate},
+        mask=mask_of(mask),
+    )
     if keepdims:
         return result
     kept = tuple(size for n, size in enumerate(source.tile_shape) if n not in axes)
@@ -85,9 +95,17 @@ def tensor_partition_reduce(
 
 @api
 def tensor_tensor_scan(
-    data0: Any, data1: Any, initial: Any, op0: Any, op1: Any, reverse0: bool = False,
-    reverse1: bool = False, *, dtype: Any = None, mask: Any = None,
-) -> TensorView:  # fmt: skip
+    data0: Any,
+    data1: Any,
+    initial: Any,
+    op0: Any,
+    op1: Any,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    *,
+    dtype: Any = None,
+    mask: Any = None,
+) -> TensorView:
     """r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis, from r[-1] = initial."""
     left, right = tile(data0, "data0"), tile(data1, "data1")
     check(reductions.TENSOR_TENSOR_SCAN, data0=left, data1=right, initial=initial)
@@ -174,25 +192,38 @@ def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None)
     if element not in (dtypes.UINT16, dtypes.UINT32):
         mend = "Use nl.uint16 or nl.uint32."
         refuse(KernelTypeError("index_dtype", f"nc_find_index8 cannot give {element}.", mend))
-    return emit(indexed.FIND_INDEX8, result=new_tile((source.tile_shape[0], 8), element),
-                inputs={"data": source, "values": values.reshape((values.tile_shape[0], 8))},
-                mask=mask_of(mask))  # fmt: skip
+    return emit(
+        indexed.FIND_INDEX8,
+        result=new_tile((source.tile_shape[0], 8), element),
+        inputs={"data": source, "values": values.reshape((values.tile_shape[0], 8))},
+        mask=mask_of(mask),
+    )
 
 
 @api
 def nc_match_replace8(
-    *, data: Any, vals: Any, imm: Any, dst_idx: Any = None, mask: Any = None, dtype: Any = None,
-) -> TensorView:  # fmt: skip
+    *,
+    data: Any,
+    vals: Any,
+    imm: Any,
+    dst_idx: Any = None,
+    mask: Any = None,
+    dtype: Any = None,
+) -> TensorView:
     """data with the first occurrence of each of eight values replaced by `imm`; the positions go
     into `dst_idx`."""
     source, values = tile(data, "data"), tile(vals, "vals")
     check("nc_match_replace8", data=source, vals=values, dst_idx=dst_idx)
     index = destination(dst_idx, "dst_idx")
     partitions = values.tile_shape[0]
-    return emit(indexed.MATCH_REPLACE8, result=new_tile(source.tile_shape, dtype or source.dtype),
-                inputs={"data": source, "values": values.reshape((partitions, 8))},
-                outputs={"indices": None if index is None else index.reshape((partitions, 8))},
-                attributes={"replacement": builder.number(imm)}, mask=mask_of(mask))  # fmt: skip
+    return emit(
+        indexed.MATCH_REPLACE8,
+        result=new_tile(source.tile_shape, dtype or source.dtype),
+        inputs={"data": source, "values": values.reshape((partitions, 8))},
+        outputs={"indices": None if index is None else index.reshape((partitions, 8))},
+        attributes={"replacement": builder.number(imm)},
+        mask=mask_of(mask),
+    )
 
 
 @api
@@ -204,8 +235,12 @@ def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> Ten
     if isinstance(prob, TensorView) and integers and prob.dtype != dtypes.FLOAT32:
         given = dtypes.name_of(prob.dtype)
         refuse(operands.unsupported_format(elementwise.DROPOUT, "prob", given, "float32"))
-    return emit(elementwise.DROPOUT, result=new_tile(source.tile_shape, dtype or source.dtype),
-                inputs={"data": source, "probability": column(prob)}, mask=mask_of(mask))  # fmt: skip
+    return emit(
+        elementwise.DROPOUT,
+        result=new_tile(source.tile_shape, dtype or source.dtype),
+        inputs={"data": source, "probability": column(prob)},
+        mask=mask_of(mask),
+    )
 
 
 @api

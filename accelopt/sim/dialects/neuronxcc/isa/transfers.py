@@ -27,9 +27,15 @@ COPY_FIRST = "Copy it to SBUF with nl.copy first."
 
 @api
 def dma_copy(
-    *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None,
-    oob_mode: Any = out_of_bounds.error, mode: Any = None, dge_mode: Any = None,
-) -> None:  # fmt: skip
+    *,
+    dst: Any,
+    src: Any,
+    mask: Any = None,
+    dst_rmw_op: Any = None,
+    oob_mode: Any = out_of_bounds.error,
+    mode: Any = None,
+    dge_mode: Any = None,
+) -> None:
     """dst = src (or dst += src) by DMA, between HBM and SBUF in any direction, converting."""
     target, source = endpoint(dst, "dst", COPY_FIRST), endpoint(src, "src", COPY_FIRST)
     assignment.check_writable(target)
@@ -97,8 +103,11 @@ def transposed(
         fail(operands.not_a_tile(repr(source), "not every block dimension is chosen"))
     condition = mask_of(mask)
     checked = source.access(condition)  # bounds are checked before the axes move
-    turned = source.replaced(shape=tuple(checked.shape[axis] for axis in axes),
-                             strides=tuple(checked.strides[axis] for axis in axes), bounds=())  # fmt: skip
+    turned = source.replaced(
+        shape=tuple(checked.shape[axis] for axis in axes),
+        strides=tuple(checked.strides[axis] for axis in axes),
+        bounds=(),
+    )
     result = new_tile(turned.shape, dtype or source.dtype)
     turning = builder.permuted(condition, axes)
     return transfer(result, turned, transpose=True, mask=turning, **more)

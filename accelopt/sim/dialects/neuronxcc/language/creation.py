@@ -68,9 +68,13 @@ def _layout(shape: Any, buffer: Buffer) -> tuple[tuple[int, ...], int]:
 
 
 def _new(
-    shape: Any, dtype: Any, buffer: Any, name: str, fill: float | int | None = None,
+    shape: Any,
+    dtype: Any,
+    buffer: Any,
+    name: str,
+    fill: float | int | None = None,
     lazy: bool = False,
-) -> TensorView:  # fmt: skip
+) -> TensorView:
     tracer = current()
     where: Any = NAMES.get(buffer) if isinstance(buffer, str) else buffer or sbuf
     automatic = getattr(where, "auto_alloc", where)  # buffer=ncc.sbuf, the module
@@ -143,9 +147,14 @@ def ones(
 
 @api
 def full(
-    shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "",
+    shape: Any,
+    fill_value: Any,
+    dtype: Any,
+    *,
+    buffer: Any = None,
+    name: str = "",
     lazy_initialization: bool = False,
-) -> TensorView:  # fmt: skip
+) -> TensorView:
     """A new tensor of one value."""
     value = builder.number(fill_value)
     return _new(shape, dtype, buffer, name, value, bool(lazy_initialization))

@@ -54,8 +54,12 @@ def load(
         refuse(
             KernelValueError("partition_stride", "a load repeats one row on all partitions.", mend)
         )
-    return transfer(new_tile(source.shape, dtype or source.dtype), source,
-                    oob_mode=oob_mode(mode).name, mask=mask_of(mask))  # fmt: skip
+    return transfer(
+        new_tile(source.shape, dtype or source.dtype),
+        source,
+        oob_mode=oob_mode(mode).name,
+        mask=mask_of(mask),
+    )
 
 
 @api
@@ -95,8 +99,12 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
     if builder.is_number(value):
         constant = new_tile(target.shape, target.dtype)
         value = fill(constant, value)
-    transfer(target, in_sbuf(assignment.fit(tile(value, "value"), target.shape)), accumulate=name,
-             mask=mask_of(mask))  # fmt: skip
+    transfer(
+        target,
+        in_sbuf(assignment.fit(tile(value, "value"), target.shape)),
+        accumulate=name,
+        mask=mask_of(mask),
+    )
 
 
 @api
@@ -155,8 +163,12 @@ def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
     """Prints a tile when the Program is executed."""
     if not isinstance(x, TensorView):
         fail(operands.operand_type("x", type(x).__name__))
-    current().emit(indexed.PRINT, outputs={}, inputs={"data": x.access()},
-                   attributes={"prefix": one_line(str(prefix))})  # fmt: skip
+    current().emit(
+        indexed.PRINT,
+        outputs={},
+        inputs={"data": x.access()},
+        attributes={"prefix": one_line(str(prefix))},
+    )
 
 
 def static_cast(input_data: Any, dtype: Any) -> Any:

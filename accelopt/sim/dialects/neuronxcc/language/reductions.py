@@ -106,16 +106,26 @@ def loop_reduce(
     tracer.reductions[storage] = Reduction(name, source, mask_of(mask))
     if not first:
         return builder.of_two(name, result, result, source, mask_of(mask))
-    return emit(LOOP_REDUCE, result=result, inputs={"data": source},
-                attributes={"op": name, "loops": tuple(sorted(v.id for v in variables))},
-                mask=mask_of(mask))  # fmt: skip
+    return emit(
+        LOOP_REDUCE,
+        result=result,
+        inputs={"data": source},
+        attributes={"op": name, "loops": tuple(sorted(v.id for v in variables))},
+        mask=mask_of(mask),
+    )
 
 
 @api
 def all_reduce(
-    x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None,
-    parallel_reduce: bool = True, asynchronous: bool = False,
-) -> TensorView:  # fmt: skip
+    x: Any,
+    op: Any,
+    program_axes: Any,
+    *,
+    dtype: Any = None,
+    mask: Any = None,
+    parallel_reduce: bool = True,
+    asynchronous: bool = False,
+) -> TensorView:
     """The reduction of x over the programs of a launch: of one program, x itself."""
     source = tile(x, "x")
     op_name(op, REDUCTIONS)
@@ -150,9 +160,16 @@ def softmax(
 
 @api
 def rms_norm(
-    x: Any, w: Any, axis: Any, n: Any, epsilon: float = 1e-6, *, dtype: Any = None,
-    compute_dtype: Any = None, mask: Any = None,
-) -> TensorView:  # fmt: skip
+    x: Any,
+    w: Any,
+    axis: Any,
+    n: Any,
+    epsilon: float = 1e-6,
+    *,
+    dtype: Any = None,
+    compute_dtype: Any = None,
+    mask: Any = None,
+) -> TensorView:
     """x / sqrt(sum(x * x) / n + epsilon) * w."""
     source = tile(x, "x")
     element = builder.parse_dtype(dtype or compute_dtype or source.dtype)

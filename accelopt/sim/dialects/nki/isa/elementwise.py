@@ -50,9 +50,15 @@ def accumulator(
 
 @instruction
 def activation(
-    dst: Any, op: Any, data: Any, bias: Any = None, scale: Any = 1.0, reduce_op: Any = None,
-    reduce_res: Any = None, reduce_cmd: Any = commands.idle,
-) -> None:  # fmt: skip
+    dst: Any,
+    op: Any,
+    data: Any,
+    bias: Any = None,
+    scale: Any = 1.0,
+    reduce_op: Any = None,
+    reduce_res: Any = None,
+    reduce_cmd: Any = commands.idle,
+) -> None:
     """dst = op(data * scale + bias) on the Scalar engine; optionally its sum over the free axes."""
     target, source = alike(elementwise.ACTIVATION, destination(dst), data=tile(data, "data"))
     column, moved = _bias(bias, source), scalar_or_column(scale, "scale", source)
@@ -60,9 +66,13 @@ def activation(
         refuse(operands.scale_format(dtypes.name_of(moved.dtype)))
     check(elementwise.ACTIVATION, data=source, reduce_res=reduce_res)
     result, reduction = accumulator(reduce_res, reduce_cmd, reduce_op, frozenset({"add"}))
-    emit(elementwise.ACTIVATION, result=target,
-         inputs={"data": source, "bias": column, "scale": moved}, outputs={"reduce_result": result},
-         attributes={"op": op_name(op, STANDALONE_ACTIVATIONS), **reduction})  # fmt: skip
+    emit(
+        elementwise.ACTIVATION,
+        result=target,
+        inputs={"data": source, "bias": column, "scale": moved},
+        outputs={"reduce_result": result},
+        attributes={"op": op_name(op, STANDALONE_ACTIVATIONS), **reduction},
+    )
 
 
 def _bias(bias: Any, source: TensorView) -> Any:
@@ -110,9 +120,16 @@ def tensor_tensor(
 
 @instruction
 def tensor_scalar(
-    dst: Any, data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None,
-    operand1: Any = None, reverse1: bool = False, engine: Any = enums.engine.unknown,
-) -> None:  # fmt: skip
+    dst: Any,
+    data: Any,
+    op0: Any,
+    operand0: Any,
+    reverse0: bool = False,
+    op1: Any = None,
+    operand1: Any = None,
+    reverse1: bool = False,
+    engine: Any = enums.engine.unknown,
+) -> None:
     """dst = op1(op0(data, operand0), operand1), the operands numbers or one value a partition."""
     target, source = alike(elementwise.TENSOR_SCALAR, destination(dst), data=tile(data, "data"))
     known = BINARY | UNARY_OPERATORS
@@ -131,16 +148,28 @@ def tensor_scalar(
         return
     attributes = checks.operator_attributes(first, reverse0, second, reverse1, known)
     inputs = {"data": source} | {f"operand{n}": value for n, value in enumerate(operand)}
-    emit(elementwise.TENSOR_SCALAR, result=target, inputs=inputs, attributes=attributes,
-         engine=chosen)  # fmt: skip
+    emit(
+        elementwise.TENSOR_SCALAR,
+        result=target,
+        inputs=inputs,
+        attributes=attributes,
+        engine=chosen,
+    )
 
 
 @instruction
 def tensor_scalar_reduce(
-    dst: Any, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any = None,
-    reverse0: bool = False, reduce_cmd: Any = commands.reset_reduce, reduce_init: Any = None,
+    dst: Any,
+    data: Any,
+    op0: Any,
+    operand0: Any,
+    reduce_op: Any,
+    reduce_res: Any = None,
+    reverse0: bool = False,
+    reduce_cmd: Any = commands.reset_reduce,
+    reduce_init: Any = None,
     reduce_res_negate: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """dst = op0(data, operand0), and its reduction over the free axes into `reduce_res`."""
     target, source = alike("tensor_scalar_reduce", destination(dst), data=tile(data, "data"))
     if reverse0:
@@ -153,17 +182,27 @@ def tensor_scalar_reduce(
     name, operand = op_name(op0, ARITHMETIC | {"abs"}), operand0
     if name == "abs":
         name, operand = "abs_max", 0.0
-    emit(elementwise.TENSOR_SCALAR, result=target,
-         inputs={"data": source, "operand0": scalar_or_column(operand, "operand0", source)},
-         outputs={"reduce_result": result},
-         attributes={"op0": name, "reverse0": False, **reduction}, engine=Engine.VECTOR)  # fmt: skip
+    emit(
+        elementwise.TENSOR_SCALAR,
+        result=target,
+        inputs={"data": source, "operand0": scalar_or_column(operand, "operand0", source)},
+        outputs={"reduce_result": result},
+        attributes={"op0": name, "reverse0": False, **reduction},
+        engine=Engine.VECTOR,
+    )
 
 
 @instruction
 def scalar_tensor_tensor(
-    dst: Any, data: Any, op0: Any, operand0: Any, op1: Any, operand1: Any, reverse0: bool = False,
+    dst: Any,
+    data: Any,
+    op0: Any,
+    operand0: Any,
+    op1: Any,
+    operand1: Any,
+    reverse0: bool = False,
     reverse1: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """dst = op1(op0(data, operand0), operand1): operand1 as large as data."""
     source, full = tile(data, "data"), tile(operand1, "operand1")
     target, source, full = alike(

@@ -70,9 +70,14 @@ def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: Any = 0) -
 
 @instruction
 def affine_select(
-    dst: Any, pattern: Any, channel_multiplier: Any, on_true_tile: Any, on_false_value: Any,
-    cmp_op: Any = "equal", offset: Any = 0,
-) -> None:  # fmt: skip
+    dst: Any,
+    pattern: Any,
+    channel_multiplier: Any,
+    on_true_tile: Any,
+    on_false_value: Any,
+    cmp_op: Any = "equal",
+    offset: Any = 0,
+) -> None:
     """dst = on_true_tile where the pattern's value compares with 0, elsewhere a number."""
     target, source = destination(dst, psum=False), tile(on_true_tile, "on_true_tile")
     check(indexed.AFFINE_SELECT, on_true_tile=source)
@@ -106,10 +111,18 @@ def _compared(op: str, value: Affine) -> tuple[Mask, bool]:
 
 @instruction
 def range_select(
-    dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, bound1: Any,
-    reduce_cmd: Any = commands.reset_reduce, reduce_res: Any = None, reduce_op: Any = "maximum",
-    range_start: Any = 0, on_false_value: Any = FP32_MIN,
-) -> None:  # fmt: skip
+    dst: Any,
+    on_true_tile: Any,
+    comp_op0: Any,
+    comp_op1: Any,
+    bound0: Any,
+    bound1: Any,
+    reduce_cmd: Any = commands.reset_reduce,
+    reduce_res: Any = None,
+    reduce_op: Any = "maximum",
+    range_start: Any = 0,
+    on_false_value: Any = FP32_MIN,
+) -> None:
     """dst = on_true_tile where both comparisons of range_start + column with per-partition bounds
     hold, elsewhere the smallest float32. NeuronCore-v3 and later."""
     target, source = alike(indexed.RANGE_SELECT, destination(dst),
@@ -144,9 +157,15 @@ def range_select(
 
 @instruction
 def select_reduce(
-    dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any = None,
-    reduce_cmd: Any = commands.idle, reduce_op: Any = "maximum", reverse_pred: bool = False,
-) -> None:  # fmt: skip
+    dst: Any,
+    predicate: Any,
+    on_true: Any,
+    on_false: Any,
+    reduce_res: Any = None,
+    reduce_cmd: Any = commands.idle,
+    reduce_op: Any = "maximum",
+    reverse_pred: bool = False,
+) -> None:
     """dst = on_true where the predicate is not zero, elsewhere on_false; optionally the maximum."""
     where, chosen = tile(predicate, "predicate"), tile(on_true, "on_true")
     target, where, chosen = alike(

@@ -43,9 +43,15 @@ def quantize_mx(dst: Any, src: Any, dst_scale: Any) -> None:
 
 @instruction
 def nc_matmul_mx(
-    dst: Any, stationary: Any, moving: Any, stationary_scale: Any, moving_scale: Any,
-    tile_position: Any = None, tile_size: Any = None, accumulate: Any = None,
-) -> None:  # fmt: skip
+    dst: Any,
+    stationary: Any,
+    moving: Any,
+    stationary_scale: Any,
+    moving_scale: Any,
+    tile_position: Any = None,
+    tile_size: Any = None,
+    accumulate: Any = None,
+) -> None:
     """dst (M, N) = or += stationary (K, M).T @ moving (K, N), packed, times their scales, in PSUM; the
     sum is over K and the four elements of each."""
     _check_generation("nisa.nc_matmul_mx")

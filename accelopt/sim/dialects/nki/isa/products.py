@@ -31,10 +31,17 @@ from accelopt.sim.tracer import current
 
 @instruction
 def nc_matmul(
-    dst: Any, stationary: Any, moving: Any, is_stationary_onezero: bool = False,
-    is_moving_onezero: bool = False, is_transpose: bool = False, accumulate: Any = None,
-    tile_position: Any = (), tile_size: Any = (), perf_mode: Any = enums.matmul_perf_mode.none,
-) -> None:  # fmt: skip
+    dst: Any,
+    stationary: Any,
+    moving: Any,
+    is_stationary_onezero: bool = False,
+    is_moving_onezero: bool = False,
+    is_transpose: bool = False,
+    accumulate: Any = None,
+    tile_position: Any = (),
+    tile_size: Any = (),
+    perf_mode: Any = enums.matmul_perf_mode.none,
+) -> None:
     """dst (M, N) = or += stationary (K, M).T @ moving (K, N), in PSUM."""
     left, right = tile(stationary, "stationary"), tile(moving, "moving")
     target = destination(dst, sbuf=False)

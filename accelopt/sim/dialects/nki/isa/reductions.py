@@ -85,9 +85,15 @@ def _shaped(view: TensorView, shape: tuple[int, ...]) -> TensorView:
 
 @instruction
 def tensor_tensor_scan(
-    dst: Any, data0: Any, data1: Any, initial: Any, op0: Any, op1: Any, reverse0: bool = False,
+    dst: Any,
+    data0: Any,
+    data1: Any,
+    initial: Any,
+    op0: Any,
+    op1: Any,
+    reverse0: bool = False,
     reverse1: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axes, from r[-1] = initial."""
     left, right = tile(data0, "data0"), tile(data1, "data1")
     target, left, right = alike(
@@ -120,8 +126,11 @@ def bn_stats(dst: Any, data: Any) -> None:
     """dst (P, 6) = count, mean and variance * count of the even, then of the odd elements."""
     target, source = destination(dst), tile(data, "data")
     check(reductions.BN_STATS, data=source)
-    emit(reductions.BN_STATS, result=_columns(target, source, 6, reductions.BN_STATS),
-         inputs={"data": source})  # fmt: skip
+    emit(
+        reductions.BN_STATS,
+        result=_columns(target, source, 6, reductions.BN_STATS),
+        inputs={"data": source},
+    )
 
 
 @instruction
@@ -130,8 +139,11 @@ def bn_aggr(dst: Any, data: Any) -> None:
     target, source = destination(dst), tile(data, "data")
     check(reductions.BN_AGGR, data=source)
     checks.check_triples(source)
-    emit(reductions.BN_AGGR, result=_columns(target, source, 2, reductions.BN_AGGR),
-         inputs={"data": source})  # fmt: skip
+    emit(
+        reductions.BN_AGGR,
+        result=_columns(target, source, 2, reductions.BN_AGGR),
+        inputs={"data": source},
+    )
 
 
 @instruction
@@ -165,10 +177,13 @@ def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: Any, dst_idx: Any = N
     check("nc_match_replace8", data=source, vals=values, dst_idx=dst_idx)
     index = None if dst_idx is None else destination(dst_idx, "dst_idx")
     partitions = values.tile_shape[0]
-    emit(indexed.MATCH_REPLACE8, result=target,
-         inputs={"data": source, "values": _shaped(values, (partitions, 8))},
-         outputs={"indices": None if index is None else _shaped(index, (partitions, 8))},
-         attributes={"replacement": builder.number(imm), "from_last": True})  # fmt: skip
+    emit(
+        indexed.MATCH_REPLACE8,
+        result=target,
+        inputs={"data": source, "values": _shaped(values, (partitions, 8))},
+        outputs={"indices": None if index is None else _shaped(index, (partitions, 8))},
+        attributes={"replacement": builder.number(imm), "from_last": True},
+    )
 
 
 @instruction

@@ -61,9 +61,13 @@ def check_descriptors(dge_mode: Any, target: TensorView, source: TensorView) -> 
 
 @instruction
 def dma_copy(
-    dst: Any, src: Any, priority: Any = None, oob_mode: Any = out_of_bounds.error,
-    dge_mode: Any = enums.dge_mode.unknown, engine: Any = enums.engine.unknown,
-) -> None:  # fmt: skip
+    dst: Any,
+    src: Any,
+    priority: Any = None,
+    oob_mode: Any = out_of_bounds.error,
+    dge_mode: Any = enums.dge_mode.unknown,
+    engine: Any = enums.engine.unknown,
+) -> None:
     """dst = src by DMA, between HBM and SBUF in any direction, converting; as many elements."""
     target, source = endpoint(dst, "dst", COPY_FIRST), endpoint(src, "src", COPY_FIRST)
     assignment.check_writable(target)
@@ -75,9 +79,13 @@ def dma_copy(
 
 @instruction
 def dma_compute(
-    dst: Any, srcs: Any, reduce_op: Any, scales: Any = None, unique_indices: bool = True,
+    dst: Any,
+    srcs: Any,
+    reduce_op: Any,
+    scales: Any = None,
+    unique_indices: bool = True,
     oob_mode: Any = out_of_bounds.error,
-) -> None:  # fmt: skip
+) -> None:
     """dst = the sum of the sources, by DMA. Where one of them is dst itself, the others are added to
     it; with a run-time index that is a gather or scatter that accumulates."""
     target = endpoint(dst, "dst", COPY_FIRST)
@@ -112,9 +120,13 @@ def _same(source: TensorView, target: TensorView) -> bool:
 
 @instruction
 def dma_transpose(
-    dst: Any, src: Any, axes: Any = None, priority: Any = None,
-    dge_mode: Any = enums.dge_mode.unknown, oob_mode: Any = out_of_bounds.error,
-) -> None:  # fmt: skip
+    dst: Any,
+    src: Any,
+    axes: Any = None,
+    priority: Any = None,
+    dge_mode: Any = enums.dge_mode.unknown,
+    oob_mode: Any = out_of_bounds.error,
+) -> None:
     """dst = src with its axes turned: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
     target, source = endpoint(dst, "dst", COPY_FIRST), endpoint(src, "src", COPY_FIRST)
     assignment.check_writable(target)

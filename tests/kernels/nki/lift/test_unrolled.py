@@ -1,0 +1,94 @@
+"""Loops that Python unrolled lift as one axis; states that are scaled between chunks as recurrences.
+
+Evidence: `evaluate` of what is lifted against NumPy's own, in fp64.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from warm import core
+
+from accelopt.algorithm.algorithm import Algorithm, Scan, Where, expressions_of, walk
+from accelopt.algorithm.contraction import contraction
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.kernels.nki.lift.lifting import lift
+
+HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
+HEADS = (
+    HEADER
+    + """
+
+def turned(xt, heads):
+    y = nl.ndarray((128, heads, 32), dtype=nl.float32, buffer=nl.sbuf)
+    for h in range(heads):
+        s = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_reduce(dst=s, op=nl.add, data=xt[:, h, :], axis=1)
+        nisa.tensor_scalar(dst=y[:, h, :], data=xt[:, h, :], op0=nl.multiply, operand0=s)
+    return y
+
+
+@nki.jit
+def heads(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    xt = nl.load(x)
+    nl.store(out, turned(xt, x.shape[1]))
+    return out
+"""
+)
+CHUNKS = (
+    HEADER
+    + """
+
+@nki.jit
+def chunks(k, v, w):
+    out = nl.ndarray((4, 64, 32), dtype=v.dtype, buffer=nl.shared_hbm)
+    wt = nl.load(w)
+    state = nl.zeros((64, 32), dtype=nl.float32, buffer=nl.sbuf)
+    for c in range(4):
+        nl.store(out[c], state)
+        kt = nl.load(k[c])
+        kw = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=kw, data=kt, op0=nl.multiply, operand0=wt)
+        p = nl.ndarray((64, 32), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=p, stationary=kw, moving=nl.load(v[c]))
+        nisa.tensor_scalar(dst=state, data=state, op0=nl.multiply, operand0=0.5)
+        nisa.tensor_tensor(dst=state, data1=state, data2=p, op=nl.add)
+    return out
+"""
+)
+
+
+def lifted(source: str, folder: Path, *shapes: tuple[int, ...]) -> Algorithm:
+    path = folder / "kernel.py"
+    path.write_text(source)
+    given = [TensorArgument(shape, "float32") for shape in shapes]
+    return lift(core("trn2").compile(str(path), given).program)
+
+
+def test_heads_that_python_loops_over_are_an_axis(tmp_path: Path) -> None:
+    algorithm = lifted(HEADS, tmp_path, (128, 12, 32))
+    parts = [p for d in algorithm.definitions for e in expressions_of(d) for p in walk(e)]
+    assert not any(isinstance(part, Where) for part in parts)
+    assert len(algorithm.definitions) == 2
+    x = np.random.default_rng(1).standard_normal((128, 12, 32))
+    (found,) = evaluate(algorithm, {"x": x})
+    np.testing.assert_allclose(found, x * x.sum(axis=2, keepdims=True), rtol=1e-12)
+
+
+def test_a_state_that_is_scaled_between_chunks_is_a_recurrence(tmp_path: Path) -> None:
+    """What an iteration finds is the state of the one before; the sum that it adds has three factors, one
+    of which has the summed axis alone, and is a product of matrices."""
+    algorithm = lifted(CHUNKS, tmp_path, (4, 128, 64), (4, 128, 32), (128, 1))
+    product, state, *_ = algorithm.definitions
+    assert isinstance(state, Scan) and contraction(product) is not None
+    rng = np.random.default_rng(2)
+    k, v, w = (rng.standard_normal(s) for s in ((4, 128, 64), (4, 128, 32), (128, 1)))
+    (found,) = evaluate(algorithm, {"k": k, "v": v, "w": w.reshape(128)})
+    wanted, now = np.zeros((4, 64, 32)), np.zeros((64, 32))
+    for c in range(4):
+        wanted[c] = now
+        now = 0.5 * now + (k[c] * w).T @ v[c]
+    np.testing.assert_allclose(found.reshape(wanted.shape), wanted, atol=1e-9)
