@@ -193,7 +193,6 @@ def _beside(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
                 for old, new in zip(nest.stages, cut_.stages, strict=True)
             )
             yield cut_.model_copy(update={"stages": stages})
-        return
 
 
 def _blocked(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
