@@ -93,6 +93,11 @@ METHODS = {
         "Leave out the blocks that a mask empties, and the mask of those that it leaves whole.",
         *("tensor", "vector", "scalar", "gpsimd"),
     ),
+    "hold": _by_model(
+        "nki",
+        "Keep all of what one loop nest computes in SBUF for later ones, which read it from HBM.",
+        *("dma", "overlap"),
+    ),
     "spread": _by_model(
         "nki",
         "Bring a row that all partitions read alike to one of them, and spread it by the Tensor engine.",
