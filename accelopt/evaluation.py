@@ -41,6 +41,7 @@ FORMER_METHODS = {
     "one_launch": "batch_launches",
     "look_up_ahead": "prefetch_addresses",
     "persistent_programs": "persistent_grid",
+    "most_work_first": "longest_first",
     "split_loop": "split_k",
     "fill_what_is_left": "fill_uncovered_outputs",
     "stop_at_bound": "tighten_loop_bound",

@@ -164,6 +164,7 @@ METHODS = {
     "drop_synchronisation": _triton("host_synchronisation:without_synchronisation", "overlap"),
     "drop_value_checks": _triton("host_synchronisation:without_value_checks", "overlap"),
     "read_values_once": _triton("host_synchronisation:values_read_once", "overlap"),
+    "longest_first": _triton("grid_order:most_work_first", "overlap"),
     "take_compiled_reference": Method(
         "triton", ("compute", "gmem", "overlap"), "accelopt.kernels.triton.inductor:solution_source"
     ),

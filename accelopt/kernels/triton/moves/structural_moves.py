@@ -113,6 +113,8 @@ FIXED = MoveStep("fix_autotuned_config", "Launch {} with one choice in place of 
 HEADS_OF_FEW = HEADS._replace(weight=2.4)
 """As `HEADS`, for a few keys: one loop, whose first loads are all under way before its products."""
 
+MOST_FIRST = MoveStep("longest_first", "Start the blocks of {} with the most work first.",
+                   on_launch(grid_order.most_work_first), 0.8)  # fmt: skip
 LOOPED = (COUNTED, STEPPED, OWN_PRECISION, STOPPED)
 """What becomes of a loop over keys before its masks are taken out or kept."""
 ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
@@ -121,8 +123,8 @@ ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
         (GROUPED, DESCRIPTORS),
     ),
     KernelKind.ATTENTION: (
-        (FILLED, OWN_PRECISION, COUNTED, STEPPED, STOPPED, PEELED, BASE_TWO),
-        (STOPPED, PEELED),
+        (FILLED, OWN_PRECISION, COUNTED, STEPPED, STOPPED, PEELED, BASE_TWO, MOST_FIRST),
+        (STOPPED, PEELED, MOST_FIRST),
     ),
     KernelKind.DECODE: (
         (HEADS, *LOOPED, PEELED, BASE_TWO, SPLIT, PREFETCHED),
