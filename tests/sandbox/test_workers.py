@@ -1,7 +1,6 @@
 """The worker boundary: whatever a kernel does, there is one Evaluation and nothing else happens."""
 
 import asyncio
-import sys
 from pathlib import Path
 
 import pytest
@@ -219,8 +218,9 @@ def test_a_winner_is_measured_again_beside_its_parent(cache):
     assert not asyncio.run(confirmed(request(), request())).confirmed
     found = asyncio.run(confirmed(request("recurses", compile_seconds=3), request()))
     # Before Python 3.11 each call takes room on the process's stack, and recursion ends with that.
-    ending = "timeout" if sys.version_info >= (3, 11) else "crash"
-    assert not found.confirmed and found.message.startswith(ending)
+    assert not found.confirmed
+    ends = ("timeout", "compile_error: tracing the kernel needs more memory")  # what comes first
+    assert found.message.startswith(ends)
     less_work = request("maximum_of_the_first_columns")
     found = asyncio.run(confirmed(less_work, request()))
     assert found.confirmed is (found.speedup > 1.02)

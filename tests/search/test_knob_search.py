@@ -185,7 +185,7 @@ REPLIES = (
     '{"by": 4, "less": 5}',
     '{"by": 4, "less": 0, "warps": 2}',
     '{"by": 1, "less": 0}',
-    '{"by": 6, "less": 0}',
+    '{"by": 2, "less": 0}',
 )
 """Two in an iteration, of which one is a configuration: rules take over where none can be read."""
 UNREAD = 3  # of them, for which is asked once more
@@ -228,7 +228,7 @@ def test_a_model_s_prose_missing_knobs_repetitions_and_silence_end_nothing(tmp_p
         {"by": 3, "less": 2},
         {"by": 4, "less": 5},
         {"by": 1, "less": 0},
-        {"by": 6, "less": 0},
+        {"by": 2, "less": 0},
     ]
     reasons = [one["reason"] for one in proposals if one["reason"]]
     assert len(reasons) == len(FAILURES)
