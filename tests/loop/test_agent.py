@@ -81,7 +81,13 @@ def test_each_version_that_is_handed_in_is_a_node(tmp_path):
     )
     assert noted == "Written to notes.md." and "WRONG does not pay" in recalled
     [bench] = (tmp_path / "toy_N4").glob("iteration_*/bench_*")
-    assert {path.name for path in (bench / "lineage").iterdir()} == {"0.py", "1.py", "1.md", "2.py", "2.md"}
+    assert {path.name for path in (bench / "lineage").iterdir()} == {
+        "0.py",
+        "1.py",
+        "1.md",
+        "2.py",
+        "2.md",
+    }
 
 
 def test_one_conversation_replaces_plans_and_samples(tmp_path):

@@ -72,6 +72,7 @@ from accelopt.kernels.nki.referee.trials import (
 )
 from accelopt.kernels.nki.referee.variation import DEPENDENT, ORDER, hidden_order
 from accelopt.sandbox.progress import note
+from accelopt.sim.dtypes import name_of
 
 TRACED_AGAIN = 2  # times, at another date, in another home, with other hashes
 
@@ -296,8 +297,13 @@ class _Run:
         return contract(inputs, self.reference.precision, self.request.precision)
 
     def _check_precision(self, executable: CompiledKernel) -> None:
-        """The formats that the compiled kernel really uses."""
-        uses = [use for use in executable.low_precision() if not self.precision.allows(use.dtype)]
+        """The formats that the compiled kernel really uses, but for those of results."""
+        results = {name_of(form.dtype) for form in self._trial(self.names[0]).forms}
+        uses = [
+            use
+            for use in executable.low_precision()
+            if use.dtype not in results and not self.precision.allows(use.dtype)
+        ]
         if not uses:
             return
         words = "low precision in the data path: " + "; ".join(

@@ -162,3 +162,38 @@ def test_operands_quantized_on_the_host_leave_nothing_but_float32_rounding(judge
     wrong = PACKED_KERNEL.format(rows="[0:96]")  # without the last quadrant
     found = judged(kernel=wrong, reference=reference, scrutiny="quick")
     assert found.status is Status.WRONG_NUMBERS
+
+
+ROUNDED = """
+import ml_dtypes
+import numpy as np
+
+def get_inputs():
+    return [np.random.randn(128, 64).astype(np.float32)]
+
+def forward(x):
+    return (x * 2).astype(ml_dtypes.float8_e4m3), x + 1
+"""
+ROUNDS = """
+import nki
+import nki.language as nl
+
+@nki.jit
+def kernel(x):
+    small = nl.ndarray(x.shape, dtype=nl.float8_e4m3, buffer=nl.shared_hbm)
+    out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nl.store(small, nl.multiply(tile, 2.0, dtype=nl.float8_e4m3))
+    nl.store(out, nl.add(nl.{through}, 1.0))
+    return small, out
+"""
+
+
+@pytest.mark.parametrize(
+    "through, status",
+    [("copy(tile)", Status.CORRECT), ("copy(tile, dtype=nl.float8_e4m3)", Status.WRONG_NUMBERS)],
+)
+def test_the_format_of_a_result_is_allowed_and_allows_no_error_elsewhere(through, status, judged):
+    """The contract names it; what else passes through it is as wrong as its bits are few."""
+    found = judged(kernel=ROUNDS.format(through=through), reference=ROUNDED)
+    assert found.status is status, found.message
