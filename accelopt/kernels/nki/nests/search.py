@@ -24,6 +24,8 @@ NARROW = 512
 """Columns of instructions that read or write one bank of PSUM."""
 FAR = 4.0
 """Times the least closed form of those to begin with: what is not timed, since that takes long."""
+LOOSE = 1.25
+"""Times the least time that is known: closed forms say more than that where the compiler merges loads."""
 HOPELESS = 1.5
 """Times the least time that is known: single primitives bring no slower nest there."""
 
@@ -83,9 +85,9 @@ class _Search:
         self.found.refused[reason] = self.found.refused.get(reason, 0) + 1
 
     def time(self, pairs: Sequence[tuple[Nest, Lowered]]) -> None:
-        """Times kernels on the simulated core, but for those whose busiest engine alone takes longer than
-        the fastest."""
-        pairs = [pair for pair in pairs if pair[1].price.ms < self.best]
+        """Times kernels on the simulated core, but for those whose busiest engine alone takes much longer
+        than the fastest."""
+        pairs = [pair for pair in pairs if pair[1].price.ms < LOOSE * self.best]
         if not pairs:
             return
         sources = [lowered.source for _, lowered in pairs]
@@ -129,7 +131,7 @@ class _Search:
                     continue
                 tried.add(timed.nest)
                 near = sorted((*self.changed(timed), *self.changed(timed, ahead=True)), key=_cost)
-                self.time([pair for pair in near if pair[1].price.ms < self.best][:EACH])
+                self.time([pair for pair in near if pair[1].price.ms < LOOSE * self.best][:EACH])
             if self.best > before * (1 - LEAST_GAIN):
                 break
         # Closed forms say nothing of what is made one round ahead.
