@@ -103,7 +103,7 @@ def test_a_command_of_the_documents(folder, line):
         words += [] if "--out" in words else ["--out", f"run{RUN.index(line)}"]
         words += ["--iterations", "1", "--plans", "2", "--samples", "1"]
     command = [sys.executable, "-m", "accelopt", *words]
-    given = {**os.environ}  # without the COLUMNS that pytest's readline leaves to children
+    given = {name: value for name, value in os.environ.items() if name != "COLUMNS"}  # of readline
     done = subprocess.run(command, cwd=folder, env=given, capture_output=True, text=True)
     assert done.returncode == 0, f"{line}\n{done.stderr[-2000:]}"
     assert done.stdout
