@@ -87,6 +87,7 @@ def test_version(said, installed):
     assert (installed / "accelopt" / "bench" / "guide.md").is_file()
 
 
+@pytest.mark.slow
 def test_the_benchmark_and_the_prompts_came_along(said, tmp_path):
     table = said("run", "--problems", "rmsnorm_matmul", "--iterations", "0", "--out", "run")
     assert "rmsnorm_matmul" in table
@@ -101,6 +102,7 @@ def test_ones_own_kernel(said, words, answer, tmp_path):
     assert words != "optimize" or (tmp_path / "runs" / "kernel" / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(said, tmp_path):
     """All of its cells, as the wheel and nothing else runs them."""
     cells = json.loads((ROOT / "docs" / "notebook.ipynb").read_text())["cells"]

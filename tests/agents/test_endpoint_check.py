@@ -95,6 +95,7 @@ def test_who_cannot_be_reached_is_named_within_15_seconds_and_asked_nothing(plac
     assert time.monotonic() - started < 15
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_is_named_within_15_seconds_and_waited_for():
     models = ScriptedFault("hang")
     started = time.monotonic()

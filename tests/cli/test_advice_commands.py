@@ -86,6 +86,7 @@ def test_a_diff_applies_to_the_file_as_it_is(tmp_path, raw):
     assert kernel.read_bytes() == (tmp_path / "best.py").read_bytes() != raw
 
 
+@pytest.mark.slow
 def test_every_command_that_prints_a_time_takes_a_calibrated_machine(kernel):
     """A launch that takes 12.5 us longer than the table's is in every time."""
     constants = {"launch_ns": {"value": 30000.0, "error": 0.01}}

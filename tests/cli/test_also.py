@@ -69,6 +69,7 @@ def test_other_sizes_have_winners_of_their_own_and_every_winner_is_tried_there(f
     assert all("kernel" in problem["elsewhere"][0] for problem in story["problems"])
 
 
+@pytest.mark.slow
 def test_one_text_that_is_as_fast_at_all_shapes_serves_all(files):
     """The author's kernel takes any multiple of 128 rows; no round looks for others."""
     given = {"also": ["M=512"], "out": files / "run", "iterations": 0}

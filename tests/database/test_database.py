@@ -188,6 +188,7 @@ def test_a_journal_of_an_earlier_version_is_one_sentence(tmp_path):
         keep_run(journal, Database(str(tmp_path / "k.sqlite")))
 
 
+@pytest.mark.slow
 def test_a_killed_run_can_be_imported_at_any_moment(tmp_path):
     """And continued: in the end the database has what the journals tell, once."""
     command = [sys.executable, str(TESTS / "loop" / "drive.py")]

@@ -17,6 +17,7 @@ def children():
     return {pid for task in tasks for pid in (task / "children").read_text().split()}
 
 
+@pytest.mark.slow
 def test_processes_come_to_the_same_result(tmp_path):
     task = manage(tmp_path / "task")
     process = manage(tmp_path / "process", isolation="process", max_rounds=3)

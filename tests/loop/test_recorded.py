@@ -170,6 +170,7 @@ def test_the_checked_kernel_counts_where_the_answer_is_worse(tmp_path):
     assert "Limiting resource: the Vector engine" in player.asked["planner_2"]
 
 
+@pytest.mark.slow
 def test_a_kernel_of_nki_is_planned_written_and_mended_in_its_own_dialect(tmp_path):
     player = Player(RECORDED / "gated_norm_nki")
     with ScriptedServer(player) as server:

@@ -61,6 +61,7 @@ def test_every_artifact_of_every_build_is_there(searched):
     assert "Ended: 2 evaluations are spent" in (folder / "trace.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_best_is_linked_and_summed_up(searched):
     folder, _, _ = searched
     summary = json.loads((folder / "best_summary.json").read_text())
@@ -110,6 +111,7 @@ def killed_after(builds, folder, *arguments):
     return events.read_text()
 
 
+@pytest.mark.slow
 def test_what_was_built_before_a_kill_lies_there(tmp_path):
     """Killed twice between builds, the second time while it continues; then there is no time for more."""
     out = tmp_path / "out"

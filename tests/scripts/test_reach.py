@@ -5,11 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from small_problem import KERNEL, REFERENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_each_kernel_goes_as_far_as_it_can_and_says_why_no_further(tmp_path):
     for name, kernel in {"right": KERNEL, "broken": KERNEL.replace("nl.load", "nl.lode")}.items():
         folder = tmp_path / "kernels" / name

@@ -148,6 +148,7 @@ def test_the_command_says_what_was_seen_and_what_not(programs, tmp_path):
         assert f"not seen: {name} " in said.stdout
 
 
+@pytest.mark.slow
 def test_too_few_measurements_are_refused_with_the_reason(tmp_path):
     with (tmp_path / "found.csv").open("w", newline="") as file:
         csv.writer(file).writerows(
