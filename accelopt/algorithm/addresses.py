@@ -1,4 +1,4 @@
-"""Addresses of tiles as indices, and which element of a tile has an address.
+"""Which element of a tile has an address.
 
 A write says where element (a0, a1, ...) of an iteration goes; a reader asks the other way round. The
 strides of a tile and of the loops around it are digits of a mixed radix, so the answer is a division
@@ -11,43 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
-from accelopt.sim.access import Access
-from accelopt.sim.affine import Affine, LoopVariable, Quotient, TileAxis
-
-
-def index_from(
-    expression: Affine, loops: Mapping[LoopVariable, Index], coordinates: Sequence[Index]
-) -> Index:
-    """An affine expression with indices for its loops' trips and for the axes of its tile."""
-    result = Index(expression.constant)
-    for term, coefficient in expression.terms:
-        if isinstance(term, LoopVariable):
-            value = loops[term] * term.step + term.start
-        elif isinstance(term, TileAxis):
-            value = coordinates[term.position]
-        elif isinstance(term, Quotient):
-            value = index_from(term.inner, loops, coordinates) // term.divisor
-        else:
-            value = index_from(term.inner, loops, coordinates) % term.divisor
-        result = result + value * coefficient
-    return result
-
-
-def address_of(
-    access: Access, loops: Mapping[LoopVariable, Index], coordinates: Sequence[Index]
-) -> Index:
-    """The row-major number of an element of a tile in its whole tensor."""
-    tensor = access.tensor
-    size = 1
-    for extent in tensor.tile_shape:
-        size *= extent
-    result = index_from(access.offset, loops, ())
-    for extent, index in zip(tensor.block_shape[::-1], access.block[::-1], strict=True):
-        result = result + index_from(index, loops, ()) * size
-        size *= extent
-    for coordinate, stride in zip(coordinates, access.strides, strict=True):
-        result = result + coordinate * stride
-    return result
 
 
 @dataclass(slots=True)

@@ -7,6 +7,8 @@ that is rescaled whenever a running maximum grows (online softmax) is the sum wi
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
@@ -25,9 +27,6 @@ from accelopt.algorithm.value_nodes import (
     children,
 )
 from accelopt.algorithm.values import Values, fresh_axis
-from accelopt.kernels.nki.lift.execution_points import Contents, Moment
-from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.sim.program import Tensor
 
 _NO_FORM = (
     "what this loop carries from one iteration to the next is neither a sum, a product, an extreme, "
@@ -35,16 +34,38 @@ _NO_FORM = (
 )
 
 
-def closed(reaching: Contents, tensor: Tensor, address: Index, place: Moment) -> Value:
-    """What an element holds after the loop at a place, whose iterations all write it. Raises
-    NotLifted."""
-    loop = reaching.loop_at(place.path)
-    taken = [axis for index in (address, *place.trips) for axis in index.axes]
-    trip = fresh_axis(loop.variable.trips, taken)
-    closing = _Closing(reaching, place, trip)
+LoopPath = tuple[int, ...]
+"""What a loop is known by."""
+
+
+class LoopStates(Protocol):
+    """What the loops of one kernel carry in tensors, which are known by numbers."""
+
+    values: Values
+
+    def trips_of(self, loop: LoopPath) -> int:
+        """How often a loop runs."""
+
+    def left_in(
+        self, tensor: int, address: Index, loop: LoopPath, trips: tuple[Index, ...]
+    ) -> Value:
+        """What an element holds at the end of an iteration of a loop and of those around it."""
+
+    def refusal(self, loop: LoopPath, reason: str) -> Exception:
+        """What to raise where a loop has no closed form."""
+
+
+def closed(
+    states: LoopStates, tensor: int, address: Index, loop: LoopPath, around: tuple[Index, ...]
+) -> Value:
+    """What an element holds after a loop, whose iterations all write it, in the iterations `around` of
+    the loops outside. Raises what `states` refuses with."""
+    taken = [axis for index in (address, *around) for axis in index.axes]
+    trip = fresh_axis(states.trips_of(loop), taken)
+    closing = _Closing(states, loop, around, trip)
     found = closing.left(tensor, address)
     if not closing.met(found):
-        return reaching.values.substitute(found, {trip: Index(trip.extent - 1)})
+        return states.values.substitute(found, {trip: Index(trip.extent - 1)})
     own = closing.own(tensor, address, found)
     return closing.last(found, own)
 
@@ -52,18 +73,20 @@ def closed(reaching: Contents, tensor: Tensor, address: Index, place: Moment) ->
 class _Closing:
     """One loop, in the iteration that the axis `trip` counts."""
 
-    def __init__(self, reaching: Contents, place: Moment, trip: Axis) -> None:
-        self.reaching = reaching
-        self.values: Values = reaching.values
-        self.place = place
+    def __init__(
+        self, states: LoopStates, loop: LoopPath, around: tuple[Index, ...], trip: Axis
+    ) -> None:
+        self.states = states
+        self.values: Values = states.values
+        self.loop = loop
+        self.trips = (*around, index_of(trip))
         self.trip = trip
 
-    def left(self, tensor: Tensor, address: Index) -> Value:
+    def left(self, tensor: int, address: Index) -> Value:
         """What an iteration leaves in an element, with what is only handed on resolved."""
-        trips = (*self.place.trips, index_of(self.trip))
-        found = self.reaching.after_iteration(tensor, address, self.place.path, trips)
+        found = self.states.left_in(tensor, address, self.loop, self.trips)
         for part in self.met(found):
-            if part.tensor != tensor.id or part.address != address:
+            if part.tensor != tensor or part.address != address:
                 found = self._handed_on(found, part)
         return found
 
@@ -72,27 +95,25 @@ class _Closing:
         return [
             part
             for part in self.values.carried(value)
-            if part.loop == self.place.path and part.iteration == index_of(self.trip)
+            if part.loop == self.loop and part.iteration == index_of(self.trip)
         ]
 
-    def own(self, tensor: Tensor, address: Index, value: Value) -> Carried:
-        """What the element itself held before. Raises NotLifted where its value is made of what
-        another one held."""
+    def own(self, tensor: int, address: Index, value: Value) -> Carried:
+        """What the element itself held before. Raises where its value is made of what another one
+        held."""
         for part in self.met(value):
-            if part.tensor == tensor.id and part.address == address:
+            if part.tensor == tensor and part.address == address:
                 return part
         raise self.refusal()
 
-    def refusal(self, reason: str = _NO_FORM) -> NotLifted:
+    def refusal(self, reason: str = _NO_FORM) -> Exception:
         """What to raise."""
-        return NotLifted(reason, self.reaching.loop_at(self.place.path).source)
+        return self.states.refusal(self.loop, reason)
 
     def _handed_on(self, value: Value, part: Carried) -> Value:
         """The value with something that every iteration makes anew for the next in place of what
         is carried."""
-        tensor = self.reaching.tensor(part.tensor)
-        trips = (*self.place.trips, index_of(self.trip))
-        made = self.reaching.after_iteration(tensor, part.address, self.place.path, trips)
+        made = self.states.left_in(part.tensor, part.address, self.loop, self.trips)
         if self.met(made):
             return value
         before = self.values.substitute(made, {self.trip: index_of(self.trip) - 1})
@@ -198,8 +219,7 @@ class _Closing:
         if len(others) != 1:
             raise self.refusal()
         (state,) = others
-        tensor = self.reaching.tensor(state.tensor)
-        now = self.left(tensor, state.address)
+        now = self.left(state.tensor, state.address)
         scale = self._exponent(factor, state, now)
         if scale is None or own.initial != Constant(0.0):
             raise self.refusal()
