@@ -7,6 +7,7 @@ and a remainder a digit; where they are none, iterations overwrite each other's 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -101,9 +102,11 @@ def _solved(
             return AxisSolution(unique=False)
         if not _divided(solution, found, pairs, wanted - known):
             return AxisSolution(unique=False) if not solution.unique else None
-    for axis, value in parts.items():
+    for axis, value in reversed(parts.items()):
         if all(part in found for part in value.axes):
             found[axis] = value.substitute(found)
+            if found[axis].bounds[1] >= axis.extent:
+                solution.ranges.append(found[axis] * -1 + (axis.extent - 1))
     solution.axes = {axis: value for axis, value in found.items() if axis in unknowns}
     return solution
 
@@ -146,7 +149,8 @@ def _digits(index: Index, unknowns: frozenset[Axis]) -> Digits | None:
     split: dict[Axis, Index] = {}
     while cut := _cut(index, unknowns, split):
         split.update(cut)
-        index = index.substitute(cut)
+        index = index.substitute({a: i for a, i in cut.items() if a in index.axes})
+        unknowns = unknowns | {axis for value in cut.values() for axis in value.axes}
     parts = {part for value in split.values() for part in value.axes}
     pairs: list[tuple[Axis, int, bool]] = []
     known = Index(index.constant)
@@ -165,14 +169,35 @@ def _digits(index: Index, unknowns: frozenset[Axis]) -> Digits | None:
 def _cut(
     index: Index, unknowns: frozenset[Axis], done: Mapping[Axis, Index]
 ) -> dict[Axis, Index] | None:
-    """An unknown that stands below a floor, as the two digits that the floor makes of it."""
+    """An unknown that stands below a floor, as the two digits that the floor makes of it; several that
+    are the digits of what stands there, as those of one."""
     for term, _ in index.terms:
-        if isinstance(term, Floor) and len(term.inner.terms) == 1 and not term.inner.constant:
-            axis, coefficient = term.inner.terms[0]
-            if not isinstance(axis, Axis) or axis not in unknowns or axis in done:
-                continue
-            if coefficient == 1 and axis.extent % term.divisor == 0:
-                high = Axis(f"{axis.name}/", axis.extent // term.divisor)
-                low = Axis(f"{axis.name}%", term.divisor)
-                return {axis: index_of(high) * term.divisor + index_of(low)}
+        if not isinstance(term, Floor) or not term.inner.is_affine or term.inner.constant:
+            continue
+        if len(term.inner.terms) > 1:
+            if joint := _joint(term.inner, unknowns, done):
+                return joint
+            continue
+        axis, coefficient = term.inner.terms[0]
+        if not isinstance(axis, Axis) or axis not in unknowns or axis in done:
+            continue
+        if coefficient == 1:
+            high = Axis(f"{axis.name}/", -(-axis.extent // term.divisor))
+            low = Axis(f"{axis.name}%", term.divisor)
+            return {axis: index_of(high) * term.divisor + index_of(low)}
     return None
+
+
+def _joint(
+    inner: Index, unknowns: frozenset[Axis], done: Mapping[Axis, Index]
+) -> dict[Axis, Index] | None:
+    """Unknowns that are the digits of an index, in terms of one that is the index."""
+    pairs = sorted(((c, t) for t, c in inner.terms if isinstance(t, Axis)), key=lambda p: p[0])
+    whole = Axis("+".join(axis.name for _, axis in pairs), math.prod(a.extent for _, a in pairs))
+    below, found = 1, dict[Axis, Index]()
+    for coefficient, axis in pairs:
+        if coefficient != below or axis not in unknowns or axis in done:
+            return None
+        found[axis] = index_of(whole) // below % axis.extent
+        below *= axis.extent
+    return found

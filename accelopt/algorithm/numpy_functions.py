@@ -77,6 +77,11 @@ def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Valu
     if name in TRUTHS:
         return _truth(trace, name, given)
     index = index_value(given[0])
+    if name in ("maximum", "minimum") and index is not None and whole:
+        other = index_value(given[1])
+        apart = None if other is None else (index - other).bounds
+        if apart is not None and (apart[0] >= 0 or apart[1] <= 0):
+            return given[(apart[0] >= 0) == (name == "minimum")]
     if name in ("floor_divide", "remainder") and index is not None and whole:
         divisor = given[1]
         if isinstance(divisor, Constant) and divisor.value == int(divisor.value) > 0:

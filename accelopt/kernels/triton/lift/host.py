@@ -1,0 +1,648 @@
+"""The host's side of a launch while it is traced: `triton.jit` with its grids, and tensors of `torch`."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from accelopt.algorithm.index import Index
+from accelopt.algorithm.numpy_functions import where_
+from accelopt.algorithm.traced_array import axes_of_shape, digits, identity
+from accelopt.algorithm.value_nodes import UNDEFINED, Element, Value
+from accelopt.kernels.triton.lift.language import Absent, Language
+from accelopt.kernels.triton.lift.memory import Buffer, content, radix
+from accelopt.kernels.triton.lift.statements import Execution
+from accelopt.kernels.triton.lift.tiles import FORMATS, KernelTrace, Pointer, Tile
+
+PROCESSORS = 132
+"""Streaming multiprocessors of the device that a host function asks for: those of an H100."""
+LAUNCH_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "warmup"}
+"""Arguments of a launch that are no parameters of its kernel."""
+
+
+class Tensor:
+    """A view of a buffer."""
+
+    def __init__(
+        self, host: Host, buffer: Buffer, shape: Sequence[int], strides: Sequence[int] | None = None,
+        offset: int = 0,
+    ) -> None:  # fmt: skip
+        self.host, self.buffer, self.offset = host, buffer, offset
+        self.shape = Size(shape)
+        self.strides = tuple(_contiguous(shape) if strides is None else strides)
+        self.dtype, self.device, self.is_cuda = buffer.dtype, DEVICE, True
+        self.requires_grad, self.grad, self.layout = False, None, "strided"
+
+    ndim = property(lambda self: len(self.shape))
+    T = property(lambda self: self.transpose(0, 1) if self.ndim > 1 else self)
+    mT = property(lambda self: self.transpose(-2, -1))
+    data = property(lambda self: self)
+    itemsize = property(lambda self: self.dtype.itemsize)
+
+    def stride(self, dim: int | None = None) -> Any:
+        return self.strides if dim is None else self.strides[dim]
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        return self.ndim
+
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        return self.dtype.itemsize
+
+    def is_contiguous(self, **_: Any) -> bool:
+        return self.strides == _contiguous(self.shape) or self.numel() < 2
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.kind not in "biu"
+
+    def data_ptr(self) -> int:
+        return 1 << 20
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    # Views.
+
+    def _viewed(self, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Tensor:
+        return Tensor(self.host, self.buffer, shape, strides, self.offset + offset)
+
+    def permute(self, *order: Any) -> Tensor:
+        places = order[0] if len(order) == 1 and isinstance(order[0], (tuple, list)) else order
+        return self._viewed([self.shape[n] for n in places], [self.strides[n] for n in places])
+
+    def transpose(self, one: int, other: int) -> Tensor:
+        places = list(range(self.ndim))
+        places[one], places[other] = places[other], places[one]
+        return self.permute(places)
+
+    def t(self) -> Tensor:
+        return self.T
+
+    def expand(self, *shape: Any) -> Tensor:
+        wanted = list(
+            shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        )
+        lead = len(wanted) - self.ndim
+        have = [*([1] * lead), *self.shape]
+        wanted = [h if w == -1 else int(w) for h, w in zip(have, wanted, strict=True)]
+        strides = [0 if h == 1 and w != 1 else s for h, w, s in
+                   zip(have, wanted, [*([0] * lead), *self.strides], strict=True)]  # fmt: skip
+        return self._viewed(wanted, strides)
+
+    def unsqueeze(self, dim: int) -> Tensor:
+        at = dim % (self.ndim + 1)
+        shape, strides = list(self.shape), list(self.strides)
+        strides.insert(at, strides[at] * shape[at] if at < len(shape) else 1)
+        shape.insert(at, 1)
+        return self._viewed(shape, strides)
+
+    def squeeze(self, dim: int | None = None) -> Tensor:
+        gone = {n for n, e in enumerate(self.shape) if e == 1}
+        gone &= gone if dim is None else {dim % self.ndim}
+        kept = [n for n in range(self.ndim) if n not in gone]
+        return self._viewed([self.shape[n] for n in kept], [self.strides[n] for n in kept])
+
+    def view(self, *shape: Any) -> Tensor:
+        wanted = list(
+            shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        )
+        if len(wanted) == 1 and isinstance(wanted[0], np.dtype):
+            return cast(Tensor, self.host.refuse("a tensor's bits as another format"))
+        wanted = [int(n) for n in wanted]
+        if -1 in wanted:
+            rest = math.prod(n for n in wanted if n != -1)
+            wanted[wanted.index(-1)] = self.numel() // max(rest, 1)
+        if not self.is_contiguous():
+            merged = _merged(self.shape, self.strides, wanted)
+            if merged is not None:
+                return self._viewed(wanted, merged)
+            return self.contiguous().view(*wanted)
+        return self._viewed(wanted, _contiguous(wanted))
+
+    reshape = view
+
+    def view_as(self, other: Tensor) -> Tensor:
+        return self.view(*other.shape)
+
+    reshape_as = view_as
+
+    def flatten(self, start: int = 0, end: int = -1) -> Tensor:
+        last = end % self.ndim
+        joined = math.prod(self.shape[start : last + 1])
+        return self.view(*self.shape[:start], joined, *self.shape[last + 1 :])
+
+    def __getitem__(self, key: Any) -> Tensor:
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if Ellipsis in keys:
+            at = keys.index(Ellipsis)
+            used = sum(k is not None for k in keys) - 1
+            keys[at : at + 1] = [slice(None)] * (self.ndim - used)
+        shape, strides, offset, own = list[int](), list[int](), 0, 0
+        for part in [*keys, *[slice(None)] * (self.ndim - sum(k is not None for k in keys))]:
+            if part is None:
+                shape.append(1)
+                strides.append(0)
+                continue
+            if isinstance(part, slice):
+                start, stop, step = part.indices(self.shape[own])
+                offset += start * self.strides[own]
+                shape.append(len(range(start, stop, step)))
+                strides.append(self.strides[own] * step)
+            elif isinstance(part, (int, np.integer)):
+                offset += int(part) % self.shape[own] * self.strides[own]
+            else:
+                self.host.refuse("a tensor that is indexed by a tensor on the host")
+            own += 1
+        return self._viewed(shape, strides, offset)
+
+    def split(self, size: Any, dim: int = 0) -> list[Tensor]:
+        extent = self.shape[dim]
+        sizes = [size] * -(-extent // size) if isinstance(size, int) else list(size)
+        made, start = [], 0
+        for length in sizes:
+            key = [slice(None)] * self.ndim
+            key[dim] = slice(start, min(start + length, extent))
+            made.append(self[tuple(key)])
+            start += length
+        return made
+
+    def chunk(self, count: int, dim: int = 0) -> list[Tensor]:
+        return self.split(-(-self.shape[dim] // count), dim)
+
+    def unbind(self, dim: int = 0) -> list[Tensor]:
+        key = (slice(None),) * (dim % self.ndim)
+        return [self[(*key, n)] for n in range(self.shape[dim])]
+
+    # Contents.
+
+    def address(self, indices: Sequence[Index]) -> Index:
+        """Where an element lies in the buffer."""
+        found = Index(self.offset)
+        for index, stride in zip(indices, self.strides, strict=True):
+            found = found + index * stride
+        return found
+
+    def tile(self) -> Tile:
+        """All elements, as they are now."""
+        trace = self.host.trace
+        value = content(trace, self.buffer, self.address(identity(self.shape)))
+        return trace.array(self.shape, self.dtype, value)
+
+    def pointer(self) -> Pointer:
+        """What a kernel is given."""
+        scalar = self.host.execution.scalar(self.offset, np.int64)
+        return Pointer(self.buffer, scalar, radix(self.buffer.size, self.strides, self.shape))
+
+    def contiguous(self, **_: Any) -> Tensor:
+        return self if self.is_contiguous() else self.host.computed(self.tile())
+
+    def clone(self, **_: Any) -> Tensor:
+        return self.host.computed(self.tile())
+
+    def detach(self, *_: Any, **__: Any) -> Tensor:
+        return self
+
+    requires_grad_ = cuda = cpu = detach
+
+    def to(self, *given: Any, dtype: Any = None, **_: Any) -> Tensor:
+        wanted = next((g for g in given if isinstance(g, np.dtype)), dtype)
+        if wanted is None or wanted == self.dtype:
+            return self
+        return self.host.computed(cast(Tile, self.tile().astype(wanted)))
+
+    type = type_as = to
+
+    def float(self) -> Tensor:
+        return self.to(FORMATS["float32"])
+
+    def new_empty(self, *shape: Any, dtype: Any = None, **_: Any) -> Tensor:
+        return self.host.made(_extents(shape), dtype or self.dtype, None)
+
+    def new_zeros(self, *shape: Any, dtype: Any = None, **_: Any) -> Tensor:
+        return self.host.made(_extents(shape), dtype or self.dtype, 0)
+
+    def _assigned(self, value: Any) -> Tensor:
+        """The view with other contents: what a whole buffer, or nothing yet written, is filled with."""
+        if not self.is_contiguous() or self.numel() != self.buffer.size:
+            self.host.refuse("a part of a tensor that is assigned on the host")
+        tile = self.host.trace.traced(value).astype(self.dtype).broadcast(self.shape)
+        source = self.host.computed(cast(Tile, tile)).buffer
+        self.buffer.initial, self.buffer.writes, self.buffer.changed = source.initial, [], True
+        return self
+
+    def zero_(self) -> Tensor:
+        return self._assigned(0)
+
+    def fill_(self, value: Any) -> Tensor:
+        return self._assigned(value)
+
+    def copy_(self, other: Tensor, *_: Any) -> Tensor:
+        return self._assigned(other.tile())
+
+    def mul_(self, other: Any) -> Tensor:
+        return self._assigned((self * other).tile())
+
+    def add_(self, other: Any) -> Tensor:
+        return self._assigned((self + other).tile())
+
+    def _operated(name: str, turned: bool = False) -> Any:  # type: ignore[misc]
+        def made(self: Tensor, other: Any) -> Tensor:
+            pair = [self.tile(), other.tile() if isinstance(other, Tensor) else other]
+            return self.host.computed(getattr(np, name)(*(pair[::-1] if turned else pair)))
+
+        return made
+
+    __add__, __radd__ = _operated("add"), _operated("add", True)
+    __mul__, __rmul__ = _operated("multiply"), _operated("multiply", True)
+    __sub__, __rsub__ = _operated("subtract"), _operated("subtract", True)
+    __truediv__, __rtruediv__ = _operated("true_divide"), _operated("true_divide", True)
+    add, mul, sub, div = __add__, __mul__, __sub__, __truediv__
+    __matmul__ = _operated("matmul")
+
+    def sum(self, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+        tile = self.tile() if dtype is None else self.tile().astype(dtype)
+        return self.host.computed(np.sum(cast(Any, tile), axis=dim, keepdims=keepdim))
+
+    def mean(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+        return self.host.computed(np.mean(cast(Any, self.tile()), axis=dim, keepdims=keepdim))
+
+    def exp(self) -> Tensor:
+        return self.host.computed(np.exp(cast(Any, self.tile())))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.host.refuse(f"Tensor.{name} is not known to the tracer")
+
+
+class Size(tuple[int, ...]):
+    """`Tensor.shape`."""
+
+    def numel(self) -> int:
+        return math.prod(self)
+
+
+class Device(str):
+    """`Tensor.device`."""
+
+    type, index = "cuda", 0
+
+
+DEVICE = Device("cuda:0")
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[n + 1 :]) for n in range(len(shape)))
+
+
+def _merged(shape: Sequence[int], strides: Sequence[int], wanted: list[int]) -> list[int] | None:
+    """The strides of a view in another shape, where it needs no copy."""
+    try:
+        probe = np.lib.stride_tricks.as_strided(np.empty(1, np.int8), shape, strides)
+        made = probe.view()
+        made.shape = tuple(wanted)
+    except (AttributeError, ValueError):
+        return None
+    return list(made.strides)
+
+
+def _extents(given: Sequence[Any]) -> tuple[int, ...]:
+    shape = given[0] if len(given) == 1 and isinstance(given[0], (tuple, list)) else given
+    return tuple(int(n) for n in shape)
+
+
+class Host:
+    """Makes tensors, and the modules that a file with kernels imports."""
+
+    def __init__(self, trace: KernelTrace) -> None:
+        self.trace = trace
+        self.execution = Execution(trace)
+        self.importing = True
+
+    def refuse(self, reason: str) -> Any:
+        """Raises NotTraced at the line that is being executed."""
+        self.trace.refuse(reason)
+
+    def absent(self, name: str) -> Absent:
+        """Something of a package that is not there."""
+        return Absent(name, self.refuse, lambda: self.importing)
+
+    # Tensors.
+
+    def argument(self, name: str, number: int, shape: Sequence[int], dtype: np.dtype) -> Tensor:
+        """An input."""
+        values, kind = self.trace.values, dtype.name
+
+        def initial(address: Index) -> Value:
+            return values.same(Element(name, number, kind, address))
+
+        buffer = Buffer(name, math.prod(shape), dtype, initial, number, tuple(shape))
+        self.execution.buffers.append(buffer)
+        return Tensor(self, buffer, shape)
+
+    def made(self, shape: Sequence[int], dtype: Any, number: float | None) -> Tensor:
+        """`torch.empty`, `torch.zeros` and the like."""
+        value = UNDEFINED if number is None else self.trace.values.number(number)
+        kind = np.dtype(np.float32 if dtype is None else dtype)
+        buffer = Buffer("", max(math.prod(shape), 1), kind, lambda _: value)
+        self.execution.buffers.append(buffer)
+        return Tensor(self, buffer, shape)
+
+    def computed(self, tile: Any) -> Tensor:
+        """A new tensor of a tile's elements."""
+        made = self.made(tile.shape, tile.dtype, None)
+        value, axes = tile.value, axes_of_shape(tile.shape)
+
+        def initial(address: Index) -> Value:
+            place = dict(zip(axes, digits(address, tile.shape), strict=True))
+            return cast(Value, self.trace.values.substitute(value, place))
+
+        made.buffer.initial = initial
+        return made
+
+    # Modules.
+
+    def modules(self) -> dict[str, ModuleType]:
+        """Those of `triton` and of `torch`, by name."""
+        language = Language(self.execution, self.absent)
+        triton, torch = Stub("triton", self.absent), Stub("torch", self.absent)
+        vars(triton).update(
+            jit=self.jit, language=language, Config=Config, autotune=self.autotune,
+            heuristics=self.heuristics, cdiv=lambda x, y: -(-int(x) // int(y)),
+            next_power_of_2=lambda n: 1 << max(int(n) - 1, 0).bit_length(), __version__="3.5.0",
+            set_allocator=lambda *_: None, JITFunction=Jit,
+        )  # fmt: skip
+        names = dict(FORMATS) | {"bool": FORMATS["int1"], "float": FORMATS["float32"]}
+        names |= {"half": FORMATS["float16"], "float8_e4m3fn": FORMATS["float8e4nv"]}
+        names |= {"long": FORMATS["int64"], "int": FORMATS["int32"], "double": FORMATS["float64"]}
+        properties = SimpleNamespace(multi_processor_count=PROCESSORS, warp_size=32, name="H100",
+                                     major=9, minor=0, max_shared_mem=232448)  # fmt: skip
+        cuda = Stub("torch.cuda", self.absent)
+        vars(cuda).update(
+            is_available=lambda: True, get_device_capability=lambda *_: (9, 0),
+            get_device_properties=lambda *_: properties, current_device=lambda: 0,
+            device=_Context, synchronize=lambda *_: None,
+        )  # fmt: skip
+        vars(torch).update(
+            names, Tensor=Tensor, cuda=cuda, device=lambda *_: DEVICE, Size=Size, dtype=np.dtype,
+            empty=self._creator(None), zeros=self._creator(0), ones=self._creator(1),
+            full=lambda shape, value, dtype=None, **_: self.made(_extents([shape]), dtype, value),
+            empty_like=self._like(None), zeros_like=self._like(0), ones_like=self._like(1),
+            no_grad=_Context, inference_mode=_Context, is_tensor=lambda x: isinstance(x, Tensor),
+            sum=Tensor.sum, transpose=Tensor.transpose, reshape=Tensor.reshape, version=SimpleNamespace(
+                cuda="12.8", hip=None), __version__="2.8.0", strided="strided", inf=math.inf,
+            contiguous_format="contiguous",
+            where=lambda m, a, b: self.computed(where_(self.trace, *(
+                x.tile() if isinstance(x, Tensor) else x for x in (m, a, b)))),
+            broadcast_shapes=np.broadcast_shapes,
+        )  # fmt: skip
+        vars(torch)["autograd"] = Stub("torch.autograd", self.absent)
+        vars(vars(torch)["autograd"])["Function"] = Function
+        made = {"triton": triton, "triton.language": language, "torch": torch, "torch.cuda": cuda}
+        return {**made, "torch.autograd": vars(torch)["autograd"]}
+
+    def _creator(self, number: float | None) -> Callable[..., Tensor]:
+        return lambda *shape, size=None, dtype=None, **_: self.made(
+            _extents([size] if size is not None else shape), dtype, number
+        )
+
+    def _like(self, number: float | None) -> Callable[..., Tensor]:
+        return lambda like, dtype=None, **_: self.made(like.shape, dtype or like.dtype, number)
+
+    # triton.jit.
+
+    def jit(self, function: Any = None, **_: Any) -> Any:
+        """A decorator with or without arguments."""
+        return (lambda f: Jit(self, f)) if function is None else Jit(self, function)
+
+    def autotune(self, configs: Any, key: Any = None, **_: Any) -> Any:
+        """The first configuration is taken."""
+        return lambda kernel: kernel.configured(dict(configs[0].kwargs) if configs else {})
+
+    def heuristics(self, values: Mapping[str, Callable[..., Any]]) -> Any:
+        """`triton.heuristics`."""
+        return lambda kernel: kernel.computing(dict(values))
+
+    @contextmanager
+    def installed(self, folders: Sequence[str]) -> Iterator[None]:
+        """The stand-ins in the place of `triton` and `torch`; what is imported meanwhile is forgotten."""
+        before, path = dict(sys.modules), list(sys.path)
+        for name in [n for n in sys.modules if n.partition(".")[0] in ("triton", "torch")]:
+            del sys.modules[name]
+        sys.modules.update(self.modules())
+        finder = _Finder(self)
+        sys.meta_path.insert(0, _Inside(self))
+        sys.meta_path.append(finder)
+        sys.path[:0] = folders
+        try:
+            yield
+        finally:
+            sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _Finder)]
+            sys.path[:] = path
+            for name in [n for n in sys.modules if n not in before]:
+                del sys.modules[name]
+            sys.modules.update(before)
+
+
+class Config:
+    """`triton.Config`."""
+
+    def __init__(self, kwargs: Mapping[str, Any], **more: Any) -> None:
+        self.kwargs, self.more = dict(kwargs), more
+        vars(self).update(more)
+
+
+class Jit:
+    """A function of `triton.jit`: launched by the host, called by kernels."""
+
+    def __init__(self, host: Host, function: Callable[..., Any]) -> None:
+        self.host, self.fn, self.__name__ = host, function, function.__name__
+        self.settings: dict[str, Any] = {}
+        self.computed: dict[str, Callable[..., Any]] = {}
+        functools.update_wrapper(self, function, updated=())
+
+    def configured(self, settings: dict[str, Any]) -> Jit:
+        """With values that a launch need not give."""
+        self.settings = settings | self.settings
+        return self
+
+    def computing(self, values: dict[str, Callable[..., Any]]) -> Jit:
+        """With values that follow from the others."""
+        self.computed |= values
+        return self
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        return functools.partial(self.run, grid=grid)
+
+    def run(self, *args: Any, grid: Any, **more: Any) -> None:
+        """A launch."""
+        signature = inspect.signature(self.fn)
+        known = {k: v for k, v in more.items() if k in signature.parameters}
+        extra = more.keys() - known.keys() - LAUNCH_OPTIONS
+        if extra:
+            self.host.refuse(f"{self.__name__} has no parameter {min(extra)}")
+        taken = signature.bind_partial(*args, **known)
+        missing = {k: v for k, v in self.settings.items() if k not in taken.arguments}
+        missing = {k: v for k, v in missing.items() if k in signature.parameters}
+        bound = signature.bind_partial(*args, **known, **missing)
+        bound.apply_defaults()
+        meta = dict(bound.arguments)
+        for name, function in self.computed.items():
+            meta[name] = function(meta)
+        absent = [p for p in signature.parameters if p not in meta]
+        if absent:
+            self.host.refuse(f"the launch of {self.__name__} gives no {absent[0]}")
+        sizes = grid(meta) if callable(grid) else grid
+        extents = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+        constant = _constants(self.fn)
+        given = {k: self._given(v, k in constant) for k, v in meta.items()}
+        self.host.execution.launch(self.fn, extents, given)
+
+    def _given(self, value: Any, constant: bool) -> Any:
+        if isinstance(value, Tensor):
+            return value.pointer()
+        if constant or value is None or not isinstance(value, (bool, int, float)):
+            return value
+        kind = (
+            bool
+            if isinstance(value, bool)
+            else np.float32
+            if isinstance(value, float)
+            else np.int32
+        )
+        return self.host.trace.array((), kind, self.host.trace.number(value))
+
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        bound = inspect.signature(self.fn).bind(*args, **more)
+        bound.apply_defaults()
+        return self.host.execution.call(self.fn, bound.arguments)
+
+
+@functools.lru_cache(maxsize=512)
+def _constants(function: Callable[..., Any]) -> frozenset[str]:
+    """The parameters that are `tl.constexpr`."""
+    tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(function)))
+    head = tree.body[0]
+    assert isinstance(head, ast.FunctionDef)
+    arguments = [*head.args.posonlyargs, *head.args.args, *head.args.kwonlyargs]
+    return frozenset(
+        a.arg
+        for a in arguments
+        if a.annotation is not None and "constexpr" in ast.unparse(a.annotation)
+    )
+
+
+class Function:
+    """`torch.autograd.Function`: `apply` is its forward."""
+
+    @classmethod
+    def apply(cls, *given: Any) -> Any:
+        """`forward`, without a graph."""
+        return cls.forward(SavedContext(), *given)  # type: ignore[attr-defined]
+
+
+class SavedContext:
+    """`ctx` of an autograd function."""
+
+    needs_input_grad = (True,) * 32
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def mark_non_differentiable(self, *_: Any) -> None:
+        return None
+
+    mark_dirty = set_materialize_grads = mark_non_differentiable
+
+
+class _Context:
+    """A context manager, or a decorator, that does nothing."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        return None
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: Any) -> None:
+        return None
+
+    def __call__(self, function: Any) -> Any:
+        return function
+
+
+class Stub(ModuleType):
+    """A module whose other names are absent."""
+
+    def __init__(self, name: str, absent: Callable[[str], Any]) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+        self._absent = absent
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._absent(f"{self.__name__}.{name}")
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Modules of packages that are not there, asked last: their names can be imported."""
+
+    inside = False
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        top = name.partition(".")[0]
+        standing = top in ("triton", "torch")
+        if standing != self.inside or name in sys.builtin_module_names:
+            return None
+        parent = name.rpartition(".")[0]
+        if parent and not standing and not isinstance(sys.modules.get(parent), Stub):
+            return None  # a module that its own package lacks
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: Any) -> ModuleType:
+        language = spec.name.startswith("triton.language")
+        if language:
+            return cast(ModuleType, sys.modules["triton.language"])
+        return Stub(spec.name, self.host.absent)
+
+    def exec_module(self, module: ModuleType) -> None:
+        return None
+
+
+class _Inside(_Finder):
+    """Modules of `triton` and `torch`, asked first."""
+
+    inside = True
+
+
+def load(path: str, host: Host, name: str) -> ModuleType:
+    """The module in a file, whose imports are answered by `host`."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

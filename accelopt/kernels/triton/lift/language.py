@@ -1,0 +1,396 @@
+"""`triton.language` for kernels that are traced: what its functions are of tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, cast
+
+import numpy as np
+
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.lookups import ComputedElements, bound, index_by
+from accelopt.algorithm.numpy_functions import elementwise, matmul, select, where_
+from accelopt.algorithm.traced_array import identity, index_value
+from accelopt.algorithm.value_nodes import UNDEFINED, Choice, Sum, Value
+from accelopt.kernels.triton.lift.statements import Execution, Range
+from accelopt.kernels.triton.lift.tiles import FORMATS, BlockPointer, Pointer, PointerType, Tile
+
+UNARY = {
+    **{name: name for name in (
+        "exp exp2 log log2 sqrt sin cos tanh floor ceil erf log1p expm1 trunc sinh cosh tan").split()},
+    "abs": "absolute", "fabs": "absolute", "sqrt_rn": "sqrt",
+    "fast_expf": "exp", "fast_logf": "log", "fast_sinf": "sin", "fast_cosf": "cos",
+}  # fmt: skip
+"""Functions of one tile, by NumPy's names."""
+BINARY = {
+    "maximum": "maximum", "minimum": "minimum", "pow": "power", "fdiv": "divide", "div_rn": "divide",
+    "fmod": "fmod", "umulhi": "", "fmax": "maximum", "fmin": "minimum",
+}  # fmt: skip
+REFUSED = {
+    "rand": "random numbers have", "randn": "random numbers have", "randint": "random numbers have",
+    "rand4x": "random numbers have", "philox": "random numbers have", "sort": "sorting has",
+    "topk": "sorting has", "histogram": "a histogram has", "inline_asm_elementwise": "PTX has",
+    "atomic_cas": "a lock has", "atomic_xchg": "a lock has", "dot_scaled": "a scaled product has",
+}  # fmt: skip
+
+
+class Absent:
+    """A name of a package that is not there: it may be imported, decorate and be a base class."""
+
+    def __init__(
+        self, name: str, refuse: Callable[[str], Any], lenient: Callable[[], bool]
+    ) -> None:
+        self.__name__ = name
+        self._refuse, self._lenient = refuse, lenient
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Absent(f"{self.__name__}.{name}", self._refuse, self._lenient)
+
+    def __call__(self, *given: Any, **more: Any) -> Any:
+        if len(given) == 1 and not more and callable(given[0]) and not isinstance(given[0], Absent):
+            return given[0]
+        if self._lenient():
+            return self
+        return self._refuse(f"{self.__name__} is not known to the tracer")
+
+    def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
+        return ()
+
+    def __getitem__(self, key: Any) -> Absent:
+        return self
+
+    def __or__(self, other: Any) -> Absent:
+        return self
+
+    __ror__ = __or__
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class Language(ModuleType):
+    """`triton.language`, and its `math`, `extra.libdevice` and the like, which are the same."""
+
+    def __init__(self, execution: Execution, absent: Callable[[str], Any]) -> None:
+        super().__init__("triton.language")
+        self.__path__: list[str] = []
+        self._execution, self._trace, self._absent = execution, execution.trace, absent
+        vars(self).update(FORMATS)
+        self.float8e4b15 = self.float8e4b8 = self.float8e5b16 = FORMATS["float8e5"]
+        self.constexpr = constexpr
+        self.PropagateNan = self.dtype = self.tensor = self.core = self
+        self.pointer_type = PointerType
+        self.static_assert = self.static_print = self.device_print = self.debug_barrier = _nothing
+        self.device_assert = self.assume = _nothing
+        self.multiple_of = self.max_contiguous = self.max_constancy = _first
+        self.PropagateNan = type("PropagateNan", (), {"NONE": 0, "ALL": 1})
+        self.inf = math.inf
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        trace = self._trace
+        if name in UNARY:
+            return lambda x, *_, **__: elementwise(trace, UNARY[name], [x])
+        if BINARY.get(name):
+            return lambda x, y, *_, **__: elementwise(trace, BINARY[name], [x, y])
+        if name in REFUSED:
+            return lambda *_, **__: trace.refuse(f"{REFUSED[name]} no definition as an Algorithm")
+        if name in ("math", "extra", "cuda", "libdevice", "hip", "standard", "semantic"):
+            return self
+        return self._absent(f"tl.{name}")
+
+    # Programs and shapes.
+
+    def program_id(self, axis: Any) -> Tile:
+        return self._execution.program_id(int(axis))
+
+    def num_programs(self, axis: Any) -> Tile:
+        programs = self._execution.programs
+        return self._execution.scalar(programs[int(axis)] if int(axis) < len(programs) else 1)
+
+    def arange(self, start: Any, end: Any, **_: Any) -> Tile:
+        extent = int(end) - int(start)
+        (index,) = identity((extent,))
+        value = self._trace.values.position(index + int(start))
+        return self._trace.array((extent,), np.int32, value)
+
+    def range(self, *given: Any, **more: Any) -> Range:
+        return self._execution.range_of(*given)
+
+    def static_range(self, *given: Any, **more: Any) -> Range:
+        return self._execution.range_of(*given, static=True)
+
+    def full(self, shape: Any, value: Any, dtype: Any, **_: Any) -> Tile:
+        made = self._trace.traced(value)
+        extents = tuple(int(n) for n in (shape if isinstance(shape, (tuple, list)) else [shape]))
+        return cast(Tile, made.astype(dtype).broadcast(extents))
+
+    def zeros(self, shape: Any, dtype: Any = np.float32, **_: Any) -> Tile:
+        return self.full(shape, 0, dtype)
+
+    def zeros_like(self, like: Tile, **_: Any) -> Tile:
+        return self.full(like.shape, 0, like.dtype)
+
+    def cast(self, x: Any, dtype: Any, *more: Any, **named: Any) -> Any:
+        return self.to_tensor(x).to(dtype, *more, **named)
+
+    def to_tensor(self, x: Any) -> Any:
+        return x if isinstance(x, (Pointer, BlockPointer)) else self._trace.traced(x)
+
+    def expand_dims(self, x: Any, axis: Any) -> Any:
+        return np.expand_dims(x, axis)
+
+    def broadcast_to(self, x: Any, *shape: Any) -> Any:
+        return self.to_tensor(x).broadcast_to(*shape)
+
+    def broadcast(self, x: Any, y: Any) -> Any:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        return x.broadcast(shape), y.broadcast(shape)
+
+    def trans(self, x: Tile, *order: Any) -> Any:
+        return x.trans(*order)
+
+    def permute(self, x: Tile, *order: Any) -> Any:
+        return x.transpose(*order)
+
+    def reshape(self, x: Tile, *shape: Any, **_: Any) -> Any:
+        return x.reshape(*shape)
+
+    view = reshape
+
+    def ravel(self, x: Tile, **_: Any) -> Any:
+        return x.reshape(-1)
+
+    def join(self, x: Any, y: Any) -> Any:
+        return self._trace.stacked([self._trace.traced(x), self._trace.traced(y)], -1)
+
+    def split(self, x: Tile) -> Any:
+        return x[..., 0], x[..., 1]
+
+    def interleave(self, x: Tile, y: Tile) -> Any:
+        return self.join(x, y).reshape(*x.shape[:-1], -1)
+
+    def cat(self, x: Tile, y: Tile, can_reorder: bool = False, dim: int = 0) -> Any:
+        return self._trace.joined([x, y], dim)
+
+    def flip(self, x: Tile, dim: Any = None) -> Any:
+        return np.flip(cast(Any, x), x.ndim - 1 if dim is None else dim)
+
+    def cdiv(self, x: Any, y: Any) -> Any:
+        return (x + y - 1) // y
+
+    def device_cdiv(self, x: Any, y: Any) -> Any:
+        return self.cdiv(x, y)
+
+    # Scalar functions.
+
+    def where(self, mask: Any, on_true: Any, on_false: Any) -> Any:
+        return where_(self._trace, mask, on_true, on_false)
+
+    def sigmoid(self, x: Any) -> Any:
+        return elementwise(self._trace, "expit", [x])
+
+    def rsqrt(self, x: Any, **_: Any) -> Any:
+        return 1.0 / elementwise(self._trace, "sqrt", [x])
+
+    def clamp(self, x: Any, low: Any, high: Any, **_: Any) -> Any:
+        least = elementwise(self._trace, "maximum", [x, low])
+        return elementwise(self._trace, "minimum", [least, high])
+
+    def fma(self, x: Any, y: Any, z: Any) -> Any:
+        return self._trace.traced(x) * y + z
+
+    def softmax(self, x: Any, *_: Any, **__: Any) -> Any:
+        shifted = np.exp(x - np.max(x, 0, keepdims=True))
+        return shifted / np.sum(shifted, 0, keepdims=True)
+
+    # Reductions, scans, products.
+
+    def sum(self, x: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None) -> Any:
+        return self._reduced("add", x, axis, keep_dims)
+
+    def max(self, x: Any, axis: Any = None, return_indices: bool = False, keep_dims: bool = False,
+            **_: Any) -> Any:  # fmt: skip
+        found = self._reduced("maximum", x, axis, keep_dims)
+        return (found, self.argmax(x, axis, keep_dims)) if return_indices else found
+
+    def min(self, x: Any, axis: Any = None, return_indices: bool = False, keep_dims: bool = False,
+            **_: Any) -> Any:  # fmt: skip
+        found = self._reduced("minimum", x, axis, keep_dims)
+        return (found, self.argmin(x, axis, keep_dims)) if return_indices else found
+
+    def _reduced(self, name: str, x: Any, axis: Any, keep: bool) -> Any:
+        tile = self._trace.traced(x)
+        where = axis if axis is None else int(axis)
+        return getattr(np, name).reduce(tile, axis=where, keepdims=keep)
+
+    def argmax(self, x: Any, axis: Any = None, *_: Any, keep_dims: bool = False, **__: Any) -> Any:
+        return np.argmax(x, axis, keepdims=keep_dims)
+
+    def argmin(self, x: Any, axis: Any = None, *_: Any, keep_dims: bool = False, **__: Any) -> Any:
+        return np.argmin(x, axis, keepdims=keep_dims)
+
+    def cumsum(self, x: Any, axis: Any = 0, reverse: bool = False, **_: Any) -> Any:
+        return self._scanned("cumsum", x, axis, reverse)
+
+    def cumprod(self, x: Any, axis: Any = 0, reverse: bool = False, **_: Any) -> Any:
+        return self._scanned("cumprod", x, axis, reverse)
+
+    def _scanned(self, name: str, x: Any, axis: Any, reverse: bool) -> Any:
+        tile = np.flip(x, axis) if reverse else x
+        found = getattr(np, name)(tile, axis)
+        return np.flip(found, axis) if reverse else found
+
+    def dot(self, a: Tile, b: Tile, acc: Any = None, *_: Any, out_dtype: Any = np.float32,
+            **__: Any) -> Any:  # fmt: skip
+        product = matmul(self._trace, a, b)
+        made = self._trace.array(product.shape, out_dtype, product.value)
+        return made if acc is None else made + acc
+
+    # Memory.
+
+    def _loaded(self, pointer: Pointer, offset: Value) -> Value:
+        """The element at an offset, a value over d0, d1, ..."""
+        values, buffer = self._trace.values, pointer.buffer
+        index = index_value(offset)
+        if index is not None:
+            return self._execution.read(buffer, index)
+        choice = offset if isinstance(offset, Choice) else next(
+            (t for t, _ in offset.terms if isinstance(t, Choice)), None
+        ) if isinstance(offset, Sum) else None  # fmt: skip
+        if isinstance(choice, Choice):
+            pair = (
+                self._loaded(pointer, _indexed(values, values.replace(offset, choice, part)))
+                for part in (choice.on_true, choice.on_false)
+            )
+            return values.where(choice.conditions, *pair)
+        beside = (
+            [Index()] if not values.axes(offset) else [index_of(a) for a in values.axes(offset)]
+        )
+        numbers = dict[Axis, Value]()
+        address = index_by(values, offset, buffer.size, beside, numbers)
+        try:
+            return bound(values, self._execution.read(buffer, address), numbers)
+        except ComputedElements:
+            return self._trace.refuse("it gathers from what this kernel or another one computed")
+
+    def load(self, pointer: Any, mask: Any = None, other: Any = None, *_: Any,
+             boundary_check: Any = None, **__: Any) -> Any:  # fmt: skip
+        trace = self._trace
+        if isinstance(pointer, BlockPointer):
+            pointer, mask = self._block(pointer, boundary_check or ())
+        if not isinstance(pointer, Pointer):
+            trace.refuse("a load from what is no pointer into a tensor")
+        held = trace.traced(True if mask is None else mask)
+        shape = np.broadcast_shapes(pointer.shape, held.shape)
+        offset = pointer.offset.broadcast(shape).value
+        element = self._loaded(pointer, offset)
+        if element is UNDEFINED:
+            element = trace.values.number(math.nan)
+        absent = trace.traced(0 if other is None else other).broadcast(shape)
+        made = select(trace, held.broadcast(shape).value, element, absent.value)
+        return trace.array(shape, pointer.buffer.dtype, made)
+
+    def store(self, pointer: Any, value: Any, mask: Any = None, *_: Any,
+              boundary_check: Any = None, **__: Any) -> None:  # fmt: skip
+        if isinstance(pointer, BlockPointer):
+            pointer, mask = self._block(pointer, boundary_check or ())
+        self._stored(pointer, value, mask, "")
+
+    def _stored(self, pointer: Any, value: Any, mask: Any, combiner: str) -> None:
+        trace = self._trace
+        if not isinstance(pointer, Pointer):
+            trace.refuse("a store to what is no pointer into a tensor")
+        held = trace.traced(True if mask is None else mask)
+        given = trace.traced(value).astype(pointer.buffer.dtype)
+        shape = np.broadcast_shapes(pointer.shape, held.shape)
+        offset = pointer.offset.broadcast(shape)
+        address = index_value(offset.value)
+        if address is None:
+            trace.refuse("it stores at addresses that are only known at run time")
+        whole = Pointer(pointer.buffer, cast(Tile, offset), pointer.radix)
+        pair = given.broadcast(shape).value, held.broadcast(shape).value
+        self._execution.write(whole, address, *pair, combiner)
+
+    def atomic_add(self, pointer: Any, value: Any, mask: Any = None, **_: Any) -> Any:
+        self._stored(pointer, value, mask, "add")
+        return self._absent("what an atomic returns")
+
+    def atomic_max(self, pointer: Any, value: Any, mask: Any = None, **_: Any) -> Any:
+        self._stored(pointer, value, mask, "maximum")
+        return self._absent("what an atomic returns")
+
+    def atomic_min(self, pointer: Any, value: Any, mask: Any = None, **_: Any) -> Any:
+        self._stored(pointer, value, mask, "minimum")
+        return self._absent("what an atomic returns")
+
+    def make_block_ptr(self, base: Pointer, shape: Any, strides: Any, offsets: Any,
+                       block_shape: Any, order: Any = None) -> BlockPointer:  # fmt: skip
+        blocks = tuple(int(n) for n in block_shape)
+        return BlockPointer(base, tuple(shape), tuple(strides), tuple(offsets), blocks)
+
+    def advance(self, block: BlockPointer, offsets: Any) -> BlockPointer:
+        return block.at([a + b for a, b in zip(block.offsets, offsets, strict=True)])
+
+    def make_tensor_descriptor(self, base: Pointer, shape: Any, strides: Any, block_shape: Any,
+                               **_: Any) -> Descriptor:  # fmt: skip
+        blocks = tuple(int(n) for n in block_shape)
+        zeros = (0,) * len(blocks)
+        return Descriptor(self, BlockPointer(base, tuple(shape), tuple(strides), zeros, blocks))
+
+    def _block(self, block: BlockPointer, checked: Sequence[int]) -> tuple[Pointer, Any]:
+        """The pointers of a block, and where it is inside of the tensor along what is checked."""
+        pointer, mask = block.base, None
+        rank = len(block.block_shape)
+        for n, (extent, stride, start, length) in enumerate(
+            zip(block.shape, block.strides, block.offsets, block.block_shape, strict=True)
+        ):
+            key = tuple(slice(None) if k == n else None for k in range(rank))
+            place = cast(Any, self.arange(0, length) + start)[key]
+            pointer = pointer + place * stride
+            if n in checked:
+                inside = (place >= 0) & (place < extent)
+                mask = inside if mask is None else mask & inside
+        return pointer, mask
+
+
+class Descriptor:
+    """A tensor descriptor: blocks are loaded and stored where they are asked for, within the tensor."""
+
+    def __init__(self, language: Language, block: BlockPointer) -> None:
+        self._language, self._block = language, block
+        self.dtype, self.block_shape, self.shape = block.dtype, block.block_shape, block.shape
+
+    def load(self, offsets: Any) -> Any:
+        """A block."""
+        return self._language.load(self._block.at(offsets), boundary_check=range(len(offsets)))
+
+    def store(self, offsets: Any, value: Any) -> None:
+        """A block."""
+        checked = range(len(offsets))
+        self._language.store(self._block.at(offsets), value, boundary_check=checked)
+
+
+class constexpr:
+    """`tl.constexpr`: a number is itself."""
+
+    def __new__(cls, value: Any) -> Any:
+        return value
+
+
+def _indexed(values: Any, value: Value) -> Value:
+    index = index_value(value)
+    return value if index is None else cast(Value, values.position(index))
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _first(x: Any, *_: Any, **__: Any) -> Any:
+    return x

@@ -1,0 +1,119 @@
+"""Global memory of launches: buffers, what programs write there, and what an element holds then.
+
+A write stands for all programs of a launch, all iterations of the loops around it and all elements of a
+tile. Who asks for an element solves its address for those axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from accelopt.algorithm.addresses import AxisSolution, solve
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.numpy_functions import select
+from accelopt.algorithm.reductions import fold
+from accelopt.algorithm.traced_array import Trace
+from accelopt.algorithm.value_nodes import NEUTRAL, Application, Value
+from accelopt.algorithm.values import fresh_axis
+
+
+@dataclass(frozen=True)
+class Write:
+    """What a store or an atomic leaves: `value` at `address` where `mask` holds, over `tile`, `loops` and
+    `grid`. With `combiner` it is combined with what is there. `shape` are digits of its addresses."""
+
+    address: Index
+    value: Value
+    mask: Value
+    tile: tuple[Axis, ...]
+    loops: tuple[Axis, ...]
+    grid: tuple[Axis, ...]
+    shape: tuple[int, ...]
+    combiner: str
+    line: tuple[str, int]
+
+    @property
+    def unknown(self) -> frozenset[Axis]:
+        """What an address is solved for."""
+        return frozenset((*self.tile, *self.loops, *self.grid))
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Storage of `size` elements. `initial` says what one holds before anything is written."""
+
+    name: str
+    size: int
+    dtype: np.dtype
+    initial: Callable[[Index], Value]
+    number: int | None = None
+    shape: tuple[int, ...] = ()
+    writes: list[Write] = field(default_factory=list)
+    changed: bool = False
+
+
+def written(axis: Axis) -> Axis:
+    """The name of a writer's axis in its write, where a reader's axes have the plain one."""
+    return Axis(f"?{axis.name}", axis.extent)
+
+
+def where_is(write: Write, address: Index) -> AxisSolution | None:
+    """The place at which a write writes an address; None where it does not."""
+    unknown = write.unknown & write.address.axes
+    return solve(write.address, unknown, address, write.shape)
+
+
+def content(trace: Trace, buffer: Buffer, address: Index) -> Value:
+    """What an element of a buffer holds after all that was written so far. Raises NotTraced."""
+    value = buffer.initial(address)
+    for write in buffer.writes:
+        solution = where_is(write, address)
+        if solution is not None:
+            value = applied(trace, write, solution, value)
+    return value
+
+
+def applied(trace: Trace, write: Write, solution: AxisSolution, before: Value) -> Value:
+    """What an element holds after a write that `solution` says where it is made."""
+    values = trace.values
+    if not solution.unique:
+        trace.refuse_at(write.line, "it writes some elements several times")
+    place = {a: i for a, i in solution.axes.items() if a in write.unknown}
+    mask, value = (values.substitute(v, place) for v in (write.mask, write.value))
+    free = [a for a in sorted(write.unknown - place.keys()) if a.extent > 1]
+    free += [a for a in sorted(write.unknown - place.keys()) if a.extent == 1]
+    conditions = [*solution.ranges, *solution.conditions]
+    if write.combiner:
+        neutral = values.number(NEUTRAL[write.combiner])
+        body = select(trace, mask, value, neutral)
+        reduced: list[Axis] = []
+        for axis in free:
+            bound = fresh_axis(axis.extent, {*values.axes(body), *reduced})
+            body = values.substitute(body, {axis: index_of(bound)})
+            reduced.append(bound)
+        each = values.where(conditions, fold(values, write.combiner, reduced, body), neutral)
+        if write.combiner == "add":
+            return values.sum([(before, 1.0), (each, 1.0)])
+        return values.same(Application(write.combiner, (before, each)))
+    for axis in free:
+        if axis not in values.axes(value) | values.axes(mask):
+            continue
+        if axis not in write.loops or axis in values.axes(mask):
+            trace.refuse_at(write.line, "several programs or iterations write the same elements")
+        value = values.substitute(value, {axis: Index(axis.extent - 1)})
+    return values.where(conditions, select(trace, mask, value, before), before)
+
+
+def radix(size: int, strides: Sequence[int], extents: Sequence[int]) -> tuple[int, ...]:
+    """The shape whose row-major strides are those of a view of a buffer, where they are such."""
+    pairs = {s for s, e in zip(strides, extents, strict=True) if s > 1 and e > 1}
+    above, shape = size, []
+    for stride in sorted(pairs, reverse=True):
+        if above % stride:
+            return (size,)
+        shape.append(above // stride)
+        above = stride
+    return (*shape, above)
