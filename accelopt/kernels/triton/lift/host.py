@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -12,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
@@ -306,8 +308,11 @@ class Device(str):
 
     type, index = "cuda", 0
 
+    def __new__(cls, *_: Any) -> Device:
+        return super().__new__(cls, "cuda:0")
 
-DEVICE = Device("cuda:0")
+
+DEVICE = Device()
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -391,6 +396,16 @@ class Host:
             next_power_of_2=lambda n: 1 << max(int(n) - 1, 0).bit_length(), __version__="3.5.0",
             set_allocator=lambda *_: None, JITFunction=Jit,
         )  # fmt: skip
+        target = SimpleNamespace(backend="cuda", arch=90, warp_size=32)
+        active = SimpleNamespace(
+            get_current_target=lambda: target, get_current_device=lambda: 0,
+            get_active_torch_device=lambda: DEVICE, utils=SimpleNamespace(
+                get_device_properties=lambda *_: {"multiprocessor_count": PROCESSORS,
+                                                  "max_shared_mem": 232448}),
+        )  # fmt: skip
+        runtime = Stub("triton.runtime", self.absent)
+        runtime.driver = SimpleNamespace(active=active)
+        triton.runtime = runtime
         names = dict(FORMATS) | {"bool": FORMATS["int1"], "float": FORMATS["float32"]}
         names |= {"half": FORMATS["float16"], "float8_e4m3fn": FORMATS["float8e4nv"]}
         names |= {"long": FORMATS["int64"], "int": FORMATS["int32"], "double": FORMATS["float64"]}
@@ -403,7 +418,7 @@ class Host:
             device=_Context, synchronize=lambda *_: None,
         )  # fmt: skip
         vars(torch).update(
-            names, Tensor=Tensor, cuda=cuda, device=lambda *_: DEVICE, Size=Size, dtype=np.dtype,
+            names, Tensor=Tensor, cuda=cuda, device=Device, Size=Size, dtype=np.dtype,
             empty=self._creator(None), zeros=self._creator(0), ones=self._creator(1),
             full=lambda shape, value, dtype=None, **_: self.made(_extents([shape]), dtype, value),
             empty_like=self._like(None), zeros_like=self._like(0), ones_like=self._like(1),
@@ -418,7 +433,10 @@ class Host:
         vars(torch)["autograd"] = Stub("torch.autograd", self.absent)
         vars(vars(torch)["autograd"])["Function"] = Function
         made = {"triton": triton, "triton.language": language, "torch": torch, "torch.cuda": cuda}
-        return {**made, "torch.autograd": vars(torch)["autograd"]}
+        tuner = Stub("triton.runtime.autotuner", self.absent)
+        tuner.Autotuner = Autotuner
+        made |= {"torch.autograd": vars(torch)["autograd"], "triton.runtime.autotuner": tuner}
+        return {**made, "triton.runtime": runtime}
 
     def _creator(self, number: float | None) -> Callable[..., Tensor]:
         return lambda *shape, size=None, dtype=None, **_: self.made(
@@ -436,7 +454,7 @@ class Host:
 
     def autotune(self, configs: Any, key: Any = None, **_: Any) -> Any:
         """The first configuration is taken."""
-        return lambda kernel: kernel.configured(dict(configs[0].kwargs) if configs else {})
+        return lambda kernel: Autotuner(kernel, kernel.arg_names, configs, key)
 
     def heuristics(self, values: Mapping[str, Callable[..., Any]]) -> Any:
         """`triton.heuristics`."""
@@ -478,6 +496,7 @@ class Jit:
         self.host, self.fn, self.__name__ = host, function, function.__name__
         self.settings: dict[str, Any] = {}
         self.computed: dict[str, Callable[..., Any]] = {}
+        self.arg_names = list(inspect.signature(function).parameters)
         functools.update_wrapper(self, function, updated=())
 
     def configured(self, settings: dict[str, Any]) -> Jit:
@@ -535,6 +554,21 @@ class Jit:
         bound = inspect.signature(self.fn).bind(*args, **more)
         bound.apply_defaults()
         return self.host.execution.call(self.fn, bound.arguments)
+
+
+class Autotuner(Jit):
+    """`triton.runtime.autotuner.Autotuner`: the first configuration is taken."""
+
+    def __init__(self, fn: Jit, arg_names: Any, configs: Any, key: Any = None, *_: Any, **__: Any) -> None:
+        super().__init__(fn.host, fn.fn)
+        self.base_fn, self.configs, self.keys = fn, configs, key
+        self.computed, self.settings = fn.computed, dict(fn.settings)
+        self.configured(dict(configs[0].kwargs) if configs else {})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None  # hooks and caches of its search
 
 
 @functools.lru_cache(maxsize=512)
@@ -596,7 +630,7 @@ class Stub(ModuleType):
     def __init__(self, name: str, absent: Callable[[str], Any]) -> None:
         super().__init__(name)
         self.__path__: list[str] = []
-        self._absent = absent
+        self._absent, self.__version__ = absent, "0"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -638,11 +672,19 @@ class _Inside(_Finder):
     inside = True
 
 
-def load(path: str, host: Host, name: str) -> ModuleType:
-    """The module in a file, whose imports are answered by `host`."""
+def load(path: str, host: Host) -> ModuleType:
+    """The module in a file, in its package where it is in one, whose imports `host` answers."""
+    place, names = Path(path), [Path(path).stem]
+    while (place.parent / "__init__.py").is_file():
+        place = place.parent
+        names.insert(0, place.name)
+    sys.path.insert(0, str(place.parent))
+    name = ".".join(names)
+    if len(names) > 1:
+        sys.modules.pop(name, None)
+        return importlib.import_module(name)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -71,6 +71,17 @@ class Absent:
     def __bool__(self) -> bool:
         return False
 
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __lt__(self, other: Any) -> bool:
+        return False
+
+    def __ge__(self, other: Any) -> bool:
+        return True  # a version that nobody knows is a new one
+
+    __le__, __gt__ = __lt__, __ge__
+
 
 class Language(ModuleType):
     """`triton.language`, and its `math`, `extra.libdevice` and the like, which are the same."""
@@ -376,11 +387,20 @@ class Descriptor:
         self._language.store(self._block.at(offsets), value, boundary_check=checked)
 
 
-class constexpr:
-    """`tl.constexpr`: a number is itself."""
+class _Int(int):
+    value = property(int)
+
+
+class _Float(float):
+    value = property(float)
+
+
+class constexpr:  # noqa: N801
+    """`tl.constexpr`: a number is itself, and has a `value`."""
 
     def __new__(cls, value: Any) -> Any:
-        return value
+        kind = {int: _Int, float: _Float}.get(type(value))
+        return value if kind is None else kind(value)
 
 
 def _indexed(values: Any, value: Value) -> Value:

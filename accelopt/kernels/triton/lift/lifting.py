@@ -50,7 +50,7 @@ def lift_launches(
     host = Host(trace)
     with _deep(), host.installed([*folders, str(Path(path).parent)]):
         try:
-            module = load(path, host, Path(path).stem)
+            module = load(path, host)
             host.importing = False
             return _traced(host, module, function, given, dict(named or {}))
         except NotTraced:

@@ -465,8 +465,15 @@ class Block:
         ):  # fmt: skip
             self.names.clear()
             self.names.update(before)
+            marks = {buffer: len(buffer.writes) for buffer in self.execution.buffers}
             with self.execution.under(guard):
                 outcomes.append((self.run([*body, *after]), dict(self.names)))
+            if guard is truth:  # what one branch writes, the other does not see
+                aside = [(b, n, b.writes[n:]) for b, n in marks.items()]
+                for buffer, n, _ in aside:
+                    del buffer.writes[n:]
+        for buffer, n, writes in aside:
+            buffer.writes[n:n] = writes
         (yes, names), (no, others) = outcomes
         self.names.clear()
         for name in {**names, **others}:
