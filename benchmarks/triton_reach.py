@@ -68,14 +68,14 @@ def lifted(case: Case, file: Path, root: Path) -> Any:
         return lift_launches(file, case.call, case.inputs, folders=[str(root)])
 
 
-class _Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _Missing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Packages that are not installed, for the interpreter: their names can be imported."""
 
+    packages: set[str] = set()
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        held = sys.modules.get(name.rpartition(".")[0])
-        if "." in name and not isinstance(getattr(held, "__loader__", None), _Absent):
-            return None
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        known = name.partition(".")[0] in self.packages
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if known else None
 
     def create_module(self, spec: Any) -> ModuleType:
         module = ModuleType(spec.name)
@@ -84,6 +84,17 @@ class _Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         return None
+
+
+def _imported(name: str) -> ModuleType:
+    while True:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            package = str(error.name).partition(".")[0]
+            if package in _Missing.packages:
+                raise
+            _Missing.packages.add(package)
 
 
 def _scalars(interpreter: Any, tl: Any) -> None:
@@ -106,7 +117,7 @@ def interpreted(names: str, folders: list[Path], out: Path) -> None:
     import triton.language as tl
     from triton.runtime import interpreter
 
-    sys.meta_path.append(_Absent())
+    sys.meta_path.append(_Missing())
     _scalars(interpreter, tl)
 
     @triton.jit
@@ -125,7 +136,7 @@ def interpreted(names: str, folders: list[Path], out: Path) -> None:
         sys.path[:0] = [str(root), str(file.parent)]
         try:
             with shells(root):
-                module = importlib.import_module(case.file.removesuffix(".py").replace("/", "."))
+                module = _imported(case.file.removesuffix(".py").replace("/", "."))
                 for own in (tanh, rsqrt):  # the interpreter has no libdevice
                     if hasattr(module, own.__name__):
                         setattr(module, own.__name__, own)

@@ -31,19 +31,40 @@ def solve(
 ) -> AxisSolution | None:
     """Where `index`, a function of the unknowns, is `wanted`; None when nowhere. Both are row-major
     numbers in a shape. Masked tiles that reach beyond a row leave it to their masks to say so."""
+    split: dict[Axis, Index] = {}
+    inner = unknowns
+    while cut := _cut(index, inner, split):
+        split.update(cut)
+        index = index.substitute({a: i for a, i in cut.items() if a in index.axes})
+        inner = inner | {axis for value in cut.values() for axis in value.axes}
+    found = _solved_in_rows(index, inner, wanted, shape)
+    if found is None or not found.unique:
+        return found
+    for axis, value in reversed(split.items()):
+        if all(part in found.axes for part in value.axes):
+            number = found.axes[axis] = value.substitute(found.axes)
+            if number.bounds[1] >= axis.extent:
+                found.ranges.append(number * -1 + (axis.extent - 1))
+    found.axes = {axis: value for axis, value in found.axes.items() if axis in unknowns}
+    return found
+
+
+def _solved_in_rows(
+    index: Index, unknowns: frozenset[Axis], wanted: Index, shape: tuple[int, ...]
+) -> AxisSolution | None:
     rows = _by_dimension(index, shape)
     inside = rows is not None and all(
         row.bounds[0] >= 0 and row.bounds[1] < extent
         for row, extent in zip(rows, shape, strict=True)
     )
-    found = None if inside else _solved(index, unknowns, [(index, wanted)])
+    found = None if inside else _solved(unknowns, [(index, wanted)])
     if rows is None or (not inside and (found is None or found.unique)):
         return found
     equations: list[tuple[Index, Index]] = []
     for extent, row in zip(reversed(shape[1:]), reversed(rows[1:]), strict=True):
         equations.append((row, wanted % extent))
         wanted = wanted // extent
-    return _solved(index, unknowns, [*equations, *((row, wanted) for row in rows[:1])])
+    return _solved(unknowns, [*equations, *((row, wanted) for row in rows[:1])])
 
 
 def narrowed(conditions: Sequence[Index]) -> tuple[Axis, Index, Index] | None:
@@ -87,27 +108,20 @@ def _by_dimension(index: Index, shape: tuple[int, ...]) -> list[Index] | None:
 
 
 def _solved(
-    index: Index, unknowns: frozenset[Axis], equations: list[tuple[Index, Index]]
+    unknowns: frozenset[Axis], equations: list[tuple[Index, Index]]
 ) -> AxisSolution | None:
     solution = AxisSolution()
     found: dict[Axis, Index] = {}
-    parts: dict[Axis, Index] = {}
     for left, wanted in equations:
         digits = _digits(left, unknowns)
         if digits is None:
             return AxisSolution(unique=False)
-        known, pairs, split = digits
-        parts.update(split)
+        known, pairs = digits
         if any(axis in found for axis, _, _ in pairs):
             return AxisSolution(unique=False)
         if not _divided(solution, found, pairs, wanted - known):
             return AxisSolution(unique=False) if not solution.unique else None
-    for axis, value in reversed(parts.items()):
-        if all(part in found for part in value.axes):
-            found[axis] = value.substitute(found)
-            if found[axis].bounds[1] >= axis.extent:
-                solution.ranges.append(found[axis] * -1 + (axis.extent - 1))
-    solution.axes = {axis: value for axis, value in found.items() if axis in unknowns}
+    solution.axes = found
     return solution
 
 
@@ -140,30 +154,23 @@ def _divided(
     return low <= 0 <= high
 
 
-Digits = tuple[Index, list[tuple[Axis, int, bool]], dict[Axis, Index]]
-
-
-def _digits(index: Index, unknowns: frozenset[Axis]) -> Digits | None:
-    """The part without unknowns; the unknowns with the size of their strides and whether they count
-    down, largest first; and unknowns that were cut in two digits because only those stand there."""
-    split: dict[Axis, Index] = {}
-    while cut := _cut(index, unknowns, split):
-        split.update(cut)
-        index = index.substitute({a: i for a, i in cut.items() if a in index.axes})
-        unknowns = unknowns | {axis for value in cut.values() for axis in value.axes}
-    parts = {part for value in split.values() for part in value.axes}
+def _digits(
+    index: Index, unknowns: frozenset[Axis]
+) -> tuple[Index, list[tuple[Axis, int, bool]]] | None:
+    """The part without unknowns, and the unknowns with the size of their strides and whether they count
+    down, largest first; None where an unknown stands below a floor."""
     pairs: list[tuple[Axis, int, bool]] = []
     known = Index(index.constant)
     for term, coefficient in index.terms:
-        if isinstance(term, Axis) and (term in unknowns or term in parts):
+        if isinstance(term, Axis) and term in unknowns:
             if coefficient < 0:
                 known = known + coefficient * (term.extent - 1)
             pairs.append((term, abs(coefficient), coefficient < 0))
-        elif isinstance(term, Floor) and term.inner.axes & (unknowns | parts):
+        elif isinstance(term, Floor) and term.inner.axes & unknowns:
             return None
         else:
             known = known + index_of(term) * coefficient
-    return known, sorted(pairs, key=lambda pair: -pair[1]), split
+    return known, sorted(pairs, key=lambda pair: -pair[1])
 
 
 def _cut(

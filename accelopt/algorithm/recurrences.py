@@ -183,7 +183,7 @@ class _Closing:
                 each = values.where(value.conditions, rest, neutral)
                 folded = fold(values, combiner, [self.trip], each)
                 return self._with_initial(combiner, own, folded)
-        raise self.refusal("whether this loop keeps what it has depends on the iteration")
+        return self._linear(value, own, "whether this loop keeps what it has depends on the iteration")
 
     def _rest(self, value: Value, own: Carried, combiner: str) -> Value:
         if isinstance(value, Application):
@@ -194,12 +194,12 @@ class _Closing:
                 return self.values.sum(rest, value.constant)
         raise self.refusal()
 
-    def _linear(self, value: Sum | Product, own: Carried) -> Value:
+    def _linear(self, value: Value, own: Carried, reason: str = _NO_FORM) -> Value:
         """own * factor + term."""
         values = self.values
         parts = factor_and_term(values, value, own)
         if parts is None:
-            raise self.refusal()
+            raise self.refusal(reason)
         factor, term = parts
         if factor == Constant(1.0) and not self.met(term):
             folded = fold(values, "add", [self.trip], term)
@@ -290,6 +290,13 @@ def factor_and_term(values: Values, value: Value, own: Carried) -> tuple[Value, 
             if _hold(values, others, own):
                 return None
             factors.append((values.product(others, term.coefficient), coefficient))
+        elif isinstance(term, Choice):
+            branches = [factor_and_term(values, b, own) for b in (term.on_true, term.on_false)]
+            if branches[0] is None or branches[1] is None:
+                return None
+            (on_true, rest_true), (on_false, rest_false) = branches
+            factors.append((values.where(term.conditions, on_true, on_false), coefficient))
+            rest.append((values.where(term.conditions, rest_true, rest_false), coefficient))
         else:
             return None
     return values.sum(factors), values.sum(rest, value.constant if isinstance(value, Sum) else 0.0)

@@ -342,6 +342,7 @@ class Host:
         self.trace = trace
         self.execution = Execution(trace)
         self.importing = True
+        self.missing: set[str] = set()
 
     def refuse(self, reason: str) -> Any:
         """Raises NotTraced at the line that is being executed."""
@@ -398,7 +399,7 @@ class Host:
         )  # fmt: skip
         target = SimpleNamespace(backend="cuda", arch=90, warp_size=32)
         active = SimpleNamespace(
-            get_current_target=lambda: target, get_current_device=lambda: 0,
+            get_current_target=lambda: target, get_current_device=lambda: 0, device_count=lambda: 1,
             get_active_torch_device=lambda: DEVICE, utils=SimpleNamespace(
                 get_device_properties=lambda *_: {"multiprocessor_count": PROCESSORS,
                                                   "max_shared_mem": 232448}),
@@ -414,7 +415,7 @@ class Host:
         cuda = Stub("torch.cuda", self.absent)
         vars(cuda).update(
             is_available=lambda: True, get_device_capability=lambda *_: (9, 0),
-            get_device_properties=lambda *_: properties, current_device=lambda: 0,
+            get_device_properties=lambda *_: properties, current_device=lambda: 0, device_count=lambda: 1,
             device=_Context, synchronize=lambda *_: None,
         )  # fmt: skip
         vars(torch).update(
@@ -422,6 +423,8 @@ class Host:
             empty=self._creator(None), zeros=self._creator(0), ones=self._creator(1),
             full=lambda shape, value, dtype=None, **_: self.made(_extents([shape]), dtype, value),
             empty_like=self._like(None), zeros_like=self._like(0), ones_like=self._like(1),
+            _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda *_: 0),
+            compiler=SimpleNamespace(is_compiling=lambda: False, disable=lambda f=None, **_: f),
             no_grad=_Context, inference_mode=_Context, is_tensor=lambda x: isinstance(x, Tensor),
             sum=Tensor.sum, transpose=Tensor.transpose, reshape=Tensor.reshape, version=SimpleNamespace(
                 cuda="12.8", hip=None), __version__="2.8.0", strided="strided", inf=math.inf,
@@ -461,7 +464,7 @@ class Host:
         return lambda kernel: kernel.computing(dict(values))
 
     @contextmanager
-    def installed(self, folders: Sequence[str]) -> Iterator[None]:
+    def installed(self) -> Iterator[None]:
         """The stand-ins in the place of `triton` and `torch`; what is imported meanwhile is forgotten."""
         before, path = dict(sys.modules), list(sys.path)
         for name in [n for n in sys.modules if n.partition(".")[0] in ("triton", "torch")]:
@@ -470,7 +473,6 @@ class Host:
         finder = _Finder(self)
         sys.meta_path.insert(0, _Inside(self))
         sys.meta_path.append(finder)
-        sys.path[:0] = folders
         try:
             yield
         finally:
@@ -611,6 +613,8 @@ class SavedContext:
 class _Context:
     """A context manager, or a decorator, that does nothing."""
 
+    idx = 0
+
     def __init__(self, *_: Any, **__: Any) -> None:
         return None
 
@@ -639,7 +643,7 @@ class Stub(ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Modules of packages that are not there, asked last: their names can be imported."""
+    """Modules of packages that are missing, asked last: their names can be imported."""
 
     inside = False
 
@@ -649,11 +653,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         top = name.partition(".")[0]
         standing = top in ("triton", "torch")
-        if standing != self.inside or name in sys.builtin_module_names:
+        if standing != self.inside or not (standing or top in self.host.missing):
             return None
-        parent = name.rpartition(".")[0]
-        if parent and not standing and not isinstance(sys.modules.get(parent), Stub):
-            return None  # a module that its own package lacks
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: Any) -> ModuleType:
@@ -672,19 +673,23 @@ class _Inside(_Finder):
     inside = True
 
 
-def load(path: str, host: Host) -> ModuleType:
-    """The module in a file, in its package where it is in one, whose imports `host` answers."""
+def load(path: str, host: Host, folders: Sequence[str]) -> ModuleType:
+    """The module in a file, whose imports `host` answers. Packages that are missing, and that it does not
+    do without, are imported as names."""
     place, names = Path(path), [Path(path).stem]
     while (place.parent / "__init__.py").is_file():
         place = place.parent
         names.insert(0, place.name)
-    sys.path.insert(0, str(place.parent))
-    name = ".".join(names)
-    if len(names) > 1:
+    sys.path[:0] = [*folders, str(place.parent)]
+    name, before = ".".join(names), set(sys.modules)
+    while True:
         sys.modules.pop(name, None)
-        return importlib.import_module(name)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            package = str(error.name).partition(".")[0]
+            if package in host.missing or package in (names[0], ""):
+                raise
+            host.missing.add(package)
+            for imported in set(sys.modules) - before:
+                del sys.modules[imported]

@@ -9,11 +9,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.algorithm.lookups import ComputedElements, bound, index_by
+from accelopt.algorithm.lookups import ComputedElements, bound
 from accelopt.algorithm.numpy_functions import elementwise, matmul, select, where_
 from accelopt.algorithm.traced_array import identity, index_value
-from accelopt.algorithm.value_nodes import UNDEFINED, Choice, Sum, Value
+from accelopt.algorithm.value_nodes import UNDEFINED, Choice, Product, Sum, Value
+from accelopt.algorithm.values import Values
 from accelopt.kernels.triton.lift.statements import Execution, Range
 from accelopt.kernels.triton.lift.tiles import FORMATS, BlockPointer, Pointer, PointerType, Tile
 
@@ -73,6 +75,9 @@ class Absent:
 
     def __iter__(self) -> Any:
         return iter(())
+
+    def __index__(self) -> int:
+        return 0 if self._lenient() else int(self._refuse(f"{self.__name__} is not known"))
 
     def __lt__(self, other: Any) -> bool:
         return False
@@ -195,8 +200,12 @@ class Language(ModuleType):
     def cdiv(self, x: Any, y: Any) -> Any:
         return (x + y - 1) // y
 
-    def device_cdiv(self, x: Any, y: Any) -> Any:
-        return self.cdiv(x, y)
+    def swizzle2d(self, i: Any, j: Any, rows: Any, columns: Any, group: Any) -> Any:
+        number, in_group = i * columns + j, group * columns
+        first = number // in_group * group
+        size = np.minimum(self._trace.traced(rows - first), group)
+        number = number % in_group
+        return first + number % size, number // size
 
     # Scalar functions.
 
@@ -280,15 +289,34 @@ class Language(ModuleType):
                 for part in (choice.on_true, choice.on_false)
             )
             return values.where(choice.conditions, *pair)
-        beside = (
-            [Index()] if not values.axes(offset) else [index_of(a) for a in values.axes(offset)]
-        )
         numbers = dict[Axis, Value]()
-        address = index_by(values, offset, buffer.size, beside, numbers)
+        address = self._by_numbers(offset, pointer, numbers)
         try:
             return bound(values, self._execution.read(buffer, address), numbers)
         except ComputedElements:
             return self._trace.refuse("it gathers from what this kernel or another one computed")
+
+    def _by_numbers(
+        self, offset: Value, pointer: Pointer, numbers: dict[Axis, Value]
+    ) -> Index:
+        """An address in which an axis is a number that is known at run time. The number is taken to stay
+        in the dimension that it counts, as it does in memory that is a tensor's."""
+        values, known = self._trace.values, Index()
+        terms = offset.terms if isinstance(offset, Sum) else ((offset, 1.0),)
+        known = known + int(offset.constant) if isinstance(offset, Sum) else known
+        rest: list[tuple[Value, float]] = []
+        for term, factor in terms:
+            index = index_value(values.product([(term, 1.0)], factor))
+            known = known if index is None else known + index
+            if index is None:
+                value, times = _factored(values, term)
+                rest.append((value, factor * times))
+        step = math.gcd(*(int(factor) for _, factor in rest))
+        strides = [math.prod(pointer.radix[n + 1 :]) for n in range(len(pointer.radix))]
+        above = min((s for s in strides if s > step), default=pointer.buffer.size)
+        axis = Axis(f"?at{self._execution.names()}", max(1, -(-above // step)))
+        numbers[axis] = values.sum([(term, factor / step) for term, factor in rest])
+        return known + index_of(axis) * step
 
     def load(self, pointer: Any, mask: Any = None, other: Any = None, *_: Any,
              boundary_check: Any = None, **__: Any) -> Any:  # fmt: skip
@@ -321,12 +349,13 @@ class Language(ModuleType):
         given = trace.traced(value).astype(pointer.buffer.dtype)
         shape = np.broadcast_shapes(pointer.shape, held.shape)
         offset = pointer.offset.broadcast(shape)
+        numbers = dict[Axis, Value]()
         address = index_value(offset.value)
         if address is None:
-            trace.refuse("it stores at addresses that are only known at run time")
+            address = self._by_numbers(offset.value, pointer, numbers)
         whole = Pointer(pointer.buffer, cast(Tile, offset), pointer.radix)
         pair = given.broadcast(shape).value, held.broadcast(shape).value
-        self._execution.write(whole, address, *pair, combiner)
+        self._execution.write(whole, address, *pair, combiner, numbers)
 
     def atomic_add(self, pointer: Any, value: Any, mask: Any = None, **_: Any) -> Any:
         self._stored(pointer, value, mask, "add")
@@ -395,7 +424,7 @@ class _Float(float):
     value = property(float)
 
 
-class constexpr:  # noqa: N801
+class constexpr:
     """`tl.constexpr`: a number is itself, and has a `value`."""
 
     def __new__(cls, value: Any) -> Any:
@@ -403,7 +432,17 @@ class constexpr:  # noqa: N801
         return value if kind is None else kind(value)
 
 
-def _indexed(values: Any, value: Value) -> Value:
+def _factored(values: Values, value: Value) -> tuple[Value, float]:
+    """A value by the number that it is a multiple of."""
+    if isinstance(value, Product):
+        return values.product(value.factors), value.coefficient
+    if isinstance(value, Choice) and value.on_false == Constant(0.0):
+        whole, times = _factored(values, value.on_true)
+        return values.where(value.conditions, whole, value.on_false), times
+    return value, 1.0
+
+
+def _indexed(values: Values, value: Value) -> Value:
     index = index_value(value)
     return value if index is None else cast(Value, values.position(index))
 

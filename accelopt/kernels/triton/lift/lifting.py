@@ -48,9 +48,9 @@ def lift_launches(
     path = str(Path(path).resolve())
     trace = KernelTrace(path)
     host = Host(trace)
-    with _deep(), host.installed([*folders, str(Path(path).parent)]):
+    with _deep(), host.installed():
         try:
-            module = load(path, host)
+            module = load(path, host, folders)
             host.importing = False
             return _traced(host, module, function, given, dict(named or {}))
         except NotTraced:
@@ -94,7 +94,10 @@ def _traced(
         host.trace.refuse("the function returns no tensor and changes none")
     taken = {array.name for array, _ in inputs}
     defined = [_defined(host, tensor, taken, len(outputs)) for tensor in outputs]
-    return algorithm_of(host.trace.values, module.__name__, [a for a, _ in inputs], defined)
+    return algorithm_of(
+        host.trace.values, module.__name__.rpartition(".")[2], [a for a, _ in inputs], defined,
+        host.execution.stages,
+    )  # fmt: skip
 
 
 def _format(dtype: Any) -> np.dtype:

@@ -13,7 +13,7 @@ import numpy as np
 
 from accelopt.algorithm.addresses import AxisSolution, solve
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.algorithm.numpy_functions import select
+from accelopt.algorithm.numpy_functions import scalar, select
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.traced_array import Trace
 from accelopt.algorithm.value_nodes import NEUTRAL, Application, Value
@@ -23,7 +23,7 @@ from accelopt.algorithm.values import fresh_axis
 @dataclass(frozen=True)
 class Write:
     """What a store or an atomic leaves: `value` at `address` where `mask` holds, over `tile`, `loops` and
-    `grid`. With `combiner` it is combined with what is there. `shape` are digits of its addresses."""
+    `grid`, and over axes that are `numbers` known at run time. With `combiner` it is combined with what is there. `shape` are digits of its addresses."""
 
     address: Index
     value: Value
@@ -34,11 +34,12 @@ class Write:
     shape: tuple[int, ...]
     combiner: str
     line: tuple[str, int]
+    numbers: tuple[tuple[Axis, Value], ...] = ()
 
     @property
     def unknown(self) -> frozenset[Axis]:
         """What an address is solved for."""
-        return frozenset((*self.tile, *self.loops, *self.grid))
+        return frozenset((*self.tile, *self.loops, *self.grid, *(a for a, _ in self.numbers)))
 
 
 @dataclass(eq=False)
@@ -63,6 +64,9 @@ def written(axis: Axis) -> Axis:
 def where_is(write: Write, address: Index) -> AxisSolution | None:
     """The place at which a write writes an address; None where it does not."""
     unknown = write.unknown & write.address.axes
+    names = {axis: index_of(Axis(axis.name[1:], axis.extent)) for axis in unknown}
+    if write.unknown == unknown and write.address.substitute(names) == address:
+        return AxisSolution(axes=names)  # what masks leave of a tile is in its own row
     return solve(write.address, unknown, address, write.shape)
 
 
@@ -82,9 +86,13 @@ def applied(trace: Trace, write: Write, solution: AxisSolution, before: Value) -
     if not solution.unique:
         trace.refuse_at(write.line, "it writes some elements several times")
     place = {a: i for a, i in solution.axes.items() if a in write.unknown}
-    mask, value = (values.substitute(v, place) for v in (write.mask, write.value))
-    free = [a for a in sorted(write.unknown - place.keys()) if a.extent > 1]
-    free += [a for a in sorted(write.unknown - place.keys()) if a.extent == 1]
+    mask, value = write.mask, write.value
+    for axis, number in write.numbers:  # written where the number is the place that is asked for
+        here = values.position(place.pop(axis))
+        same = scalar(trace, "equal", [number, here], True)
+        mask = select(trace, same, mask, values.number(0))
+    mask, value = (values.substitute(v, place) for v in (mask, value))
+    free = sorted(write.unknown - place.keys() - {a for a, _ in write.numbers})
     conditions = [*solution.ranges, *solution.conditions]
     if write.combiner:
         neutral = values.number(NEUTRAL[write.combiner])

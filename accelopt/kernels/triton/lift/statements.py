@@ -20,7 +20,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from accelopt.algorithm.algorithm import Constant
+from accelopt.algorithm.algorithm import Constant, Position
+from accelopt.algorithm.definitions import DefinedOutput
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.normal_forms import apply
@@ -36,12 +37,16 @@ from accelopt.algorithm.traced_array import (
     is_float,
     row_major,
 )
-from accelopt.algorithm.value_nodes import NEUTRAL, Application, Carried, Value
+from accelopt.algorithm.value_nodes import NEUTRAL, Application, Carried, Element, Value
 from accelopt.kernels.triton.lift.memory import Buffer, Write, applied, content, where_is, written
 from accelopt.kernels.triton.lift.tiles import BlockPointer, KernelTrace, Pointer, Tile
 
 MOST_UNROLLED = 32
 """Iterations of a loop without a closed form that are executed one by one."""
+LEAST_STAGED = 3
+"""Iterations from which on what such a loop carries is an array of its own after each."""
+FIRST_STAGE = 10_000
+"""The number of the first such array, among the inputs."""
 FARTHEST = 1 << 40
 """The most that an integer which a loop carries is followed to."""
 
@@ -96,6 +101,7 @@ class Execution:
         self.guards: list[Value] = []
         self.reads: list[tuple[Buffer, Index]] = []
         self.begun: dict[Buffer, int] = {}
+        self.stages: list[DefinedOutput] = []
         self._names = 0
 
     # What `algorithm.recurrences` asks.
@@ -250,21 +256,22 @@ class Execution:
     # Memory.
 
     def write(
-        self, pointer: Pointer, address: Index, value: Value, mask: Value, combiner: str
-    ) -> None:
-        """Notes a store of a tile, whose axes are d0, d1, ..."""
+        self, pointer: Pointer, address: Index, value: Value, mask: Value, combiner: str,
+        numbers: Mapping[Axis, Value],
+    ) -> None:  # fmt: skip
+        """Notes a store of a tile, whose axes are d0, d1, ..., at an address of those and of axes that
+        are `numbers`."""
         grid = self.grid or ()
         tile = tuple(a for a in axes_of_shape(pointer.shape) if a.extent > 1)
         names = {a: index_of(written(a)) for a in (*tile, *self.loops, *grid)}
         value, mask = (self.values.substitute(v, names) for v in (value, self.guarded(mask)))
         if mask == Constant(0.0):
             return
+        found = tuple((a, self.values.substitute(v, names)) for a, v in numbers.items())
+        axes = (tuple(map(written, group)) for group in (tile, self.loops, grid))
         pointer.buffer.writes.append(
-            Write(
-                address.substitute(names), value, mask, tuple(map(written, tile)),
-                tuple(map(written, self.loops)), tuple(map(written, grid)), pointer.radix, combiner,
-                self.trace.line(),
-            )
+            Write(address.substitute(names), value, mask, *axes, pointer.radix, combiner,
+                  self.trace.line(), found)
         )  # fmt: skip
 
     def read(self, buffer: Buffer, address: Index) -> Value:
@@ -293,6 +300,22 @@ class Execution:
                     "it loads what another program or iteration may have stored "
                     f"(line {write.line[1]})"
                 )
+
+    def staged(self, tile: Tile) -> Tile:
+        """A tile as an array of its own, over the programs and iterations around it, too."""
+        around = (*(self.grid or ()), *self.loops)
+        own = axes_of_shape(tile.shape)
+        axes = (*around, *own)
+        value = settled(cast(Any, self), tile.value)
+        if isinstance(value, (Constant, Element, Position)) or self.values.carried(value):
+            return tile
+        name = f"step_{len(self.stages) + 1}"
+        number, shape = FIRST_STAGE + len(self.stages), tuple(axis.extent for axis in axes)
+        kept = tuple(axis for axis in axes if axis.extent > 1)
+        self.stages.append(DefinedOutput(name, kept, value, tile.dtype.name, shape))
+        indices = [index_of(a) if a.extent > 1 else Index() for a in axes]
+        element = Element(name, number, tile.dtype.name, row_major(indices, shape))
+        return self.trace.array(tile.shape, tile.dtype, self.values.same(element))
 
     def names(self) -> int:
         """A number that nothing else has."""
@@ -595,6 +618,10 @@ class Block:
                             self.names[name] = execution.merged(
                                 held, self.names[name], before[name]
                             )
+                for name in _stored(node.body) if extent >= LEAST_STAGED else ():
+                    tile = self.names.get(name)
+                    if name in names and isinstance(tile, Tile) and is_float(tile.dtype):
+                        self.names[name] = execution.staged(tile)
 
     def restore(self, marks: Mapping[Buffer, int], reads: int) -> None:
         """Takes back what was stored since."""
