@@ -48,7 +48,7 @@ def running_softmax(x):
 
 
 @triton.jit
-def _norm(x, w, b, y, mean, rstd, n, eps, BLOCK: tl.constexpr):
+def _norm(x, w, y, rstd, n, eps, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     x += row * n
     y += row * n
@@ -56,48 +56,26 @@ def _norm(x, w, b, y, mean, rstd, n, eps, BLOCK: tl.constexpr):
     for start in range(0, n, BLOCK):
         columns = start + tl.arange(0, BLOCK)
         partial += tl.load(x + columns, mask=columns < n, other=0.0).to(tl.float32)
-    average = tl.sum(partial, axis=0) / n
+    mean = tl.sum(partial, axis=0) / n
     squares = tl.zeros([BLOCK], dtype=tl.float32)
     for start in range(0, n, BLOCK):
         columns = start + tl.arange(0, BLOCK)
         held = tl.load(x + columns, mask=columns < n, other=0.0).to(tl.float32)
-        held = tl.where(columns < n, held - average, 0.0)
+        held = tl.where(columns < n, held - mean, 0.0)
         squares += held * held
     scale = 1 / tl.sqrt(tl.sum(squares, axis=0) / n + eps)
-    tl.store(mean + row, average)
     tl.store(rstd + row, scale)
     for start in range(0, n, BLOCK):
         columns = start + tl.arange(0, BLOCK)
-        inside = columns < n
-        weight = tl.load(w + columns, mask=inside)
-        bias = tl.load(b + columns, mask=inside)
-        held = tl.load(x + columns, mask=inside, other=0.0).to(tl.float32)
-        tl.store(y + columns, (held - average) * scale * weight + bias, mask=inside)
+        weight = tl.load(w + columns, mask=columns < n)
+        held = tl.load(x + columns, mask=columns < n, other=0.0).to(tl.float32)
+        tl.store(y + columns, (held - mean) * scale * weight, mask=columns < n)
 
 
-def layer_norm(x, w, b, eps):
-    y = torch.empty_like(x)
-    rows, n = x.reshape(-1, x.shape[-1]).shape
-    mean = torch.empty((rows,), dtype=torch.float32, device=x.device)
-    rstd = torch.empty((rows,), dtype=torch.float32, device=x.device)
-    _norm[(rows,)](x, w, b, y, mean, rstd, n, eps, BLOCK=16)
-    return y, mean, rstd
-
-
-@triton.jit
-def _row(x, w, y, n, eps, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    columns = tl.arange(0, BLOCK)
-    held = tl.load(x + row * n + columns, mask=columns < n, other=0).to(tl.float32)
-    scale = tl.rsqrt(tl.sum(held * held, axis=0) / n + eps)
-    weight = tl.load(w + columns, mask=columns < n, other=0)
-    tl.store(y + row * n + columns, held * scale * weight, mask=columns < n)
-
-
-def rms_norm(x, w, eps):
-    y = torch.empty_like(x)
-    _row[(x.shape[0],)](x, w, y, x.shape[1], eps, BLOCK=triton.next_power_of_2(x.shape[1]))
-    return y
+def layer_norm(x, w, eps):
+    y, rstd = torch.empty_like(x), torch.empty((x.shape[0],), dtype=torch.float32)
+    _norm[(x.shape[0],)](x, w, y, rstd, x.shape[1], eps, BLOCK=16)
+    return y, rstd
 
 
 @triton.autotune(
@@ -205,21 +183,6 @@ def cross_entropy(logits, labels):
 
 
 @triton.jit
-def _gate(x, y, z, size, BLOCK: tl.constexpr):
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < size
-    a = tl.load(x + place, mask=inside).to(tl.float32)
-    b = tl.load(y + place, mask=inside)
-    tl.store(z + place, a * tl.sigmoid(a) * b, mask=inside)
-
-
-def gated(x, y):
-    z = torch.empty_like(x)
-    _gate[(triton.cdiv(x.numel(), 64),)](x, y, z, x.numel(), 64)
-    return z
-
-
-@triton.jit
 def _rotate(x, cosine, sine, T, D: tl.constexpr, HALF: tl.constexpr):
     token, head = tl.program_id(0), tl.program_id(1)
     base = x + (head * T + token) * D
@@ -234,22 +197,6 @@ def _rotate(x, cosine, sine, T, D: tl.constexpr, HALF: tl.constexpr):
 def rotate(x, cosine, sine):
     heads, T, D = x.shape
     _rotate[(T, heads)](x, cosine, sine, T, D, D // 2)
-
-
-@triton.jit
-def _rows(table, indices, out, D, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    columns = tl.arange(0, BLOCK)
-    place = tl.load(indices + row)
-    held = tl.load(table + place * D + columns, mask=columns < D)
-    tl.store(out + row * D + columns, held, mask=columns < D)
-
-
-def embedding(table, indices):
-    D = table.shape[1]
-    out = torch.empty((indices.shape[0], D), dtype=table.dtype)
-    _rows[(indices.shape[0],)](table, indices, out, D, triton.next_power_of_2(D))
-    return out
 
 
 @triton.jit
@@ -320,7 +267,9 @@ def _tiles(a, b, c, M, N, K, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
         left = tl.make_block_ptr(
             a, (M, K), (K, 1), (tile // columns * BLOCK, 0), (BLOCK, BLOCK), (1, 0)
         )
-        right = tl.make_block_ptr(b, (K, N), (N, 1), (0, tile % columns * BLOCK), (BLOCK, BLOCK), (1, 0))
+        right = tl.make_block_ptr(
+            b, (K, N), (N, 1), (0, tile % columns * BLOCK), (BLOCK, BLOCK), (1, 0)
+        )
         total = tl.zeros((BLOCK, BLOCK), tl.float32)
         for _ in range(0, K, BLOCK):
             x = tl.load(left, boundary_check=(0, 1))
@@ -328,7 +277,12 @@ def _tiles(a, b, c, M, N, K, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
             left = tl.advance(left, (0, BLOCK))
             right = tl.advance(right, (BLOCK, 0))
         out = tl.make_block_ptr(
-            c, (M, N), (N, 1), (tile // columns * BLOCK, tile % columns * BLOCK), (BLOCK, BLOCK), (1, 0)
+            c,
+            (M, N),
+            (N, 1),
+            (tile // columns * BLOCK, tile % columns * BLOCK),
+            (BLOCK, BLOCK),
+            (1, 0),
         )
         tl.store(out, total, boundary_check=(0, 1))
 
