@@ -94,6 +94,12 @@ def _layer_backward(m: Any, x: Any, w: Any, b: Any, dy: Any) -> Any:
     return m.layer_norm_backward(dy, x2, w, b, mean, rstd)
 
 
+def _attention_backward(m: Any, q: Any, k: Any, v: Any, do: Any) -> Any:
+    context = _Context()
+    m._attention.forward(context, q, k, v, False, 0.25)
+    return m._attention.backward(context, do)[:3]
+
+
 CASES = (
     Case("rms_norm", _L + "rms_norm.py",
          lambda m, x, w: m.rms_norm_forward(x, w, 1e-6, 0.0, "llama", None)[:3], (_f(6, 100), _f(100))),
@@ -217,4 +223,13 @@ CASES = (
          (_f(1, 12, 2, 16), _f(1, 12, 2, 16), _f(1, 12, 2, 16), _f(1, 12, 2))),
     Case("fla hgrn", _F + "ops/hgrn/fused_recurrent.py",
          lambda m, x, g: m.fused_recurrent_hgrn_fwd(x, g)[0], (_f(2, 12, 20), _f(2, 12, 20))),
+    Case("kernels cross_entropy", _T + "cross_entropy.py",
+         lambda m, x, t: m._cross_entropy.forward(_Context(), x, t), (_f(6, 100), _i(100, 6))),
+    Case("kernels matmul", _T + "matmul.py",
+         lambda m, a, b: m._matmul.forward(_Context(), a, b), (_f(64, 80), _f(80, 96))),
+    Case("kernels attention", _T + "flash_attention.py",
+         lambda m, q, k, v: m._attention.forward(_Context(), q, k, v, True, 0.25),
+         (_f(1, 2, 256, 16), _f(1, 2, 256, 16), _f(1, 2, 256, 16))),
+    Case("kernels attention backward", _T + "flash_attention.py", _attention_backward,
+         (_f(1, 1, 256, 16), _f(1, 1, 256, 16), _f(1, 1, 256, 16), _f(1, 1, 256, 16))),
 )  # fmt: skip

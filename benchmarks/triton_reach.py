@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from triton_cases import CASES, SHELLS, Case  # noqa: E402
+from triton_cases import CASES, SHELLS, Case
 
 
 def located(case: Case, folders: list[Path]) -> tuple[Path, Path] | None:

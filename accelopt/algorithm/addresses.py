@@ -107,9 +107,7 @@ def _by_dimension(index: Index, shape: tuple[int, ...]) -> list[Index] | None:
     return rows
 
 
-def _solved(
-    unknowns: frozenset[Axis], equations: list[tuple[Index, Index]]
-) -> AxisSolution | None:
+def _solved(unknowns: frozenset[Axis], equations: list[tuple[Index, Index]]) -> AxisSolution | None:
     solution = AxisSolution()
     found: dict[Axis, Index] = {}
     for left, wanted in equations:

@@ -183,7 +183,9 @@ class _Closing:
                 each = values.where(value.conditions, rest, neutral)
                 folded = fold(values, combiner, [self.trip], each)
                 return self._with_initial(combiner, own, folded)
-        return self._linear(value, own, "whether this loop keeps what it has depends on the iteration")
+        return self._linear(
+            value, own, "whether this loop keeps what it has depends on the iteration"
+        )
 
     def _rest(self, value: Value, own: Carried, combiner: str) -> Value:
         if isinstance(value, Application):

@@ -35,265 +35,153 @@ LAUNCH_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_e
 
 
 class Tensor:
-    """A view of a buffer."""
+    """A view of a buffer. `layout` is an array of bytes with its shape and strides that nobody reads,
+    `offset` where it begins."""
 
-    def __init__(
-        self, host: Host, buffer: Buffer, shape: Sequence[int], strides: Sequence[int] | None = None,
-        offset: int = 0,
-    ) -> None:  # fmt: skip
-        self.host, self.buffer, self.offset = host, buffer, offset
-        self.shape = Size(shape)
-        self.strides = tuple(_contiguous(shape) if strides is None else strides)
-        self.dtype, self.device, self.is_cuda = buffer.dtype, DEVICE, True
-        self.requires_grad, self.grad, self.layout = False, None, "strided"
+    def __init__(self, host: Host, buffer: Buffer, layout: np.ndarray, offset: int = 0) -> None:
+        self.host, self.buffer, self.layout, self.offset = host, buffer, layout, offset
+        self.shape, self.dtype, self.device = Size(layout.shape), buffer.dtype, DEVICE
+        self.is_cuda, self.requires_grad, self.grad = True, False, None
 
-    ndim = property(lambda self: len(self.shape))
-    T = property(lambda self: self.transpose(0, 1) if self.ndim > 1 else self)
-    mT = property(lambda self: self.transpose(-2, -1))
+    ndim = property(lambda self: self.layout.ndim)
+    T = property(lambda self: self._viewed(self.layout.T))
+    mT = property(lambda self: self._viewed(np.swapaxes(self.layout, -1, -2)))
     data = property(lambda self: self)
     itemsize = property(lambda self: self.dtype.itemsize)
 
+    def _viewed(self, layout: np.ndarray) -> Tensor:
+        places = (one.__array_interface__["data"][0] for one in (layout, self.layout))
+        first, before = places
+        return Tensor(self.host, self.buffer, layout, self.offset + first - before)
+
     def stride(self, dim: int | None = None) -> Any:
-        return self.strides if dim is None else self.strides[dim]
+        return self.layout.strides if dim is None else self.layout.strides[dim]
 
     def size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[dim]
 
-    def dim(self) -> int:
-        return self.ndim
-
-    def numel(self) -> int:
-        return math.prod(self.shape)
-
-    nelement = numel
-
-    def element_size(self) -> int:
-        return self.dtype.itemsize
-
     def is_contiguous(self, **_: Any) -> bool:
-        return self.strides == _contiguous(self.shape) or self.numel() < 2
-
-    def is_floating_point(self) -> bool:
-        return self.dtype.kind not in "biu"
-
-    def data_ptr(self) -> int:
-        return 1 << 20
+        return bool(self.layout.flags.c_contiguous)
 
     def __len__(self) -> int:
         return self.shape[0]
 
-    # Views.
-
-    def _viewed(self, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Tensor:
-        return Tensor(self.host, self.buffer, shape, strides, self.offset + offset)
-
-    def permute(self, *order: Any) -> Tensor:
-        places = order[0] if len(order) == 1 and isinstance(order[0], (tuple, list)) else order
-        return self._viewed([self.shape[n] for n in places], [self.strides[n] for n in places])
-
-    def transpose(self, one: int, other: int) -> Tensor:
-        places = list(range(self.ndim))
-        places[one], places[other] = places[other], places[one]
-        return self.permute(places)
-
-    def t(self) -> Tensor:
-        return self.T
-
-    def expand(self, *shape: Any) -> Tensor:
-        wanted = list(
-            shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        )
-        lead = len(wanted) - self.ndim
-        have = [*([1] * lead), *self.shape]
-        wanted = [h if w == -1 else int(w) for h, w in zip(have, wanted, strict=True)]
-        strides = [0 if h == 1 and w != 1 else s for h, w, s in
-                   zip(have, wanted, [*([0] * lead), *self.strides], strict=True)]  # fmt: skip
-        return self._viewed(wanted, strides)
-
-    def unsqueeze(self, dim: int) -> Tensor:
-        at = dim % (self.ndim + 1)
-        shape, strides = list(self.shape), list(self.strides)
-        strides.insert(at, strides[at] * shape[at] if at < len(shape) else 1)
-        shape.insert(at, 1)
-        return self._viewed(shape, strides)
-
-    def squeeze(self, dim: int | None = None) -> Tensor:
-        gone = {n for n, e in enumerate(self.shape) if e == 1}
-        gone &= gone if dim is None else {dim % self.ndim}
-        kept = [n for n in range(self.ndim) if n not in gone]
-        return self._viewed([self.shape[n] for n in kept], [self.strides[n] for n in kept])
+    def __getitem__(self, key: Any) -> Tensor:
+        if isinstance(key, Tensor) or (
+            isinstance(key, tuple) and any(isinstance(part, Tensor) for part in key)
+        ):
+            self.host.refuse("a tensor that is indexed by a tensor on the host")
+        return self._viewed(self.layout[key])
 
     def view(self, *shape: Any) -> Tensor:
-        wanted = list(
-            shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        )
-        if len(wanted) == 1 and isinstance(wanted[0], np.dtype):
-            return cast(Tensor, self.host.refuse("a tensor's bits as another format"))
-        wanted = [int(n) for n in wanted]
-        if -1 in wanted:
-            rest = math.prod(n for n in wanted if n != -1)
-            wanted[wanted.index(-1)] = self.numel() // max(rest, 1)
-        if not self.is_contiguous():
-            merged = _merged(self.shape, self.strides, wanted)
-            if merged is not None:
-                return self._viewed(wanted, merged)
-            return self.contiguous().view(*wanted)
-        return self._viewed(wanted, _contiguous(wanted))
+        wanted = _extents(shape)
+        made = self.layout.view()
+        try:
+            made.shape = wanted
+        except AttributeError:
+            return self.contiguous().view(wanted)
+        return self._viewed(made)
 
     reshape = view
 
-    def view_as(self, other: Tensor) -> Tensor:
-        return self.view(*other.shape)
-
-    reshape_as = view_as
-
-    def flatten(self, start: int = 0, end: int = -1) -> Tensor:
-        last = end % self.ndim
-        joined = math.prod(self.shape[start : last + 1])
-        return self.view(*self.shape[:start], joined, *self.shape[last + 1 :])
-
-    def __getitem__(self, key: Any) -> Tensor:
-        keys = list(key) if isinstance(key, tuple) else [key]
-        if Ellipsis in keys:
-            at = keys.index(Ellipsis)
-            used = sum(k is not None for k in keys) - 1
-            keys[at : at + 1] = [slice(None)] * (self.ndim - used)
-        shape, strides, offset, own = list[int](), list[int](), 0, 0
-        for part in [*keys, *[slice(None)] * (self.ndim - sum(k is not None for k in keys))]:
-            if part is None:
-                shape.append(1)
-                strides.append(0)
-                continue
-            if isinstance(part, slice):
-                start, stop, step = part.indices(self.shape[own])
-                offset += start * self.strides[own]
-                shape.append(len(range(start, stop, step)))
-                strides.append(self.strides[own] * step)
-            elif isinstance(part, (int, np.integer)):
-                offset += int(part) % self.shape[own] * self.strides[own]
-            else:
-                self.host.refuse("a tensor that is indexed by a tensor on the host")
-            own += 1
-        return self._viewed(shape, strides, offset)
-
-    def split(self, size: Any, dim: int = 0) -> list[Tensor]:
-        extent = self.shape[dim]
-        sizes = [size] * -(-extent // size) if isinstance(size, int) else list(size)
-        made, start = [], 0
-        for length in sizes:
-            key = [slice(None)] * self.ndim
-            key[dim] = slice(start, min(start + length, extent))
-            made.append(self[tuple(key)])
-            start += length
-        return made
-
-    def chunk(self, count: int, dim: int = 0) -> list[Tensor]:
-        return self.split(-(-self.shape[dim] // count), dim)
-
-    def unbind(self, dim: int = 0) -> list[Tensor]:
-        key = (slice(None),) * (dim % self.ndim)
-        return [self[(*key, n)] for n in range(self.shape[dim])]
-
-    # Contents.
-
-    def address(self, indices: Sequence[Index]) -> Index:
-        """Where an element lies in the buffer."""
-        found = Index(self.offset)
-        for index, stride in zip(indices, self.strides, strict=True):
-            found = found + index * stride
-        return found
-
     def tile(self) -> Tile:
         """All elements, as they are now."""
-        trace = self.host.trace
-        value = content(trace, self.buffer, self.address(identity(self.shape)))
-        return trace.array(self.shape, self.dtype, value)
+        return self.host.trace.array(self.shape, self.dtype, self.value(identity(self.shape)))
+
+    def value(self, indices: Sequence[Index]) -> Value:
+        """An element, as it is now."""
+        address = Index(self.offset)
+        for index, stride in zip(indices, self.layout.strides, strict=True):
+            address = address + index * stride
+        return content(self.host.trace, self.buffer, address)
 
     def pointer(self) -> Pointer:
         """What a kernel is given."""
         scalar = self.host.execution.scalar(self.offset, np.int64)
-        return Pointer(self.buffer, scalar, radix(self.buffer.size, self.strides, self.shape))
+        return Pointer(
+            self.buffer, scalar, radix(self.buffer.size, self.layout.strides, self.shape)
+        )
 
     def contiguous(self, **_: Any) -> Tensor:
         return self if self.is_contiguous() else self.host.computed(self.tile())
 
-    def clone(self, **_: Any) -> Tensor:
-        return self.host.computed(self.tile())
-
-    def detach(self, *_: Any, **__: Any) -> Tensor:
-        return self
-
-    requires_grad_ = cuda = cpu = detach
-
     def to(self, *given: Any, dtype: Any = None, **_: Any) -> Tensor:
         wanted = next((g for g in given if isinstance(g, np.dtype)), dtype)
-        if wanted is None or wanted == self.dtype:
-            return self
-        return self.host.computed(cast(Tile, self.tile().astype(wanted)))
+        same = wanted is None or wanted == self.dtype
+        return self if same else self.host.computed(self.tile().to(wanted))
 
     type = type_as = to
 
-    def float(self) -> Tensor:
-        return self.to(FORMATS["float32"])
-
-    def new_empty(self, *shape: Any, dtype: Any = None, **_: Any) -> Tensor:
-        return self.host.made(_extents(shape), dtype or self.dtype, None)
-
-    def new_zeros(self, *shape: Any, dtype: Any = None, **_: Any) -> Tensor:
-        return self.host.made(_extents(shape), dtype or self.dtype, 0)
-
-    def _assigned(self, value: Any) -> Tensor:
-        """The view with other contents: what a whole buffer, or nothing yet written, is filled with."""
-        if not self.is_contiguous() or self.numel() != self.buffer.size:
+    def assigned(self, value: Any) -> Tensor:
+        """Other contents, for a whole buffer."""
+        if not self.is_contiguous() or self.layout.size != self.buffer.size:
             self.host.refuse("a part of a tensor that is assigned on the host")
-        tile = self.host.trace.traced(value).astype(self.dtype).broadcast(self.shape)
-        source = self.host.computed(cast(Tile, tile)).buffer
+        given = value.tile() if isinstance(value, Tensor) else self.host.trace.traced(value)
+        source = self.host.computed(given.astype(self.dtype).broadcast(self.shape)).buffer
         self.buffer.initial, self.buffer.writes, self.buffer.changed = source.initial, [], True
         return self
 
-    def zero_(self) -> Tensor:
-        return self._assigned(0)
-
-    def fill_(self, value: Any) -> Tensor:
-        return self._assigned(value)
-
-    def copy_(self, other: Tensor, *_: Any) -> Tensor:
-        return self._assigned(other.tile())
-
-    def mul_(self, other: Any) -> Tensor:
-        return self._assigned((self * other).tile())
-
-    def add_(self, other: Any) -> Tensor:
-        return self._assigned((self + other).tile())
-
-    def _operated(name: str, turned: bool = False) -> Any:  # type: ignore[misc]
-        def made(self: Tensor, other: Any) -> Tensor:
-            pair = [self.tile(), other.tile() if isinstance(other, Tensor) else other]
-            return self.host.computed(getattr(np, name)(*(pair[::-1] if turned else pair)))
-
-        return made
-
-    __add__, __radd__ = _operated("add"), _operated("add", True)
-    __mul__, __rmul__ = _operated("multiply"), _operated("multiply", True)
-    __sub__, __rsub__ = _operated("subtract"), _operated("subtract", True)
-    __truediv__, __rtruediv__ = _operated("true_divide"), _operated("true_divide", True)
-    add, mul, sub, div = __add__, __mul__, __sub__, __truediv__
-    __matmul__ = _operated("matmul")
-
-    def sum(self, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-        tile = self.tile() if dtype is None else self.tile().astype(dtype)
-        return self.host.computed(np.sum(cast(Any, tile), axis=dim, keepdims=keepdim))
-
-    def mean(self, dim: Any = None, keepdim: bool = False) -> Tensor:
-        return self.host.computed(np.mean(cast(Any, self.tile()), axis=dim, keepdims=keepdim))
-
-    def exp(self) -> Tensor:
-        return self.host.computed(np.exp(cast(Any, self.tile())))
-
     def __getattr__(self, name: str) -> Any:
+        if name in VIEWS:
+            return lambda *given: self._viewed(VIEWS[name](self.layout, *given))
+        if name in METHODS:
+            return functools.partial(METHODS[name], self)
+        if name in COMPUTED:
+            return functools.partial(self._computed, COMPUTED[name])
         if name.startswith("__"):
             raise AttributeError(name)
         return self.host.refuse(f"Tensor.{name} is not known to the tracer")
+
+    def _computed(self, function: Callable[..., Any], *given: Any, **more: Any) -> Tensor:
+        tiles = (one.tile() if isinstance(one, Tensor) else one for one in (self, *given))
+        return self.host.computed(function(*tiles, **more))
+
+
+VIEWS: dict[str, Callable[..., np.ndarray]] = {
+    "transpose": np.swapaxes, "unsqueeze": np.expand_dims,
+    "t": np.transpose, "permute": lambda a, *order: a.transpose(_extents(order)),
+    "squeeze": lambda a, dim=None: np.squeeze(
+        a, tuple(n for n, e in enumerate(a.shape) if e == 1 and dim in (None, n, n - a.ndim))),
+    "expand": lambda a, *shape: np.broadcast_to(a, [
+        have if want == -1 else want for have, want in zip(
+            [1] * (len(_extents(shape)) - a.ndim) + list(a.shape), _extents(shape), strict=True)]),
+    "expand_as": lambda a, other: np.broadcast_to(a, other.shape),
+}  # fmt: skip
+"""Methods that are other views of the same elements."""
+METHODS: dict[str, Callable[..., Any]] = {
+    "dim": lambda a: a.ndim, "numel": lambda a: a.layout.size, "nelement": lambda a: a.layout.size,
+    "element_size": lambda a: a.dtype.itemsize, "data_ptr": lambda a: 1 << 20,
+    "is_floating_point": lambda a: a.dtype.kind not in "biu", "is_complex": lambda a: False,
+    "float": lambda a: a.to(FORMATS["float32"]), "view_as": lambda a, b: a.view(b.shape),
+    "reshape_as": lambda a, b: a.view(b.shape), "clone": lambda a, **_: a.host.computed(a.tile()),
+    **dict.fromkeys(("detach", "cuda", "cpu", "requires_grad_"), lambda a, *_: a),
+    "flatten": lambda a, start=0, end=-1: a.view(
+        *a.shape[:start], -1, *a.shape[end % a.ndim + 1 :]),
+    "split": lambda a, size, dim=0: [
+        a._viewed(one) for one in np.split(a.layout, range(size, a.shape[dim], size), dim)],
+    "chunk": lambda a, count, dim=0: a.split(-(-a.shape[dim] // count), dim),
+    "unbind": lambda a, dim=0: [a._viewed(one) for one in np.moveaxis(a.layout, dim, 0)],
+    "new_empty": lambda a, *s, dtype=None, **_: a.host.made(_extents(s), dtype or a.dtype, None),
+    "new_zeros": lambda a, *s, dtype=None, **_: a.host.made(_extents(s), dtype or a.dtype, 0),
+    "zero_": lambda a: a.assigned(0), "fill_": lambda a, b: a.assigned(b),
+    "copy_": lambda a, b, *_: a.assigned(b), "mul_": lambda a, b: a.assigned(a * b),
+    "add_": lambda a, b: a.assigned(a + b),
+}  # fmt: skip
+COMPUTED: dict[str, Callable[..., Any]] = {
+    "add": np.add, "mul": np.multiply, "sub": np.subtract, "div": np.true_divide, "exp": np.exp,
+    "sum": lambda a, dim=None, keepdim=False, dtype=None: np.sum(a, dim, dtype, keepdims=keepdim),
+    "mean": lambda a, dim=None, keepdim=False: np.mean(a, dim, keepdims=keepdim),
+    "logsumexp": lambda a, dim, keepdim=False: np.log(np.sum(np.exp(a), dim, keepdims=keepdim)),
+}  # fmt: skip
+"""Methods that compute new tensors."""
+for _name, _function in {"add": np.add, "mul": np.multiply, "sub": np.subtract,
+                         "truediv": np.true_divide, "matmul": np.matmul, "pow": np.power,
+                         "eq": np.equal, "ne": np.not_equal, "lt": np.less, "gt": np.greater}.items():  # fmt: skip
+    setattr(Tensor, f"__{_name}__", lambda a, b, f=_function: a._computed(f, b))
+    if _name not in ("eq", "ne", "lt", "gt"):
+        setattr(Tensor, f"__r{_name}__", lambda a, b, f=_function: a._computed(
+            lambda x, y: f(y, x), b))  # fmt: skip
+Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 class Size(tuple[int, ...]):
@@ -315,19 +203,10 @@ class Device(str):
 DEVICE = Device()
 
 
-def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[n + 1 :]) for n in range(len(shape)))
-
-
-def _merged(shape: Sequence[int], strides: Sequence[int], wanted: list[int]) -> list[int] | None:
-    """The strides of a view in another shape, where it needs no copy."""
-    try:
-        probe = np.lib.stride_tricks.as_strided(np.empty(1, np.int8), shape, strides)
-        made = probe.view()
-        made.shape = tuple(wanted)
-    except (AttributeError, ValueError):
-        return None
-    return list(made.strides)
+def _laid_out(shape: Sequence[int]) -> np.ndarray:
+    """An array of a shape whose strides are those of a new tensor."""
+    strides = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
+    return np.lib.stride_tricks.as_strided(np.empty(1, np.int8), shape, strides)
 
 
 def _extents(given: Sequence[Any]) -> tuple[int, ...]:
@@ -363,7 +242,7 @@ class Host:
 
         buffer = Buffer(name, math.prod(shape), dtype, initial, number, tuple(shape))
         self.execution.buffers.append(buffer)
-        return Tensor(self, buffer, shape)
+        return Tensor(self, buffer, _laid_out(shape))
 
     def made(self, shape: Sequence[int], dtype: Any, number: float | None) -> Tensor:
         """`torch.empty`, `torch.zeros` and the like."""
@@ -371,7 +250,7 @@ class Host:
         kind = np.dtype(np.float32 if dtype is None else dtype)
         buffer = Buffer("", max(math.prod(shape), 1), kind, lambda _: value)
         self.execution.buffers.append(buffer)
-        return Tensor(self, buffer, shape)
+        return Tensor(self, buffer, _laid_out(shape))
 
     def computed(self, tile: Any) -> Tensor:
         """A new tensor of a tile's elements."""
@@ -426,7 +305,7 @@ class Host:
             _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda *_: 0),
             compiler=SimpleNamespace(is_compiling=lambda: False, disable=lambda f=None, **_: f),
             no_grad=_Context, inference_mode=_Context, is_tensor=lambda x: isinstance(x, Tensor),
-            sum=Tensor.sum, transpose=Tensor.transpose, reshape=Tensor.reshape, version=SimpleNamespace(
+            sum=lambda a, *r, **k: a.sum(*r, **k), version=SimpleNamespace(
                 cuda="12.8", hip=None), __version__="2.8.0", strided="strided", inf=math.inf,
             contiguous_format="contiguous",
             where=lambda m, a, b: self.computed(where_(self.trace, *(
@@ -561,7 +440,9 @@ class Jit:
 class Autotuner(Jit):
     """`triton.runtime.autotuner.Autotuner`: the first configuration is taken."""
 
-    def __init__(self, fn: Jit, arg_names: Any, configs: Any, key: Any = None, *_: Any, **__: Any) -> None:
+    def __init__(
+        self, fn: Jit, arg_names: Any, configs: Any, key: Any = None, *_: Any, **__: Any
+    ) -> None:
         super().__init__(fn.host, fn.fn)
         self.base_fn, self.configs, self.keys = fn, configs, key
         self.computed, self.settings = fn.computed, dict(fn.settings)

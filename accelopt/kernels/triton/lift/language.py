@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -16,7 +17,7 @@ from accelopt.algorithm.numpy_functions import elementwise, matmul, select, wher
 from accelopt.algorithm.traced_array import identity, index_value
 from accelopt.algorithm.value_nodes import UNDEFINED, Choice, Product, Sum, Value
 from accelopt.algorithm.values import Values
-from accelopt.kernels.triton.lift.statements import Execution, Range
+from accelopt.kernels.triton.lift.statements import Execution
 from accelopt.kernels.triton.lift.tiles import FORMATS, BlockPointer, Pointer, PointerType, Tile
 
 UNARY = {
@@ -28,8 +29,57 @@ UNARY = {
 """Functions of one tile, by NumPy's names."""
 BINARY = {
     "maximum": "maximum", "minimum": "minimum", "pow": "power", "fdiv": "divide", "div_rn": "divide",
-    "fmod": "fmod", "umulhi": "", "fmax": "maximum", "fmin": "minimum",
+    "fmod": "fmod", "fmax": "maximum", "fmin": "minimum",
 }  # fmt: skip
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "program_id": lambda tl, axis: tl._execution.program_id(int(axis)),
+    "num_programs": lambda tl, axis: tl._execution.scalar((*tl._execution.programs, 1, 1)[int(axis)]),
+    "range": lambda tl, *given, **_: tl._execution.range_of(*given),
+    "static_range": lambda tl, *given, **_: tl._execution.range_of(*given, static=True),
+    "zeros": lambda tl, shape, dtype=np.float32: tl.full(shape, 0, dtype),
+    "zeros_like": lambda tl, x: tl.full(x.shape, 0, x.dtype),
+    "cast": lambda tl, x, dtype, *more, **named: tl.to_tensor(x).to(dtype, *more, **named),
+    "expand_dims": lambda tl, x, axis: np.expand_dims(x, axis),
+    "broadcast_to": lambda tl, x, *shape: tl.to_tensor(x).broadcast_to(*shape),
+    "broadcast": lambda tl, x, y: [
+        one.broadcast(np.broadcast_shapes(x.shape, y.shape)) for one in (x, y)],
+    "trans": lambda tl, x, *order: x.trans(*order),
+    "permute": lambda tl, x, *order: x.transpose(*order),
+    **dict.fromkeys(("reshape", "view"), lambda tl, x, *shape, **_: x.reshape(*shape)),
+    "ravel": lambda tl, x, **_: x.reshape(-1),
+    "join": lambda tl, x, y: tl._trace.stacked([tl._trace.traced(x), tl._trace.traced(y)], -1),
+    "split": lambda tl, x: (x[..., 0], x[..., 1]),
+    "interleave": lambda tl, x, y: tl.join(x, y).reshape(*x.shape[:-1], -1),
+    "cat": lambda tl, x, y, can_reorder=False, dim=0: tl._trace.joined([x, y], dim),
+    "flip": lambda tl, x, dim=-1: np.flip(x, dim),
+    "cdiv": lambda tl, x, y: (x + y - 1) // y,
+    "where": lambda tl, mask, yes, no: where_(tl._trace, mask, yes, no),
+    "sigmoid": lambda tl, x: elementwise(tl._trace, "expit", [x]),
+    "rsqrt": lambda tl, x, **_: 1.0 / elementwise(tl._trace, "sqrt", [x]),
+    "clamp": lambda tl, x, low, high, **_: tl.minimum(tl.maximum(x, low), high),
+    "fma": lambda tl, x, y, z: tl._trace.traced(x) * y + z,
+    "softmax": lambda tl, x, *_: np.exp(x - np.max(x, 0)) / np.sum(np.exp(x - np.max(x, 0)), 0),
+    "sum": lambda tl, x, axis=None, keep_dims=False, **_: tl._reduced("add", x, axis, keep_dims),
+    "max": lambda tl, x, axis=None, return_indices=False, return_indices_tie_break_left=True,
+                  keep_dims=False: tl._reduced("maximum", x, axis, keep_dims, return_indices),
+    "min": lambda tl, x, axis=None, return_indices=False, return_indices_tie_break_left=True,
+                  keep_dims=False: tl._reduced("minimum", x, axis, keep_dims, return_indices),
+    "argmax": lambda tl, x, axis=None, *_, keep_dims=False, **__: np.argmax(
+        x, axis, keepdims=keep_dims),
+    "argmin": lambda tl, x, axis=None, *_, keep_dims=False, **__: np.argmin(
+        x, axis, keepdims=keep_dims),
+    "cumsum": lambda tl, x, axis=0, reverse=False, **_: _scanned(np.cumsum, x, axis, reverse),
+    "cumprod": lambda tl, x, axis=0, reverse=False: _scanned(np.cumprod, x, axis, reverse),
+    "atomic_add": lambda tl, at, x, mask=None, *_, **__: tl._stored(at, x, mask, "add"),
+    "atomic_max": lambda tl, at, x, mask=None, *_, **__: tl._stored(at, x, mask, "maximum"),
+    "atomic_min": lambda tl, at, x, mask=None, *_, **__: tl._stored(at, x, mask, "minimum"),
+    "advance": lambda tl, block, offsets: block.at(
+        [a + b for a, b in zip(block.offsets, offsets, strict=True)]),
+    **dict.fromkeys(("multiple_of", "max_contiguous", "max_constancy"), lambda tl, x, *_: x),
+    **dict.fromkeys(("static_assert", "static_print", "device_print", "debug_barrier",
+                     "device_assert", "assume"), lambda tl, *_, **__: None),
+}  # fmt: skip
+"""Functions of the language, which are given it first."""
 REFUSED = {
     "rand": "random numbers have", "randn": "random numbers have", "randint": "random numbers have",
     "rand4x": "random numbers have", "philox": "random numbers have", "sort": "sorting has",
@@ -98,21 +148,19 @@ class Language(ModuleType):
         vars(self).update(FORMATS)
         self.float8e4b15 = self.float8e4b8 = self.float8e5b16 = FORMATS["float8e5"]
         self.constexpr = constexpr
-        self.PropagateNan = self.dtype = self.tensor = self.core = self
+        self.dtype = self.tensor = self.core = self
         self.pointer_type = PointerType
-        self.static_assert = self.static_print = self.device_print = self.debug_barrier = _nothing
-        self.device_assert = self.assume = _nothing
-        self.multiple_of = self.max_contiguous = self.max_constancy = _first
-        self.PropagateNan = type("PropagateNan", (), {"NONE": 0, "ALL": 1})
         self.inf = math.inf
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         trace = self._trace
+        if name in FUNCTIONS:
+            return functools.partial(FUNCTIONS[name], self)
         if name in UNARY:
             return lambda x, *_, **__: elementwise(trace, UNARY[name], [x])
-        if BINARY.get(name):
+        if name in BINARY:
             return lambda x, y, *_, **__: elementwise(trace, BINARY[name], [x, y])
         if name in REFUSED:
             return lambda *_, **__: trace.refuse(f"{REFUSED[name]} no definition as an Algorithm")
@@ -120,85 +168,19 @@ class Language(ModuleType):
             return self
         return self._absent(f"tl.{name}")
 
-    # Programs and shapes.
-
-    def program_id(self, axis: Any) -> Tile:
-        return self._execution.program_id(int(axis))
-
-    def num_programs(self, axis: Any) -> Tile:
-        programs = self._execution.programs
-        return self._execution.scalar(programs[int(axis)] if int(axis) < len(programs) else 1)
-
-    def arange(self, start: Any, end: Any, **_: Any) -> Tile:
-        extent = int(end) - int(start)
-        (index,) = identity((extent,))
-        value = self._trace.values.position(index + int(start))
-        return self._trace.array((extent,), np.int32, value)
-
-    def range(self, *given: Any, **more: Any) -> Range:
-        return self._execution.range_of(*given)
-
-    def static_range(self, *given: Any, **more: Any) -> Range:
-        return self._execution.range_of(*given, static=True)
-
     def full(self, shape: Any, value: Any, dtype: Any, **_: Any) -> Tile:
         made = self._trace.traced(value)
         extents = tuple(int(n) for n in (shape if isinstance(shape, (tuple, list)) else [shape]))
         return cast(Tile, made.astype(dtype).broadcast(extents))
 
-    def zeros(self, shape: Any, dtype: Any = np.float32, **_: Any) -> Tile:
-        return self.full(shape, 0, dtype)
-
-    def zeros_like(self, like: Tile, **_: Any) -> Tile:
-        return self.full(like.shape, 0, like.dtype)
-
-    def cast(self, x: Any, dtype: Any, *more: Any, **named: Any) -> Any:
-        return self.to_tensor(x).to(dtype, *more, **named)
-
     def to_tensor(self, x: Any) -> Any:
         return x if isinstance(x, (Pointer, BlockPointer)) else self._trace.traced(x)
 
-    def expand_dims(self, x: Any, axis: Any) -> Any:
-        return np.expand_dims(x, axis)
-
-    def broadcast_to(self, x: Any, *shape: Any) -> Any:
-        return self.to_tensor(x).broadcast_to(*shape)
-
-    def broadcast(self, x: Any, y: Any) -> Any:
-        shape = np.broadcast_shapes(x.shape, y.shape)
-        return x.broadcast(shape), y.broadcast(shape)
-
-    def trans(self, x: Tile, *order: Any) -> Any:
-        return x.trans(*order)
-
-    def permute(self, x: Tile, *order: Any) -> Any:
-        return x.transpose(*order)
-
-    def reshape(self, x: Tile, *shape: Any, **_: Any) -> Any:
-        return x.reshape(*shape)
-
-    view = reshape
-
-    def ravel(self, x: Tile, **_: Any) -> Any:
-        return x.reshape(-1)
-
-    def join(self, x: Any, y: Any) -> Any:
-        return self._trace.stacked([self._trace.traced(x), self._trace.traced(y)], -1)
-
-    def split(self, x: Tile) -> Any:
-        return x[..., 0], x[..., 1]
-
-    def interleave(self, x: Tile, y: Tile) -> Any:
-        return self.join(x, y).reshape(*x.shape[:-1], -1)
-
-    def cat(self, x: Tile, y: Tile, can_reorder: bool = False, dim: int = 0) -> Any:
-        return self._trace.joined([x, y], dim)
-
-    def flip(self, x: Tile, dim: Any = None) -> Any:
-        return np.flip(cast(Any, x), x.ndim - 1 if dim is None else dim)
-
-    def cdiv(self, x: Any, y: Any) -> Any:
-        return (x + y - 1) // y
+    def arange(self, start: Any, end: Any) -> Tile:
+        extent = int(end) - int(start)
+        (index,) = identity((extent,))
+        value = self._trace.values.position(index + int(start))
+        return self._trace.array((extent,), np.int32, value)
 
     def swizzle2d(self, i: Any, j: Any, rows: Any, columns: Any, group: Any) -> Any:
         number, in_group = i * columns + j, group * columns
@@ -207,64 +189,11 @@ class Language(ModuleType):
         number = number % in_group
         return first + number % size, number // size
 
-    # Scalar functions.
-
-    def where(self, mask: Any, on_true: Any, on_false: Any) -> Any:
-        return where_(self._trace, mask, on_true, on_false)
-
-    def sigmoid(self, x: Any) -> Any:
-        return elementwise(self._trace, "expit", [x])
-
-    def rsqrt(self, x: Any, **_: Any) -> Any:
-        return 1.0 / elementwise(self._trace, "sqrt", [x])
-
-    def clamp(self, x: Any, low: Any, high: Any, **_: Any) -> Any:
-        least = elementwise(self._trace, "maximum", [x, low])
-        return elementwise(self._trace, "minimum", [least, high])
-
-    def fma(self, x: Any, y: Any, z: Any) -> Any:
-        return self._trace.traced(x) * y + z
-
-    def softmax(self, x: Any, *_: Any, **__: Any) -> Any:
-        shifted = np.exp(x - np.max(x, 0, keepdims=True))
-        return shifted / np.sum(shifted, 0, keepdims=True)
-
-    # Reductions, scans, products.
-
-    def sum(self, x: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None) -> Any:
-        return self._reduced("add", x, axis, keep_dims)
-
-    def max(self, x: Any, axis: Any = None, return_indices: bool = False, keep_dims: bool = False,
-            **_: Any) -> Any:  # fmt: skip
-        found = self._reduced("maximum", x, axis, keep_dims)
-        return (found, self.argmax(x, axis, keep_dims)) if return_indices else found
-
-    def min(self, x: Any, axis: Any = None, return_indices: bool = False, keep_dims: bool = False,
-            **_: Any) -> Any:  # fmt: skip
-        found = self._reduced("minimum", x, axis, keep_dims)
-        return (found, self.argmin(x, axis, keep_dims)) if return_indices else found
-
-    def _reduced(self, name: str, x: Any, axis: Any, keep: bool) -> Any:
-        tile = self._trace.traced(x)
-        where = axis if axis is None else int(axis)
-        return getattr(np, name).reduce(tile, axis=where, keepdims=keep)
-
-    def argmax(self, x: Any, axis: Any = None, *_: Any, keep_dims: bool = False, **__: Any) -> Any:
-        return np.argmax(x, axis, keepdims=keep_dims)
-
-    def argmin(self, x: Any, axis: Any = None, *_: Any, keep_dims: bool = False, **__: Any) -> Any:
-        return np.argmin(x, axis, keepdims=keep_dims)
-
-    def cumsum(self, x: Any, axis: Any = 0, reverse: bool = False, **_: Any) -> Any:
-        return self._scanned("cumsum", x, axis, reverse)
-
-    def cumprod(self, x: Any, axis: Any = 0, reverse: bool = False, **_: Any) -> Any:
-        return self._scanned("cumprod", x, axis, reverse)
-
-    def _scanned(self, name: str, x: Any, axis: Any, reverse: bool) -> Any:
-        tile = np.flip(x, axis) if reverse else x
-        found = getattr(np, name)(tile, axis)
-        return np.flip(found, axis) if reverse else found
+    def _reduced(self, name: str, x: Any, axis: Any, keep: bool, indices: bool = False) -> Any:
+        tile, where = self._trace.traced(x), axis if axis is None else int(axis)
+        found = getattr(np, name).reduce(tile, axis=where, keepdims=keep)
+        place = np.argmax if name == "maximum" else np.argmin
+        return (found, place(tile, where, keepdims=keep)) if indices else found
 
     def dot(self, a: Tile, b: Tile, acc: Any = None, *_: Any, out_dtype: Any = np.float32,
             **__: Any) -> Any:  # fmt: skip
@@ -296,9 +225,7 @@ class Language(ModuleType):
         except ComputedElements:
             return self._trace.refuse("it gathers from what this kernel or another one computed")
 
-    def _by_numbers(
-        self, offset: Value, pointer: Pointer, numbers: dict[Axis, Value]
-    ) -> Index:
+    def _by_numbers(self, offset: Value, pointer: Pointer, numbers: dict[Axis, Value]) -> Index:
         """An address in which an axis is a number that is known at run time. The number is taken to stay
         in the dimension that it counts, as it does in memory that is a tensor's."""
         values, known = self._trace.values, Index()
@@ -357,25 +284,10 @@ class Language(ModuleType):
         pair = given.broadcast(shape).value, held.broadcast(shape).value
         self._execution.write(whole, address, *pair, combiner, numbers)
 
-    def atomic_add(self, pointer: Any, value: Any, mask: Any = None, **_: Any) -> Any:
-        self._stored(pointer, value, mask, "add")
-        return self._absent("what an atomic returns")
-
-    def atomic_max(self, pointer: Any, value: Any, mask: Any = None, **_: Any) -> Any:
-        self._stored(pointer, value, mask, "maximum")
-        return self._absent("what an atomic returns")
-
-    def atomic_min(self, pointer: Any, value: Any, mask: Any = None, **_: Any) -> Any:
-        self._stored(pointer, value, mask, "minimum")
-        return self._absent("what an atomic returns")
-
     def make_block_ptr(self, base: Pointer, shape: Any, strides: Any, offsets: Any,
                        block_shape: Any, order: Any = None) -> BlockPointer:  # fmt: skip
         blocks = tuple(int(n) for n in block_shape)
         return BlockPointer(base, tuple(shape), tuple(strides), tuple(offsets), blocks)
-
-    def advance(self, block: BlockPointer, offsets: Any) -> BlockPointer:
-        return block.at([a + b for a, b in zip(block.offsets, offsets, strict=True)])
 
     def make_tensor_descriptor(self, base: Pointer, shape: Any, strides: Any, block_shape: Any,
                                **_: Any) -> Descriptor:  # fmt: skip
@@ -447,9 +359,6 @@ def _indexed(values: Values, value: Value) -> Value:
     return value if index is None else cast(Value, values.position(index))
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
-
-
-def _first(x: Any, *_: Any, **__: Any) -> Any:
-    return x
+def _scanned(function: Callable[..., Any], x: Any, axis: Any, reverse: bool) -> Any:
+    found = function(np.flip(x, axis) if reverse else x, axis)
+    return np.flip(found, axis) if reverse else found

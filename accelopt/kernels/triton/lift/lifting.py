@@ -20,7 +20,6 @@ from accelopt.algorithm.traced_array import NotTraced
 from accelopt.algorithm.value_nodes import Undefined
 from accelopt.algorithm.whole_forms import whole
 from accelopt.kernels.triton.lift.host import Host, Tensor, load
-from accelopt.kernels.triton.lift.memory import content
 from accelopt.kernels.triton.lift.tiles import KernelTrace
 
 DEEPEST = 20_000
@@ -128,7 +127,7 @@ def _defined(host: Host, tensor: Tensor, taken: set[str], count: int) -> Defined
     shape = tuple(tensor.shape) or (1,)
     axes = tuple(Axis(f"o{n}", extent) for n, extent in enumerate(shape))
     indices = [index_of(a) if a.extent > 1 else index_of(a) * 0 for a in axes]
-    value = content(trace, tensor.buffer, tensor.address(indices[: tensor.ndim]))
+    value = tensor.value(indices[: tensor.ndim])
     value = whole(values, settled(host.execution, whole(values, value)))
     for part in values.carried(value):
         raise host.execution.refusal(

@@ -211,10 +211,9 @@ class Execution:
         """What a variable holds after a branch."""
         if on_true is on_false:
             return on_true
-        if isinstance(on_true, Pointer) and isinstance(on_false, Pointer):
-            if on_true.buffer is on_false.buffer:
-                offset = self.merged(truth, on_true.offset, on_false.offset)
-                return replace(on_true, offset=offset)
+        pair = (on_true, on_false)
+        if all(isinstance(one, Pointer) for one in pair) and on_true.buffer is on_false.buffer:
+            return replace(on_true, offset=self.merged(truth, on_true.offset, on_false.offset))
         numbers = (Tile, int, float, bool)
         if isinstance(on_true, numbers) and isinstance(on_false, numbers):
             one, other = (self.trace.traced(v) for v in (on_true, on_false))
@@ -561,9 +560,9 @@ class Block:
         """The least of several starts, from which on all others are multiples of the step away."""
         for start in starts:
             apart = [other - start for other in starts]
-            if all(not (a.constant % step or any(c % step for _, c in a.terms)) for a in apart):
-                if not start.terms or len(starts) == 1:
-                    return start
+            whole = all(not (a.constant % step or any(c % step for _, c in a.terms)) for a in apart)
+            if whole and (not start.terms or len(starts) == 1):
+                return start
         return self.trace.refuse_at(self.line, "where this loop begins is no multiple of its step away "
                                     "from a number")  # fmt: skip
 
@@ -779,7 +778,7 @@ class _Loop:
         self, initial: dict[str, list[Tile]], steps: Mapping[tuple[str, int], Index],
         started: Mapping[str, list[Tile]], ended: Mapping[str, list[Tile]], before: Mapping[str, Any],
     ) -> None:  # fmt: skip
-        names, values = self.block.names, self.values
+        names = self.block.names
         states = [(n, k) for n, leaves in initial.items() for k in range(len(leaves))
                   if (n, k) not in steps and n in ended]  # fmt: skip
         owns = {key: started[key[0]][key[1]].value for key in states}
