@@ -85,7 +85,7 @@ def _liger_loss(m: Any, x: Any, t: Any) -> Any:
 
 
 def _rms_backward(m: Any, x: Any, w: Any, dy: Any) -> Any:
-    y, x2, r, block, warps, mode = m.rms_norm_forward(x, w, 1e-6, 0.0, "llama", None)
+    _, x2, r, block, warps, mode = m.rms_norm_forward(x, w, 1e-6, 0.0, "llama", None)
     return m.rms_norm_backward(dy, x2, w, r, 0.0, mode, block, warps, False, None)
 
 

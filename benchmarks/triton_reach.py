@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -71,7 +71,7 @@ def lifted(case: Case, file: Path, root: Path) -> Any:
 class _Missing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Packages that are not installed, for the interpreter: their names can be imported."""
 
-    packages: set[str] = set()
+    packages: ClassVar[set[str]] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         known = name.partition(".")[0] in self.packages
@@ -79,11 +79,45 @@ class _Missing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: Any) -> ModuleType:
         module = ModuleType(spec.name)
-        module.__getattr__ = lambda name: type(name, (), {})  # type: ignore[method-assign]
+        module.__getattr__ = _named  # type: ignore[method-assign]
         return module
 
     def exec_module(self, module: ModuleType) -> None:
         return None
+
+
+def _named(name: str) -> type:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return type(name, (), {})
+
+
+SHIMS = """import contextlib
+import torch
+import triton
+import triton.language as tl
+
+MAX_FUSED_SIZE = 65536
+next_power_of_2 = triton.next_power_of_2
+triton_cast = tl.cast
+is_cdna = lambda: False
+torch_gpu_device = lambda device: contextlib.nullcontext()
+calculate_settings = lambda n: (triton.next_power_of_2(n), 4)
+
+
+@triton.jit
+def tanh(x):
+    return 2 * tl.sigmoid(2 * x) - 1
+
+
+@triton.jit
+def rsqrt(x):
+    return 1 / tl.sqrt(x)
+
+
+triton_tanh = tanh
+"""
+"""What the interpreter lacks (libdevice), and what a package of kernels would ask a GPU for."""
 
 
 def _imported(name: str) -> ModuleType:
@@ -113,21 +147,16 @@ def _scalars(interpreter: Any, tl: Any) -> None:
 def interpreted(names: str, folders: list[Path], out: Path) -> None:
     """Runs cases under torch and Triton's interpreter; keeps what they return and change, or why not."""
     import torch
-    import triton
     import triton.language as tl
     from triton.runtime import interpreter
 
     sys.meta_path.append(_Missing())
     _scalars(interpreter, tl)
 
-    @triton.jit
-    def tanh(x):  # type: ignore[no-untyped-def]
-        return 2 * tl.sigmoid(2 * x) - 1
-
-    @triton.jit
-    def rsqrt(x):  # type: ignore[no-untyped-def]
-        return 1 / tl.sqrt(x)
-
+    (out / "triton_shims.py").write_text(SHIMS)
+    sys.path.insert(0, str(out))
+    shims = importlib.import_module("triton_shims")
+    torch.cuda.get_device_capability = lambda *_: (9, 0)
     for case in CASES:
         found = located(case, folders)
         if found is None or names not in case.name:
@@ -136,10 +165,12 @@ def interpreted(names: str, folders: list[Path], out: Path) -> None:
         sys.path[:0] = [str(root), str(file.parent)]
         try:
             with shells(root):
+                if case.file.startswith("unsloth"):
+                    sys.modules["unsloth.kernels.utils"] = shims
                 module = _imported(case.file.removesuffix(".py").replace("/", "."))
-                for own in (tanh, rsqrt):  # the interpreter has no libdevice
-                    if hasattr(module, own.__name__):
-                        setattr(module, own.__name__, own)
+                for own in ("tanh", "rsqrt"):
+                    if hasattr(module, own):
+                        setattr(module, own, getattr(shims, own))
                 _kept(torch, case, module, out)
         except Exception as error:
             said = f"{type(error).__name__}: {error}".strip().splitlines()

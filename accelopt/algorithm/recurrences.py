@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from accelopt.algorithm.algorithm import Constant
+from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold
@@ -258,6 +259,8 @@ class _Closing:
             holding = [f for f, _ in term.factors if _made_of(f, now)]
             return len(holding) == 1 and (holding[0], 1.0) in term.factors and self._decays(
                 holding[0], now, scale)  # fmt: skip
+        if isinstance(term, Application) and term.function in ROUNDINGS:
+            return self._decays(term.arguments[0], now, scale)
         if isinstance(term, Application) and term.function == "exp":
             argument: Value = term.arguments[0]
             rest = values.sum([(argument, 1.0), (now, scale)])

@@ -41,6 +41,11 @@ class Write:
         """What an address is solved for."""
         return frozenset((*self.tile, *self.loops, *self.grid, *(a for a, _ in self.numbers)))
 
+    @property
+    def plain(self) -> Index:
+        """The address in the axes of whoever writes."""
+        return self.address.substitute({a: index_of(plain(a)) for a in self.unknown})
+
 
 @dataclass(eq=False)
 class Buffer:
@@ -61,12 +66,16 @@ def written(axis: Axis) -> Axis:
     return Axis(f"?{axis.name}", axis.extent)
 
 
+def plain(axis: Axis) -> Axis:
+    """The axis of whoever writes, by its name in the write."""
+    return Axis(axis.name.removeprefix("?"), axis.extent)
+
+
 def where_is(write: Write, address: Index) -> AxisSolution | None:
     """The place at which a write writes an address; None where it does not."""
     unknown = write.unknown & write.address.axes
-    names = {axis: index_of(Axis(axis.name[1:], axis.extent)) for axis in unknown}
-    if write.unknown == unknown and write.address.substitute(names) == address:
-        return AxisSolution(axes=names)  # what masks leave of a tile is in its own row
+    if write.unknown == unknown and write.plain == address:  # masks leave a tile in its own row
+        return AxisSolution(axes={a: index_of(plain(a)) for a in unknown})
     return solve(write.address, unknown, address, write.shape)
 
 

@@ -211,22 +211,16 @@ class Execution:
         """What a variable holds after a branch."""
         if on_true is on_false:
             return on_true
-        pair = (on_true, on_false)
-        if all(isinstance(one, Pointer) for one in pair) and on_true.buffer is on_false.buffer:
-            return replace(on_true, offset=self.merged(truth, on_true.offset, on_false.offset))
-        numbers = (Tile, int, float, bool)
-        if isinstance(on_true, numbers) and isinstance(on_false, numbers):
-            one, other = (self.trace.traced(v) for v in (on_true, on_false))
-            shape = np.broadcast_shapes(one.shape, other.shape)
-            dtype = np.result_type(one.dtype, other.dtype)
-            pair = (one.broadcast(shape).value, other.broadcast(shape).value)
-            return self.trace.array(shape, dtype, select(self.trace, truth, *pair))
-        if (
-            isinstance(on_true, tuple)
-            and isinstance(on_false, tuple)
-            and len(on_true) == len(on_false)
-        ):
-            return tuple(self.merged(truth, a, b) for a, b in zip(on_true, on_false, strict=True))
+        leaves = [_leaves(self.trace, one) for one in (on_true, on_false)]
+        base = [getattr(getattr(one, "base", one), "buffer", None) for one in (on_true, on_false)]
+        if leaves[0] and leaves[1] and len(leaves[0]) == len(leaves[1]) and base[0] is base[1]:
+            made: list[Tile] = []
+            for one, other in zip(*leaves, strict=True):
+                shape = np.broadcast_shapes(one.shape, other.shape)
+                pair = (one.broadcast(shape).value, other.broadcast(shape).value)
+                dtype = np.result_type(one.dtype, other.dtype)
+                made.append(self.trace.array(shape, dtype, select(self.trace, truth, *pair)))
+            return _rebuilt(on_true, made)
         try:
             if on_true == on_false:
                 return on_true
@@ -474,17 +468,15 @@ class Block:
     def _branch(self, node: ast.If, rest: Sequence[ast.stmt]) -> Returned | None:
         test = self.value(node.test)
         known = self.execution.known(test)
-        if known is not None:
-            return self.run(node.body if known else node.orelse)
-        truth = self.execution.truth(test)
-        trace = self.trace
-        zero, one = self.values.number(0), self.values.number(1)
         ends = _has([*node.body, *node.orelse], ast.Return, ast.Continue)
         after = list(rest) if ends else []
+        if known is not None:
+            ended = self.run([*(node.body if known else node.orelse), *after])
+            return ended or (Returned() if ends else None)
+        truth = self.execution.truth(test)
+        otherwise = select(self.trace, truth, self.values.number(0), self.values.number(1))
         before, outcomes = dict(self.names), []
-        for body, guard in (
-            (node.body, truth), (node.orelse, select(trace, truth, zero, one))
-        ):  # fmt: skip
+        for body, guard in ((node.body, truth), (node.orelse, otherwise)):
             self.names.clear()
             self.names.update(before)
             marks = {buffer: len(buffer.writes) for buffer in self.execution.buffers}
@@ -667,6 +659,7 @@ class _Loop:
             grown = {n: [leaf.shape for leaf in ended[n]] for n in initial if n in ended}
             if all(shapes[n] == grown[n] for n in grown):
                 break
+            self.undo()
             for n, leaves in initial.items():
                 initial[n] = [
                     cast(Tile, leaf.broadcast(np.broadcast_shapes(leaf.shape, shape)))
@@ -728,15 +721,20 @@ class _Loop:
         return {n: leaves for n, leaves in found.items() if leaves is not None}
 
     def _refuse_overtaking(self, reads: int, marks: Mapping[Buffer, int]) -> None:
-        """Raises NotTraced where an iteration may read what an earlier one writes further down."""
-        for buffer, address in self.execution.reads[reads:]:
-            for write in buffer.writes[marks.get(buffer, 0) :]:
-                found = where_is(write, address)
-                if found is not None and (
-                    not found.unique or found.axes.get(written(self.axis)) != index_of(self.axis)
-                ):
-                    self.trace.refuse_at(write.line, "an iteration loads what an earlier one may have "
-                                         "stored here")  # fmt: skip
+        """Raises NotTraced where an iteration may read, or write again, what an earlier one writes
+        further down."""
+        for buffer in self.execution.buffers:
+            writes = buffer.writes[marks.get(buffer, 0) :]
+            asked = [(a, None) for b, a in self.execution.reads[reads:] if b is buffer]
+            for address, own in (*asked, *((w.plain, w) for w in writes if not w.combiner)):
+                for write in writes:
+                    found = where_is(write, address) if write is not own else None
+                    if found is None or (own is not None and write.combiner):
+                        continue
+                    place = found.axes.get(written(self.axis))
+                    if not found.unique or place != index_of(self.axis):
+                        self.trace.refuse_at(write.line, "an iteration needs the place where an "
+                                             "earlier one may have stored this")  # fmt: skip
 
     def _inductions(
         self, initial: Mapping[str, list[Tile]], before: Mapping[str, Any]
@@ -844,7 +842,7 @@ class _Loop:
         """What an iteration leaves that is one only where conditions hold: extremes and sums go on with
         what changes nothing, so that they have the form of a loop without conditions."""
         values, conditions = self.values, self.conditions
-        replaced: list[tuple[Value, Value]] = []
+        replaced: list[tuple[Value, Value, Value]] = []
         for key, value in left.items():
             own = owns[key]
             if isinstance(value, Application) and value.function in ("maximum", "minimum"):
@@ -855,13 +853,13 @@ class _Loop:
                     whole = functools.reduce(
                         lambda a, b: apply(values, str(value.function), [a, b]), [own, *parts]
                     )
-                    replaced.append((value, whole))
+                    replaced.append((value, whole, own))
         found = dict[tuple[str, int], Value]()
         for key, value in left.items():
             own = owns[key]
-            for old, new in replaced:
+            for old, new, _ in replaced:
                 value = values.replace(value, old, new)
-            if value == own or any(value == new for _, new in replaced):
+            if value == own or any(value == new for _, new, _ in replaced):
                 found[key] = value
                 continue
             assert isinstance(own, Carried)
@@ -870,8 +868,10 @@ class _Loop:
                 found[key] = values.where(conditions, value, own)
                 continue
             factor, term = parts
-            scaled = any(part.loop == self.path for part in values.carried(factor))
-            if not scaled:
+            resting = factor  # where no extreme changes, what online softmax scales by is exp(0)
+            for _, new, before in replaced:
+                resting = values.replace(resting, new, before)
+            if resting not in (Constant(1.0), Application("exp", (Constant(0.0),))):
                 factor = values.where(conditions, factor, values.number(1))
             kept = values.where(conditions, term, values.number(0))
             found[key] = values.sum(
