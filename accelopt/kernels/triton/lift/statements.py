@@ -212,7 +212,7 @@ class Execution:
         if on_true is on_false:
             return on_true
         leaves = [_leaves(self.trace, one) for one in (on_true, on_false)]
-        base = [getattr(getattr(one, "base", one), "buffer", None) for one in (on_true, on_false)]
+        base = [_memory(one) for one in (on_true, on_false)]
         if leaves[0] and leaves[1] and len(leaves[0]) == len(leaves[1]) and base[0] is base[1]:
             made: list[Tile] = []
             for one, other in zip(*leaves, strict=True):
@@ -901,6 +901,12 @@ def _leaves(trace: KernelTrace, held: Any) -> list[Tile] | None:
         parts = [_leaves(trace, part) for part in held]
         return None if any(p is None for p in parts) else [x for p in parts if p for x in p]
     return None
+
+
+def _memory(held: Any) -> Buffer | None:
+    """What a pointer points to."""
+    pointer = held.base if isinstance(held, BlockPointer) else held
+    return pointer.buffer if isinstance(pointer, Pointer) else None
 
 
 def _rebuilt(held: Any, leaves: list[Tile]) -> Any:
