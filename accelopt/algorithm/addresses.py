@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.values import follows
 
 
 @dataclass(slots=True)
@@ -27,16 +28,21 @@ class AxisSolution:
 
 
 def solve(
-    index: Index, unknowns: frozenset[Axis], wanted: Index, shape: tuple[int, ...]
-) -> AxisSolution | None:
+    index: Index, unknowns: frozenset[Axis], wanted: Index, shape: tuple[int, ...],
+    facts: tuple[Index, ...] | None = None,
+) -> AxisSolution | None:  # fmt: skip
     """Where `index`, a function of the unknowns, is `wanted`; None when nowhere. Both are row-major
-    numbers in a shape. Masked tiles that reach beyond a row leave it to their masks to say so."""
+    numbers in a shape. Masked tiles that reach beyond a row leave it to their masks to say so; where
+    their conditions are given as `facts` (each >= 0), dimensions that an index leaves are taken as one."""
     split: dict[Axis, Index] = {}
     inner = unknowns
     while cut := _cut(index, inner, split):
         split.update(cut)
         index = index.substitute({a: i for a, i in cut.items() if a in index.axes})
         inner = inner | {axis for value in cut.values() for axis in value.axes}
+        facts = facts and tuple(fact.substitute(cut) for fact in facts)
+    if facts is not None:
+        shape = _rows_of(index, shape, facts)
     found = _solved_in_rows(index, inner, wanted, shape)
     if found is None or not found.unique:
         return found
@@ -84,6 +90,19 @@ def narrowed(conditions: Sequence[Index]) -> tuple[Axis, Index, Index] | None:
                 shorter = Axis(f"{axis.name}'", high - low + 1)
                 return axis, index_of(shorter) + low, index_of(axis) - low
     return None
+
+
+def _rows_of(index: Index, shape: tuple[int, ...], facts: tuple[Index, ...]) -> tuple[int, ...]:
+    """The shape with those dimensions as one that an index goes through as one where facts hold."""
+    rows = _by_dimension(index, shape)
+    for n in range(len(shape) - 1, 0, -1):
+        inside = rows is None or (
+            follows(rows[n], facts) and follows(rows[n] * -1 + (shape[n] - 1), facts)
+        )
+        if not inside:
+            joint = (*shape[: n - 1], shape[n - 1] * shape[n], *shape[n + 1 :])
+            return _rows_of(index, joint, facts)
+    return shape
 
 
 def _by_dimension(index: Index, shape: tuple[int, ...]) -> list[Index] | None:

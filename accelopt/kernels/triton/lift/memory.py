@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from accelopt.algorithm.addresses import AxisSolution, solve
+from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.numpy_functions import scalar, select
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.traced_array import Trace
-from accelopt.algorithm.value_nodes import NEUTRAL, Application, Value
+from accelopt.algorithm.value_nodes import NEUTRAL, Application, Choice, Value
 from accelopt.algorithm.values import fresh_axis
 
 
@@ -76,7 +77,14 @@ def where_is(write: Write, address: Index) -> AxisSolution | None:
     unknown = write.unknown & write.address.axes
     if write.unknown == unknown and write.plain == address:  # masks leave a tile in its own row
         return AxisSolution(axes={a: index_of(plain(a)) for a in unknown})
-    return solve(write.address, unknown, address, write.shape)
+    return solve(write.address, unknown, address, write.shape, _facts(write.mask))
+
+
+def _facts(mask: Value) -> tuple[Index, ...]:
+    """The conditions that a mask is made of."""
+    if isinstance(mask, Choice) and mask.on_false == Constant(0.0):
+        return (*mask.conditions, *_facts(mask.on_true))
+    return ()
 
 
 def content(trace: Trace, buffer: Buffer, address: Index) -> Value:
