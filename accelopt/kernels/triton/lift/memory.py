@@ -84,6 +84,9 @@ def _facts(mask: Value) -> tuple[Index, ...]:
     """The conditions that a mask is made of."""
     if isinstance(mask, Choice) and mask.on_false == Constant(0.0):
         return (*mask.conditions, *_facts(mask.on_true))
+    if isinstance(mask, Application) and mask.function == "select":
+        chosen, on_true, on_false = mask.arguments
+        return (*_facts(chosen), *_facts(on_true)) if on_false == Constant(0.0) else ()
     return ()
 
 
