@@ -183,7 +183,11 @@ def language_of_case(case: Case) -> str:
 
 
 def starting_case(
-    kernel: Path, reference: Path | None, definition: Path | None, workload: Path | None, folder: Path
+    kernel: Path,
+    reference: Path | None,
+    definition: Path | None,
+    workload: Path | None,
+    folder: Path,
 ) -> Case:
     """An NKI kernel with its NumPy reference, or a Triton solution with its definition or with a
     PyTorch module, which is written as a definition into `folder`. Raises ConfigError."""

@@ -86,7 +86,9 @@ class FSMOptimizationManager:
         rounds = self.max_rounds if max_rounds is None else max_rounds
         kernel = self._start(initial_kernel, options)
         try:
-            return asyncio.run(self._optimize(kernel, Path(problem_file), test_code, rounds, options))
+            return asyncio.run(
+                self._optimize(kernel, Path(problem_file), test_code, rounds, options)
+            )
         except KeyboardInterrupt:
             stop(f"Stopped; the same call with log_dir={str(self.log_dir)!r} continues.")
 

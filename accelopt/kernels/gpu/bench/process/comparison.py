@@ -151,8 +151,7 @@ def compare(
     outside = (error > tolerance.atol) & (relative > tolerance.rtol)
     slack = ROUNDING_SLACK.get(str(wanted.dtype).removeprefix("torch."))
     if slack is not None:
-        typical = torch.sqrt((size * size).mean(dim=-1, keepdim=True))
-        outside &= error > slack * torch.maximum(size, typical)
+        outside &= error > slack * torch.maximum(size, _typical(size))
     matched = 1.0 - float(outside.sum()) / x.numel()
     tensor_l2, row_l2 = _relative_l2(error, size, spared)
     flat = int(error.argmax())
@@ -171,6 +170,17 @@ def compare(
         non_finite=stray,
         limit=limit,
     )
+
+
+def _typical(size: torch.Tensor) -> torch.Tensor:
+    """The size that elements have in their row or, where columns differ (a norm's weights), in their row and
+    column: what is rounded on the way (a sum with a residual) is scaled like them."""
+    import torch
+
+    square = size * size
+    rows, columns = square.mean(dim=1, keepdim=True), square.mean(dim=0, keepdim=True)
+    both = rows * (columns / square.mean().clamp(min=1e-30))
+    return torch.sqrt(torch.maximum(rows, both))
 
 
 def _relative_l2(error: torch.Tensor, size: torch.Tensor, spared: float) -> tuple[float, float]:
