@@ -339,7 +339,8 @@ class Memory:
         if any(axis not in steps for axis in view.strides):
             return False
         rows = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
-        dims = [(where.span(a).width, steps[a], view.strides[a]) for a in view.strides]
+        axes = sorted(view.strides, key=lambda axis: -view.strides[axis])
+        dims = [(where.span(a).width, steps[a], view.strides[a]) for a in axes]
         self.transfer(value.array, view, base, rows, dims)
         return True
 
