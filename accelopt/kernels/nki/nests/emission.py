@@ -25,7 +25,7 @@ from accelopt.kernels.nki.nests.conditions import deciding, parts_along
 from accelopt.kernels.nki.nests.gathering import gather
 from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, number_text, variable
 from accelopt.kernels.nki.nests.margins import is_zero_outside, margins_of
-from accelopt.kernels.nki.nests.memory import Memory
+from accelopt.kernels.nki.nests.memory import KEPT_BYTES, LITTLE, Memory
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, evenly
 from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.operands import Operands
@@ -514,15 +514,17 @@ class Emitter:
         stored = self.is_stored(definition)
         out = self.arrays.get(definition.out)
         dtype = out.dtype if out and not local else "float32"
+        batch = where.free(set(product.batch)) if product and stored else ()
+        together = bool(batch) and self.is_stored_together(definition, where, batch)
         held, wide = None, where
         if definition.out in self.nest.held:
             held = self.on_chip.place(definition, where)
-        elif local:
+        elif local or together or self.recurrences.begins(definition, where) is not None:
             wide = self.with_ends(definition, where)
             held = self.new_tile(
                 definition.out, wide, axes, dtype, self.is_read_fast(definition, where)
             )
-            self.fill_ends(held, wide, where, axes)
+            self.fill_ends(held, wide, where, axes, self.recurrences.begins(definition, where))
 
         def target(spot: Where) -> View:
             return held.moved(spot, wide) if held else self.new_tile(
@@ -530,7 +532,7 @@ class Emitter:
             )  # fmt: skip
 
         def finish(spot: Where, view: View) -> None:
-            if stored:
+            if stored and not together:
                 self.memory.store(definition, spot, view)
 
         if product:
@@ -548,26 +550,40 @@ class Emitter:
         else:
             assert meaning.value is not None
             self.map(definition, meaning.value, where, target, finish)
+        if held and together:
+            self.memory.store(definition, where, held.moved(where, wide))
         if held:
             last = self.blocks[-1]
             last.locals.setdefault(definition.out, []).append(Local(held, wide, definition.axes))
         self.blocks[-1].values[key] = held or View(Tile("", 0, 0), At(), {})
 
+    def is_stored_together(
+        self, definition: Definition, where: Where, batch: Sequence[Axis]
+    ) -> bool:
+        """Whether what the products of a batch come to is brought to HBM at once, since each is little."""
+        size = math.prod(where.span(axis).width for axis in where.free(set(definition.axes))) * 4
+        each = size // math.prod(where.span(axis).width for axis in batch) * where.rows
+        return size <= KEPT_BYTES and each < LITTLE
+
     def with_ends(self, definition: Definition, where: Where) -> Where:
         """A place with the room beyond the ends of axes that is read there, of those that are whole."""
         margins = self.margins.get(definition.out)
-        if margins is None:
-            return where
+        ends = dict(zip(definition.axes, margins.ends, strict=True)) if margins else {}
+        if isinstance(definition, Scan) and self.recurrences.begins(definition, where) is not None:
+            low, high = ends.get(definition.along, (0, 0))
+            ends[definition.along] = max(low, 1), high
         spans = {
             axis: Span(At(-low), low + axis.extent + high)
-            for axis, (low, high) in zip(definition.axes, margins.ends, strict=True)
+            for axis, (low, high) in ends.items()
             if (low or high) and axis in where.free({axis})
             if where.span(axis) == Span(At(), axis.extent)
         }
         return where.within(spans)
 
-    def fill_ends(self, view: View, wide: Where, where: Where, axes: Sequence[Axis]) -> None:
-        """Zeros where a tile has room beyond the ends of axes."""
+    def fill_ends(
+        self, view: View, wide: Where, where: Where, axes: Sequence[Axis], number: float | None
+    ) -> None:
+        """Zeros, or another number, where a tile has room beyond the ends of axes."""
         for axis in axes:
             own, inner = wide.span(axis), where.span(axis)
             if own == inner:
@@ -581,7 +597,7 @@ class Emitter:
                 sizes, strides = merged(counts, [[view.strides[a] for a in axes]])
                 offset = view.moved(part, wide).offset
                 dst = self.text.inside(view.tile, where.rows, offset, sizes, strides[0])
-                fill = self.text.filled(dst, (where.rows, *sizes), "0", view.tile.dtype)
+                fill = self.text.filled(dst, (where.rows, *sizes), str(number or 0), view.tile.dtype)
                 self.put("", Form(fill, "vector", self.vector_ns(math.prod(sizes))))
 
     def is_read_fast(self, definition: Definition, where: Where) -> bool:

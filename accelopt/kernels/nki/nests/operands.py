@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.algorithm import (
@@ -126,6 +127,9 @@ class Operands:
                     Where((self.summed,), {**place.spans, **{
                         a: k.where.span(a) for a in self._summed}}, place.order), whole)  # fmt: skip
         base = None
+        whole = where.within({a: Span(At(), a.extent) for a in self._summed[1:]})
+        if way == "direct" and self._by_batch(value, replace(whole, part=(self.summed,))):
+            return lambda k, place: self._once(value, axes, place, way, k)
         if (self.definition.out, side) in nest.ahead:
             base = where
         elif (self.definition.out, side) not in nest.streamed:
@@ -145,6 +149,13 @@ class Operands:
             return View(view.tile, collected(view.offset + number * step), view.strides)
 
         return given
+
+    def _by_batch(self, value: Value, where: Where) -> bool:
+        """Whether an array's elements are brought for all products of a batch at once."""
+        if value.kind != "input" or self._on_chip(value) or value.dtype != self.found.dtype:
+            return False
+        wide = self.emitter.memory.widened(self.emitter.arrays.get(value.array), value, where, True)
+        return wide is not None and any(wide.span(a) != where.span(a) for a in self.found.batch)
 
     def number(self, where: Where, base: Where) -> At:
         """Which of the rounds of the sum a place is in, of those that begin in another."""
@@ -246,7 +257,8 @@ class Operands:
         if not axes:
             return "direct"
         for found in inputs_of(value):
-            if found.indices and self.summed in {a for a, s in found.indices[-1].terms if s == 1}:
+            along = {a for a, s in found.indices[-1].terms if s == 1} if found.indices else set()
+            if self.summed in along and found.axes & set(axes):
                 return "turned"
         return "direct"
 
