@@ -97,10 +97,12 @@ def optimize(
     given = DEFAULTS.replaced(iterations=iterations, **options).with_rounds(ROUNDS)
     kernel = Path(kernel)
     folder = Path(out) if out is not None else Path("runs") / kernel.stem
-    problem = (None if path is None else Path(path) for path in (reference, definition, workload))
+    said, defined, measured = (
+        None if path is None else Path(path) for path in (reference, definition, workload)
+    )
     return optimize_kernel(
         kernel,
-        starting_case(kernel, *problem, folder),
+        starting_case(kernel, said, defined, measured, folder),
         given,
         folder,
         also=also,
