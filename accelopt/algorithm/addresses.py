@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
-from accelopt.algorithm.values import follows
+from accelopt.algorithm.values import follows, ranges_where
 
 
 @dataclass(slots=True)
@@ -34,8 +34,10 @@ def solve(
     """Where `index`, a function of the unknowns, is `wanted`; None when nowhere. Both are row-major
     numbers in a shape. Masked tiles that reach beyond a row leave it to their masks to say so; where
     their conditions are given as `facts` (each >= 0), dimensions that an index leaves are taken as one."""
-    split: dict[Axis, Index] = {}
-    inner = unknowns
+    split = _short(unknowns, facts or ())
+    index = index.substitute(split)
+    inner = unknowns | {axis for value in split.values() for axis in value.axes}
+    facts = facts and tuple(fact.substitute(split) for fact in facts)
     while cut := _cut(index, inner, split):
         split.update(cut)
         index = index.substitute({a: i for a, i in cut.items() if a in index.axes})
@@ -90,6 +92,15 @@ def narrowed(conditions: Sequence[Index]) -> tuple[Axis, Index, Index] | None:
                 shorter = Axis(f"{axis.name}'", high - low + 1)
                 return axis, index_of(shorter) + low, index_of(axis) - low
     return None
+
+
+def _short(unknowns: frozenset[Axis], facts: tuple[Index, ...]) -> dict[Axis, Index]:
+    """Unknowns that facts keep in a part of their axes, by an axis of that part."""
+    found = dict[Axis, Index]()
+    for axis, (low, high) in ranges_where(frozenset(facts)).items():
+        if axis in unknowns and 0 < high - low + 1 < axis.extent:
+            found[axis] = index_of(Axis(f"{axis.name}'", high - low + 1)) + low
+    return found
 
 
 def _rows_of(index: Index, shape: tuple[int, ...], facts: tuple[Index, ...]) -> tuple[int, ...]:

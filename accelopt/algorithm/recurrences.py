@@ -259,6 +259,10 @@ class _Closing:
             holding = [f for f, _ in term.factors if _made_of(f, now)]
             return len(holding) == 1 and (holding[0], 1.0) in term.factors and self._decays(
                 holding[0], now, scale)  # fmt: skip
+        if isinstance(term, Application) and term.function == "select":
+            chosen, on_true, on_false = term.arguments
+            apart = not _made_of(chosen, now) and on_false == Constant(0.0)
+            return apart and self._decays(on_true, now, scale)
         if isinstance(term, Application) and term.function in ROUNDINGS:
             return self._decays(term.arguments[0], now, scale)
         if isinstance(term, Application) and term.function == "exp":

@@ -25,7 +25,7 @@ from accelopt.algorithm.definitions import DefinedOutput
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.normal_forms import apply
-from accelopt.algorithm.numpy_functions import select
+from accelopt.algorithm.numpy_functions import scalar, select
 from accelopt.algorithm.recurrences import closed, factor_and_term
 from accelopt.algorithm.rerolling import arguments_of
 from accelopt.algorithm.traced_array import (
@@ -37,7 +37,7 @@ from accelopt.algorithm.traced_array import (
     is_float,
     row_major,
 )
-from accelopt.algorithm.value_nodes import NEUTRAL, Application, Carried, Element, Value
+from accelopt.algorithm.value_nodes import NEUTRAL, Application, Carried, Choice, Element, Value
 from accelopt.kernels.triton.lift.memory import Buffer, Write, applied, content, where_is, written
 from accelopt.kernels.triton.lift.tiles import BlockPointer, KernelTrace, Pointer, Tile
 
@@ -522,31 +522,60 @@ class Block:
                 self._iteration(node, item)
             return
         starts, stops = self._ends(over.start, "maximum"), self._ends(over.stop, "minimum")
-        numbers = [i.constant for i in (*starts, *stops) if not i.terms]
-        if len(numbers) == len(starts) + len(stops):
-            trips = range(
-                max(i.constant for i in starts), min(i.constant for i in stops), over.step
-            )
+        first = [index for index in map(index_value, starts) if index is not None]
+        last = [index for index in map(index_value, stops) if index is not None]
+        if len(first) < len(starts) or (over.step < 0 and len(last) < len(stops)):
+            self.trace.refuse_at(self.line, "where this loop begins is only known at run time")
+        if len(last) == len(stops) and not any(index.terms for index in (*first, *last)):
+            trips = range(max(i.constant for i in first), min(i.constant for i in last), over.step)
             if over.static or len(trips) <= 1:
                 for item in trips:
                     self._iteration(node, item if over.static else self.execution.scalar(item))
                 return
+        start = self._start(first, over.step)
+        lower = [s * -1 for s in first if s is not start and (s - start).bounds[1] > 0]
+        upper = [s - 1 for s in last]
         if over.step < 0:
-            self._backward(node, starts, stops, over.step)
-            return
-        start = self._start(starts, over.step)
-        extent = min(max(0, -(-(stop - start).bounds[1] // over.step)) for stop in stops)
-        if extent < 1:
-            return
-        self._symbolic_or_unrolled(node, start, over.step, extent, [
-            *([s * -1 for s in starts if s is not start and (s - start).bounds[1] > 0]),
-        ], [*(s - 1 for s in stops)])  # fmt: skip
+            lower, upper = [s * -1 - 1 for s in last], []
+        ends = [-(-(stop - start).bounds[over.step > 0] // over.step) for stop in last]
+        tests = [stop for stop in stops if index_value(stop) is None]
 
-    def _backward(self, node: ast.For, starts: list[Index], stops: list[Index], step: int) -> None:
-        if len(starts) != 1 or len(stops) != 1:
-            self.trace.refuse_at(self.line, "a loop that counts down between several ends")
-        extent = max(0, -(-(starts[0] - stops[0]).bounds[1] // -step))
-        self._symbolic_or_unrolled(node, starts[0], step, extent, [stops[0] * -1 - 1], [])
+        def held(index: Index) -> Value:
+            values = self.values
+            one, zero = values.number(1), values.number(0)
+            place = values.position(index)
+            for test in tests:
+                less = scalar(self.trace, "less", [place, test], True)
+                one = select(self.trace, less, one, zero)
+            return values.where(
+                [*(index + a for a in lower), *(a - index for a in upper)], one, zero
+            )
+
+        extent = min(ends) if ends else self._reach(node, start, over.step)
+        if extent > 0:
+            self._symbolic_or_unrolled(node, start, over.step, extent, held)
+
+    def _reach(self, node: ast.For, start: Index, step: int) -> int:
+        """How often a loop runs at most whose end is a number of an input: no longer than what it loads
+        is in memory."""
+        axis, execution, names = Axis("?reach", FARTHEST), self.execution, dict(self.names)
+        marks = {buffer: len(buffer.writes) for buffer in execution.buffers}
+        reads = len(execution.reads)
+        line, most = self.line, FARTHEST
+        self._iteration(node, execution.scalar(start + index_of(axis) * step))
+        for buffer, address in execution.reads[reads:]:
+            low, high = 0, most
+            while low < high:
+                middle = (low + high) // 2
+                inside = address.substitute({axis: Index(middle)}).bounds[0] < buffer.size
+                low, high = (middle + 1, high) if inside else (low, middle)
+            most = low
+        self.names.clear()
+        self.names.update(names)
+        self.restore(marks, reads)
+        if most == FARTHEST:
+            self.trace.refuse_at(line, "how often this loop runs is only known at run time")
+        return most
 
     def _start(self, starts: list[Index], step: int) -> Index:
         """The least of several starts, from which on all others are multiples of the step away."""
@@ -558,12 +587,9 @@ class Block:
         return self.trace.refuse_at(self.line, "where this loop begins is no multiple of its step away "
                                     "from a number")  # fmt: skip
 
-    def _ends(self, given: Any, function: str) -> list[Index]:
+    def _ends(self, given: Any, function: str) -> list[Value]:
         value = self.trace.traced(given).reshape(()).value
-        found = [index_value(part) for part in arguments_of(value, function)]
-        if any(index is None for index in found):
-            self.trace.refuse_at(self.line, "how often this loop runs is only known at run time")
-        return [index for index in found if index is not None]
+        return arguments_of(value, function)
 
     def _iteration(self, node: ast.For, item: Any) -> None:
         assert isinstance(node.target, ast.Name)
@@ -571,21 +597,15 @@ class Block:
         self.run(node.body)
 
     def _symbolic_or_unrolled(
-        self, node: ast.For, start: Index, step: int, extent: int, lower: list[Index],
-        upper: list[Index],
-    ) -> None:  # fmt: skip
-        """`lower` and `upper` are what the loop's index is added to, or taken from, to be at least 0."""
+        self, node: ast.For, start: Index, step: int, extent: int, held_at: Callable[[Index], Value]
+    ) -> None:
+        """`held_at` says whether there is an iteration with an index."""
         execution, line = self.execution, self.line
         names = dict(self.names)
         marks = {buffer: len(buffer.writes) for buffer in execution.buffers}
         reads = len(execution.reads)
-
-        def conditions(index: Index) -> list[Index]:
-            made = [*(index + low for low in lower), *(high - index for high in upper)]
-            return [c for c in made if c.bounds[0] < 0]
-
         try:
-            _Loop(self, node, start, step, extent, conditions).execute()
+            _Loop(self, node, start, step, extent, held_at).execute()
         except NotTraced:
             if extent > MOST_UNROLLED:
                 raise
@@ -595,9 +615,7 @@ class Block:
             for number in range(extent):
                 self.line = line
                 index = start + number * step
-                held = self.values.where(
-                    conditions(index), self.values.number(1), self.values.number(0)
-                )
+                held = held_at(index)
                 if held == Constant(0.0):
                     continue
                 before = dict(self.names)
@@ -626,7 +644,7 @@ class _Loop:
 
     def __init__(
         self, block: Block, node: ast.For, start: Index, step: int, extent: int,
-        conditions: Callable[[Index], list[Index]],
+        held_at: Callable[[Index], Value],
     ) -> None:  # fmt: skip
         self.block, self.node = block, node
         self.execution, self.values, self.trace = block.execution, block.values, block.trace
@@ -636,7 +654,8 @@ class _Loop:
         around = (*(self.execution.grid or ()), *self.execution.loops)
         self.record = LoopRecord(self.axis, around, block.line)
         self.execution.records[self.path] = self.record
-        self.conditions = conditions(self.index)
+        self.held = held_at(self.index)
+        self.always = self.held == Constant(1.0)
         self.numbers: dict[str, int] = {}
 
     @property
@@ -704,13 +723,12 @@ class _Loop:
         block.names.update(before)
         for name, leaves in started.items():
             block.names[name] = _rebuilt(before[name], leaves)
-        held = self.values.where(self.conditions, self.values.number(1), self.values.number(0))
         if self.axis.extent > 1:
             execution.loops.append(self.axis)
         reads = len(execution.reads)
         marks = {buffer: len(buffer.writes) for buffer in execution.buffers}
         try:
-            with execution.under(held if held != Constant(1.0) else None):
+            with execution.under(None if self.always else self.held):
                 block._iteration(self.node, execution.scalar(self.index))
             self._refuse_overtaking(reads, marks)
         finally:
@@ -781,7 +799,7 @@ class _Loop:
                   if (n, k) not in steps and n in ended]  # fmt: skip
         owns = {key: started[key[0]][key[1]].value for key in states}
         left = {key: ended[key[0]][key[1]].value for key in states}
-        if self.conditions:
+        if not self.always:
             left = self._under_conditions(owns, left)
         for (name, k), value in left.items():
             shape = initial[name][k].shape
@@ -812,20 +830,20 @@ class _Loop:
 
     def _count(self) -> Index:
         """How many iterations there are."""
-        if not self.conditions:
+        if self.always:
             return Index(self.axis.extent)
-        if len(self.conditions) == 1 and not self.start.terms:
-            (condition,) = self.conditions  # stop - 1 - index >= 0
-            beyond = condition + index_of(self.axis) * self.step
-            count = beyond // self.step + 1
-            if count.bounds[0] >= 0:
+        if isinstance(self.held, Choice) and len(self.held.conditions) == 1 and self.step > 0:
+            (condition,) = self.held.conditions  # stop - 1 - index >= 0
+            count = (condition + index_of(self.axis) * self.step) // self.step + 1
+            exact = (self.held.on_true, self.held.on_false) == (Constant(1.0), Constant(0.0))
+            if exact and self.axis not in count.axes and count.bounds[0] >= 0:
                 return count
         raise NotTraced("how often this loop runs is no number here", *self.record.line)
 
     def _last(self, held: Any, existed: bool) -> Any:
         """A variable of the last iteration."""
         leaves = _leaves(self.trace, held)
-        if leaves is None or self.conditions or existed:
+        if leaves is None or not self.always or existed:
             return held if leaves is None else Unknown("a loop leaves it", self.record.line)
         last = {self.axis: Index(self.axis.extent - 1)}
         made: list[Tile] = []
@@ -841,7 +859,11 @@ class _Loop:
     ) -> dict[tuple[str, int], Value]:
         """What an iteration leaves that is one only where conditions hold: extremes and sums go on with
         what changes nothing, so that they have the form of a loop without conditions."""
-        values, conditions = self.values, self.conditions
+        values = self.values
+
+        def where(value: Value, otherwise: Value) -> Value:
+            return select(self.trace, self.held, value, otherwise)
+
         replaced: list[tuple[Value, Value, Value]] = []
         for key, value in left.items():
             own = owns[key]
@@ -849,7 +871,7 @@ class _Loop:
                 others = [a for a in arguments_of(value, value.function) if a != own]
                 if len(others) < len(arguments_of(value, value.function)):
                     neutral = values.number(NEUTRAL[value.function])
-                    parts = [values.where(conditions, other, neutral) for other in others]
+                    parts = [where(other, neutral) for other in others]
                     whole = functools.reduce(
                         lambda a, b: apply(values, str(value.function), [a, b]), [own, *parts]
                     )
@@ -865,15 +887,15 @@ class _Loop:
             assert isinstance(own, Carried)
             parts = factor_and_term(values, value, own)
             if parts is None or (own not in values.carried(value)):
-                found[key] = values.where(conditions, value, own)
+                found[key] = where(value, own)
                 continue
             factor, term = parts
             resting = factor  # where no extreme changes, what online softmax scales by is exp(0)
             for _, new, before in replaced:
                 resting = values.replace(resting, new, before)
             if resting not in (Constant(1.0), Application("exp", (Constant(0.0),))):
-                factor = values.where(conditions, factor, values.number(1))
-            kept = values.where(conditions, term, values.number(0))
+                factor = where(factor, values.number(1))
+            kept = where(term, values.number(0))
             found[key] = values.sum(
                 [(values.product([(own, 1.0), (factor, 1.0)]), 1.0), (kept, 1.0)]
             )
