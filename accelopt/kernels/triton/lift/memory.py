@@ -6,6 +6,7 @@ tile. Who asks for an element solves its address for those axes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,10 +15,11 @@ import numpy as np
 from accelopt.algorithm.addresses import AxisSolution, solve
 from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.numpy_functions import scalar, select
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.traced_array import Trace
-from accelopt.algorithm.value_nodes import NEUTRAL, Application, Choice, Value
+from accelopt.algorithm.value_nodes import NEUTRAL, UNDEFINED, Application, Choice, Value
 from accelopt.algorithm.values import fresh_axis
 
 
@@ -77,7 +79,19 @@ def where_is(write: Write, address: Index) -> AxisSolution | None:
     unknown = write.unknown & write.address.axes
     if write.unknown == unknown and write.plain == address:  # masks leave a tile in its own row
         return AxisSolution(axes={a: index_of(plain(a)) for a in unknown})
-    return solve(write.address, unknown, address, write.shape, _facts(write.mask))
+    found = solve(write.address, unknown, address, write.shape, _facts(write.mask))
+    if found is None or found.unique or not write.numbers:
+        return found
+    # A number is the place that is asked for, less what is added to it in its dimension.
+    step = write.address.coefficient(write.numbers[0][0])
+    above = min((s for s in _strides(write.shape) if s > step), default=math.prod(write.shape))
+    beside = {a for a in unknown if step <= abs(write.address.coefficient(a)) < above}
+    rest = unknown - beside | {write.numbers[0][0]}
+    return solve(write.address, rest, address, write.shape, _facts(write.mask))
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    return [math.prod(shape[n + 1 :]) for n in range(len(shape))]
 
 
 def _facts(mask: Value) -> tuple[Index, ...]:
@@ -114,18 +128,18 @@ def applied(trace: Trace, write: Write, solution: AxisSolution, before: Value) -
     mask, value = (values.substitute(v, place) for v in (mask, value))
     free = sorted(write.unknown - place.keys() - {a for a, _ in write.numbers})
     conditions = [*solution.ranges, *solution.conditions]
-    if write.combiner:
-        neutral = values.number(NEUTRAL[write.combiner])
-        body = select(trace, mask, value, neutral)
+    combiner = write.combiner
+    if write.numbers and not combiner and before in (UNDEFINED, Constant(0.0)):
+        combiner, before = "add", values.number(0)  # one of all that may be the place is
+    if combiner:
+        neutral = values.number(NEUTRAL[combiner])
+        body = values.where(conditions, select(trace, mask, value, neutral), neutral)
         reduced: list[Axis] = []
         for axis in free:
             bound = fresh_axis(axis.extent, {*values.axes(body), *reduced})
             body = values.substitute(body, {axis: index_of(bound)})
             reduced.append(bound)
-        each = values.where(conditions, fold(values, write.combiner, reduced, body), neutral)
-        if write.combiner == "add":
-            return values.sum([(before, 1.0), (each, 1.0)])
-        return values.same(Application(write.combiner, (before, each)))
+        return apply(values, combiner, [before, fold(values, combiner, reduced, body)])
     for axis in free:
         if axis not in values.axes(value) | values.axes(mask):
             continue
