@@ -300,10 +300,10 @@ def factor_and_term(values: Values, value: Value, own: Carried) -> tuple[Value, 
                 return None
             factors.append((values.product(others, term.coefficient), coefficient))
         elif isinstance(term, Choice):
-            branches = [factor_and_term(values, b, own) for b in (term.on_true, term.on_false)]
-            if branches[0] is None or branches[1] is None:
+            yes, no = (factor_and_term(values, b, own) for b in (term.on_true, term.on_false))
+            if yes is None or no is None:
                 return None
-            (on_true, rest_true), (on_false, rest_false) = branches
+            (on_true, rest_true), (on_false, rest_false) = yes, no
             factors.append((values.where(term.conditions, on_true, on_false), coefficient))
             rest.append((values.where(term.conditions, rest_true, rest_false), coefficient))
         else:

@@ -32,8 +32,8 @@ def gathered(
         value = reaching.read(item.index, at, place)
         found = index_by(reaching.values, value, item.size, [address, *place.trips], numbers)
         address = address + found * item.stride
-    found = reaching.content(access.tensor, address, place)
-    return looked_up(reaching.values, found, numbers, instruction.source)
+    element = reaching.content(access.tensor, address, place)
+    return looked_up(reaching.values, element, numbers, instruction.source)
 
 
 def looked_up(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -23,13 +23,21 @@ from accelopt.algorithm.index import Index
 from accelopt.algorithm.numpy_functions import where_
 from accelopt.algorithm.traced_array import axes_of_shape, digits, identity
 from accelopt.algorithm.value_nodes import UNDEFINED, Element, Value
+from accelopt.kernels.triton.lift.kernel_trace import KernelTrace, Tile
 from accelopt.kernels.triton.lift.language import Absent, Language
 from accelopt.kernels.triton.lift.memory import Buffer, content, radix
 from accelopt.kernels.triton.lift.statements import Execution
-from accelopt.kernels.triton.lift.tiles import FORMATS, KernelTrace, Pointer, Tile
+from accelopt.kernels.triton.lift.tiles import FORMATS, Pointer
 
 PROCESSORS = 132
 """Streaming multiprocessors of the device that a host function asks for: those of an H100."""
+SHARED_BYTES = 232_448
+"""Shared memory of a block, as such a device says it."""
+OTHER_FORMATS = {
+    "bool": "int1", "float": "float32", "half": "float16", "float8_e4m3fn": "float8e4nv",
+    "long": "int64", "int": "int32", "double": "float64", "float8_e5m2": "float8e5",
+}  # fmt: skip
+"""Formats of torch by Triton's names."""
 LAUNCH_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "warmup"}
 """Arguments of a launch that are no parameters of its kernel."""
 
@@ -194,7 +202,8 @@ class Size(tuple[int, ...]):
 class Device(str):
     """`Tensor.device`."""
 
-    type, index = "cuda", 0
+    type = "cuda"
+    index = 0  # type: ignore[assignment]
 
     def __new__(cls, *_: Any) -> Device:
         return super().__new__(cls, "cuda:0")
@@ -259,7 +268,7 @@ class Host:
 
         def initial(address: Index) -> Value:
             place = dict(zip(axes, digits(address, tile.shape), strict=True))
-            return cast(Value, self.trace.values.substitute(value, place))
+            return self.trace.values.substitute(value, place)
 
         made.buffer.initial = initial
         return made
@@ -268,57 +277,49 @@ class Host:
 
     def modules(self) -> dict[str, ModuleType]:
         """Those of `triton` and of `torch`, by name."""
-        language = Language(self.execution, self.absent)
-        triton, torch = Stub("triton", self.absent), Stub("torch", self.absent)
-        vars(triton).update(
-            jit=self.jit, language=language, Config=Config, autotune=self.autotune,
-            heuristics=self.heuristics, cdiv=lambda x, y: -(-int(x) // int(y)),
-            next_power_of_2=lambda n: 1 << max(int(n) - 1, 0).bit_length(), __version__="3.5.0",
-            set_allocator=lambda *_: None, JITFunction=Jit,
-        )  # fmt: skip
-        target = SimpleNamespace(backend="cuda", arch=90, warp_size=32)
-        active = SimpleNamespace(
-            get_current_target=lambda: target, get_current_device=lambda: 0, device_count=lambda: 1,
-            get_active_torch_device=lambda: DEVICE, utils=SimpleNamespace(
-                get_device_properties=lambda *_: {"multiprocessor_count": PROCESSORS,
-                                                  "max_shared_mem": 232448}),
-        )  # fmt: skip
-        runtime = Stub("triton.runtime", self.absent)
-        runtime.driver = SimpleNamespace(active=active)
-        triton.runtime = runtime
-        names = dict(FORMATS) | {"bool": FORMATS["int1"], "float": FORMATS["float32"]}
-        names |= {"half": FORMATS["float16"], "float8_e4m3fn": FORMATS["float8e4nv"]}
-        names |= {"long": FORMATS["int64"], "int": FORMATS["int32"], "double": FORMATS["float64"]}
+
+        def stub(name: str, **names: Any) -> Stub:
+            return Stub(name, self.absent, names)
+
         properties = SimpleNamespace(multi_processor_count=PROCESSORS, warp_size=32, name="H100",
-                                     major=9, minor=0, max_shared_mem=232448)  # fmt: skip
-        cuda = Stub("torch.cuda", self.absent)
-        vars(cuda).update(
-            is_available=lambda: True, get_device_capability=lambda *_: (9, 0),
-            get_device_properties=lambda *_: properties, current_device=lambda: 0, device_count=lambda: 1,
-            device=_Context, synchronize=lambda *_: None,
+                                     major=9, minor=0, max_shared_mem=SHARED_BYTES)  # fmt: skip
+        driver = SimpleNamespace(
+            get_current_target=lambda: SimpleNamespace(backend="cuda", arch=90, warp_size=32),
+            get_current_device=lambda: 0, get_active_torch_device=lambda: DEVICE,
+            utils=SimpleNamespace(get_device_properties=lambda *_: {
+                "multiprocessor_count": PROCESSORS, "max_shared_mem": SHARED_BYTES}),
         )  # fmt: skip
-        vars(torch).update(
-            names, Tensor=Tensor, cuda=cuda, device=Device, Size=Size, dtype=np.dtype,
+        language = Language(self.execution, self.absent)
+        runtime = stub("triton.runtime", driver=SimpleNamespace(active=driver))
+        triton = stub(
+            "triton", jit=self.jit, language=language, runtime=runtime, Config=Config, JITFunction=Jit,
+            autotune=self.autotune, heuristics=self.heuristics, __version__="3.5.0",
+            cdiv=lambda x, y: -(-int(x) // int(y)), set_allocator=lambda *_: None,
+            next_power_of_2=lambda n: 1 << max(int(n) - 1, 0).bit_length(),
+        )  # fmt: skip
+        cuda = stub(
+            "torch.cuda", is_available=lambda: True, get_device_capability=lambda *_: (9, 0),
+            get_device_properties=lambda *_: properties, current_device=lambda: 0,
+            device_count=lambda: 1, device=_Context, synchronize=lambda *_: None,
+        )  # fmt: skip
+        autograd = stub("torch.autograd", Function=Function)
+        torch = stub(
+            "torch", **FORMATS, **{own: FORMATS[name] for own, name in OTHER_FORMATS.items()},
+            Tensor=Tensor, Size=Size, dtype=np.dtype, device=Device, cuda=cuda, autograd=autograd,
             empty=self._creator(None), zeros=self._creator(0), ones=self._creator(1),
             full=lambda shape, value, dtype=None, **_: self.made(_extents([shape]), dtype, value),
             empty_like=self._like(None), zeros_like=self._like(0), ones_like=self._like(1),
             _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda *_: 0),
             compiler=SimpleNamespace(is_compiling=lambda: False, disable=lambda f=None, **_: f),
             no_grad=_Context, inference_mode=_Context, is_tensor=lambda x: isinstance(x, Tensor),
-            sum=lambda a, *r, **k: a.sum(*r, **k), version=SimpleNamespace(
-                cuda="12.8", hip=None), __version__="2.8.0", strided="strided", inf=math.inf,
-            contiguous_format="contiguous",
-            where=lambda m, a, b: self.computed(where_(self.trace, *(
+            sum=lambda a, *r, **k: a.sum(*r, **k), version=SimpleNamespace(cuda="12.8", hip=None),
+            __version__="2.8.0", strided="strided", inf=math.inf, broadcast_shapes=np.broadcast_shapes,
+            contiguous_format="contiguous", where=lambda m, a, b: self.computed(where_(self.trace, *(
                 x.tile() if isinstance(x, Tensor) else x for x in (m, a, b)))),
-            broadcast_shapes=np.broadcast_shapes,
         )  # fmt: skip
-        vars(torch)["autograd"] = Stub("torch.autograd", self.absent)
-        vars(vars(torch)["autograd"])["Function"] = Function
-        made = {"triton": triton, "triton.language": language, "torch": torch, "torch.cuda": cuda}
-        tuner = Stub("triton.runtime.autotuner", self.absent)
-        tuner.Autotuner = Autotuner
-        made |= {"torch.autograd": vars(torch)["autograd"], "triton.runtime.autotuner": tuner}
-        return {**made, "triton.runtime": runtime}
+        tuner = stub("triton.runtime.autotuner", Autotuner=Autotuner)
+        made: list[ModuleType] = [triton, runtime, tuner, torch, cuda, autograd, language]
+        return {module.__name__: module for module in made}
 
     def _creator(self, number: float | None) -> Callable[..., Tensor]:
         return lambda *shape, size=None, dtype=None, **_: self.made(
@@ -512,10 +513,11 @@ class _Context:
 class Stub(ModuleType):
     """A module whose other names are absent."""
 
-    def __init__(self, name: str, absent: Callable[[str], Any]) -> None:
+    def __init__(self, name: str, absent: Callable[[str], Any], names: Mapping[str, Any]) -> None:
         super().__init__(name)
         self.__path__: list[str] = []
         self._absent, self.__version__ = absent, "0"
+        vars(self).update(names)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -541,8 +543,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: Any) -> ModuleType:
         language = spec.name.startswith("triton.language")
         if language:
-            return cast(ModuleType, sys.modules["triton.language"])
-        return Stub(spec.name, self.host.absent)
+            return sys.modules["triton.language"]
+        return Stub(spec.name, self.host.absent, {})
 
     def exec_module(self, module: ModuleType) -> None:
         return None

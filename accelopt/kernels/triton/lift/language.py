@@ -17,8 +17,9 @@ from accelopt.algorithm.numpy_functions import elementwise, matmul, select, wher
 from accelopt.algorithm.traced_array import identity, index_value
 from accelopt.algorithm.value_nodes import UNDEFINED, Choice, Product, Sum, Value
 from accelopt.algorithm.values import Values
+from accelopt.kernels.triton.lift.kernel_trace import Tile
 from accelopt.kernels.triton.lift.statements import Execution
-from accelopt.kernels.triton.lift.tiles import FORMATS, BlockPointer, Pointer, PointerType, Tile
+from accelopt.kernels.triton.lift.tiles import FORMATS, BlockPointer, Pointer, PointerType
 
 UNARY = {
     **{name: name for name in (
@@ -356,7 +357,7 @@ def _factored(values: Values, value: Value) -> tuple[Value, float]:
 
 def _indexed(values: Values, value: Value) -> Value:
     index = index_value(value)
-    return value if index is None else cast(Value, values.position(index))
+    return value if index is None else values.position(index)
 
 
 def _scanned(function: Callable[..., Any], x: Any, axis: Any, reverse: bool) -> Any:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from accelopt.algorithm.algorithm import Algorithm, Array
@@ -20,7 +21,7 @@ from accelopt.algorithm.traced_array import NotTraced
 from accelopt.algorithm.value_nodes import Undefined
 from accelopt.algorithm.whole_forms import whole
 from accelopt.kernels.triton.lift.host import Host, Tensor, load
-from accelopt.kernels.triton.lift.tiles import KernelTrace
+from accelopt.kernels.triton.lift.kernel_trace import KernelTrace
 
 DEEPEST = 20_000
 """Python frames that composing may take."""
@@ -100,9 +101,8 @@ def _traced(
 
 
 def _format(dtype: Any) -> np.dtype:
-    import ml_dtypes
-
-    return np.dtype(getattr(ml_dtypes, str(dtype), dtype))
+    named: np.dtype = np.dtype(getattr(ml_dtypes, str(dtype), dtype))
+    return named
 
 
 def _tensors(returned: Any) -> Iterator[Tensor]:

@@ -18,9 +18,9 @@ from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.numpy_functions import scalar, select
 from accelopt.algorithm.reductions import fold
-from accelopt.algorithm.traced_array import Trace
 from accelopt.algorithm.value_nodes import NEUTRAL, UNDEFINED, Application, Choice, Value
 from accelopt.algorithm.values import fresh_axis
+from accelopt.kernels.triton.lift.kernel_trace import KernelTrace
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _facts(mask: Value) -> tuple[Index, ...]:
     return ()
 
 
-def content(trace: Trace, buffer: Buffer, address: Index) -> Value:
+def content(trace: KernelTrace, buffer: Buffer, address: Index) -> Value:
     """What an element of a buffer holds after all that was written so far. Raises NotTraced."""
     value = buffer.initial(address)
     for write in buffer.writes:
@@ -114,7 +114,7 @@ def content(trace: Trace, buffer: Buffer, address: Index) -> Value:
     return value
 
 
-def applied(trace: Trace, write: Write, solution: AxisSolution, before: Value) -> Value:
+def applied(trace: KernelTrace, write: Write, solution: AxisSolution, before: Value) -> Value:
     """What an element holds after a write that `solution` says where it is made."""
     values = trace.values
     if not solution.unique:

@@ -38,8 +38,10 @@ from accelopt.algorithm.traced_array import (
     row_major,
 )
 from accelopt.algorithm.value_nodes import NEUTRAL, Application, Carried, Choice, Element, Value
+from accelopt.algorithm.values import Values
+from accelopt.kernels.triton.lift.kernel_trace import KernelTrace, Tile
 from accelopt.kernels.triton.lift.memory import Buffer, Write, applied, content, where_is, written
-from accelopt.kernels.triton.lift.tiles import BlockPointer, KernelTrace, Pointer, Tile
+from accelopt.kernels.triton.lift.tiles import BlockPointer, Pointer
 
 MOST_UNROLLED = 32
 """Iterations of a loop without a closed form that are executed one by one."""
@@ -159,7 +161,7 @@ class Execution:
         """Executes the body of a function with these parameters."""
         names = dict(function.__globals__)
         closure = inspect.getclosurevars(function)
-        names |= closure.nonlocals | self._builtins() | given
+        names |= {**closure.nonlocals, **self._builtins(), **given}
         self.trace.files.add(function.__code__.co_filename)
         ended = Block(self, names).run(_body(function))
         return ended.value if ended is not None else None
@@ -261,9 +263,9 @@ class Execution:
         if mask == Constant(0.0):
             return
         found = tuple((a, self.values.substitute(v, names)) for a, v in numbers.items())
-        axes = (tuple(map(written, group)) for group in (tile, self.loops, grid))
+        tiles, loops, programs = (tuple(map(written, group)) for group in (tile, self.loops, grid))
         pointer.buffer.writes.append(
-            Write(address.substitute(names), value, mask, *axes, pointer.radix, combiner,
+            Write(address.substitute(names), value, mask, tiles, loops, programs, pointer.radix, combiner,
                   self.trace.line(), found)
         )  # fmt: skip
 
@@ -657,6 +659,8 @@ class _Loop:
         self.held = held_at(self.index)
         self.always = self.held == Constant(1.0)
         self.numbers: dict[str, int] = {}
+        self.marks: dict[Buffer, int] = {}
+        self.reads = 0
 
     @property
     def index(self) -> Index:
@@ -678,7 +682,7 @@ class _Loop:
             grown = {n: [leaf.shape for leaf in ended[n]] for n in initial if n in ended}
             if all(shapes[n] == grown[n] for n in grown):
                 break
-            self.undo()
+            self.block.restore(self.marks, self.reads)
             for n, leaves in initial.items():
                 initial[n] = [
                     cast(Tile, leaf.broadcast(np.broadcast_shapes(leaf.shape, shape)))
@@ -725,25 +729,24 @@ class _Loop:
             block.names[name] = _rebuilt(before[name], leaves)
         if self.axis.extent > 1:
             execution.loops.append(self.axis)
-        reads = len(execution.reads)
-        marks = {buffer: len(buffer.writes) for buffer in execution.buffers}
+        self.reads = len(execution.reads)
+        self.marks = {buffer: len(buffer.writes) for buffer in execution.buffers}
         try:
             with execution.under(None if self.always else self.held):
                 block._iteration(self.node, execution.scalar(self.index))
-            self._refuse_overtaking(reads, marks)
+            self._refuse_overtaking()
         finally:
             if self.axis.extent > 1:
                 execution.loops.pop()
-            self.undo = lambda: block.restore(marks, reads)
         found = {n: _leaves(self.trace, block.names[n]) for n in started}
         return {n: leaves for n, leaves in found.items() if leaves is not None}
 
-    def _refuse_overtaking(self, reads: int, marks: Mapping[Buffer, int]) -> None:
+    def _refuse_overtaking(self) -> None:
         """Raises NotTraced where an iteration may read, or write again, what an earlier one writes
         further down."""
         for buffer in self.execution.buffers:
-            writes = buffer.writes[marks.get(buffer, 0) :]
-            asked = [(a, None) for b, a in self.execution.reads[reads:] if b is buffer]
+            writes = buffer.writes[self.marks.get(buffer, 0) :]
+            asked = [(a, None) for b, a in self.execution.reads[self.reads :] if b is buffer]
             for address, own in (*asked, *((w.plain, w) for w in writes if not w.combiner)):
                 for write in writes:
                     found = where_is(write, address) if write is not own else None
@@ -776,7 +779,7 @@ class _Loop:
                 for name in initial
                 if (leaves := _leaves(self.trace, self.block.names.get(name))) is not None
             }
-        self.undo()
+        self.block.restore(self.marks, self.reads)
         found = dict[tuple[str, int], Index]()
         for name, n in probes.values():
             if name not in ended or ended[name][n].shape != initial[name][n].shape:
@@ -872,9 +875,9 @@ class _Loop:
                 if len(others) < len(arguments_of(value, value.function)):
                     neutral = values.number(NEUTRAL[value.function])
                     parts = [where(other, neutral) for other in others]
-                    whole = functools.reduce(
-                        lambda a, b: apply(values, str(value.function), [a, b]), [own, *parts]
-                    )
+                    whole: Value = own
+                    for part in parts:
+                        whole = apply(values, value.function, [whole, part])
                     replaced.append((value, whole, own))
         found = dict[tuple[str, int], Value]()
         for key, value in left.items():
@@ -885,11 +888,11 @@ class _Loop:
                 found[key] = value
                 continue
             assert isinstance(own, Carried)
-            parts = factor_and_term(values, value, own)
-            if parts is None or (own not in values.carried(value)):
+            linear = factor_and_term(values, value, own)
+            if linear is None or (own not in values.carried(value)):
                 found[key] = where(value, own)
                 continue
-            factor, term = parts
+            factor, term = linear
             resting = factor  # where no extreme changes, what online softmax scales by is exp(0)
             for _, new, before in replaced:
                 resting = values.replace(resting, new, before)
@@ -902,11 +905,11 @@ class _Loop:
         return found
 
 
-def _summed(values: Any, parts: list[tuple[Value, float]]) -> Value:
+def _summed(values: Values, parts: list[tuple[Value, float]]) -> Value:
     """A sum, as an index where it is one."""
     whole = values.sum(parts)
     index = index_value(whole)
-    return whole if index is None else cast(Value, values.position(index))
+    return whole if index is None else values.position(index)
 
 
 def _leaves(trace: KernelTrace, held: Any) -> list[Tile] | None:

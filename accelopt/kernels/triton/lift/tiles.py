@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
 
-from accelopt.algorithm.traced_array import NotTraced, Storage, Trace, TracedArray
-from accelopt.algorithm.value_nodes import Value
+from accelopt.kernels.triton.lift.kernel_trace import Tile
 from accelopt.kernels.triton.lift.memory import Buffer
 
 FORMATS = {
@@ -23,75 +21,12 @@ FORMATS = {
 """Formats by Triton's names."""
 
 
-class KernelTrace(Trace):
-    """The trace of a file with kernels and of what it imports."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.files = {path}
-
-    def array(self, shape: Sequence[int], dtype: Any, value: Value) -> Tile:
-        """A new tile, whose value is over d0, d1, ..."""
-        return Tile(self, Storage(tuple(shape), np.dtype(dtype), value))
-
-    def line(self) -> tuple[str, int]:
-        """The file and the line of a kernel or of its host function that is being executed."""
-        frame: Any = sys._getframe(1)
-        while frame is not None:
-            if frame.f_code.co_filename in self.files:
-                return frame.f_code.co_filename, frame.f_lineno
-            frame = frame.f_back
-        return self.path, 0
-
-    def refuse(self, reason: str) -> NoReturn:
-        """Raises NotTraced at the line that is being executed."""
-        self.refuse_at(self.line(), reason)
-
-    def refuse_at(self, line: tuple[str, int], reason: str) -> NoReturn:
-        """Raises NotTraced at a line."""
-        raise NotTraced(reason, *line)
-
-
 @dataclass(frozen=True)
 class PointerType:
     """`pointer.dtype`, and `tl.pointer_type`."""
 
     element_ty: np.dtype
     address_space: int = 1
-
-
-class Tile(TracedArray):
-    """A tensor or a scalar of a kernel."""
-
-    type = property(lambda self: self)
-    scalar = property(lambda self: self)
-    element_ty = property(lambda self: self.dtype)
-
-    def to(self, dtype: Any, *_: Any, bitcast: bool = False, **__: Any) -> Tile:
-        """tl.cast."""
-        if bitcast:
-            self.trace.refuse("a tile's bits as another format have no definition as an Algorithm")
-        return cast(Tile, self.astype(dtype))
-
-    cast = to
-
-    def trans(self, *order: Any) -> TracedArray:
-        """tl.trans: the last two dimensions exchanged, or all in an order."""
-        if order:
-            return self.transpose(*order)
-        return self.swapaxes(-1, -2) if self.ndim > 1 else self
-
-    permute = TracedArray.transpose
-    view = TracedArray.reshape
-
-    def broadcast_to(self, *shape: Any) -> TracedArray:
-        """tl.broadcast_to."""
-        given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        return self.broadcast(tuple(int(n) for n in given))
-
-    def expand_dims(self, axis: Any) -> TracedArray:
-        """tl.expand_dims."""
-        return cast(TracedArray, np.expand_dims(cast(Any, self), axis))
 
 
 @dataclass(frozen=True)
