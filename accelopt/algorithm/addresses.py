@@ -106,13 +106,16 @@ def _short(unknowns: frozenset[Axis], facts: tuple[Index, ...]) -> dict[Axis, In
 def _rows_of(index: Index, shape: tuple[int, ...], facts: tuple[Index, ...]) -> tuple[int, ...]:
     """The shape with those dimensions as one that an index goes through as one where facts hold."""
     rows = _by_dimension(index, shape)
-    for n in range(len(shape) - 1, 0, -1):
-        inside = rows is None or (
-            follows(rows[n], facts) and follows(rows[n] * -1 + (shape[n] - 1), facts)
-        )
-        if not inside:
-            joint = (*shape[: n - 1], shape[n - 1] * shape[n], *shape[n + 1 :])
-            return _rows_of(index, joint, facts)
+    joint = [
+        (*shape[: n - 1], shape[n - 1] * shape[n], *shape[n + 1 :])
+        for n in range(len(shape) - 1, 0, -1)
+    ]
+    if rows is None and joint:
+        fitting = (made for made in joint if _by_dimension(index, made) is not None)
+        return _rows_of(index, next(fitting, joint[0]), facts)
+    for made, row, extent in zip(joint, (rows or [])[:0:-1], shape[:0:-1], strict=False):
+        if not (follows(row, facts) and follows(row * -1 + (extent - 1), facts)):
+            return _rows_of(index, made, facts)
     return shape
 
 

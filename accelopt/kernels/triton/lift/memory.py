@@ -98,6 +98,8 @@ def _facts(mask: Value) -> tuple[Index, ...]:
     """The conditions that a mask is made of."""
     if isinstance(mask, Choice) and mask.on_false == Constant(0.0):
         return (*mask.conditions, *_facts(mask.on_true))
+    if isinstance(mask, Choice) and mask.on_true == Constant(0.0) and len(mask.conditions) == 1:
+        return (mask.conditions[0] * -1 - 1, *_facts(mask.on_false))
     if isinstance(mask, Application) and mask.function == "select":
         chosen, on_true, on_false = mask.arguments
         return (*_facts(chosen), *_facts(on_true)) if on_false == Constant(0.0) else ()
