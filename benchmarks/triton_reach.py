@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -101,7 +101,7 @@ MAX_FUSED_SIZE = 65536
 next_power_of_2 = triton.next_power_of_2
 triton_cast = tl.cast
 is_cdna = lambda: False
-torch_gpu_device = lambda device: contextlib.nullcontext()
+torch_device_stream = torch_gpu_device = lambda device: contextlib.nullcontext()
 calculate_settings = lambda n: (triton.next_power_of_2(n), 4)
 
 
@@ -144,11 +144,40 @@ def _scalars(interpreter: Any, tl: Any) -> None:
     interpreter._implicit_cvt = converted
 
 
+class _Driver:
+    """A device that nothing runs on, for what asks for one before it launches."""
+
+    def get_current_target(self) -> Any:
+        return SimpleNamespace(backend="cuda", arch=90, warp_size=32)
+
+    def get_active_torch_device(self) -> Any:
+        return "cpu"
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_benchmarker(self) -> Any:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "utils":
+            return SimpleNamespace(get_device_properties=lambda *_: {"multiprocessor_count": 132})
+        raise AttributeError(name)
+
+
+def _first(tuner: Any, *given: Any, **named: Any) -> Any:
+    """A launch by the first of an autotuner's configurations, as the tracer takes it."""
+    chosen = {} if not tuner.configs else tuner.configs[0].kwargs
+    return tuner.fn.run(*given, **{**chosen, **named})
+
+
 def interpreted(names: str, folders: list[Path], out: Path) -> None:
     """Runs cases under torch and Triton's interpreter; keeps what they return and change, or why not."""
     import torch
+    import triton
     import triton.language as tl
     from triton.runtime import interpreter
+    from triton.runtime.autotuner import Autotuner
 
     sys.meta_path.append(_Missing())
     _scalars(interpreter, tl)
@@ -157,6 +186,8 @@ def interpreted(names: str, folders: list[Path], out: Path) -> None:
     sys.path.insert(0, str(out))
     shims = importlib.import_module("triton_shims")
     torch.cuda.get_device_capability = lambda *_: (9, 0)
+    triton.runtime.driver.set_active(_Driver())
+    Autotuner.run = _first
     for case in CASES:
         found = located(case, folders)
         if found is None or names not in case.name:

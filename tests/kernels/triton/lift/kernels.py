@@ -47,37 +47,6 @@ def running_softmax(x):
     return y
 
 
-@triton.jit
-def _norm(x, w, y, rstd, n, eps, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    x += row * n
-    y += row * n
-    partial = tl.zeros([BLOCK], dtype=tl.float32)
-    for start in range(0, n, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        partial += tl.load(x + columns, mask=columns < n, other=0.0).to(tl.float32)
-    mean = tl.sum(partial, axis=0) / n
-    squares = tl.zeros([BLOCK], dtype=tl.float32)
-    for start in range(0, n, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        held = tl.load(x + columns, mask=columns < n, other=0.0).to(tl.float32)
-        held = tl.where(columns < n, held - mean, 0.0)
-        squares += held * held
-    scale = 1 / tl.sqrt(tl.sum(squares, axis=0) / n + eps)
-    tl.store(rstd + row, scale)
-    for start in range(0, n, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        weight = tl.load(w + columns, mask=columns < n)
-        held = tl.load(x + columns, mask=columns < n, other=0.0).to(tl.float32)
-        tl.store(y + columns, (held - mean) * scale * weight, mask=columns < n)
-
-
-def layer_norm(x, w, eps):
-    y, rstd = torch.empty_like(x), torch.empty((x.shape[0],), dtype=torch.float32)
-    _norm[(x.shape[0],)](x, w, y, rstd, x.shape[1], eps, BLOCK=16)
-    return y, rstd
-
-
 @triton.autotune(
     configs=[triton.Config({"BM": 16, "BN": 16, "BK": 16, "GROUP": 2}, num_warps=4)],
     key=["M", "N", "K"],
@@ -183,23 +152,6 @@ def cross_entropy(logits, labels):
 
 
 @triton.jit
-def _rotate(x, cosine, sine, T, D: tl.constexpr, HALF: tl.constexpr):
-    token, head = tl.program_id(0), tl.program_id(1)
-    base = x + (head * T + token) * D
-    half = tl.arange(0, HALF)
-    c = tl.load(cosine + token * HALF + half)
-    s = tl.load(sine + token * HALF + half)
-    first, second = tl.load(base + half), tl.load(base + HALF + half)
-    tl.store(base + half, first * c - second * s)
-    tl.store(base + HALF + half, second * c + first * s)
-
-
-def rotate(x, cosine, sine):
-    heads, T, D = x.shape
-    _rotate[(T, heads)](x, cosine, sine, T, D, D // 2)
-
-
-@triton.jit
 def _scan(x, a, h, T, D, BLOCK: tl.constexpr):
     columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < D
@@ -238,6 +190,24 @@ def column_sums(x):
     rows, n = x.shape
     out = torch.zeros((n,), dtype=torch.float32)
     _columns[(triton.cdiv(rows, 4),)](x, out, rows, n, 4, triton.next_power_of_2(n))
+    return out
+
+
+@triton.jit
+def _segments(x, begins, out, n, BLOCK: tl.constexpr):
+    segment = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    first, last = tl.load(begins + segment), tl.load(begins + segment + 1)
+    total = tl.zeros([BLOCK], tl.float32)
+    for row in range(0, last - first):
+        total += tl.load(x + (first + row) * n + columns, mask=columns < n, other=0.0)
+    tl.store(out + segment * n + columns, total, mask=columns < n)
+
+
+def segment_sums(x, begins):
+    n, segments = x.shape[1], begins.shape[0] - 1
+    out = torch.empty((segments, n), dtype=torch.float32)
+    _segments[(segments,)](x, begins, out, n, triton.next_power_of_2(n))
     return out
 
 
