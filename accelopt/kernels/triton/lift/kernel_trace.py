@@ -8,7 +8,15 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from accelopt.algorithm.traced_array import NotTraced, Storage, Trace, TracedArray
+from accelopt.algorithm.numpy_functions import elementwise, where_
+from accelopt.algorithm.traced_array import (
+    NotTraced,
+    Storage,
+    Trace,
+    TracedArray,
+    index_value,
+    is_float,
+)  # fmt: skip
 from accelopt.algorithm.value_nodes import Value
 
 
@@ -47,6 +55,21 @@ class Tile(TracedArray):
     type = property(lambda self: self)
     scalar = property(lambda self: self)
     element_ty = property(lambda self: self.dtype)
+
+    def _divided(self, name: str, other: Any) -> Any:
+        """Integers are divided towards 0, and have remainders of the dividend's sign."""
+        index = index_value(self.value)
+        found = elementwise(self.trace, name, [self, other])
+        if is_float(found.dtype) or index is None or index.bounds[0] >= 0:
+            return found
+        away = elementwise(self.trace, name, [-self, other]) * -1
+        return where_(self.trace, self >= 0, found, away)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._divided("floor_divide", other)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._divided("remainder", other)
 
     def to(self, dtype: Any, *_: Any, bitcast: bool = False, **__: Any) -> Tile:
         """tl.cast."""

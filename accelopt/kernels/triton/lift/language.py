@@ -122,7 +122,7 @@ class Absent:
     __ror__ = __or__
 
     def __bool__(self) -> bool:
-        return False
+        return False if self._lenient() else bool(self._refuse(f"{self.__name__} is not known"))
 
     def __iter__(self) -> Any:
         return iter(())

@@ -336,7 +336,7 @@ def _both(function: Any, ends: bool) -> Callable[..., Any]:
 
 
 class _Expressions(ast.NodeTransformer):
-    """`and`, `or`, `not`, chains of comparisons and conditional expressions as calls."""
+    """`and`, `or`, `not` and conditional expressions as calls; `x += y` makes a new tile."""
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
@@ -361,17 +361,6 @@ class _Expressions(ast.NodeTransformer):
         self.generic_visit(node)
         parts = [node.test, _delayed(node.body), _delayed(node.orelse)]
         return ast.copy_location(_call("__chosen", parts), node)
-
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        self.generic_visit(node)
-        if len(node.ops) == 1:
-            return node
-        lefts = [node.left, *node.comparators]
-        pairs = [
-            ast.Compare(left, [op], [right])
-            for left, op, right in zip(lefts, node.ops, node.comparators, strict=False)
-        ]
-        return ast.copy_location(_call("__both", [pairs[0], *map(_delayed, pairs[1:])]), node)
 
 
 def _call(name: str, arguments: list[Any]) -> ast.Call:
