@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from accelopt.algorithm.index import Index
@@ -131,7 +132,7 @@ class Tensor:
 
     def __getattr__(self, name: str) -> Any:
         if name in VIEWS:
-            return lambda *given: self._viewed(VIEWS[name](self.layout, *given))
+            return lambda *given, **more: self._viewed(VIEWS[name](self.layout, *given, **more))
         if name in METHODS:
             return functools.partial(METHODS[name], self)
         if name in COMPUTED:
@@ -146,7 +147,8 @@ class Tensor:
 
 
 VIEWS: dict[str, Callable[..., np.ndarray]] = {
-    "transpose": np.swapaxes, "unsqueeze": np.expand_dims,
+    "transpose": np.swapaxes, "unsqueeze": lambda a, dim: np.expand_dims(a, dim),
+    "broadcast_to": lambda a, *shape: np.broadcast_to(a, _extents(shape)),
     "t": np.transpose, "permute": lambda a, *order: a.transpose(_extents(order)),
     "squeeze": lambda a, dim=None: np.squeeze(
         a, tuple(n for n, e in enumerate(a.shape) if e == 1 and dim in (None, n, n - a.ndim))),
@@ -210,6 +212,11 @@ class Device(str):
 
 
 DEVICE = Device()
+
+
+def _called(name: str, tensor: Tensor, *given: Any, **more: Any) -> Any:
+    """A function of torch that tensors have as a method."""
+    return getattr(tensor, name)(*given, **more)
 
 
 def _laid_out(shape: Sequence[int]) -> np.ndarray:
@@ -312,11 +319,13 @@ class Host:
             _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda *_: 0),
             compiler=SimpleNamespace(is_compiling=lambda: False, disable=lambda f=None, **_: f),
             no_grad=_Context, inference_mode=_Context, is_tensor=lambda x: isinstance(x, Tensor),
-            sum=lambda a, *r, **k: a.sum(*r, **k), version=SimpleNamespace(cuda="12.8", hip=None),
-            __version__="2.8.0", strided="strided", inf=math.inf, broadcast_shapes=np.broadcast_shapes,
+            version=SimpleNamespace(cuda="12.8", hip=None),
+            __version__="2.8.0", strided="strided", inf=math.inf, finfo=ml_dtypes.finfo, iinfo=np.iinfo, broadcast_shapes=np.broadcast_shapes,
             contiguous_format="contiguous", where=lambda m, a, b: self.computed(where_(self.trace, *(
                 x.tile() if isinstance(x, Tensor) else x for x in (m, a, b)))),
         )  # fmt: skip
+        for name in {*VIEWS, *METHODS, *COMPUTED, "reshape"} - vars(torch).keys():
+            setattr(torch, name, functools.partial(_called, name))
         tuner = stub("triton.runtime.autotuner", Autotuner=Autotuner)
         made: list[ModuleType] = [triton, runtime, tuner, torch, cuda, autograd, language]
         return {module.__name__: module for module in made}
@@ -367,7 +376,7 @@ class Config:
     """`triton.Config`."""
 
     def __init__(self, kwargs: Mapping[str, Any], **more: Any) -> None:
-        self.kwargs, self.more = dict(kwargs), more
+        self.kwargs, self.num_warps, self.num_stages = dict(kwargs), 4, 3
         vars(self).update(more)
 
 

@@ -13,9 +13,18 @@ import numpy as np
 from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.lookups import ComputedElements, bound
+from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.numpy_functions import elementwise, matmul, select, where_
-from accelopt.algorithm.traced_array import identity, index_value
-from accelopt.algorithm.value_nodes import UNDEFINED, Choice, Product, Sum, Value
+from accelopt.algorithm.traced_array import axes_of_shape, identity, index_value
+from accelopt.algorithm.value_nodes import (
+    UNDEFINED,
+    Choice,
+    Element,
+    Product,
+    ScanElement,
+    Sum,
+    Value,
+)
 from accelopt.algorithm.values import Values
 from accelopt.kernels.triton.lift.kernel_trace import Tile
 from accelopt.kernels.triton.lift.statements import Execution
@@ -195,6 +204,52 @@ class Language(ModuleType):
         found = getattr(np, name).reduce(tile, axis=where, keepdims=keep)
         place = np.argmax if name == "maximum" else np.argmin
         return (found, place(tile, where, keepdims=keep)) if indices else found
+
+    def _combiner(self, function: Callable[..., Any], count: int) -> str:
+        """What a function combines two elements, or two pairs of elements, by."""
+        values = self._trace.values
+        held = [
+            values.same(Element(f"operand {n}", n, "float32", Index())) for n in range(2 * count)
+        ]
+        made = function(*(self._trace.array((), np.float32, value) for value in held))
+        found = [one.value for one in (made if isinstance(made, (tuple, list)) else [made])]
+        if count == 1:
+            for name in ("add", "multiply", "maximum", "minimum"):
+                if found == [apply(values, name, held)]:
+                    return name
+        if count == 2:
+            product = values.product([(held[0], 1.0), (held[2], 1.0)])
+            scaled = values.product([(held[1], 1.0), (held[2], 1.0)])
+            if found == [product, values.sum([(scaled, 1.0), (held[3], 1.0)])]:
+                return "recurrence"
+        return self._trace.refuse("what a reduction or a scan combines by is no known function")
+
+    def reduce(self, x: Any, axis: Any, combine_fn: Any, keep_dims: bool = False) -> Any:
+        if isinstance(x, (tuple, list)):
+            self._trace.refuse(
+                "a reduction of several tiles at once has no definition as an Algorithm"
+            )
+        return self._reduced(self._combiner(combine_fn, 1), x, axis, keep_dims)
+
+    def associative_scan(self, x: Any, axis: Any, combine_fn: Any, reverse: bool = False) -> Any:
+        given = list(x) if isinstance(x, (tuple, list)) else [x]
+        name = self._combiner(combine_fn, len(given))
+        given = [np.flip(cast(Any, one), axis) for one in given] if reverse else given
+        if name == "recurrence":
+            factor, term = given
+            own = axes_of_shape(term.shape)[axis]
+            along = Axis(f"i{self._execution.names()}", own.extent)
+            parts = [
+                self._trace.values.substitute(one.value, {own: index_of(along)}) for one in given
+            ]
+            made = ScanElement("multiply", parts[0], "add", parts[1], self._trace.values.number(0),
+                               along, index_of(own))  # fmt: skip
+            scan = self._trace.array(term.shape, term.dtype, self._trace.values.same(made))
+            found = [np.multiply.accumulate(cast(Any, factor), axis), scan]
+        else:
+            found = [getattr(np, name).accumulate(given[0], axis)]
+        found = [np.flip(cast(Any, one), axis) for one in found] if reverse else found
+        return tuple(found) if isinstance(x, (tuple, list)) else found[0]
 
     def dot(self, a: Tile, b: Tile, acc: Any = None, *_: Any, out_dtype: Any = np.float32,
             **__: Any) -> Any:  # fmt: skip

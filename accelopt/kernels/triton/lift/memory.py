@@ -148,6 +148,8 @@ def applied(trace: KernelTrace, write: Write, solution: AxisSolution, before: Va
         if axis not in write.loops or axis in values.axes(mask):
             trace.refuse_at(write.line, "several programs or iterations write the same elements")
         value = values.substitute(value, {axis: Index(axis.extent - 1)})
+    if before is UNDEFINED:  # what is read of it is taken to be written
+        return values.where(conditions, value, before)
     return values.where(conditions, select(trace, mask, value, before), before)
 
 

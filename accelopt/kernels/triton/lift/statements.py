@@ -435,6 +435,9 @@ class Block:
                 self._for(node)
             elif isinstance(node, ast.While):
                 self._while(node)
+            elif isinstance(node, ast.Assert):
+                if self.execution.known(self.value(node.test)) is False:
+                    self.trace.refuse_at(self.line, "an assertion of the kernel does not hold")
             elif isinstance(node, ast.Break):
                 self.trace.refuse_at(self.line, "a loop ends by `break`")
             else:

@@ -38,6 +38,7 @@ class Pointer:
     offset: Tile
     radix: tuple[int, ...]
 
+    __array_ufunc__ = None
     dtype = property(lambda self: PointerType(self.buffer.dtype))
     type = dtype
     shape = property(lambda self: self.offset.shape)
