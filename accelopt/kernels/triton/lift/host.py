@@ -24,10 +24,11 @@ from accelopt.algorithm.index import Index
 from accelopt.algorithm.numpy_functions import where_
 from accelopt.algorithm.traced_array import axes_of_shape, digits, identity
 from accelopt.algorithm.value_nodes import UNDEFINED, Element, Value
+from accelopt.kernels.triton.lift.execution import Execution
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace, Tile
 from accelopt.kernels.triton.lift.language import Absent, Language
 from accelopt.kernels.triton.lift.memory import Buffer, content, radix
-from accelopt.kernels.triton.lift.statements import Execution
+from accelopt.kernels.triton.lift.statements import call, launch
 from accelopt.kernels.triton.lift.tiles import FORMATS, Pointer
 
 PROCESSORS = 132
@@ -425,7 +426,7 @@ class Jit:
         extents = (sizes,) if isinstance(sizes, int) else tuple(sizes)
         constant = _constants(self.fn)
         given = {k: self._given(v, k in constant) for k, v in meta.items()}
-        self.host.execution.launch(self.fn, extents, given)
+        launch(self.host.execution, self.fn, extents, given)
 
     def _given(self, value: Any, constant: bool) -> Any:
         if isinstance(value, Tensor):
@@ -444,7 +445,7 @@ class Jit:
     def __call__(self, *args: Any, **more: Any) -> Any:
         bound = inspect.signature(self.fn).bind(*args, **more)
         bound.apply_defaults()
-        return self.host.execution.call(self.fn, bound.arguments)
+        return call(self.host.execution, self.fn, bound.arguments)
 
 
 class Autotuner(Jit):

@@ -26,8 +26,8 @@ from accelopt.algorithm.value_nodes import (
     Value,
 )
 from accelopt.algorithm.values import Values
+from accelopt.kernels.triton.lift.execution import Execution
 from accelopt.kernels.triton.lift.kernel_trace import Tile
-from accelopt.kernels.triton.lift.statements import Execution
 from accelopt.kernels.triton.lift.tiles import FORMATS, BlockPointer, Pointer, PointerType
 
 UNARY = {
