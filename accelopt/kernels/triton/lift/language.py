@@ -24,6 +24,7 @@ from accelopt.algorithm.value_nodes import (
     ScanElement,
     Sum,
     Value,
+    children,
 )
 from accelopt.algorithm.values import Values
 from accelopt.kernels.triton.lift.execution import Execution
@@ -282,24 +283,29 @@ class Language(ModuleType):
             return self._trace.refuse("it gathers from what this kernel or another one computed")
 
     def _by_numbers(self, offset: Value, pointer: Pointer, numbers: dict[Axis, Value]) -> Index:
-        """An address in which an axis is a number that is known at run time. The number is taken to stay
-        in the dimension that it counts, as it does in memory that is a tensor's."""
+        """An address in which axes are numbers that are known at run time. Each is taken to stay below
+        what the next larger multiple counts, as a label does in its row."""
         values, known = self._trace.values, Index()
         terms = offset.terms if isinstance(offset, Sum) else ((offset, 1.0),)
         known = known + int(offset.constant) if isinstance(offset, Sum) else known
-        rest: list[tuple[Value, float]] = []
+        rest: dict[int, list[tuple[Value, float]]] = {}
         for term, factor in terms:
             index = index_value(values.product([(term, 1.0)], factor))
             known = known if index is None else known + index
             if index is None:
                 value, times = _factored(values, term)
-                rest.append((value, factor * times))
-        step = math.gcd(*(int(factor) for _, factor in rest))
-        strides = [math.prod(pointer.radix[n + 1 :]) for n in range(len(pointer.radix))]
-        above = min((s for s in strides if s > step), default=pointer.buffer.size)
-        axis = Axis(f"?at{self._execution.names()}", max(1, -(-above // step)))
-        numbers[axis] = values.sum([(term, factor / step) for term, factor in rest])
-        return known + index_of(axis) * step
+                if not _holds_element(value) or factor * times != int(factor * times):
+                    self._trace.refuse("an address is no sum of multiples of a program's number, axes "
+                                       "and numbers of inputs")  # fmt: skip
+                step = abs(int(factor * times))
+                rest.setdefault(step, []).append((value, factor * times / step))
+        counted = [abs(factor) for _, factor in known.terms]
+        for step, group in sorted(rest.items()):
+            above = min((c for c in counted if c > step), default=pointer.buffer.size)
+            axis = Axis(f"?at{self._execution.names()}", max(1, -(-above // step)))
+            numbers[axis] = values.sum(group)
+            known = known + index_of(axis) * step
+        return known
 
     def load(self, pointer: Any, mask: Any = None, other: Any = None, *_: Any,
              boundary_check: Any = None, **__: Any) -> Any:  # fmt: skip
@@ -398,6 +404,11 @@ class constexpr:
     def __new__(cls, value: Any) -> Any:
         kind = {int: _Int, float: _Float}.get(type(value))
         return value if kind is None else kind(value)
+
+
+def _holds_element(value: Value) -> bool:
+    """Whether a value is made of an input's elements."""
+    return isinstance(value, Element) or any(map(_holds_element, children(value)))
 
 
 def _factored(values: Values, value: Value) -> tuple[Value, float]:

@@ -119,7 +119,7 @@ def content(trace: KernelTrace, buffer: Buffer, address: Index) -> Value:
 def applied(trace: KernelTrace, write: Write, solution: AxisSolution, before: Value) -> Value:
     """What an element holds after a write that `solution` says where it is made."""
     values = trace.values
-    if not solution.unique:
+    if not solution.unique or any(axis not in solution.axes for axis, _ in write.numbers):
         trace.refuse_at(write.line, "it writes some elements several times")
     place = {a: i for a, i in solution.axes.items() if a in write.unknown}
     mask, value = write.mask, write.value
