@@ -77,11 +77,10 @@ def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Valu
     if name in TRUTHS:
         return _truth(trace, name, given)
     index = index_value(given[0])
-    if name in ("maximum", "minimum") and index is not None and whole:
-        other = index_value(given[1])
-        apart = None if other is None else (index - other).bounds
-        if apart is not None and (apart[0] >= 0 or apart[1] <= 0):
-            return given[(apart[0] >= 0) == (name == "minimum")]
+    if whole and name in ("floor_divide", "remainder", "maximum", "minimum"):
+        cases = _by_cases_of_indices(trace, name, given)
+        if cases is not None:
+            return cases
     if name in ("floor_divide", "remainder") and index is not None and whole:
         divisor = given[1]
         if isinstance(divisor, Constant) and divisor.value == int(divisor.value) > 0:
@@ -107,6 +106,33 @@ def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Valu
         return apply(values, function, made)
 
     return COMPOSED[name](f, *given)
+
+
+def _by_cases_of_indices(trace: Trace, name: str, given: Sequence[Value]) -> Value | None:
+    """A function of whole numbers by cases of its operands, and an extreme of an index and a number by
+    cases, where it is one of the two or has one value else; None where it has no such form."""
+    values = trace.values
+    for n, operand in enumerate(given):
+        if isinstance(operand, Choice):
+            pair: list[Value] = []
+            for part in (operand.on_true, operand.on_false):
+                if index_value(part) is None and not isinstance(part, Choice):
+                    return None
+                own = [part if k == n else other for k, other in enumerate(given)]
+                pair.append(scalar(trace, name, own, True))
+            return values.where(operand.conditions, *pair)
+    if name in ("maximum", "minimum"):
+        one, other = (index_value(operand) for operand in given)
+        if one is None or other is None:
+            return None
+        gap = one - other
+        low, high = gap.bounds
+        if low >= 0 or high <= 0:
+            return given[(low >= 0) == (name == "minimum")]
+        step = math.gcd(*(factor for _, factor in gap.terms))
+        if name == "minimum" and not other.terms and low + step >= 0:  # less by one number alone
+            return values.where([gap], given[1], values.number(other.constant + low))
+    return None
 
 
 def _compared(trace: Trace, name: str, left: Value, right: Value) -> Value:

@@ -8,6 +8,8 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
+from accelopt.algorithm.algorithm import Constant, Position
+from accelopt.algorithm.index import Index
 from accelopt.algorithm.numpy_functions import elementwise, where_
 from accelopt.algorithm.traced_array import (
     NotTraced,
@@ -17,7 +19,24 @@ from accelopt.algorithm.traced_array import (
     index_value,
     is_float,
 )  # fmt: skip
-from accelopt.algorithm.value_nodes import Value
+from accelopt.algorithm.value_nodes import Choice, Sum, Value
+
+
+def flat(value: Value) -> tuple[Index, list[tuple[Value, float]]]:
+    """A sum as an index and what else is in it."""
+    index, rest = Index(), list[tuple[Value, float]]()
+    waiting: list[tuple[Value, float]] = [(value, 1.0)]
+    while waiting:
+        part, factor = waiting.pop()
+        own = index_value(part)
+        if own is not None and factor == int(factor):
+            index = index + own * int(factor)
+        elif isinstance(part, Sum) and part.constant * factor == int(part.constant * factor):
+            index = index + int(part.constant * factor)
+            waiting += [(term, factor * times) for term, times in part.terms]
+        else:
+            rest.append((part, factor))
+    return index, rest
 
 
 class KernelTrace(Trace):
@@ -29,7 +48,32 @@ class KernelTrace(Trace):
 
     def array(self, shape: Sequence[int], dtype: Any, value: Value) -> Tile:
         """A new tile, whose value is over d0, d1, ..."""
+        if isinstance(value, Sum) and np.dtype(dtype).kind in "iu":
+            value = self.whole_number(value)
         return Tile(self, Storage(tuple(shape), np.dtype(dtype), value))
+
+    def whole_number(self, value: Value) -> Value:
+        """A sum of whole numbers: an index, by cases where terms are chosen, or the sum as it is."""
+        values, (index, rest) = self.values, flat(value)
+        choice = next((term for term, _ in rest if isinstance(term, Choice)), None)
+        if not rest:
+            return values.position(index)
+        if choice is None:
+            return value
+        pair: list[Value] = []
+        for yes in (True, False):
+            parts: list[tuple[Value, float]] = [(values.position(index), 1.0)]
+            for term, factor in rest:
+                same = isinstance(term, Choice) and term.conditions == choice.conditions
+                held = (
+                    (term.on_true if yes else term.on_false) if isinstance(term, Choice) else term
+                )
+                parts.append((held if same else term, factor))
+            made = self.whole_number(values.sum(parts))
+            if not isinstance(made, (Position, Constant, Choice)):
+                return value
+            pair.append(made)
+        return values.where(choice.conditions, *pair)
 
     def line(self) -> tuple[str, int]:
         """The file and the line of a kernel or of its host function that is being executed."""

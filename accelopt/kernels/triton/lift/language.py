@@ -28,7 +28,7 @@ from accelopt.algorithm.value_nodes import (
 )
 from accelopt.algorithm.values import Values
 from accelopt.kernels.triton.lift.execution import Execution
-from accelopt.kernels.triton.lift.kernel_trace import Tile
+from accelopt.kernels.triton.lift.kernel_trace import Tile, flat
 from accelopt.kernels.triton.lift.tiles import FORMATS, BlockPointer, Pointer, PointerType
 
 UNARY = {
@@ -262,16 +262,14 @@ class Language(ModuleType):
 
     def _loaded(self, pointer: Pointer, offset: Value) -> Value:
         """The element at an offset, a value over d0, d1, ..."""
-        values, buffer = self._trace.values, pointer.buffer
+        trace, values, buffer = self._trace, self._trace.values, pointer.buffer
         index = index_value(offset)
         if index is not None:
             return self._execution.read(buffer, index)
-        choice = offset if isinstance(offset, Choice) else next(
-            (t for t, _ in offset.terms if isinstance(t, Choice)), None
-        ) if isinstance(offset, Sum) else None  # fmt: skip
-        if isinstance(choice, Choice):
+        choice = _choice_of(offset)
+        if choice is not None:
             pair = (
-                self._loaded(pointer, _indexed(values, values.replace(offset, choice, part)))
+                self._loaded(pointer, trace.whole_number(values.replace(offset, choice, part)))
                 for part in (choice.on_true, choice.on_false)
             )
             return values.where(choice.conditions, *pair)
@@ -285,20 +283,15 @@ class Language(ModuleType):
     def _by_numbers(self, offset: Value, pointer: Pointer, numbers: dict[Axis, Value]) -> Index:
         """An address in which axes are numbers that are known at run time. Each is taken to stay below
         what the next larger multiple counts, as a label does in its row."""
-        values, known = self._trace.values, Index()
-        terms = offset.terms if isinstance(offset, Sum) else ((offset, 1.0),)
-        known = known + int(offset.constant) if isinstance(offset, Sum) else known
+        values, (known, terms) = self._trace.values, flat(offset)
         rest: dict[int, list[tuple[Value, float]]] = {}
         for term, factor in terms:
-            index = index_value(values.product([(term, 1.0)], factor))
-            known = known if index is None else known + index
-            if index is None:
-                value, times = _factored(values, term)
-                if not _holds_element(value) or factor * times != int(factor * times):
-                    self._trace.refuse("an address is no sum of multiples of a program's number, axes "
-                                       "and numbers of inputs")  # fmt: skip
-                step = abs(int(factor * times))
-                rest.setdefault(step, []).append((value, factor * times / step))
+            value, times = _factored(values, term)
+            if not _holds_element(value) or factor * times != int(factor * times):
+                self._trace.refuse("an address is no sum of multiples of a program's number, axes "
+                                   "and numbers of inputs")  # fmt: skip
+            step = abs(int(factor * times))
+            rest.setdefault(step, []).append((value, factor * times / step))
         counted = [abs(factor) for _, factor in known.terms]
         for step, group in sorted(rest.items()):
             above = min((c for c in counted if c > step), default=pointer.buffer.size)
@@ -338,13 +331,30 @@ class Language(ModuleType):
         given = trace.traced(value).astype(pointer.buffer.dtype)
         shape = np.broadcast_shapes(pointer.shape, held.shape)
         offset = pointer.offset.broadcast(shape)
-        numbers = dict[Axis, Value]()
-        address = index_value(offset.value)
-        if address is None:
-            address = self._by_numbers(offset.value, pointer, numbers)
-        whole = Pointer(pointer.buffer, cast(Tile, offset), pointer.radix)
         pair = given.broadcast(shape).value, held.broadcast(shape).value
-        self._execution.write(whole, address, *pair, combiner, numbers)
+        whole = Pointer(pointer.buffer, cast(Tile, offset), pointer.radix)
+        self._stored_by_cases(whole, offset.value, *pair, combiner)
+
+    def _stored_by_cases(
+        self, pointer: Pointer, offset: Value, value: Value, mask: Value, combiner: str
+    ) -> None:
+        trace, numbers = self._trace, dict[Axis, Value]()
+        address, choice = index_value(offset), _choice_of(offset)
+        if address is None and choice is not None:
+            parts = [
+                trace.whole_number(trace.values.replace(offset, choice, part))
+                for part in (choice.on_true, choice.on_false)
+            ]
+            if all(index_value(p) is not None or _choice_of(p) is not None for p in parts):
+                one, zero = trace.values.number(1), trace.values.number(0)
+                held = trace.values.where(choice.conditions, one, zero)
+                for part, chosen in zip(parts, (held, select(trace, held, zero, one)), strict=True):
+                    kept = select(trace, chosen, mask, zero)
+                    self._stored_by_cases(pointer, part, value, kept, combiner)
+                return
+        if address is None:
+            address = self._by_numbers(offset, pointer, numbers)
+        self._execution.write(pointer, address, value, mask, combiner, numbers)
 
     def make_block_ptr(self, base: Pointer, shape: Any, strides: Any, offsets: Any,
                        block_shape: Any, order: Any = None) -> BlockPointer:  # fmt: skip
@@ -406,6 +416,12 @@ class constexpr:
         return value if kind is None else kind(value)
 
 
+def _choice_of(offset: Value) -> Choice | None:
+    """A choice that an offset is made of."""
+    terms = [term for term, _ in offset.terms] if isinstance(offset, Sum) else [offset]
+    return next((term for term in terms if isinstance(term, Choice)), None)
+
+
 def _holds_element(value: Value) -> bool:
     """Whether a value is made of an input's elements."""
     return isinstance(value, Element) or any(map(_holds_element, children(value)))
@@ -419,11 +435,6 @@ def _factored(values: Values, value: Value) -> tuple[Value, float]:
         whole, times = _factored(values, value.on_true)
         return values.where(value.conditions, whole, value.on_false), times
     return value, 1.0
-
-
-def _indexed(values: Values, value: Value) -> Value:
-    index = index_value(value)
-    return value if index is None else values.position(index)
 
 
 def _scanned(function: Callable[..., Any], x: Any, axis: Any, reverse: bool) -> Any:

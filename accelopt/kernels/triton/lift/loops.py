@@ -132,7 +132,9 @@ class TracedLoop:
                                  "program")  # fmt: skip
         added = times * step.constant if times.terms else step * times.constant
         parts = [(leaf.value, 1.0), (self.values.position(added), 1.0)]
-        return self.trace.array(leaf.shape, leaf.dtype, _summed(self.values, parts))
+        return self.trace.array(
+            leaf.shape, leaf.dtype, self.trace.whole_number(self.values.sum(parts))
+        )
 
     def _body(
         self, started: Mapping[str, list[Tile]], before: Mapping[str, Any]
@@ -186,7 +188,9 @@ class TracedLoop:
         for probe, (name, n) in probes.items():
             leaf = initial[name][n]
             parts = [(leaf.value, 1.0), (self.values.position(index_of(probe)), 1.0)]
-            started[name][n] = self.trace.array(leaf.shape, leaf.dtype, _summed(self.values, parts))
+            started[name][n] = self.trace.array(
+                leaf.shape, leaf.dtype, self.trace.whole_number(self.values.sum(parts))
+            )
         try:
             ended = self._body(started, before)
         except NotTraced:
@@ -201,7 +205,7 @@ class TracedLoop:
             if name not in ended or ended[name][n].shape != initial[name][n].shape:
                 continue
             pair = [(ended[name][n].value, 1.0), (started[name][n].value, -1.0)]
-            step = index_value(_summed(self.values, pair))
+            step = index_value(self.trace.whole_number(self.values.sum(pair)))
             own = {*probes, self.axis, *axes_of_shape(initial[name][n].shape)}
             if step is not None and not step.axes & own:
                 found[name, n] = step
@@ -328,10 +332,3 @@ def assigned_in(nodes: Sequence[ast.stmt]) -> list[str]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found[node.id] = None
     return list(found)
-
-
-def _summed(values: Values, parts: list[tuple[Value, float]]) -> Value:
-    """A sum, as an index where it is one."""
-    whole = values.sum(parts)
-    index = index_value(whole)
-    return whole if index is None else values.position(index)
