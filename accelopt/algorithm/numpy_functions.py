@@ -40,6 +40,8 @@ PLAIN = {
 COMPARED = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 TRUTHS = {"logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "invert"}
 BITS = {"bitwise_and", "bitwise_or", "invert", "bitwise_xor"}
+BY_CASES = {"floor_divide", "remainder", "maximum", "minimum"}
+"""Functions of whole numbers that are done by cases of their operands."""
 MATHEMATICAL = set("erf exp log sqrt tanh sin cos fabs floor ceil".split())
 """Functions of `math`, for np.vectorize."""
 
@@ -72,15 +74,15 @@ COMPOSED["radians"] = COMPOSED["deg2rad"]
 def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Value:
     """A ufunc of values; `whole` where all operands are whole numbers."""
     values = trace.values
+    if whole and (name in COMPARED or name in BY_CASES):
+        cases = _by_cases_of_indices(trace, name, given)
+        if cases is not None:
+            return cases
     if name in COMPARED:
         return _compared(trace, name, *given)
     if name in TRUTHS:
         return _truth(trace, name, given)
     index = index_value(given[0])
-    if whole and name in ("floor_divide", "remainder", "maximum", "minimum"):
-        cases = _by_cases_of_indices(trace, name, given)
-        if cases is not None:
-            return cases
     if name in ("floor_divide", "remainder") and index is not None and whole:
         divisor = given[1]
         if isinstance(divisor, Constant) and divisor.value == int(divisor.value) > 0:

@@ -346,11 +346,16 @@ class Language(ModuleType):
                 for part in (choice.on_true, choice.on_false)
             ]
             if all(index_value(p) is not None or _choice_of(p) is not None for p in parts):
-                one, zero = trace.values.number(1), trace.values.number(0)
-                held = trace.values.where(choice.conditions, one, zero)
-                for part, chosen in zip(parts, (held, select(trace, held, zero, one)), strict=True):
-                    kept = select(trace, chosen, mask, zero)
-                    self._stored_by_cases(pointer, part, value, kept, combiner)
+                values = trace.values
+                one, zero = values.number(1), values.number(0)
+                held = values.where(choice.conditions, one, zero)
+                negated = tuple(c * -1 - 1 for c in choice.conditions)
+                facts = (choice.conditions, negated if len(negated) == 1 else ())
+                chosen = (held, select(trace, held, zero, one))
+                for part, known, case in zip(parts, facts, chosen, strict=True):
+                    kept = select(trace, case, values.under(mask, known), zero)
+                    given = values.under(value, known)
+                    self._stored_by_cases(pointer, part, given, kept, combiner)
                 return
         if address is None:
             address = self._by_numbers(offset, pointer, numbers)

@@ -60,6 +60,7 @@ CASES = {
     "softmax": ([_f(6, 50)], lambda x: [_softmax(x)]),
     "running_softmax": ([_f(6, 100)], lambda x: [_softmax(x)]),
     "matmul": ([_f(64, 50), _f(50, 48)], lambda a, b: [a @ b]),
+    "matmul with a last group of one tile": ([_f(80, 50), _f(50, 48)], lambda a, b: [a @ b]),
     "persistent_matmul": ([_f(64, 50), _f(50, 48)], lambda a, b: [a @ b]),
     "attention": ([_f(3, 40, 16), _f(3, 40, 16), _f(3, 40, 16), False], _attention),
     "attention causal": ([_f(3, 48, 16), _f(3, 48, 16), _f(3, 48, 16), True], _attention),
