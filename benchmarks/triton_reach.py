@@ -89,7 +89,8 @@ class _Missing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def _named(name: str) -> type:
     if name.startswith("__"):
         raise AttributeError(name)
-    return type(name, (), {})
+    newer = dict.fromkeys(("__ge__", "__gt__"), lambda *_: True)
+    return type(name, (), {"__init__": lambda *_, **__: None, **newer})
 
 
 SHIMS = """import contextlib
@@ -185,7 +186,11 @@ def interpreted(names: str, folders: list[Path], out: Path) -> None:
     (out / "triton_shims.py").write_text(SHIMS)
     sys.path.insert(0, str(out))
     shims = importlib.import_module("triton_shims")
+    device = SimpleNamespace(multi_processor_count=132, warp_size=32, name="", major=9, minor=0)
     torch.cuda.get_device_capability = lambda *_: (9, 0)
+    torch.cuda.get_device_properties = lambda *_: device
+    torch.cuda.current_device = lambda: 0
+    torch.cuda.device = lambda *_: contextlib.nullcontext()
     triton.runtime.driver.set_active(_Driver())
     Autotuner.run = _first
     for case in CASES:
