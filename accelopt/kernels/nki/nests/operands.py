@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.algorithm import Definition
@@ -121,6 +122,9 @@ class Operands:
                     Where(self.lying, {**place.spans, **{
                         a: k.where.span(a) for a in self.found.contracted}}, place.order), whole)  # fmt: skip
         base = None
+        whole = where.within({a: Span(At(), a.extent) for a, _ in self.others})
+        if way == "direct" and self._by_batch(value, replace(whole, part=self.lying)):
+            return lambda k, place: self._once(value, axes, place, way, k)
         if (self.definition.out, side) in nest.ahead:
             base = where
         elif (self.definition.out, side) not in nest.streamed:
@@ -140,6 +144,13 @@ class Operands:
             return View(view.tile, collected(view.offset + number * step), view.strides)
 
         return given
+
+    def _by_batch(self, value: Value, where: Where) -> bool:
+        """Whether an array's elements are brought for all products of a batch at once."""
+        if value.kind != "input" or self._on_chip(value) or value.dtype != self.found.dtype:
+            return False
+        wide = self.emitter.memory.widened(self.emitter.arrays.get(value.array), value, where, True)
+        return wide is not None and any(wide.span(a) != where.span(a) for a in self.found.batch)
 
     def number(self, where: Where, base: Where) -> At:
         """Which of the rounds of the sum a place is in, of those that begin in another."""
@@ -243,7 +254,7 @@ class Operands:
             return "direct"
         for found in inputs_of(value):
             beside = {a for i in found.indices[-1:] for a, step in i.terms if step == 1}
-            if beside & {*self.lying} and not beside & {*axes}:
+            if beside & {*self.lying} and not beside & {*axes} and found.axes & {*axes}:
                 return "turned"
         return "direct"
 
