@@ -298,7 +298,7 @@ def _cancelled(
                     for end, twice in ((here, further), (back, beyond)):
                         settles = apart(end, twice) <= 4 * SINGLE.unit * np.abs(end)
                         limit = np.maximum(limit, np.where(settles, np.abs(end), 0))
-                    size[(apart(here, single) <= near) & (apart(back, single) > near)] = 0
+                    size[(apart(further, single) <= near) & (apart(back, single) > near)] = 0
                 known = (np.nan_to_num(end, nan=0, posinf=0) for end in (own, size, limit))
                 cancelled = reduce(np.maximum, known) * np.float32(ARGUMENT_SLACK * precision.unit)
                 side = (own < size - near) | ((own <= size + near) & (singles[first] < 0))
