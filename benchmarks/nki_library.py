@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nki_library_hosts import Foreign, compare
+from nki_library_hosts import Foreign, compare, given_to
 
 TESTS = "test/integration/nkilib"
 SOURCES = "src/nkilib_src/nkilib"
@@ -272,7 +272,9 @@ class Plugin:
         from accelopt.sim.dialects.nki.kernel import Kernel, trace_kernel
         from accelopt.sim.dialects.nki.kernel import _leaves as leaves
 
-        given = {k.removesuffix(".must_alias_input"): v for k, v in arguments.kernel_input.items()}
+        ranks = arguments.inference_args.collective_ranks
+        given = given_to(arguments.kernel_input, ranks)
+        given = {k.removesuffix(".must_alias_input"): v for k, v in given.items()}
         cores = int(arguments.compiler_input.logical_nc_config)
         kernel = Kernel(arguments.kernel_func, (cores,))
         target, _, _ = str(arguments.compiler_input.platform_target).partition("_")  # trn3_a0
@@ -284,7 +286,8 @@ class Plugin:
         rules.check(program)
         arrays = [np.ascontiguousarray(a) for a in leaves(list(given.values())) if is_array(a)]
         found = [r for r in compute.execute(program, arrays) if r is not None]
-        compare(arguments.validation_args, found)
+        for rank in range(ranks):
+            compare(arguments.validation_args, found[rank * len(found) // ranks :], rank)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item: Any) -> Any:

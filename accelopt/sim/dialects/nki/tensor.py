@@ -65,7 +65,7 @@ class NkiTensor(NeuronxccTensor):
     def base_tensor(self) -> NkiTensor:
         """What this is a view of; undocumented, the vendor's gate_up_projection_mx.py asks for it."""
         own = whole(self.storage)
-        return subscript(own, current().core) if self.storage in current().parts else own  # type: ignore[return-value]
+        return subscript(own, current().rank) if self.storage in current().parts else own  # type: ignore[return-value]
 
     @property
     def _part(self) -> tuple[int, int]:
@@ -74,7 +74,7 @@ class NkiTensor(NeuronxccTensor):
         return (
             (0, math.prod(self.storage.tile_shape))
             if part is None
-            else (current().core * part, part)
+            else (current().rank * part, part)
         )
 
     def is_contiguous(self) -> bool:
