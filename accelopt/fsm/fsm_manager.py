@@ -18,6 +18,7 @@ from accelopt.fsm.states import INITIAL, STATES, TRANSITIONS
 from accelopt.fsm.worker.context import WorkerSetup
 from accelopt.fsm.worker.machine import context_of, walk
 from accelopt.fsm.worker_options import ModelChoice, WorkerOptions, case_of, open_run, with_backend
+from accelopt.interruption import stop
 from accelopt.nodes import Job, Result
 from accelopt.search.bottleneck_search import open_variant
 from accelopt.stages.experience import read_findings
@@ -77,13 +78,19 @@ class FSMOptimizationManager:
         `stop_reason`; on failure `error`.
 
         `initial_kernel` is a kernel's text or its path. `kwargs` are worker options for this call.
-        Call it outside of a running event loop. Raises ConfigError for files that cannot be used.
+        Call it outside of a running event loop. Ctrl-C ends the process in one sentence, with status
+        130. Raises ConfigError for files that cannot be used.
         """
         options = WorkerOptions.of({**self.options._asdict(), **kwargs})
         options = with_backend(options, Path(problem_file), _path_of(initial_kernel))
         rounds = self.max_rounds if max_rounds is None else max_rounds
         kernel = self._start(initial_kernel, options)
-        return asyncio.run(self._optimize(kernel, Path(problem_file), test_code, rounds, options))
+        try:
+            return asyncio.run(
+                self._optimize(kernel, Path(problem_file), test_code, rounds, options)
+            )
+        except KeyboardInterrupt:
+            stop(f"Stopped; the same call with log_dir={str(self.log_dir)!r} continues.")
 
     async def _optimize(
         self, kernel: Path, problem: Path, test_code: str, rounds: int, options: WorkerOptions

@@ -10,10 +10,26 @@ from accelopt.algorithm.index import Axis, Index
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES
 
 
-def deciding(definitions: Iterable[Definition]) -> set[Axis]:
-    """Short axes along which conditions change, each element of which is written on its own."""
-    found = {axis for c in _conditions(definitions) if len(c.axes) == 1 for axis in c.axes}
-    return {axis for axis in found if axis.extent <= MOST_PIECES}
+def deciding(definitions: Iterable[Definition]) -> Mapping[Axis, tuple[int, ...]]:
+    """Short axes along which conditions change, with where parts begin in which none does, each of which
+    is written on its own."""
+    conditions = list(_conditions(definitions))
+    single = [c for c in conditions if len(c.axes) == 1]
+    found: dict[Axis, set[int]] = {}
+    for condition in single:
+        (axis,) = condition.axes
+        if axis.extent > MOST_PIECES:
+            continue
+        apart = not condition.is_affine or any(c.axes > {axis} for c in conditions)
+        starts = range(axis.extent) if apart else (0, _change(condition, axis))
+        found.setdefault(axis, set()).update(n for n in starts if 0 <= n < axis.extent)
+    return {axis: tuple(sorted(starts)) for axis, starts in found.items()}
+
+
+def _change(condition: Index, axis: Axis) -> int:
+    """The first place along its axis from which on a condition holds, or fails."""
+    factor = condition.coefficient(axis)
+    return -(condition.constant // factor) if factor > 0 else condition.constant // -factor + 1
 
 
 def parts_along(definitions: Iterable[Definition]) -> Mapping[Axis, tuple[int, ...]]:
@@ -32,9 +48,7 @@ def parts_along(definitions: Iterable[Definition]) -> Mapping[Axis, tuple[int, .
             own = condition.substitute(
                 {other: Index(n) for other, n in zip(others, numbers, strict=True)}
             )
-            factor = own.coefficient(axis)
-            change = -(own.constant // factor) if factor > 0 else own.constant // -factor + 1
-            if 0 < change < axis.extent:
+            if 0 < (change := _change(own, axis)) < axis.extent:
                 found.setdefault(axis, {0}).add(change)
     return {
         axis: tuple(sorted(starts)) for axis, starts in found.items() if len(starts) <= MOST_PIECES

@@ -25,7 +25,7 @@ from accelopt.kernels.nki.nests.conditions import deciding, parts_along
 from accelopt.kernels.nki.nests.gathering import gather
 from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, number_text, variable
 from accelopt.kernels.nki.nests.margins import is_zero_outside, margins_of
-from accelopt.kernels.nki.nests.memory import Memory
+from accelopt.kernels.nki.nests.memory import KEPT_BYTES, LITTLE, Memory
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, evenly
 from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.operands import Operands
@@ -85,7 +85,7 @@ class Emitter:
         self.deciding = deciding(algorithm.definitions)
         self.parts = self._parts()
         self.margins = margins_of(algorithm, self.reading, lambda name: (
-            self.deciding | self.parts[name].keys()))  # fmt: skip
+            self.deciding.keys() | self.parts[name].keys()))  # fmt: skip
         self.blocks = [Block(None, [])]
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
@@ -183,29 +183,41 @@ class Emitter:
             body(Round(where, number or At()))
             return
         (axis, size), rest = parts[0], parts[1:]
+        before = (number or At()) * self.rounds(where, parts[:1])
+        for start, width in self.pieces(axis, where):
+            whole, left = divmod(width, min(size, width))
+            step = min(size, width)
+            if axis in self.copied:
+                for n in range(whole):
+                    own = where.within({axis: Span(collected(start + n * step), step)})
+                    self.each(own, rest, body, before + n)
+            elif whole == 1:
+                self.each(where.within({axis: Span(start, step)}), rest, body, before)
+            elif whole:
+                with self.loop(f"i_{axis.name}", whole, axis in self.scanned) as at:
+                    spot = where.within({axis: Span(collected(start + at * step), step)})
+                    self.blocks[-1].spans = spot.spans
+                    self.each(spot, rest, body, before + at)
+            if left:
+                spot = where.within({axis: Span(collected(start + whole * step), left)})
+                self.each(spot, rest, body, before + whole)
+            before = before + whole + bool(left)
+
+    def pieces(self, axis: Axis, where: Where) -> list[tuple[At, int]]:
+        """Where parts of a short axis begin in a place, in which no condition changes, and how many
+        elements they have; of another axis all."""
         start, width = where.span(axis).start, where.span(axis).width
-        size = min(size, width)
-        if axis in self.deciding and width > 1:
-            for n in range(width):
-                own = where.within({axis: Span(collected(start + n), 1)})
-                self.each(own, rest, body, (number or At()) * width + n)
-            return
-        whole, left = divmod(width, size)
-        before = (number or At()) * (whole + bool(left))
-        if axis in self.copied:
-            for n in range(whole):
-                own = where.within({axis: Span(collected(start + n * size), size)})
-                self.each(own, rest, body, before + n)
-        elif whole == 1:
-            self.each(where.within({axis: Span(start, size)}), rest, body, before)
-        elif whole:
-            with self.loop(f"i_{axis.name}", whole, axis in self.scanned) as at:
-                spot = where.within({axis: Span(collected(start + at * size), size)})
-                self.blocks[-1].spans = spot.spans
-                self.each(spot, rest, body, before + at)
-        if left:
-            spot = where.within({axis: Span(collected(start + whole * size), left)})
-            self.each(spot, rest, body, before + whole)
+        if axis not in self.deciding or width == 1 or start.terms:
+            return [(start, width)]
+        first, last = start.constant, start.constant + width
+        inside = (n for n in self.deciding[axis] if first < n < last)
+        return [(At(n), end - n) for n, end in itertools.pairwise((first, *inside, last))]
+
+    def rounds(self, where: Where, parts: Sequence[tuple[Axis, int]]) -> int:
+        """How many rounds `each` has for parts of some axes."""
+        return math.prod(
+            sum(-(-width // size) for _, width in self.pieces(axis, where)) for axis, size in parts
+        )
 
     def cut(self, where: Where, axes: Sequence[Axis], most: int) -> list[tuple[Axis, int]]:
         """Parts of axes with no more than `most` elements together: the outer axes one by one, as far
@@ -214,9 +226,8 @@ class Emitter:
         room = most
         for axis in reversed(axes):
             width = where.span(axis).width
-            size = max(1, min(width, room)) if axis not in self.deciding else 1
-            size = evenly(width, size)
-            if size < width:
+            size = evenly(width, max(1, min(width, room)))
+            if size < width or len(self.pieces(axis, where)) > 1:
                 parts.append((axis, size))
             room = max(1, room // size)
         return list(reversed(parts))
@@ -503,21 +514,25 @@ class Emitter:
         stored = self.is_stored(definition)
         out = self.arrays.get(definition.out)
         dtype = out.dtype if out and not local else "float32"
-        held: View | None = None
+        batch = where.free(set(product.batch)) if product and stored else ()
+        together = bool(batch) and self.is_stored_together(definition, where, batch)
+        held, wide = None, where
         if definition.out in self.nest.held:
             held = self.on_chip.place(definition, where)
-        elif local:
+        elif local or together or self.recurrences.begins(definition, where) is not None:
+            wide = self.with_ends(definition, where)
             held = self.new_tile(
-                definition.out, where, axes, dtype, self.is_read_fast(definition, where)
+                definition.out, wide, axes, dtype, self.is_read_fast(definition, where)
             )
+            self.fill_ends(held, wide, where, axes, self.recurrences.begins(definition, where))
 
         def target(spot: Where) -> View:
-            return held.moved(spot, where) if held else self.new_tile(
+            return held.moved(spot, wide) if held else self.new_tile(
                 definition.out, spot, spot.free(set(definition.axes)), dtype
             )  # fmt: skip
 
         def finish(spot: Where, view: View) -> None:
-            if stored:
+            if stored and not together:
                 self.memory.store(definition, spot, view)
 
         if product:
@@ -525,7 +540,7 @@ class Emitter:
             adds = self.partitions.combined_of(definition, where, later, whole) if held else []
             if held and adds:
                 self.blocks[-1].locals.setdefault(definition.out, []).append(
-                    Local(held, where, definition.axes)
+                    Local(held, wide, definition.axes)
                 )
             saved, self.sequential = self.sequential, self.sequential or bool(adds)
             self.product(source, product, where, target, finish, adds)
@@ -535,10 +550,55 @@ class Emitter:
         else:
             assert meaning.value is not None
             self.map(definition, meaning.value, where, target, finish)
+        if held and together:
+            self.memory.store(definition, where, held.moved(where, wide))
         if held:
             last = self.blocks[-1]
-            last.locals.setdefault(definition.out, []).append(Local(held, where, definition.axes))
+            last.locals.setdefault(definition.out, []).append(Local(held, wide, definition.axes))
         self.blocks[-1].values[key] = held or View(Tile("", 0, 0), At(), {})
+
+    def is_stored_together(
+        self, definition: Definition, where: Where, batch: Sequence[Axis]
+    ) -> bool:
+        """Whether what the products of a batch come to is brought to HBM at once, since each is little."""
+        size = math.prod(where.span(axis).width for axis in where.free(set(definition.axes))) * 4
+        each = size // math.prod(where.span(axis).width for axis in batch) * where.rows
+        return size <= KEPT_BYTES and each < LITTLE
+
+    def with_ends(self, definition: Definition, where: Where) -> Where:
+        """A place with the room beyond the ends of axes that is read there, of those that are whole."""
+        margins = self.margins.get(definition.out)
+        ends = dict(zip(definition.axes, margins.ends, strict=True)) if margins else {}
+        if isinstance(definition, Scan) and self.recurrences.begins(definition, where) is not None:
+            low, high = ends.get(definition.along, (0, 0))
+            ends[definition.along] = max(low, 1), high
+        spans = {
+            axis: Span(At(-low), low + axis.extent + high)
+            for axis, (low, high) in ends.items()
+            if (low or high) and axis in where.free({axis})
+            if where.span(axis) == Span(At(), axis.extent)
+        }
+        return where.within(spans)
+
+    def fill_ends(
+        self, view: View, wide: Where, where: Where, axes: Sequence[Axis], number: float | None
+    ) -> None:
+        """Zeros, or another number, where a tile has room beyond the ends of axes."""
+        for axis in axes:
+            own, inner = wide.span(axis), where.span(axis)
+            if own == inner:
+                continue
+            first, stop = own.start.constant, own.start.constant + own.width
+            for begin, end in ((first, 0), (inner.width, stop)):
+                if begin == end:
+                    continue
+                part = wide.within({axis: Span(At(begin), end - begin)})
+                counts = [part.span(a).width for a in axes]
+                sizes, strides = merged(counts, [[view.strides[a] for a in axes]])
+                offset = view.moved(part, wide).offset
+                dst = self.text.inside(view.tile, where.rows, offset, sizes, strides[0])
+                fill = self.text.filled(dst, (where.rows, *sizes), str(number or 0), view.tile.dtype)
+                self.put("", Form(fill, "vector", self.vector_ns(math.prod(sizes))))
 
     def is_read_fast(self, definition: Definition, where: Where) -> bool:
         """Whether what is the same on all partitions lies in PSUM: beside a tile in SBUF it is read
@@ -1140,7 +1200,7 @@ class Emitter:
                 self.combine(value, data, spot, inner, aim)
                 return
             pieces = self.cut(spot, inner, self.stage.columns)
-            count = math.prod(-(-spot.span(axis).width // size) for axis, size in pieces)
+            count = self.rounds(spot, pieces)
             name = self.names.new(f"{word_of(value)}_parts")
             tile = Tile(name, spot.rows, count)
             self.declare(tile)
@@ -1303,7 +1363,6 @@ class Emitter:
             banks //= where.span(outer[-1][0]).width
             beside.insert(0, outer.pop())
         operand = Operands(self, definition, found, where)
-        summed, size, others = operand.summed, operand.size, operand.others
         lying = (*(axis for axis, _ in beside), *columns)
 
         def batch(round_: Round) -> None:
@@ -1326,7 +1385,7 @@ class Emitter:
                     def row(own: Round) -> None:
                         spans = {**own.where.spans,
                                  **{a: k.where.span(a) for a in found.contracted}}  # fmt: skip
-                        at = Where((summed,), spans, spot.order)
+                        at = Where(operand.lying, spans, spot.order)
                         texts = []
                         for view, axes in (
                             (stationary(k, at), where.part),
@@ -1335,7 +1394,7 @@ class Emitter:
                             counts = [spot.span(a).width for a in axes]
                             sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])
                             texts.append(self.text.inside(
-                                view.tile, k.where.span(summed).width, view.offset, sizes, s[0]))  # fmt: skip
+                                view.tile, at.rows, view.offset, sizes, s[0]))  # fmt: skip
                         into = sums.moved(own.where, spot)
                         dst = self.text.inside(sums.tile, spot.rows, into.offset, sizes, row_major(sizes))  # fmt: skip
                         ns = matmul_ns(self.spec, width, spot.rows, found.dtype)
@@ -1351,7 +1410,7 @@ class Emitter:
                     for taker in takers:
                         taker(own.where, sums.moved(own.where, spot))
 
-                self.each(Where((summed,), spot.spans, ()), [*others, (summed, size)], add)
+                self.each(Where(operand.lying, spot.spans, ()), operand.parts, add)
                 self.each(spot, beside, out)
 
             self.each(place, pieces, wide)

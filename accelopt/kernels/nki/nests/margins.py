@@ -18,12 +18,14 @@ Facts = frozenset[Index]
 
 class Margins(NamedTuple):
     """An array whose dimensions from the first one that is left lie one after the other, as in memory,
-    with `low` elements before and `high` after them; `given` is its shape without."""
+    with `low` elements before and `high` after them; `given` is its shape without. `ends` are how far
+    each dimension is read beyond its ends."""
 
     given: tuple[int, ...]
     first: int
     low: int
     high: int
+    ends: tuple[tuple[int, int], ...] = ()
 
     @property
     def outer(self) -> int:
@@ -67,18 +69,18 @@ def margins_of(
     found: dict[str, Margins] = {}
     for name, all_places in places.items():
         shape = shapes[name]
-        left = [
-            n
-            for indices, facts in all_places
-            for n, (index, extent) in enumerate(zip(indices, shape, strict=True))
-            if _bounds(index, facts)[0] < 0 or _bounds(index, facts)[1] >= extent
-        ]
+        along = [[_bounds(index, facts) for index in indices] for indices, facts in all_places]
+        each = tuple(
+            (max(0, -min(low for low, _ in own)), max(0, max(high for _, high in own) - extent + 1))
+            for own, extent in zip(zip(*along, strict=True), shape, strict=False)
+        )
+        left = [n for n, own in enumerate(each) if any(own)]
         if left:
             bare = Margins(shape, min(left), 0, 0)
             ends = [_bounds(bare.flat(indices), facts) for indices, facts in all_places]
             low = max(0, -min(low for low, _ in ends))
             high = max(0, max(high for _, high in ends) - bare.step + 1)
-            found[name] = Margins(shape, min(left), low, high)
+            found[name] = Margins(shape, min(left), low, high, each)
     return found
 
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 32 * 1024
 """Of a partition: what is brought for all rounds of a loop instead of again in each."""
+LITTLE = 256 * 1024
+"""Bytes of a DMA that takes longer than they do."""
 EFFICIENT_RUN = 512
 """Bytes side by side from which on a DMA is at its best."""
 
@@ -339,7 +341,8 @@ class Memory:
         if any(axis not in steps for axis in view.strides):
             return False
         rows = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
-        dims = [(where.span(a).width, steps[a], view.strides[a]) for a in view.strides]
+        axes = sorted(view.strides, key=lambda axis: -view.strides[axis])
+        dims = [(where.span(a).width, steps[a], view.strides[a]) for a in axes]
         self.transfer(value.array, view, base, rows, dims)
         return True
 
@@ -359,10 +362,15 @@ class Memory:
         self.transfer(value.array, view, base, rows, parts)
         return view
 
-    def widened(self, array: Array | None, value: Value, where: Where) -> Where | None:
+    def widened(
+        self, array: Array | None, value: Value, where: Where, inner: bool = False
+    ) -> Where | None:
         """Where to read for all rounds of loops that only its free axes run in; None where that saves
-        nothing or does not fit."""
-        axes = [a for a in value.axes if a not in where.part and where.span(a).start.terms]
+        nothing or does not fit. What is read once is brought for the rounds of `inner` loops, those
+        inside of the stage's, where each would bring little."""
+        bound = {part.axis for part in (*self.emitter.stage.partition, *self.emitter.stage.loops)}
+        axes = [a for a in value.axes if a not in where.part and where.span(a).start.terms
+                and not (inner and a.name in bound)]  # fmt: skip
         if not axes or array is None:
             return None
         fixed = value.axes - set(axes)
@@ -385,10 +393,12 @@ class Memory:
             for _, steps in (self.emitter.affine(index, wide) for index in value.indices)
         )  # windows that overlap
         readers = self.emitter.readers_of(array.name) & set(self.emitter.stage.members)
-        alone = not between and len(readers) < 2 and hull >= exact
-        return (
-            None if alone or min(exact, hull) * parse(array.dtype).itemsize > KEPT_BYTES else wide
-        )
+        size = parse(array.dtype).itemsize
+        if not inner and not between and hull >= exact:
+            return self.widened(array, value, where, True)
+        little = len(readers) > 1 or where.rows * math.prod(others) * size < LITTLE
+        fits = min(exact, hull) * size <= KEPT_BYTES
+        return wide if fits and (little or not inner) else None
 
     def stored(self, value: Value) -> Value:
         """An input as it lies in HBM: of an array that is read beyond its ends, with room there."""

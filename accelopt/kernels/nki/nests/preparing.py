@@ -71,7 +71,7 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     found = _split(without_one_hot(replace(algorithm, definitions=definitions)))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
-    return _ordered(_scaled_last(_joint(_summed_last(_once(named)))))
+    return _ordered(_scaled_last(_operands(_joint(_summed_last(_once(named))))))
 
 
 def _summed_last(algorithm: Algorithm) -> Algorithm:
@@ -148,6 +148,44 @@ def _joint(algorithm: Algorithm) -> Algorithm:
         needed = arrays_read(made)
         at = max([at, *(n + 1 for n, d in enumerate(algorithm.definitions) if d.out in needed)])
         algorithm = replace(algorithm, definitions=(*rest[:at], made, *rest[at:]))
+    return algorithm
+
+
+def _operands(algorithm: Algorithm) -> Algorithm:
+    """With a definition for an operand of a product that is computed of another product which nothing else
+    reads, element by element: it is computed where that product is."""
+    results = {array.name for array in algorithm.outputs}
+    for reader in algorithm.definitions:
+        found = contraction(reader) if isinstance(reader, Reduce) else None
+        if found is None:
+            continue
+        sides, made = [found.left, found.right], list[Map]()
+        for n, operand in enumerate(sides):
+            rounded = isinstance(operand, Apply) and operand.function in ROUNDINGS
+            bare = operand.arguments[0] if rounded and isinstance(operand, Apply) else operand
+            for product in algorithm.definitions:
+                reads = {p for p in walk(bare) if isinstance(p, Read) and p.array == product.out}
+                alone = [d for d in algorithm.definitions if product.out in arrays_read(d)]
+                if (
+                    not isinstance(product, Reduce)
+                    or contraction(product) is None
+                    or product.out in results
+                    or alone != [reader]
+                    or {read.indices for read in reads} != {tuple(map(index_of, product.axes))}
+                    or bare in reads
+                    or not axes_of(bare) <= set(product.axes)
+                ):
+                    continue
+                own = Map(f"{product.out}_operand", product.axes, bare)
+                read: Expression = Read(own.out, tuple(map(index_of, own.axes)))
+                sides[n] = replace(operand, arguments=(read,)) if rounded else read
+                made.append(own)
+                break
+        if made:
+            changed = replace(reader, expression=product_of([*sides, found.scale]))
+            at = algorithm.definitions.index(reader)
+            before, after = algorithm.definitions[:at], algorithm.definitions[at + 1 :]
+            algorithm = replace(algorithm, definitions=(*before, *made, changed, *after))
     return algorithm
 
 
@@ -481,9 +519,30 @@ def _useful(algorithm: Algorithm) -> Cuts:
         alone = not combined & {definition.out, *arrays_read(definition)}
         if not alone:
             combined.add(definition.out)
-        for axis, size in (*_pieces(definition), *(_flat(definition) if alone else ())):
+        shared = _read_in_digits(algorithm, definition) if isinstance(definition, Map) else ()
+        for axis, size in (*_pieces(definition), *shared, *(_flat(definition) if alone else ())):
             found.setdefault((definition.out, axis), (size,))
     return found
+
+
+def _read_in_digits(algorithm: Algorithm, definition: Map) -> Iterator[tuple[Axis, int]]:
+    """Where a definition reads all of a dimension of an input along one axis, that others read along the
+    digits of such a one, their last step."""
+    shapes = {array.name: array.shape for array in algorithm.inputs}
+    whole = {
+        (read.array, n): axis
+        for read in walk(definition.expression)
+        if isinstance(read, Read) and read.array in shapes
+        for n, index in enumerate(read.indices)
+        for axis in definition.axes
+        if index == index_of(axis) and axis.extent == shapes[read.array][n]
+    }
+    for other in algorithm.definitions if whole else ():
+        for read in (p for e in expressions_of(other) for p in walk(e) if isinstance(p, Read)):
+            for n, index in enumerate(read.indices):
+                steps = _digits(index, shapes[read.array][n]) if (read.array, n) in whole else []
+                if steps:
+                    yield whole[read.array, n], steps[-1]
 
 
 def _flat(definition: Definition) -> Iterable[tuple[Axis, int]]:

@@ -10,10 +10,11 @@ from accelopt.algorithm.algorithm import (
     Definition,
     Scan,
 )  # fmt: skip
-from accelopt.algorithm.index import Axis
+from accelopt.algorithm.index import Axis, index_of
 from accelopt.kernels.nki.nests.locations import At, Span, number_text
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.places import (
+    Local,
     Round,
     View,
     Where,
@@ -45,6 +46,9 @@ class Recurrences:
         others = [(a, 1) for a in definition.axes if a != along and a not in where.part
                   and where.span(a).width > 1]  # fmt: skip
         factor, term, initial = parts
+        if self.begins(definition, where) is not None:
+            self.steps(definition, factor, term, where, target(where), finish)
+            return
 
         def one(round_: Round) -> None:
             spot = round_.where
@@ -77,6 +81,54 @@ class Recurrences:
                 self.emitter.copy(spot, (), kept, state)
 
         self.emitter.each(where, others, one)
+
+    def begins(self, definition: Definition, where: Where) -> float | None:
+        """What stands before the first element of a recurrence that is taken step by step: where that is
+        faster than along its axis, since many run beside each other, all of which lie in one tile. None
+        for another one."""
+        parts, emitter = self.emitter.reading.meanings[definition.out].scan, self.emitter
+        if parts is None or not isinstance(definition, Scan):
+            return None
+        factor, _, initial = parts
+        others = where.free(set(definition.axes) - {definition.along})
+        beside = math.prod(where.span(axis).width for axis in others)
+        steps = where.span(definition.along).width
+        instructions = 2 if set(others) & factor.axes else 1
+        out = emitter.arrays.get(definition.out)
+        if (
+            initial.kind != "constant"
+            or (initial.constant and definition.out in emitter.margins)
+            or steps < definition.along.extent
+            or (out is not None and out.dtype != "float32")
+            or beside > emitter.stage.columns
+            or steps * instructions * emitter.vector_ns(2 * beside)
+            >= beside * emitter.vector_ns(2 * steps)
+        ):
+            return None
+        return initial.constant
+
+    def steps(
+        self, definition: Scan, factor: Value, term: Value, where: Where, view: View,
+        finish: Callable[[Where, View], None],
+    ) -> None:  # fmt: skip
+        """A recurrence step by step, all that run beside each other at once. The element before the first
+        lies before it in its tile."""
+        emitter, along = self.emitter, definition.along
+        builder = emitter.reading.builder
+        indices = tuple(index_of(a) - (a == along) for a in definition.axes)
+        before = builder.input(f"{definition.out} before", indices)
+        scaled = builder.apply(definition.scale, factor, before)
+        value = builder.apply(definition.combine, scaled, term)
+        emitter.reading.uses |= {made: 1 for made in (before, scaled) if made not in emitter.reading.uses}
+        wide = where.within({along: Span(At(-1), along.extent + 1)})
+        first = View(view.tile, view.offset + -view.strides[along], view.strides)
+        emitter.blocks[-1].locals[before.array] = [Local(first, wide, definition.axes)]
+
+        def one(round_: Round) -> None:
+            emitter.settled(value, round_.where, view.moved(round_.where, where))
+
+        emitter.each(where, [(along, 1)], one)
+        finish(where, view)
 
     def state_of(self, definition: Scan, initial: Value, where: Where) -> View:
         """Where a recurrence stands after the rounds of a loop along it that were, for each round of the

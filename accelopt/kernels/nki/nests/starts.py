@@ -21,7 +21,7 @@ from accelopt.kernels.nki.nests.nest import (
     ready,
 )
 from accelopt.kernels.nki.nests.preparing import arrays_read, own_axes, prepared
-from accelopt.kernels.nki.nests.primitives import read_later, split
+from accelopt.kernels.nki.nests.primitives import contractions, read_later, split
 from accelopt.kernels.nki.nests.skipping import masks_of
 
 ROUND = 512
@@ -71,7 +71,9 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
             *_beside(algorithm, nest, target),
             *blocks,
             *(made for one in (nest, *blocks) for made in _in_rounds(algorithm, one)),
+            *_joined_sums(algorithm, nest, target),
             *_summed_as_laid(algorithm, nest, target),
+            *_laid_as_read(plain, lying, target),
         ):
             if made not in seen and (made == nest or has_kernel(made)):
                 for one in dict.fromkeys((made, _skipping(algorithm, made, has_kernel))):
@@ -195,6 +197,18 @@ def _beside(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
             yield cut_.model_copy(update={"stages": stages})
 
 
+def _joined_sums(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+    """With as many elements of several summed axes on partitions as there is room for."""
+    for at in range(2):
+        entries = tuple(
+            (definition.out, joined[min(at, len(joined) - 1)])
+            for definition in ready(algorithm, nest).definitions
+            if (joined := contractions(definition, TARGETS[target].partitions))
+        )
+        if entries:
+            yield nest.model_copy(update={"contracted": entries})
+
+
 def _blocked(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
     """With several tiles of rows in each round, which share what a product brings for them."""
     most = TARGETS[target].partitions
@@ -269,6 +283,48 @@ def _summed_as_laid(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[N
         if first is None or along.extent % most:
             continue
         yield from _laid(algorithm, plain, (first, last), along, most)
+
+
+def _laid_as_read(plain: Algorithm, lying: Sequence[str], target: str) -> Iterator[Nest]:
+    """All in one stage, with each definition laid as those that read it take it: along what a product sums
+    over, else as its reader lies; in loops along what all have."""
+    *_, last = plain.definitions
+    own = {axis.name: axis for axis in last.axes}
+    if len(plain.definitions) < 2 or not set(lying) <= own.keys():
+        return
+    most = TARGETS[target].partitions
+    partition = filled(tuple(own[name] for name in lying), most)
+    found: dict[str, tuple[str, ...]] = {}
+    for definition in reversed(plain.definitions):
+        axes = {axis.name: axis.extent for axis in definition.axes}
+        wanted: list[tuple[str, ...]] = []
+        for reader in plain.definitions:
+            if definition.out in arrays_read(reader):
+                product = product_in(reader)
+                summed = [a for a in product.contracted if a.name in axes] if product else []
+                if summed:
+                    wanted.insert(0, (max(summed, key=lambda axis: axis.extent).name,))
+                else:
+                    wanted.append(found.get(reader.out, tuple(lying)))
+        chosen = next((names for names in wanted if set(names) <= axes.keys()), tuple(lying))
+        if not set(chosen) <= axes.keys():
+            return
+        if chosen != tuple(lying):
+            if math.prod(axes[name] for name in chosen) > most:
+                return
+            found[definition.out] = chosen
+    taken = {*lying}.union(*found.values())
+    loops = tuple(
+        Part(axis=a.name, size=1) for a in shared_axes(plain.definitions) if a.name not in taken
+    )
+    if found:
+        stage = Stage(
+            members=tuple(d.out for d in plain.definitions), partition=partition, loops=loops,
+            laid=tuple(reversed(found.items())),
+        )  # fmt: skip
+        yield Nest(stages=(stage,))
+        if len(loops) > 1:
+            yield Nest(stages=(stage.model_copy(update={"loops": loops[:1]}),))
 
 
 def _read_for(algorithm: Algorithm, name: str) -> set[str]:

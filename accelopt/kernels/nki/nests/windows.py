@@ -19,7 +19,7 @@ Windows = Mapping[Axis, Index]
 def along_windows(
     reading: Reading, value: Value, own: Sequence[Axis], taps: Iterable[Axis]
 ) -> tuple[Value, Windows]:
-    """An operand along its windows, where those hold fewer elements than all taps of all of its own axes;
+    """An operand along its windows, where those hold no more elements than all taps of all of its own axes;
     as it is, without windows, where it is read otherwise."""
     moved = {axis for axis in taps if axis in value.axes}
     found: dict[Index, Axis] = {}
@@ -32,7 +32,7 @@ def along_windows(
                 found[window] = Axis(name, extent)
     axes = [axis for window in found for axis in window.axes]
     held = size_of(found.values())
-    if not found or len(set(axes)) < len(axes) or held >= size_of(axes):
+    if not found or len(set(axes)) < len(axes) or held > size_of(axes):
         return value, {}
     made = _exchanged(reading, value, found, moved)
     if made.axes & set(axes) or not set(axes) <= moved | set(own):

@@ -38,8 +38,9 @@ UNIT_OF_EXACT = 2.0**-53
 ARGUMENT_SLACK = 2.0
 # Where what cancels is so many times what is allowed else, and the value as many times more than that,
 # some errors show whether a kernel cancels: of those who do, half and more.
-SHOWS, THERE, LEAST_SHOWN, MOST_HIDDEN = 16, 4, 16, 0.05
-FAR_ENDS = (1e4, 2e4, -1e4, -2e4)
+SHOWS, THERE, LEAST_SHOWN, MOST_HIDDEN, MOST_SHOWN = 16, 4, 16, 0.05, 1 << 16
+FAR_ENDS = (1e4, 2e4, -1e4, -2e4, 40, 80, -40, -80)
+GROWS = 1e6  # times from 40 to 80: an exponential, of which no form cancels as much as exp(-x)
 # A thousand times the smallest normal number: what is worked out on the way may be that much smaller.
 UNDERFLOW = 1e-35
 # Elements known to this relative accuracy are resolved: a kernel that loses them skipped them.
@@ -58,7 +59,7 @@ FORMATS = (np.float32, np.float32, np.bool_)
 class Exact(NamedTuple):
     """One output in float32: its values, the allowed absolute error (infinite where the reference is
     not finite or not determined), where even small values are resolved, and the absolute error of an honest
-    form that cancels, a single zero where there is none."""
+    form that cancels, negative on the side of the smaller of f(x) and f(-x); a single zero where there is none."""
 
     values: np.ndarray
     allowed: np.ndarray
@@ -67,16 +68,28 @@ class Exact(NamedTuple):
 
     def allowed_to(self, output: np.ndarray, rounding: float) -> np.ndarray:
         """The absolute error that is allowed of a kernel with this output: of one that cancels also where
-        that loses the value, and so of one that is `rounding` times coarser than float32, as a table is."""
+        that loses the value, and so of one that is `rounding` times coarser than float32, as a table is.
+        Whether it cancels is asked of each side alone, and of each sign: ELU does so below zero only."""
         if not self.cancelled.ndim:
             return self.allowed
+        scale, values = np.abs(self.cancelled), self.values
         with np.errstate(all="ignore"):
-            shows = self.allowed * SHOWS < self.cancelled
-            shows &= np.abs(self.values) > THERE * self.cancelled
-            beyond = np.abs(output[shows] - self.values[shows]) > self.allowed[shows]
-        exact = beyond.size >= LEAST_SHOWN and beyond.mean() <= MOST_HIDDEN
-        whole = exact and rounding <= 1
-        return self.allowed if whole else np.maximum(self.allowed, self.cancelled)
+            found = np.maximum(self.allowed, scale)
+            beyond = np.abs(output - values) > self.allowed
+            if rounding > 1 or not beyond.any():
+                return found
+            shows = (self.allowed * SHOWS < scale) & (np.abs(values) > THERE * scale)
+            steps = values / scale
+            for side in itertools.product((True, False), repeat=2):
+                own = (np.signbit(self.cancelled) == side[0]) & (np.signbit(values) == side[1])
+                there = np.flatnonzero(shows & own)
+                there = there[:: max(1, there.size // MOST_SHOWN)]
+                # Equal arguments are rounded alike, by luck well: one of those that are so near counts.
+                _, first = np.unique(np.floor(steps.reshape(-1)[there]), return_index=True)
+                found_beyond = beyond.reshape(-1)[there[first]]
+                if first.size >= LEAST_SHOWN and found_beyond.mean() <= MOST_HIDDEN:
+                    found = np.where(own, self.allowed, found)
+        return found
 
     @property
     def judged(self) -> float:
@@ -234,28 +247,52 @@ def _cancelled(
 ) -> list[np.ndarray]:
     """Of each output what an honest form of its function may cancel, where that is one of single elements:
     some units of the larger of f(x) and f(-x), of which one is the other's complement (a sigmoid), or of the
-    other less a multiple of x (SiLU, softplus); and of what f tends to, as -1 of an exponential less one."""
+    other less a multiple of x (SiLU, softplus); and of what f tends to, as -1 of an exponential less one:
+    where it has come to that, f(-x) is no part of it."""
     none = [np.zeros((), np.float32)] * len(expected)
     places = [n for n, v in enumerate(inputs) if _is_array_of_floats(v)]
     singles = [in_single(value) for value in inputs]
     shapes = [one.shape for one in expected]
-    with contextlib.suppress(ConfigError):
+    with contextlib.suppress(ConfigError), np.errstate(all="ignore"):
         if reference.elementwise(singles, shapes):
             first = next(n for n in places if inputs[n].shape == shapes[0])
             mirrored = [-v if n in places else v for n, v in enumerate(singles)]
             flat = mirrored[first].reshape(-1)
             flat[: len(FAR_ENDS)] = FAR_ENDS[: flat.size]
-            found = []
-            for one, other in zip(expected, reference.forward(mirrored), strict=True):
-                sizes = [np.abs(in_single(end)) for end in (one, other)]
-                far = sizes[1].reshape(-1)[: len(FAR_ENDS)]
-                limit = np.where(far[:-1:2] == far[1::2], far[:-1:2], 0).max(initial=0)
+            others, found = reference.forward(mirrored), []
+            farther = [
+                [
+                    reference.forward(
+                        [_far_out(v, way) if n == m else v for m, v in enumerate(singles)]
+                    )
+                    for way in (1, -1)
+                ]
+                for n in places
+                if inputs[n].shape == shapes[0]
+            ]
+            for number, (one, other) in enumerate(zip(expected, others, strict=True)):
+                if not is_float(one.dtype):
+                    found.append(none[0])
+                    continue
+                own, size = (np.abs(in_single(end)) for end in (one, other))
+                far = size.reshape(-1)[: len(FAR_ENDS)]
+                limit = np.where(far[:4:2] == far[1:4:2], far[:4:2], 0).max(initial=0)
+                if not (far[5::2] <= GROWS * np.maximum(1, far[4:-1:2])).all():
+                    size, far = np.zeros_like(size), far[:0]
                 far[...] = np.maximum(1, np.abs(singles[first].reshape(-1)[: far.size]))
-                known = (np.nan_to_num(size, nan=0, posinf=0) for size in (*sizes, limit))
+                single, near = in_single(one), 4 * SINGLE.unit * own
+                for ends in farther:
+                    same, back = (apart(end[number], single) <= near for end in ends)
+                    size[same & ~back] = 0
+                known = (np.nan_to_num(end, nan=0, posinf=0) for end in (own, size, limit))
                 cancelled = reduce(np.maximum, known) * np.float32(ARGUMENT_SLACK * precision.unit)
-                found.append(cancelled.astype(np.float32) if is_float(one.dtype) else none[0])
+                found.append(np.where(own < size, -cancelled, cancelled).astype(np.float32))
             return found
     return none
+
+
+def _far_out(value: np.ndarray, way: int) -> np.ndarray:
+    return np.copysign(np.maximum(np.abs(value), value.dtype.type(FAR_ENDS[0])), way * value)
 
 
 def _is_array_of_floats(value: Any) -> bool:

@@ -27,6 +27,7 @@ from accelopt.kernels.nki.nests.primitives import (
     PRIMITIVES,
     Ahead,
     At,
+    Contract,
     Hold,
     Inline,
     Keep,
@@ -464,6 +465,37 @@ def test_what_a_product_reads_in_windows_is_loaded_once(
     text = lower_nest(conv, nest, target=TARGETS[dialect], dialect=dialect).source
     assert len(re.findall(r"dma_copy\(\s*dst=x_", text)) == 1
     assert not re.search(r"for i_[kl] in [^\n]*\n[^\n]*\n?[^\n]*dst=x_", text)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("way", ["direct", "turned"])
+@pytest.mark.parametrize(
+    "parts", [{16: 16, 3: 2}, {16: 16, 5: 3}, {3: 3, 5: 5}, {5: 5, 16: 8, 3: 2}]
+)
+def test_parts_of_several_summed_axes_lie_on_partitions(
+    parts: dict[int, int], way: Way, dialect: Dialect, tmp_path: Path
+) -> None:
+    """A convolution of few channels fills the 128 rows of the Tensor engine with taps; what is left of
+    an axis is a round of fewer rows."""
+    conv = algorithms.written(
+        "conv", {"i": 2, "h": 32, "m": 6, "n": 7, "k": 3, "l": 5, "j": 16, "p": 8, "q": 11},
+        {"x": (2, 16, 8, 11), "w": (3, 5, 16, 32)},
+        "y[i, j, p, q] = exp(x[i, j, p, q])",
+        "out[i, h, m, n] = add[k, l, j](y[i, j, m + k, n + l] * w[k, l, j, h])",
+    )  # fmt: skip
+    target = TARGETS[dialect]
+    nest = applied(Inline(definition="y"), conv, default_nest(conv, target), target)
+    out = prepared(conv).definition("out")
+    assert isinstance(out, Reduce)
+    names = {axis.extent: axis.name for axis in out.reduced}
+    axes = tuple(Part(axis=names[extent], size=size) for extent, size in parts.items())
+    nest = applied(Contract(definition="out", axes=axes), conv, nest, target)
+    nest = applied(Orient(definition="out", side="right", way=way), conv, nest, target)
+    check(conv, nest, dialect, tmp_path)
+    text = lower_nest(conv, nest, target=target, dialect=dialect).source
+    assert re.search(rf"_kept = nl.ndarray\(\((nl.par_dim\()?{math.prod(parts.values())}\b", text)
+    with pytest.raises(NotNested, match=f"out does not sum over 6 elements of {names[5]}"):
+        applied(Contract(definition="out", axes=(Part(axis=names[5], size=6),)), conv, nest)
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
