@@ -101,16 +101,6 @@ def test_a_text_in_another_dialect_than_asked_for_is_told_by_line_which_and_what
     assert "y = nisa.activation(" in wrong_dialect("from nki import isa as nisa", OLD)
 
 
-def test_collectives_whose_places_are_not_documented_are_refused_by_name():
-    text = NEW.replace("import nki\n", "import nki\nimport nki.collectives as ncc\n")
-    text = text.replace(
-        "    return out", "    ncc.all_to_all_v(dsts=[out], srcs=[a])\n    return out"
-    )
-    with pytest.raises(Unsupported, match="all_to_all_v") as refused:
-        trace_kernel(load(text, "collective.py").kernel, specs_of([A]))
-    assert "not known here" in refused.value.mend
-
-
 def test_files_of_equal_text_keep_their_own_names():
     text = OLD.replace("    nl.store(", "    t: typing.tensor[128, 64] = nl.load(a)\n    nl.store(")
     text = text.replace(
