@@ -12,7 +12,7 @@ from accelopt.sim.dialects.dialect import (
     trace_kernel,
     wrong_dialect,
 )
-from accelopt.sim.errors import KernelError, Unsupported
+from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load, specs_of
 
 OLD = """
