@@ -105,4 +105,5 @@ class Rule(NamedTuple):
     kind: type[KernelError] = KernelError
 
     def __call__(self, *named: object) -> KernelError:
+        """The error of a kernel that breaks it."""
         return self.kind(self.identifier, self.message.format(*named), self.mend.format(*named))
