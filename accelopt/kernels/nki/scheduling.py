@@ -217,5 +217,6 @@ def counters_of(profile: Profile | None) -> dict[str, float]:
 
 def _said(refusal: Exception) -> str:
     """A refusal with the kernel's line, whatever file holds the kernel."""
-    known = isinstance(refusal, NotLifted) and refusal.source != NOWHERE
-    return f"line {refusal.source.line}: {refusal.reason}" if known else str(refusal)
+    if isinstance(refusal, NotLifted) and refusal.source != NOWHERE:
+        return f"line {refusal.source.line}: {refusal.reason}"
+    return str(refusal)
