@@ -597,7 +597,9 @@ class Emitter:
                 sizes, strides = merged(counts, [[view.strides[a] for a in axes]])
                 offset = view.moved(part, wide).offset
                 dst = self.text.inside(view.tile, where.rows, offset, sizes, strides[0])
-                fill = self.text.filled(dst, (where.rows, *sizes), str(number or 0), view.tile.dtype)
+                fill = self.text.filled(
+                    dst, (where.rows, *sizes), str(number or 0), view.tile.dtype
+                )
                 self.put("", Form(fill, "vector", self.vector_ns(math.prod(sizes))))
 
     def is_read_fast(self, definition: Definition, where: Where) -> bool:
