@@ -6,10 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from accelopt.algorithm.algorithm import (
-    Array,
-    Definition,
-)  # fmt: skip
+from accelopt.algorithm.algorithm import Array, Definition
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.nests.locations import At, Span
 from accelopt.kernels.nki.nests.margins import Margins

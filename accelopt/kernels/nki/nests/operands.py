@@ -7,31 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from accelopt.algorithm.algorithm import (
-    Definition,
-)  # fmt: skip
+from accelopt.algorithm.algorithm import Definition
 from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.nests.locations import At, Span
 from accelopt.kernels.nki.nests.nest import NotNested, Way
-from accelopt.kernels.nki.nests.places import (
-    Round,
-    View,
-    Where,
-    row_major,
-    spans_of,
-)
+from accelopt.kernels.nki.nests.places import Round, View, Where, row_major, spans_of
 from accelopt.kernels.nki.nests.reading import NARROW, Product, inputs_of
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
 from accelopt.kernels.nki.nests.values import Value
-from accelopt.kernels.nki.nests.windows import (
-    Windows,
-    along_windows,
-    own_windows,
-    seen_by,
-    spanned,
-)
+from accelopt.kernels.nki.nests.windows import Windows, along_windows, own_windows, seen_by, spanned
 from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:
@@ -59,6 +45,10 @@ class Operands:
         if parts := dict(emitter.nest.contracted).get(definition.out):
             named = {axis.name: axis for axis in found.contracted}
             joined = {named[p.axis]: min(p.size, named[p.axis].extent) for p in parts}
+            if decided := [a.name for a in joined if a in emitter.deciding]:
+                raise NotNested(
+                    f"{definition.out} is decided along {decided[0]} element by element"
+                )
         self.lying = tuple(joined)
         self.others = [(axis, 1) for axis in found.contracted if axis not in joined]
         self.joined = list(joined.items())
@@ -231,9 +221,12 @@ class Operands:
         if (self.definition.out, side) in emitter.nest.resident:
             most = emitter.spec.sbuf_usable_bytes
         fixed = where.variables(value.axes - set(axes) - set(self.found.contracted))
-        for block in emitter.blocks[emitter.home(fixed) :] if not made else ():
+        lowest = emitter.home(fixed)
+        for depth, block in enumerate(emitter.blocks[lowest:] if not made else (), lowest):
             spans = {a: block.spans.get(a) or Span(At(), a.extent) for a in axes}
             spans |= {a: where.span(a) for a in axes if a in where.part and a not in block.spans}
+            if emitter.home(where.within(spans).variables({*axes})) > depth:
+                continue  # in loops further inside, which are in loops over what this would hold
             if size * math.prod(span.width for span in spans.values()) <= most:
                 return where.within(spans)
         here = size * math.prod(where.span(a).width for a in axes)
@@ -304,8 +297,11 @@ class Operands:
             # What is read lies with its own axes on partitions, all of the summed axis beside it.
             lying, rest = self._lying(axes, where)
             outer = [(axis, 1) for axis in rest]
-            if set(lying) <= set(self.where.part) and len(self.lying) == 1:
-                rows = math.prod(where.span(a).width for a in lying)
+            aside = not set(lying) <= set(self.where.part)
+            if aside and self.rounds > 1:
+                outer.append((lying[0], self.emitter.spec.partitions))
+            if (self.rounds > 1 or not aside) and len(self.lying) == 1:
+                rows = math.prod(min(where.span(a).width, 128) for a in lying)
                 group = self.grouped(extent, self.size, rows)
         spans = {**where.spans, self.summed: span} if span else where.spans
         start = Where(self.lying, spans, ())
@@ -488,7 +484,8 @@ class _Turning(NamedTuple):
         summed = [axis for axis, _ in self.operands.parts]
         short = math.prod(axis.extent for axis in summed) <= self.emitter.stage.columns
         place = self.operands.where if short and not self.operands.within else self.place
-        wide = {axis: place.span(axis) for axis in summed}
+        decided = self.emitter.deciding
+        wide = {axis: (self.place if axis in decided else place).span(axis) for axis in summed}
         source = Where(self.lying, {**spot.spans, **wide}, (*self.rest, *wide))
         view = self.emitter.view(self.value, source)
         for axis, _ in self.joined:
@@ -540,7 +537,7 @@ class _Turning(NamedTuple):
         spot = round_.where
         rows = math.prod(min(spot.span(a).width, 128) for a in self.lying)
         parts = list(self.joined)
-        wide = self.aside
+        wide = self.aside and spot.span(self.lying[0]).width > 128
         parts += [(self.lying[0], 128)] if wide else []
         count = math.prod(-(-spot.span(a).width // n) for a, n in parts)
         dtype = self.value.dtype if self.value.dtype in NARROW else "float32"

@@ -318,20 +318,29 @@ def _contracted(primitive: Contract, found: Contraction, nest: Nest, most: int) 
 
 
 def contractions(definition: Definition, most: int) -> list[tuple[Part, ...]]:
-    """Parts of several axes that a product sums over, joined on partitions: those that take the fewest
-    rounds first, in the order in which the axes lie in memory."""
+    """Parts of several axes that a product sums over, joined on partitions in the order in which they lie in
+    memory, where those take fewer rounds than the longest alone: the fewest first, then the fewest axes,
+    those farthest apart in memory, with the most of the nearest."""
     product = product_in(definition)
     axes = [axis for axis in product.contracted if axis.extent > 1] if product else []
     reads = [read for e in expressions_of(definition) for read in walk(e) if isinstance(read, Read)]
     order = [axis.name for r in reads for i in r.indices for axis in axes if axis in i.axes]
-    found = dict[tuple[Part, ...], int]()
-    for some in itertools.permutations(axes, min(len(axes), 3)):
-        parts = filled(some, most)
+
+    def rounds(parts: tuple[Part, ...]) -> int:
         sizes = {part.axis: part.size for part in parts}
-        rounds = math.prod(-(-axis.extent // sizes.get(axis.name, 1)) for axis in axes)
-        if len(parts) > 1:
-            found[tuple(sorted(parts, key=lambda part: order.index(part.axis)))] = rounds
-    return sorted(found, key=lambda parts: found[parts])
+        return math.prod(-(-axis.extent // sizes.get(axis.name, 1)) for axis in axes)
+
+    alone = min((rounds(filled((axis,), most)) for axis in axes), default=0)
+    found = {
+        tuple(sorted(parts, key=lambda part: order.index(part.axis)))
+        for some in itertools.permutations(axes, min(len(axes), 3))
+        if rounds(parts := filled(some, most)) < alone
+    }
+
+    def cost(parts: tuple[Part, ...]) -> tuple[int, int, list[int], int]:
+        return rounds(parts), len(parts), [order.index(p.axis) for p in parts], -parts[-1].size
+
+    return sorted(found, key=cost)
 
 
 def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
