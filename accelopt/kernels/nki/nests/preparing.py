@@ -37,6 +37,7 @@ from accelopt.algorithm.contraction import contraction, factors_of, product_of
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.kernels.nki.nests.one_hot import without_one_hot
+from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
 
 RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
               "tanh", "erf", "silu_dx", "gelu_dx")  # fmt: skip
@@ -57,6 +58,8 @@ MOST_IN_ROW = 8192
 """Elements of a result with one axis that lie on one partition."""
 LARGEST = 3e38
 """No number of fp32 is much larger."""
+WIDE_ROUNDING = "bfloat16"
+"""The rounding to a format with the exponents of fp32: no factor takes a value out of its range."""
 MOST_TERMS = 8
 """Of a sum that is taken term by term."""
 MOST_PIECES = 8
@@ -68,7 +71,8 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     """The same Algorithm, ready for nests. Its arrays have the same names and elements."""
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
     definitions = tuple(part for d in map(_unrolled, definitions) for part in _in_two(d))
-    found = _split(without_one_hot(replace(algorithm, definitions=definitions)))
+    algorithm = scaled_and_shifted(replace(algorithm, definitions=definitions))
+    found = _split(without_one_hot(algorithm))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
     return _ordered(_scaled_last(_operands(_joint(_summed_last(_once(named))))))
@@ -373,13 +377,30 @@ def _unrounded(definition: Definition) -> Definition:
     """Without roundings, but for those of the factors of a sum: more precision costs nothing."""
     if not isinstance(definition, Reduce) or definition.combiner != "add":
         return _rewritten(definition, _exact)
-    factors = [
-        Apply(f.function, tuple(map(_exact, f.arguments)))
-        if isinstance(f, Apply) and f.function in ROUNDINGS
-        else _exact(f)
-        for f in factors_of(definition.expression)
-    ]
+    factors = list[Expression]()
+    for factor in factors_of(definition.expression):
+        if not isinstance(factor, Apply) or factor.function not in ROUNDINGS:
+            factors.append(_exact(factor))
+            continue
+        rounded, others = _exact(factor.arguments[0]), list[Expression]()
+        if factor.function == WIDE_ROUNDING:
+            rounded, others = _apart(rounded, {*definition.reduced})
+        factors += [Apply(factor.function, (rounded,)), *others]
     return replace(definition, expression=product_of(factors))
+
+
+def _apart(expression: Expression, summed: set[Axis]) -> tuple[Expression, list[Expression]]:
+    """An expression without factors that do not depend on axes, and those: rounding is relative, so that of a
+    product is that of the rest."""
+    if isinstance(expression, Apply) and expression.function in ("multiply", "divide"):
+        value, other = expression.arguments
+        if expression.function == "multiply" and not axes_of(value) & summed:
+            value, other = other, value
+        if axes_of(value) & summed and not axes_of(other) & summed:
+            rest, others = _apart(value, summed)
+            divided = expression.function == "divide"
+            return rest, [*others, Apply("reciprocal", (other,)) if divided else other]
+    return expression, []
 
 
 def _exact(expression: Expression) -> Expression:
