@@ -391,9 +391,9 @@ class Memory:
         )  # windows that overlap
         readers = self.emitter.readers_of(array.name) & set(self.emitter.stage.members)
         size = parse(array.dtype).itemsize
-        if not inner and not between and hull >= exact:
+        if not inner and not between and hull >= exact and len(readers) < 2:
             return self.widened(array, value, where, True)
-        little = len(readers) > 1 or where.rows * math.prod(others) * size < LITTLE
+        little = where.rows * math.prod(others) * size < LITTLE
         fits = min(exact, hull) * size <= KEPT_BYTES
         return wide if fits and (little or not inner) else None
 
