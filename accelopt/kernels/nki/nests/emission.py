@@ -229,7 +229,9 @@ class Emitter:
             size = evenly(width, max(1, min(width, room)))
             if size < width or len(self.pieces(axis, where)) > 1:
                 parts.append((axis, size))
-            room = max(1, room // size)
+            # Copies of a body with blocks of their own are cut alike.
+            whole = axis.extent if axis in self.masks else size
+            room = max(1, room // max(size, min(whole, most)))
         return list(reversed(parts))
 
     # Stages.
@@ -260,6 +262,7 @@ class Emitter:
         self.masks = {
             axes[name]: masks_that_empty(members, axes[name], stored) for name in stage.skipped
         }
+        self.text.explicit = bool(self.masks)
         masked = {axis for masks in self.masks.values() for mask in masks for axis in mask.axes}
         self.copied = {axis for axis, size in parts if axis in masked and size < axis.extent}
         copies = math.prod(-(-a.extent // size) for a, size in parts if a in self.copied)
@@ -1193,7 +1196,8 @@ class Emitter:
         width = math.prod(where.span(axis).width for axis in inner)
         (data,) = value.arguments
         place = Where(where.part, where.spans, (*axes, *inner))
-        parts = self.cut(place, axes, max(1, self.stage.columns // width))
+        alike = math.prod(a.extent if a in self.masks else where.span(a).width for a in inner)
+        parts = self.cut(place, axes, max(1, self.stage.columns // alike))
 
         def part(outer: Round) -> None:
             spot = Where(where.part, outer.where.spans, place.order)

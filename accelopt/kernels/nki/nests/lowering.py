@@ -11,6 +11,7 @@ from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.emission import Emitter
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.nests.nest import ready as readied
+from accelopt.kernels.nki.nests.repeats import folded
 from accelopt.kernels.nki.nests.statements import Price, price, rendered
 from accelopt.kernels.nki.nests.wrapping import wrapped
 from accelopt.sim.dialects.dialect import Dialect
@@ -64,7 +65,7 @@ def _lowered(
     signature = interface.signature or ", ".join(array.name for array in ready.inputs)
     taken = {*names, *re.findall(r"[A-Za-z_]\w*", signature)}
     emitter = Emitter(ready, nest, TARGETS[target], dialect, interface.numbers, taken)
-    nodes = emitter.emit()
+    nodes = folded(emitter.emit(), "part")
     lines = [
         HEADERS[dialect],
         "",
@@ -107,7 +108,7 @@ def lower_part(
             view = emitter.outside[array.name] = emitter.names.new(f"{array.name}_view")
             shape = shape_text(array.shape or (1,))
             views.append(f"{view} = {array.name}.reshape({shape})")
-    nodes = emitter.emit()
+    nodes = folded(emitter.emit(), "part")
     lines = [text for line in rendered(nodes) for text in wrapped(line)]
     return [*views, *(line[4:] for line in lines)], price(nodes, TARGETS[target])
 

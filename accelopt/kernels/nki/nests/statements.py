@@ -41,12 +41,14 @@ class Comment:
 
 @dataclass
 class For:
-    """`for variable in nl.<kind>(extent)`."""
+    """`for variable in nl.<kind>(extent)`; where bodies are written once `extent` is that in the mean, and
+    `count` its text."""
 
     variable: str
-    extent: int
+    extent: float
     body: list[NestNode] = field(default_factory=list)
     kind: str = "affine_range"
+    count: str = ""
 
 
 @dataclass
@@ -57,7 +59,17 @@ class If:
     body: list[NestNode] = field(default_factory=list)
 
 
-NestNode = Line | Comment | For | If
+@dataclass
+class Each:
+    """One body for several `rows` of values with these names; without rows the name counts the bodies."""
+
+    names: tuple[str, ...]
+    count: int
+    body: list[NestNode] = field(default_factory=list)
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+NestNode = Line | Comment | For | If | Each
 
 
 def line(text: str) -> Line:
@@ -65,7 +77,7 @@ def line(text: str) -> Line:
     return Line((Form(text, "none", 0.0),))
 
 
-def walk(nodes: list[NestNode], times: int = 1) -> Iterator[tuple[Line, int]]:
+def walk(nodes: list[NestNode], times: float = 1) -> Iterator[tuple[Line, float]]:
     """Every line and how often it runs."""
     for node in nodes:
         if isinstance(node, For):
@@ -74,6 +86,8 @@ def walk(nodes: list[NestNode], times: int = 1) -> Iterator[tuple[Line, int]]:
                 yield from walk([inner], times * met)
         elif isinstance(node, If):
             yield from walk(node.body, times)
+        elif isinstance(node, Each):
+            yield from walk(node.body, times * node.count)
         elif isinstance(node, Line):
             yield node, times
 
@@ -83,7 +97,7 @@ def balanced(nodes: list[NestNode]) -> dict[int, Form]:
     with most to move first, wherever the kernel then ends soonest."""
     busy: dict[str, float] = {}
     chosen: dict[int, Form] = {}
-    open_lines: list[tuple[float, Line, int]] = []
+    open_lines: list[tuple[float, Line, float]] = []
     for item, times in walk(nodes):
         if len(item.forms) == 1:
             form = item.forms[0]
@@ -114,14 +128,14 @@ def price(nodes: list[NestNode], spec: Hardware) -> Price:
     """The closed-form price of a lowered kernel."""
     chosen = balanced(nodes)
     engines: dict[str, float] = {}
-    moved = 0
+    moved = 0.0
     for item, times in walk(nodes):
         form = chosen[id(item)]
         if form.engine != "none":
             engines[form.engine] = engines.get(form.engine, 0.0) + form.ns * times * 1e-6
         moved += item.moved * times
     engines["dma"] = max(engines.get("dma", 0.0), moved / spec.dma_peak_bytes_per_ns * 1e-6)
-    return Price(engines, moved)
+    return Price(engines, round(moved))
 
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -145,8 +159,13 @@ def rendered(nodes: list[NestNode]) -> list[str]:
                 name = _NUMBER.sub("", node.variable)
                 if name not in loops or name in called.values():
                     name = node.variable
-                yield f"{pad}for {name} in nl.{node.kind}({node.extent}):"
+                yield f"{pad}for {name} in nl.{node.kind}({node.count or node.extent}):"
                 yield from lines(node.body, depth + 1, {**called, node.variable: name})
+            elif isinstance(node, Each):
+                rows = ", ".join(f"({', '.join(row)})" for row in node.rows)
+                count = f"({rows})" if rows else f"nl.static_range({node.count})"
+                yield f"{pad}for {', '.join(node.names)} in {count}:"
+                yield from lines(node.body, depth + 1, called)
             elif isinstance(node, If):
                 yield f"{pad}if {node.condition}:"
                 yield from lines(node.body, depth + 1, called)
@@ -156,12 +175,26 @@ def rendered(nodes: list[NestNode]) -> list[str]:
                 text = said(chosen[id(node)].text, called)
                 yield from (pad + piece for piece in text.split("\n"))
 
-    return list(lines(nodes, 1, {}))
+    return _brief(list(lines(nodes, 1, {})))
+
+
+_TILE = re.compile(r"(\w+) = nl\.(?:ndarray|zeros)\(\((?:nl\.par_dim\()?(\d+)\)?, (.+?)\), dtype")
+
+
+def _brief(lines: list[str]) -> list[str]:
+    """Lines without numbers that add nothing, and all of a tile as such."""
+    shapes = {found[1]: (found[2], found[3]) for line in lines if (found := _TILE.search(line))}
+
+    def whole(match: re.Match[str]) -> str:
+        return f"{match[1]}[...]" if shapes.get(match[1]) == (match[2], match[3]) else match[0]
+
+    part = re.compile(r"\b(\w+)\[0:(\d+), 0:([^\[\],]+)\]")
+    return [part.sub(whole, re.sub(r" \+ 0(?![\w.])", "", line)) for line in lines]
 
 
 def _variables(nodes: list[NestNode]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, For):
             yield node.variable
-        if isinstance(node, (For, If)):
+        if isinstance(node, (For, If, Each)):
             yield from _variables(node.body)

@@ -74,6 +74,8 @@ class Writer:
         self.names = names
         self.first: list[NestNode] = []
         self.reach: dict[str, int] = {}
+        self.explicit = False
+        """Whether all of a tile is said as a part of one is: bodies that repeat each other are alike."""
         self._grids: dict[tuple[int, ...], tuple[str, ...]] = {}
         self._flat: dict[str, str] = {}
         self._lanes: dict[tuple[int, int], str] = {}
@@ -115,14 +117,15 @@ class Writer:
                 )
             row = f"{tile.name}[0:1, {self._range(offset, counts[0])}]"
             return f"{row}.broadcast_to(({rows}, {counts[0]}))"
-        if (rows, *counts) == (tile.partitions, tile.width) and offset == low == At():
+        whole = (rows, *counts) == (tile.partitions, tile.width) and offset == low == At()
+        if whole and (not self.explicit or tile.width == 1):
             return f"{tile.name}[...]"
         if len(counts) == 1 and (strides[0] == 1 or counts[0] == 1):
             return f"{tile.name}[{self._range(low, rows)}, {self._range(offset, counts[0])}]"
         if self.nki:
             start = collected(At() + offset + low * tile.width)
             pattern = [[tile.width, rows], *([s, n] for n, s in zip(counts, strides, strict=True))]
-            return f"{tile.name}.ap({pattern}, offset={start})"
+            return f"{tile.name}.ap({pattern}, offset={self.said(start)})"
         grid = self.grid((rows, *counts))
         first = _sum(low, [(grid[0], 1)])
         return f"{tile.name}[{first}, {_sum(offset, zip(grid[1:], strides, strict=True))}]"
@@ -130,7 +133,11 @@ class Writer:
     def _range(self, start: At, count: int) -> str:
         if not start.terms:
             return f"{start.constant}:{start.constant + count}"
-        return f"nl.ds({start}, {count})"
+        return f"nl.ds({self.said(start)}, {count})"
+
+    def said(self, at: At) -> str:
+        """A place as text; with its number even where that is 0, if all is said."""
+        return f"{at} + 0" if self.explicit and at.terms and not at.constant else str(at)
 
     def outside(
         self, name: str, shape: tuple[int, ...], offset: At, counts: Sequence[int],
@@ -144,7 +151,7 @@ class Writer:
             return f"{name}[{', '.join(sliced)}]"
         if self.nki:
             pattern = [[s, n] for n, s in zip(counts, strides, strict=True)]
-            return f"{name}.ap({pattern}, offset={offset})"
+            return f"{name}.ap({pattern}, offset={self.said(offset)})"
         if name not in self._flat:
             self._flat[name] = self.names.new(f"{name}_flat")
             self.first.append(line(f"{self._flat[name]} = {name}.reshape(({math.prod(shape)},))"))
@@ -214,8 +221,8 @@ class Writer:
             if low < 0 or high + count > shape[n]:
                 return None
             if n not in taken:
-                pieces.append(str(start))
-            elif count == shape[n]:
+                pieces.append(self.said(start))
+            elif count == shape[n] and not self.explicit:
                 pieces.append(":")
             else:
                 pieces.append(self._range(start, count))

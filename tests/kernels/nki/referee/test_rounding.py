@@ -17,6 +17,7 @@ from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.rounding import Formats, intervals
 from accelopt.kernels.nki.referee.tolerance import rounded as exactly
 from accelopt.kernels.nki.referee.trials import (
+    FEW_BITS,
     HIDDEN,
     ONE_SIDED,
     PUBLIC,
@@ -352,3 +353,62 @@ def forward(x, position):
     assert Gate().judge(trial, [found], [found]).status is Status.CORRECT
     wrong = (x * np.cos(angle + 0.02)).astype(np.float32)
     assert Gate().judge(trial, [wrong], [wrong]).status is Status.WRONG_NUMBERS
+
+
+@pytest.mark.parametrize(
+    ("function", "cut"), [(FUNCTIONS["gelu"], -2.2), (FUNCTIONS["silu"], -6), ("gated elu", None)]
+)
+def test_who_rounds_at_the_end_alone_loses_no_tail(function, cut, tmp_path):
+    """A bfloat16 kernel that rounds its tangent (2**-9 of IEEE 754 below one) loses GELU's tail, and shows so
+    beside it; one that is exact there and zero beyond did not round. ELU times a gate cancels the gate."""
+    path = tmp_path / "reference.py"
+    format = "np.float32" if cut is None else "ml_dtypes.bfloat16"
+    gated = f"({FUNCTIONS['elu'].replace('expm1(z)', 'expm1(np.minimum(z, 0))')}) * g"
+    path.write_text(f"""
+import ml_dtypes
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(256, 512)).astype({format}) for _ in range(2)]
+def forward(z, g):
+    return ({gated if cut is None else function}).astype({format})
+""")
+    reference, said = Reference(path), []
+    precision = contract(reference.inputs(0))
+    for name in (HIDDEN, STRESS, ONE_SIDED, SWEEP):
+        trial = TrialStore(tmp_path / "trials").get(reference, name, precision)
+        z, g = (np.asarray(value, np.float32) for value in trial.inputs)
+        with np.errstate(all="ignore"):
+            argument = z / 2 if cut == -6 else np.sqrt(2 / np.pi) * (z + 0.044715 * z**3)
+            honest = 0.5 * z * (1 + rounded(np.tanh(argument)))
+            if cut is None:
+                honest = np.where(z > 0, z, np.exp(np.minimum(z, 0)) - 1) * g
+        exact = np.where(z < (cut or -np.inf), 0, reference.forward(trial.inputs)[0])
+        honest, exact = (one.astype(trial.inputs[0].dtype) for one in (honest, exact))
+        found = Gate(precision=precision).judge(trial, [honest], [honest])
+        assert found.status is Status.CORRECT, found.message
+        said.append(Gate(precision=precision).judge(trial, [exact], [exact]).status)
+    assert (Status.WRONG_NUMBERS in said) == (cut is not None)
+
+
+def test_rounding_decides_between_two_whole_numbers(tmp_path):
+    """A scale of 127 steps, and its reciprocal, round before rint does (IEEE 754: half a unit each): of millions
+    of elements some lie between two integers. Halves rounded up are many where many lie halfway."""
+    path = tmp_path / "reference.py"
+    path.write_text("""
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(2048, 512)).astype(np.float32)]
+def forward(x):
+    return np.rint(x / (np.abs(x).max(axis=1, keepdims=True) / 127)).astype(np.int8)
+""")
+    reference, store, differ = Reference(path), TrialStore(tmp_path / "trials"), 0
+    for name in (HIDDEN, ONE_SIDED, FEW_BITS):
+        trial = store.get(reference, name)
+        x = trial.inputs[0]
+        with np.errstate(all="ignore"):
+            scaled = x * (np.float32(127) / np.abs(x).max(axis=1, keepdims=True))
+            honest, up = (f.astype(np.int8) for f in (np.rint(scaled), np.floor(scaled + 0.5)))
+        differ += np.count_nonzero(trial.judged([honest])[0] != trial.expected[0])
+        found = Gate().judge(trial, [honest], [honest])
+        assert found.status is Status.CORRECT, found.message
+    assert Gate().judge(trial, [up], [up]).status is Status.WRONG_NUMBERS and differ
