@@ -380,8 +380,12 @@ class Memory:
             return None  # what is brought inside of these loops is brought again in each of their rounds
         between = {b.variable for b in self.emitter.blocks[then + 1 : now]} - loops
         others = [where.span(a).width for a in fixed if a not in where.part]
-        exact = math.prod(a.extent for a in axes) * math.prod(others)
         wide = where.within({axis: Span(At(), axis.extent) for axis in axes})
+        for axis in self.emitter.deciding.keys() & set(axes):  # no other part of it may be read
+            low, high = self.emitter.bounds(where.span(axis).start, {})
+            spread = high - low + where.span(axis).width
+            wide = wide.within({axis: Span(At(low), spread)})
+        exact = math.prod(wide.span(a).width for a in axes) * math.prod(others)
         hull = math.prod(
             1
             + sum(

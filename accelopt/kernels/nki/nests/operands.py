@@ -41,7 +41,8 @@ class Operands:
         self.where = where
         laid = {axis for name in emitter.stage.members for axis in emitter.laid.get(name, ())}
         self.summed = max(found.contracted, key=lambda axis: (axis in laid, axis.extent))
-        joined = {self.summed: min(emitter.spec.partitions, self.summed.extent)}
+        whole = min(emitter.spec.partitions, self.summed.extent)
+        joined = {self.summed: 1 if self.summed in emitter.deciding else whole}
         if parts := dict(emitter.nest.contracted).get(definition.out):
             named = {axis.name: axis for axis in found.contracted}
             joined = {named[p.axis]: min(p.size, named[p.axis].extent) for p in parts}
@@ -298,9 +299,10 @@ class Operands:
             lying, rest = self._lying(axes, where)
             outer = [(axis, 1) for axis in rest]
             aside = not set(lying) <= set(self.where.part)
+            alike = len(self.lying) == 1 and self.summed not in emitter.deciding
             if aside and self.rounds > 1:
                 outer.append((lying[0], self.emitter.spec.partitions))
-            if (self.rounds > 1 or not aside) and len(self.lying) == 1:
+            if (self.rounds > 1 or not aside) and alike:
                 rows = math.prod(min(where.span(a).width, 128) for a in lying)
                 group = self.grouped(extent, self.size, rows)
         spans = {**where.spans, self.summed: span} if span else where.spans

@@ -499,24 +499,31 @@ def test_parts_of_several_summed_axes_lie_on_partitions(
         applied(Contract(definition="out", axes=(Part(axis=names[5], size=6),)), conv, nest)
 
 
-def test_no_axis_is_joined_along_which_a_condition_is_decided(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("extent", "change", "rounds"), [(128, 64, [2, 64]), (8, 3, [8])])
+def test_no_axis_is_joined_along_which_a_condition_is_decided(
+    extent: int, change: int, rounds: list[int], tmp_path: Path
+) -> None:
     """A rotation by halves makes an operand: each half is a round of the sum, written without a mask, also
     where all of the rows are transposed."""
-    m, k, n = Axis("m", 16), Axis("k", 128), Axis("n", 24)
-    low, row = algorithms.index_of(k) * -1 + 63, algorithms.index_of(k)
+    m, k, n = Axis("m", 16), Axis("k", extent), Axis("n", 24)
+    low, row = algorithms.index_of(k) * -1 + (change - 1), algorithms.index_of(k)
     x, gain = (lambda at: algorithms.read("x", m, at)), (lambda at: algorithms.read("gain", at))
-    halves = [algorithms.apply("multiply", x(row + at), gain(row + at)) for at in (64, -64)]
+    halves = [
+        algorithms.apply("multiply", x(row + at), gain(row + at))
+        for at in (extent - change, -change)
+    ]
     turned = Condition((low,), *halves)
     factors = algorithms.apply("multiply", turned, algorithms.read("w", k, n))
     arrays = [
-        Array(a, s, "float32", s) for a, s in (("x", (16, 128)), ("gain", (128,)), ("w", (128, 24)))
+        Array(a, s, "float32", s)
+        for a, s in (("x", (16, extent)), ("gain", (extent,)), ("w", (extent, 24)))
     ]
     made = Algorithm(
         "rotation", tuple(arrays), (Reduce("out", (m, n), (k,), "add", factors),),
         (Array("out", (16, 24), "float32", (16, 24)),),
     )  # fmt: skip
     nest, (out,) = default_nest(made), prepared(made).definitions
-    assert isinstance(out, Reduce) and [axis.extent for axis in out.reduced] == [2, 64]
+    assert isinstance(out, Reduce) and [axis.extent for axis in out.reduced] == rounds
     ways: tuple[Way, ...] = ("direct", "turned")
     for way in ways:
         orient = Orient(definition="out", side="left", way=way)
