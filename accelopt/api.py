@@ -20,6 +20,7 @@ from accelopt.evaluation import Case
 from accelopt.hardware import TARGETS
 from accelopt.interruption import stop
 from accelopt.kernels.gpu.cases import case_of, language_of
+from accelopt.kernels.gpu.problems import case_of_problem, is_torch_problem
 from accelopt.kernels.nki.calibration.machine import target_of
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.kernels.nki.reference_kernels import Written, WrittenKernel
@@ -73,8 +74,8 @@ def optimize(
     **options: Any,
 ) -> Outcome:
     """Make the kernel in the file `kernel` faster while it computes what `reference` says (a NumPy
-    module, for NKI), or what `definition` does (of FlashInfer-Bench, for Triton and CUDA, judged on
-    `workload`).
+    module, for NKI; a PyTorch module of KernelBench's form, for Triton), or what `definition` does (of
+    FlashInfer-Bench, for Triton and CUDA, judged on `workload`).
 
     `out` is the run's folder (by default `runs/` and the kernel's name), which `resume` continues.
     `also` are other sizes of the reference's (`"N=8192"`) or paths of other references: the kernel is
@@ -95,13 +96,15 @@ def optimize(
     """
     given = DEFAULTS.replaced(iterations=iterations, **options).with_rounds(ROUNDS)
     kernel = Path(kernel)
+    folder = Path(out) if out is not None else Path("runs") / kernel.stem
+    said, defined, measured = (
+        None if path is None else Path(path) for path in (reference, definition, workload)
+    )
     return optimize_kernel(
         kernel,
-        starting_case(
-            kernel, *(None if p is None else Path(p) for p in (reference, definition, workload))
-        ),
+        starting_case(kernel, said, defined, measured, folder),
         given,
-        Path(out) if out is not None else Path("runs") / kernel.stem,
+        folder,
         also=also,
         backend=backend,
         resume=resume,
@@ -182,13 +185,21 @@ def language_of_case(case: Case) -> str:
 
 
 def starting_case(
-    kernel: Path, reference: Path | None, definition: Path | None, workload: Path | None
+    kernel: Path,
+    reference: Path | None,
+    definition: Path | None,
+    workload: Path | None,
+    folder: Path,
 ) -> Case:
-    """An NKI kernel with its NumPy reference, or a Triton solution with its definition."""
+    """An NKI kernel with its NumPy reference, or a Triton solution with its definition or with a
+    PyTorch module, which is written as a definition into `folder`. Raises ConfigError."""
     if definition is None and workload is None:
         if reference is None:
             raise ConfigError("--reference is needed: the NumPy module that says what to compute")
-        return own_kernel(kernel, reference)
+        case = own_kernel(kernel, reference)
+        if is_torch_problem(reference):
+            return case_of_problem(reference, kernel, None, folder / "problem")
+        return case
     if definition is None or workload is None or reference is not None:
         raise ConfigError("a Triton solution needs --definition and --workload, no --reference")
     for path in (kernel, definition, workload):

@@ -1,6 +1,6 @@
 """How much of the vendor's kernel library (aws-neuron/nki-library) runs right on the simulated core.
 
-    python benchmarks/nki_library.py CHECKOUT [--seconds 120] [--jobs 2] [--results FILE] [--tests -k cumsum]
+    python benchmarks/nki_library.py CHECKOUT [--seconds 120] [--jobs 2] [--results FILE] [--trace] [--tests -k cumsum]
 
 Runs the library's own fast tests, unchanged, against their own references; what the library's test
 framework brings (hosts, uploads, metrics) is left out. Each file runs in a child process, and a test
@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nki_library_hosts import Foreign, compare
+from nki_library_hosts import Foreign, compare, given_to
 
 TESTS = "test/integration/nkilib"
 SOURCES = "src/nkilib_src/nkilib"
@@ -53,6 +53,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120.0, help="CPU time of one test")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--target", default="trn2", help="trn3 for tests of microscaling")
+    parser.add_argument("--trace", action="store_true", help="trace and check, execute nothing")
     parser.add_argument("--each", type=int, default=2, help="cases of a test function")
     parser.add_argument("--results", type=Path, help="where results are kept, a line a test")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -67,7 +68,7 @@ def main() -> int:
             files[test.partition("::")[0]].append(test)
 
     def run(tests: list[str]) -> None:
-        for result in in_child(options.checkout, tests, options.seconds, options.target):
+        for result in in_child(options, tests):
             known[result["test"]] = result
             if options.results:
                 with options.results.open("a") as file:
@@ -111,22 +112,25 @@ def first_of_each(tests: list[str], count: int) -> list[str]:
     return [test for cases in kept.values() for test in cases[:count]]
 
 
-def in_child(checkout: Path, tests: list[str], seconds: float, target: str) -> list[dict[str, Any]]:
+def in_child(options: argparse.Namespace, tests: list[str]) -> list[dict[str, Any]]:
     """What became of the tests of one file, run in one process."""
+    checkout, seconds, ended = options.checkout, options.seconds, "the process took too long"
     with tempfile.NamedTemporaryFile("r+") as file:
         command = [sys.executable, __file__, str(checkout)]
         command += [
             "--child",
             json.dumps(
-                [*tests, f"--result={file.name}", f"--seconds={seconds}", f"--target={target}"]
+                [*tests, f"--result={file.name}", f"--seconds={seconds}",
+                 f"--target={options.target}", f"--trace={'trace' * options.trace}"]
             ),
-        ]
+        ]  # fmt: skip
         with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(command, capture_output=True, timeout=600 + 10 * seconds * len(tests))
+            limit = 600 + 10 * seconds * len(tests)
+            done = subprocess.run(command, capture_output=True, timeout=limit)
+            ended = f"the process ended with {done.returncode}"
         told = {r["test"]: r for r in map(json.loads, file.read().splitlines())}
     results = [
-        told.get(test.rpartition("::")[2], {"outcome": "fail", "detail": "the process ended"})
-        for test in tests
+        told.get(test.rpartition("::")[2], {"outcome": "fail", "detail": ended}) for test in tests
     ]
     results = [
         {"files": [], "detail": "", **r, "test": t} for r, t in zip(results, tests, strict=True)
@@ -170,7 +174,7 @@ def beyond(text: str) -> list[str]:
 def run_child(checkout: Path, flags: str) -> int:
     """pytest in this process, with the simulated core as the device."""
     given = json.loads(flags)
-    own_flags = {"--result": "", "--seconds": "0", "--target": "trn2"}
+    own_flags = {"--result": "", "--seconds": "0", "--target": "trn2", "--trace": ""}
     own_flags |= dict(f.split("=", 1) for f in given if f.partition("=")[0] in own_flags)
     rest = [f for f in given if f.partition("=")[0] not in own_flags]
     sys.path[:0] = [str(checkout), str(checkout / "src")]
@@ -187,16 +191,18 @@ def run_child(checkout: Path, flags: str) -> int:
            "-m", "fast", "--continue-on-collection-errors", "--rootdir", str(checkout), "-c", "/dev/null"]  # fmt: skip
     where = [] if any("::" in flag for flag in rest) else [str(checkout / TESTS)]
     tests = [str(checkout / flag) if "::" in flag else flag for flag in rest]
-    result, seconds, target = own_flags.values()
-    plugin = Plugin(result, checkout, float(seconds), target)
+    result, seconds, target, trace = own_flags.values()
+    plugin = Plugin(result, checkout, float(seconds), target, bool(trace))
     return int(pytest.main([*where, *tests, *own], plugins=[plugin]))
 
 
 def allow_unwritten_outputs() -> None:
     """The library's tests of parts return a tensor that no instruction writes, and compare others."""
+    from accelopt.sim import call_sites
     from accelopt.sim.tracer import Tracer
 
     refuse = Tracer.refuse
+    call_sites.NOT_KERNEL_CODE = (*call_sites.NOT_KERNEL_CODE, __file__)
 
     def lenient(tracer: Tracer, error: Any) -> None:
         if error.identifier != "err_tensor_output_not_written_to":
@@ -218,9 +224,11 @@ class Willing:
 class Plugin:
     """The fixtures of the library's tests, and the result of the one that runs."""
 
-    def __init__(self, result: str, checkout: Path, seconds: float, target: str) -> None:
+    def __init__(
+        self, result: str, checkout: Path, seconds: float, target: str, trace: bool
+    ) -> None:
         self.result, self.checkout, self.seconds = result, checkout, seconds
-        self.target = target
+        self.target, self.trace = target, trace
         self.files: set[str] = set()
 
     @pytest.fixture
@@ -272,7 +280,9 @@ class Plugin:
         from accelopt.sim.dialects.nki.kernel import Kernel, trace_kernel
         from accelopt.sim.dialects.nki.kernel import _leaves as leaves
 
-        given = {k.removesuffix(".must_alias_input"): v for k, v in arguments.kernel_input.items()}
+        ranks = arguments.inference_args.collective_ranks
+        given = given_to(arguments.kernel_input, ranks)
+        given = {k.removesuffix(".must_alias_input"): v for k, v in given.items()}
         cores = int(arguments.compiler_input.logical_nc_config)
         kernel = Kernel(arguments.kernel_func, (cores,))
         target, _, _ = str(arguments.compiler_input.platform_target).partition("_")  # trn3_a0
@@ -282,9 +292,12 @@ class Plugin:
             if self.checkout in path.parents:
                 self.files.add(str(path.relative_to(self.checkout)))
         rules.check(program)
+        if self.trace:
+            return
         arrays = [np.ascontiguousarray(a) for a in leaves(list(given.values())) if is_array(a)]
         found = [r for r in compute.execute(program, arrays) if r is not None]
-        compare(arguments.validation_args, found)
+        for rank in range(ranks):
+            compare(arguments.validation_args, found[rank * len(found) // ranks :], rank)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item: Any) -> Any:

@@ -93,13 +93,26 @@ def _format(dtype: Any) -> np.dtype:
     return dtypes.parse(dtype)
 
 
-def compare(validation: Any, found: list[np.ndarray]) -> None:
-    """Every output within the test's tolerance of its reference, as the library compares: every element,
+def given_to(inputs: Any, ranks: int) -> dict[str, Any]:
+    """A kernel's arguments; those of several ranks with the ranks as the first axis of every array."""
+    each = [inputs.for_rank(n) if hasattr(inputs, "for_rank") else inputs for n in range(ranks)]
+    if ranks == 1:
+        return dict(each[0])
+    return {
+        name: np.stack([one[name] for one in each]) if isinstance(value, np.ndarray) else value
+        for name, value in each[0].items()
+    }
+
+
+def compare(validation: Any, found: list[np.ndarray], rank: int = 0) -> None:
+    """Every output of a rank within the test's tolerance of its reference, as the library compares: every element,
     relative to the largest of the reference (its `maxAllClose`)."""
-    golden = getattr(validation.golden_output, "golden", validation.golden_output)
+    said = validation.golden_output
+    said = said.for_rank(rank) if hasattr(said, "for_rank") else said
+    golden = getattr(said, "golden", said)
     if golden is None:
         pytest.skip("the test has no reference")
-    declared = list(getattr(validation.golden_output, "output_ndarray", None) or golden)
+    declared = list(getattr(said, "output_ndarray", None) or golden)
     assert len(found) >= len(golden), f"{len(found)} outputs, {len(golden)} expected"
     results = dict(zip(declared, found, strict=False))
     for name, expected in golden.items():

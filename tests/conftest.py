@@ -31,6 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 LONGEST_FIRST = (
     "test_museum.py",
+    "test_nests.py",
+    "test_verdicts.py",
+    "test_referee.py",
     "test_documents.py",
     "test_recorded.py",
     "test_optimize_kernels.py",
@@ -44,6 +47,9 @@ LONGEST_FIRST = (
     "test_optimize.py",
     "test_commands.py",
     "test_strategies.py",
+    "test_write.py",
+    "test_advice_commands.py",
+    "test_kill.py",
 )
 
 

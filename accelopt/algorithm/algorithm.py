@@ -14,9 +14,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from accelopt.algorithm.index import Axis, CachedHash, Floor, Index
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,16 +221,21 @@ def with_names(algorithm: Algorithm, names: Mapping[str, str]) -> Algorithm:
     )  # fmt: skip
 
 
-def walk(expression: Expression) -> Iterator[Expression]:
-    """The expression and all below it, each distinct one once."""
-    seen: set[Expression] = set()
-    waiting = [expression]
+def each_once(root: T, parts: Callable[[T], Iterable[T]]) -> Iterator[T]:
+    """What `parts` leads to from a root, and the root, each distinct one once."""
+    seen: set[T] = set()
+    waiting = [root]
     while waiting:
         found = waiting.pop()
         if found not in seen:
             seen.add(found)
             yield found
-            waiting.extend(parts_of(found))
+            waiting.extend(parts(found))
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """The expression and all below it, each distinct one once."""
+    return each_once(expression, parts_of)
 
 
 def indices_of(expression: Expression) -> tuple[Index, ...]:

@@ -11,7 +11,7 @@ from itertools import pairwise, permutations
 
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.reductions import fold
-from accelopt.algorithm.value_nodes import Fold, Value, bound_axes, children, own_indices
+from accelopt.algorithm.value_nodes import Fold, Value, bound_axes, children, every, own_indices
 from accelopt.algorithm.values import Values, fresh_axis
 
 MOST_PAIRS = 90
@@ -111,7 +111,7 @@ def _bound_joined(values: Values, value: Fold) -> Value:
 
 def _bound_below(value: Value) -> set[Axis]:
     found: set[Axis] = set()
-    for part in _every(value):
+    for part in every(value):
         found |= set(bound_axes(part))
     return found
 
@@ -138,17 +138,6 @@ def _joins(index: Index, outer: Axis, inner: Axis) -> bool:
     return all(
         _joins(term.inner, outer, inner) for term, _ in index.terms if isinstance(term, Floor)
     )
-
-
-def _every(value: Value) -> Iterator[Value]:
-    seen: set[Value] = set()
-    waiting = [value]
-    while waiting:
-        found = waiting.pop()
-        if found not in seen:
-            seen.add(found)
-            yield found
-            waiting.extend(children(found))
 
 
 def _indices(values: Values, value: Value, axes: set[Axis]) -> Iterator[Index | None]:

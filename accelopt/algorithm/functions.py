@@ -32,6 +32,12 @@ def _gelu_tanh(x: np.ndarray) -> np.ndarray:
     return np.asarray(0.5 * x * (1 + np.tanh(inner)))
 
 
+def _gelu_sigmoid_dx(x: np.ndarray) -> np.ndarray:
+    steep = 1.702 * x
+    gate = _sigmoid(steep)
+    return np.asarray(gate + steep * gate * (1 - gate))
+
+
 def _rounded(name: str) -> Function:
     form = np.dtype(getattr(ml_dtypes, name, name))
 
@@ -87,9 +93,7 @@ FUNCTIONS: dict[str, Function] = {
     "gelu": lambda x: x * normal_cdf(x),
     "gelu_apprx_tanh": _gelu_tanh,
     "gelu_apprx_sigmoid": lambda x: x * _sigmoid(1.702 * x),
-    "gelu_apprx_sigmoid_dx": lambda x: (
-        _sigmoid(1.702 * x) * (1 + 1.702 * x * (1 - _sigmoid(1.702 * x)))
-    ),
+    "gelu_apprx_sigmoid_dx": _gelu_sigmoid_dx,
     "gelu_dx": lambda x: normal_cdf(x) + x * _normal_density(x),
     "erf": erf,
     "erf_dx": lambda x: np.exp(-x * x) * (2 / math.sqrt(math.pi)),

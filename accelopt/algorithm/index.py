@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+
+from accelopt.algorithm.linear import Division, LinearSum
 
 
 class CachedHash:
@@ -32,26 +34,14 @@ class CachedHash:
             return self._hash
 
 
-class _Bounded(CachedHash):
-    """A record that keeps its bounds, and its place among the terms of an index."""
+class _Remembered(CachedHash):
+    """A record that keeps what is asked of it often: of an index its parts and bounds, of a floor
+    its place among the terms."""
 
     __slots__ = ("_atoms", "_bounds", "_place")
     _atoms: tuple[int, tuple[Atom, ...]]
     _bounds: tuple[int, int]
     _place: tuple[object, ...]
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """Smallest and largest value when the axes vary independently. Digits of one number
-        (`e // d - r * (e // (r * d))` lies in 0..r-1) are counted as such."""
-        try:
-            return self._bounds
-        except AttributeError:
-            object.__setattr__(self, "_bounds", self._find_bounds())
-            return self._bounds
-
-    def _find_bounds(self) -> tuple[int, int]:
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,7 +58,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Floor(_Bounded):
+class Floor(_Remembered, Division):
     """`inner // divisor`, where that does not come out as a sum of simpler terms."""
 
     inner: Index
@@ -87,10 +77,6 @@ class Floor(_Bounded):
             object.__setattr__(self, "_place", place)
             return self._place
 
-    def _find_bounds(self) -> tuple[int, int]:
-        low, high = self.inner.bounds
-        return low // self.divisor, high // self.divisor
-
 
 Term = Axis | Floor
 
@@ -105,7 +91,7 @@ class Atom(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Index(_Bounded):
+class Index(_Remembered, LinearSum[Term]):
     """`constant + sum(coefficient * term)`, terms in one order, none with coefficient 0."""
 
     constant: int = 0
@@ -113,20 +99,9 @@ class Index(_Bounded):
 
     __hash__ = CachedHash.cached_hash
 
-    def __add__(self, other: Index | int) -> Index:
-        if isinstance(other, int):
-            return Index(self.constant + other, self.terms)
-        if not other.terms or not self.terms:
-            return Index(self.constant + other.constant, self.terms or other.terms)
-        return _collected(self.constant + other.constant, (*self.terms, *other.terms))
-
-    def __sub__(self, other: Index | int) -> Index:
-        return self + other * -1
-
-    def __mul__(self, factor: int) -> Index:
-        if not factor:
-            return ZERO
-        return Index(self.constant * factor, tuple((t, c * factor) for t, c in self.terms))
+    @staticmethod
+    def _in_order(terms: dict[Term, int]) -> Iterable[tuple[Term, int]]:
+        return sorted(terms.items(), key=_order)
 
     def __floordiv__(self, divisor: int) -> Index:
         whole, rest = self._divided(divisor)
@@ -168,13 +143,20 @@ class Index(_Bounded):
                 whole = whole + atom.part * (atom.coefficient // divisor)
         return whole, rest
 
-    def _find_bounds(self) -> tuple[int, int]:
-        low, atoms = self.atoms
-        high = low
-        for atom in atoms:
-            ends = (atom.coefficient * atom.low, atom.coefficient * atom.high)
-            low, high = low + min(ends), high + max(ends)
-        return low, high
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Smallest and largest value when the axes vary independently. Digits of one number
+        (`e // d - r * (e // (r * d))` lies in 0..r-1) are counted as such."""
+        try:
+            return self._bounds
+        except AttributeError:
+            low, atoms = self.atoms
+            high = low
+            for atom in atoms:
+                ends = (atom.coefficient * atom.low, atom.coefficient * atom.high)
+                low, high = low + min(ends), high + max(ends)
+            object.__setattr__(self, "_bounds", (low, high))
+            return self._bounds
 
     @property
     def atoms(self) -> tuple[int, tuple[Atom, ...]]:
@@ -189,42 +171,17 @@ class Index(_Bounded):
     @property
     def axes(self) -> frozenset[Axis]:
         """Every axis that the value depends on, also inside floors."""
-        found: set[Axis] = set()
-        for term, _ in self.terms:
-            found |= {term} if isinstance(term, Axis) else term.inner.axes
-        return frozenset(found)
+        return frozenset(self.variables)
 
-    @property
-    def is_affine(self) -> bool:
-        """True without floors."""
-        return all(isinstance(term, Axis) for term, _ in self.terms)
+    def substitute(self, values: Mapping[Any, Index]) -> Index:
+        """As `LinearSum.substitute`."""
+        if any(axis in values for axis in self.variables):
+            return LinearSum.substitute(self, values)
+        return self
 
-    def coefficient(self, term: Term) -> int:
-        """The factor of a term, 0 when absent."""
-        return next((c for t, c in self.terms if t == term), 0)
-
-    def substitute(self, values: Mapping[Axis, Index]) -> Index:
-        """Replaces axes by indices."""
-        if not any(axis in values for axis in self.axes):
-            return self
-        result = Index(self.constant)
-        for term, coefficient in self.terms:
-            if isinstance(term, Floor):
-                value = term.inner.substitute(values) // term.divisor
-            else:
-                value = values.get(term, Index(0, ((term, 1),)))
-            result = result + value * coefficient
-        return result
-
-    def evaluate(self, values: Mapping[Axis, np.ndarray]) -> np.ndarray:
-        """The numbers for given values of the axes, which broadcast against each other (int64)."""
-        total: np.ndarray = np.asarray(self.constant, dtype=np.int64)
-        for term, coefficient in self.terms:
-            if isinstance(term, Floor):
-                total = total + coefficient * (term.inner.evaluate(values) // term.divisor)
-            else:
-                total = total + coefficient * values[term]
-        return total
+    def evaluate(self, values: Mapping[Any, Any]) -> np.ndarray:
+        """As `LinearSum.evaluate`, always an array (int64)."""
+        return np.asarray(LinearSum.evaluate(self, values), dtype=np.int64)
 
     def __str__(self) -> str:
         return _text(self)
@@ -236,14 +193,6 @@ ZERO = Index()
 def index_of(term: Term) -> Index:
     """The index that is one term."""
     return Index(0, ((term, 1),))
-
-
-def _collected(constant: int, pairs: Iterable[tuple[Term, int]]) -> Index:
-    merged: dict[Term, int] = {}
-    for term, coefficient in pairs:
-        merged[term] = merged.get(term, 0) + coefficient
-    kept = [(term, coefficient) for term, coefficient in merged.items() if coefficient]
-    return Index(constant, tuple(sorted(kept, key=_order)))
 
 
 def _order(pair: tuple[Term, int]) -> tuple[object, ...]:

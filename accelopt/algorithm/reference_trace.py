@@ -43,7 +43,7 @@ from accelopt.algorithm.value_nodes import (
     ScanElement,
     Sum,
     Value,
-    children,
+    every,
 )
 from accelopt.algorithm.values import Values, fresh_axis
 from accelopt.algorithm.whole_forms import rewritten, whole
@@ -463,7 +463,7 @@ class _Loops:
         """What a loop without a form leaves after so many iterations: an array of its own where it
         is made of several elements of the one before, for those would be computed again each time."""
         value = chain.values[count - 1]
-        own = [p for p in _parts(value) if isinstance(p, Element) and p.array == chain.name]
+        own = [p for p in every(value) if isinstance(p, Element) and p.array == chain.name]
         if len(own) < 2 or count == len(chain.values):
             return self.resolved(self._at(chain, value, local))
         name = f"step{chain.number - FIRST_CARRIED}_{count}"
@@ -520,7 +520,7 @@ class _Loops:
         template = values.substitute(template, {later: index_of(axis) - 1})
         own = self._element(chain, index_of(axis))
         if any(
-            isinstance(p, Element) and p.array == chain.name and p != own for p in _parts(template)
+            isinstance(p, Element) and p.array == chain.name and p != own for p in every(template)
         ):
             return None
         first = values.substitute(template, {axis: Index()})
@@ -529,38 +529,27 @@ class _Loops:
         return _linear(values, template, own, axis)
 
 
-def _parts(value: Value) -> set[Value]:
-    found: set[Value] = set()
-    waiting = [value]
-    while waiting:
-        part = waiting.pop()
-        if part not in found:
-            found.add(part)
-            waiting.extend(children(part))
-    return found
-
-
 def _linear(values: Values, value: Value, own: Value, axis: Axis) -> _Form | None:
     """The form of what an iteration makes of `own`, the value before."""
     one = values.number(1)
-    if own not in _parts(value):
+    if own not in every(value):
         return _Form("each", axis, value, one)
     if isinstance(value, Application) and value.function in ("maximum", "minimum"):
         rest = [part for part in value.arguments if part != own]
-        if len(rest) == 1 and own not in _parts(rest[0]):
+        if len(rest) == 1 and own not in every(rest[0]):
             return _Form(value.function, axis, rest[0], one)
         return None
     terms = list(value.terms) if isinstance(value, Sum) else [(value, 1.0)]
     factors: list[tuple[Value, float]] = []
     rest_terms: list[tuple[Value, float]] = []
     for term, coefficient in terms:
-        if own not in _parts(term):
+        if own not in every(term):
             rest_terms.append((term, coefficient))
         elif term == own:
             factors.append((one, coefficient))
         elif isinstance(term, Product) and (own, 1.0) in term.factors:
             others = [(f, p) for f, p in term.factors if f != own]
-            if any(own in _parts(f) for f, _ in others):
+            if any(own in every(f) for f, _ in others):
                 return None
             factors.append((values.product(others, term.coefficient), coefficient))
         else:

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import FLIPPED, fold
 from accelopt.algorithm.value_nodes import (
     Application,
     Choice,
-    Element,
     Fold,
-    Product,
-    ScanElement,
     Sum,
     Value,
     children,
+    details,
     own_indices,
 )
 from accelopt.algorithm.values import Values, fresh_axis
@@ -183,38 +180,11 @@ def _skeleton(value: Value) -> str:
     """A text that values share which differ in the constants of indices alone."""
     own = ";".join(f"{index.terms}" for index in own_indices(value))
     below = ",".join(_skeleton(part) for part in children(value))
-    details: object = ""
-    if isinstance(value, Element):
-        details = value.array
-    elif isinstance(value, Application):
-        details = value.function
-    elif isinstance(value, Fold):
-        details = (value.combiner, value.axes)
-    elif isinstance(value, ScanElement):
-        details = (value.scale, value.combine, value.along)
-    elif isinstance(value, Sum):
-        details = (value.constant, [c for _, c in value.terms])
-    elif isinstance(value, Product):
-        details = (value.coefficient, [p for _, p in value.factors])
-    elif isinstance(value, Constant):
-        details = value.value
-    return f"{type(value).__name__}{details}[{own}]({below})"
+    return f"{type(value).__name__}{details(value)}[{own}]({below})"
 
 
 def _moved(values: Values, value: Value, constants: Iterator[Index]) -> Value:
     """The value with an index in the place of each constant of its indices."""
     own = [index - index.constant + next(constants) for index in own_indices(value)]
     parts = [_moved(values, part, constants) for part in children(value)]
-    if isinstance(value, Element):
-        return values.same(Element(value.array, value.number, value.dtype, own[0]))
-    if isinstance(value, Position):
-        return values.position(own[0])
-    if isinstance(value, Choice):
-        return values.where(own, parts[0], parts[1])
-    if isinstance(value, ScanElement):
-        return values.same(
-            ScanElement(
-                value.scale, parts[0], value.combine, parts[1], parts[2], value.along, own[0]
-            )
-        )
-    return values.with_parts(value, parts) if parts else value
+    return values.with_parts(value, parts, own)

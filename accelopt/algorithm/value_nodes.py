@@ -8,9 +8,10 @@ a loop carries from one iteration to the next. `Values` makes them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from accelopt.algorithm.algorithm import Constant, Position
+from accelopt.algorithm.algorithm import Constant, Position, each_once
 from accelopt.algorithm.index import Axis, CachedHash, Index
 
 
@@ -184,3 +185,31 @@ def bound_axes(value: Value) -> tuple[Axis, ...]:
     if isinstance(value, (Fold, Lookup)):
         return value.axes
     return (value.along,) if isinstance(value, ScanElement) else ()
+
+
+def details(value: Value) -> object:
+    """What is neither a part nor an index of a value."""
+    if isinstance(value, Element):
+        return value.array
+    if isinstance(value, Application):
+        return value.function, len(value.arguments)
+    if isinstance(value, Fold):
+        return value.combiner, value.axes
+    if isinstance(value, ScanElement):
+        return value.scale, value.combine, value.along
+    if isinstance(value, Sum):
+        return value.constant, [c for _, c in value.terms]
+    if isinstance(value, Product):
+        return value.coefficient, [power for _, power in value.factors]
+    if isinstance(value, Choice):
+        return len(value.conditions)
+    if isinstance(value, Carried):
+        return value.tensor, value.loop
+    if isinstance(value, Lookup):
+        return value.axes
+    return value.value if isinstance(value, Constant) else None
+
+
+def every(value: Value) -> Iterator[Value]:
+    """The value and all below it, each distinct one once."""
+    return each_once(value, children)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from accelopt.algorithm.algorithm import Constant, Position
@@ -360,69 +360,42 @@ class Values:
                     renamed = tuple(names)
                     live.update({a: index_of(b) for a, b in zip(bound, renamed, strict=True)})
                 inner, below = live, {}
-            done[value] = self._rebuilt(value, axes, inner, renamed, done, below)
+            parts = [self._substituted(part, inner, below) for part in children(value)]
+            if isinstance(
+                value, ScanElement
+            ):  # `along` is not bound in what stands before element 0
+                parts[-1] = self._substituted(value.initial, axes, done)
+            own = [index.substitute(axes) for index in own_indices(value)]
+            done[value] = self.with_parts(value, parts, own, renamed)
         return done[value]
 
-    def _rebuilt(
+    def with_parts(
         self,
         value: Value,
-        axes: Mapping[Axis, Index],
-        inner: Mapping[Axis, Index],
-        bound: tuple[Axis, ...],
-        done: dict[Value, Value],
-        below: dict[Value, Value],
+        parts: Sequence[Value],
+        own: Sequence[Index] | None = None,
+        bound: tuple[Axis, ...] | None = None,
     ) -> Value:
+        """A value with other parts in the places of its own, and with other indices (`own`) and bound
+        axes where those are given."""
+        own = own_indices(value) if own is None else own
+        bound = bound_axes(value) if bound is None else bound
         if isinstance(value, Element):
-            address = value.address.substitute(axes)
-            return self.same(Element(value.array, value.number, value.dtype, address))
+            return self.same(Element(value.array, value.number, value.dtype, own[0]))
         if isinstance(value, Position):
-            return self.position(value.index.substitute(axes))
-        if isinstance(value, Carried):
-            return self.same(
-                Carried(
-                    value.tensor,
-                    value.address.substitute(axes),
-                    value.loop,
-                    tuple(index.substitute(axes) for index in value.around),
-                    value.iteration.substitute(axes),
-                    self._substituted(value.initial, axes, done),
-                )
-            )
-        if isinstance(value, ScanElement):
-            factor, term = (self._substituted(v, inner, below) for v in (value.factor, value.term))
-            initial = self._substituted(value.initial, axes, done)
-            at = value.at.substitute(axes)
-            return self.same(
-                ScanElement(value.scale, factor, value.combine, term, initial, bound[0], at)
-            )
-        if isinstance(value, Choice):
-            conditions = [c.substitute(axes) for c in value.conditions]
-            return self.where(
-                conditions,
-                self._substituted(value.on_true, axes, done),
-                self._substituted(value.on_false, axes, done),
-            )
-        parts = [self._substituted(part, inner, below) for part in children(value)]
+            return self.position(own[0])
         if isinstance(value, Fold):
             return self.same(Fold(value.combiner, bound, parts[0]))
-        return self.with_parts(value, parts)
-
-    def with_parts(self, value: Value, parts: list[Value]) -> Value:
-        """A value with other parts, of the same axes, in the places of its own."""
-        if isinstance(value, Fold):
-            return self.same(Fold(value.combiner, value.axes, parts[0]))
         if isinstance(value, ScanElement):
             factor, term, initial = parts
             return self.same(
-                ScanElement(
-                    value.scale, factor, value.combine, term, initial, value.along, value.at
-                )
+                ScanElement(value.scale, factor, value.combine, term, initial, bound[0], own[0])
             )
         if isinstance(value, Carried):
+            address, iteration, *around = own
             return self.same(
-                Carried(value.tensor, value.address, value.loop, value.around,
-                        value.iteration, parts[0])
-            )  # fmt: skip
+                Carried(value.tensor, address, value.loop, tuple(around), iteration, parts[0])
+            )
         if isinstance(value, Sum):
             pairs = zip(parts, (c for _, c in value.terms), strict=True)
             return self.sum(pairs, value.constant)
@@ -430,11 +403,12 @@ class Values:
             pairs = zip(parts, (p for _, p in value.factors), strict=True)
             return self.product(pairs, value.coefficient)
         if isinstance(value, Choice):
-            return self.where(value.conditions, parts[0], parts[1])
+            return self.where(own, parts[0], parts[1])
         if isinstance(value, Lookup):
-            return self.lookup(parts[0], dict(zip(value.axes, parts[1:], strict=True)))
-        assert isinstance(value, Application)
-        return self.same(Application(value.function, tuple(parts)))
+            return self.lookup(parts[0], dict(zip(bound, parts[1:], strict=True)))
+        if isinstance(value, Application):
+            return self.same(Application(value.function, tuple(parts)))
+        return value
 
     def replace(self, value: Value, old: Value, new: Value) -> Value:
         """The value with one of its parts replaced by another of the same axes."""

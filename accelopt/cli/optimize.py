@@ -75,7 +75,7 @@ def optimize(
         return
     first, *_ = optimize_kernel(
         kernel,
-        starting_case(kernel, reference, definition, workload),
+        starting_case(kernel, reference, definition, workload, folder),
         shared,
         folder,
         also=also or (),

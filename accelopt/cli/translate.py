@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,6 +60,12 @@ def translate_job(asked: Mapping[str, Any]) -> Said:
 def told(found: Translation, kernel: Path) -> str:
     """What became of the translation, in lines."""
     lines = [f"{kernel}:{line}: not translated: {said}" for line, said in found.problems]
+    named = [
+        re.findall(r"(?m)^def (\w+)", text)
+        for text in (kernel.read_text("utf-8-sig"), found.source)
+    ]
+    if gone := [name for name in named[0] if name not in named[1]]:
+        lines.append(f"Left out, since the kernel does not use them: {', '.join(gone)}.")
     if found.proof is None:
         lines.append(f"The translation does not run: {found.failure}")
         return "".join(f"{line}\n" for line in lines)

@@ -127,7 +127,7 @@ def _case(
         return shipped_case(name, sizes_in(shape) if shape else {}, folder / "problem")
     if shape:
         raise ConfigError(f"--shape is for kernels that come with us: {', '.join(SCHEMAS)}")
-    return starting_case(kernel, reference, definition, workload)
+    return starting_case(kernel, reference, definition, workload, folder)
 
 
 def _show(case: Case, outcome: Outcome, folder: Path) -> None:

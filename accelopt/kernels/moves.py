@@ -114,6 +114,9 @@ METHODS = {
         "that way round, or transposed by the Tensor engine.",
         *("tensor", "scalar", "dma"),
     ),
+    "contract": _by_model(
+        "nki", "Lay several of the axes that a product sums over on partitions, joined.", "tensor"
+    ),
     "keep": _by_model(
         "nki", "Keep in SBUF what is loaded anew, for all iterations that read it.", "dma"
     ),

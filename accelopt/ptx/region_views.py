@@ -1,4 +1,4 @@
-"""The Region-DAG as JSON for models and files, as a drawing, and by a candidate's changes."""
+"""The Region-DAG as JSON for models and files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ Json = dict[str, object]
 MOST_ENDS, MOST_PLACES = 8, 16
 _LONG_VECTOR = re.compile(r"\{([^{},]+),(?:[^{},]+,){7,}([^{},]+)\}")
 QUIET = frozenset({ADDRESS, MOVE, CONTROL, OTHER})
-"""Phases that a small drawing leaves out."""
-_COLOURS = {
-    "global_load": "lightblue", "global_store": "lightblue", "async_copy": "lightcyan",
-    "shared_load": "palegreen", "shared_store": "palegreen", "compute": "lightsalmon",
-    "barrier": "lightgrey", "async_wait": "lightgrey", "memory_fence": "lightgrey",
-    "mbarrier": "lightgrey", "atomic": "plum", "unknown": "red",
-}  # fmt: skip
+"""Phases that a stage leaves out where they do nothing else."""
 
 
 def overview(dag: RegionDag, max_hot_stages: int = 4, max_hot_regions: int = 8) -> Json:

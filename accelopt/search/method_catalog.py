@@ -22,7 +22,6 @@ FAMILIAR = 10.0  # transitions from a method after which they count as much as t
 SUCCESS = 0.02  # of the parent's time saved, that a step counts as one that helped
 LOST = -0.7  # the gain that a step counts with that led to no correct kernel
 SAME_TARGET = 2  # how often a row of the same target counts
-LONGEST_DETAIL = 512
 
 DATASET, GRAPH = "regraph_dataset.jsonl", "regraph.json"  # in the folder of a run
 
@@ -57,7 +56,7 @@ def normal(name: str) -> str:
 
 
 class LabelledStep(NamedTuple):
-    """What a model called something it did, with at most `LONGEST_DETAIL` characters on it."""
+    """What a model called something it did, with what it says of it."""
 
     method: str
     detail: str = ""

@@ -7,11 +7,10 @@ that do not come out even stay as variables of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from accelopt.algorithm.linear import Division, LinearSum
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +63,23 @@ class TileAxis:
 
 
 @dataclass(frozen=True, slots=True)
-class Quotient:
+class Quotient(Division):
     """`inner // divisor`, as a variable of its own."""
 
     inner: Affine
     divisor: int
 
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """Smallest and largest value."""
-        low, high = self.inner.bounds
-        return (low // self.divisor, high // self.divisor)
-
 
 @dataclass(frozen=True, slots=True)
-class Remainder:
+class Remainder(Division):
     """`inner % divisor`, as a variable of its own."""
 
     inner: Affine
     divisor: int
+
+    def of(self, value: Any) -> Any:
+        """As `Division.of`."""
+        return value % self.divisor
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -97,50 +94,21 @@ Term = LoopVariable | TileAxis | Quotient | Remainder
 NO_VARIABLES: frozenset[LoopVariable] = frozenset()
 
 
-def _merge(pairs: Iterable[tuple[Term, int]]) -> tuple[tuple[Term, int], ...]:
-    merged: dict[Term, int] = {}
-    for term, coefficient in pairs:
-        merged[term] = merged.get(term, 0) + coefficient
-    return tuple((term, coefficient) for term, coefficient in merged.items() if coefficient)
-
-
 @dataclass(frozen=True, slots=True)
-class Affine:
-    """`constant + sum(coefficient * term)` over integers."""
+class Affine(LinearSum[Term]):
+    """`constant + sum(coefficient * term)` over integers, the terms as they came."""
 
     constant: int = 0
     terms: tuple[tuple[Term, int], ...] = ()
 
-    def __add__(self, other: Affine | int) -> Affine:
-        if isinstance(other, int):
-            return Affine(self.constant + other, self.terms)
-        if not other.terms:
-            return Affine(self.constant + other.constant, self.terms)
-        if not self.terms:
-            return Affine(self.constant + other.constant, other.terms)
-        return Affine(self.constant + other.constant, _merge((*self.terms, *other.terms)))
-
-    def __sub__(self, other: Affine | int) -> Affine:
-        return self + (-other if isinstance(other, int) else other * -1)
-
-    def __rsub__(self, other: int) -> Affine:
-        return self * -1 + other
-
-    def __mul__(self, factor: int) -> Affine:
-        if factor == 1:
-            return self
-        if factor == 0:
-            return Affine()
-        return Affine(self.constant * factor, tuple((t, c * factor) for t, c in self.terms))
-
     def __floordiv__(self, divisor: int) -> Affine:
         """Exact when every coefficient divides; otherwise a Quotient term."""
-        divisible = tuple((t, c // divisor) for t, c in self.terms if c % divisor == 0)
+        divisible = Affine(0, tuple((t, c // divisor) for t, c in self.terms if c % divisor == 0))
         rest = Affine(self.constant, tuple((t, c) for t, c in self.terms if c % divisor))
         low, high = rest.bounds
         if low // divisor == high // divisor:
-            return Affine(low // divisor, divisible)
-        return Affine(0, _merge((*divisible, (Quotient(rest, divisor), 1))))
+            return divisible + low // divisor
+        return divisible + variable(Quotient(rest, divisor))
 
     def __mod__(self, divisor: int) -> Affine:
         """Terms that are multiples of the divisor fall away; otherwise a Remainder term."""
@@ -148,14 +116,12 @@ class Affine:
         low, high = rest.bounds
         if low // divisor == high // divisor:
             return rest - (low // divisor) * divisor
-        return Affine(0, ((Remainder(rest, divisor), 1),))
+        return variable(Remainder(rest, divisor))
 
     @property
     def bounds(self) -> tuple[int, int]:
         """Smallest and largest value when the terms vary independently."""
         low = high = self.constant
-        if not self.terms:
-            return low, high
         for term, coefficient in self.terms:
             first, last = term.bounds
             if coefficient > 0:
@@ -165,42 +131,16 @@ class Affine:
         return low, high
 
     @property
-    def is_constant(self) -> bool:
-        """True when no term is left."""
-        return not self.terms
-
-    @property
-    def is_linear(self) -> bool:
-        """True without quotients and remainders."""
-        return not any(isinstance(term, (Quotient, Remainder)) for term, _ in self.terms)
-
-    @property
     def loop_variables(self) -> frozenset[LoopVariable]:
         """Every loop variable the value depends on, also inside quotients and remainders."""
         if not self.terms:
             return NO_VARIABLES
-        found: set[LoopVariable] = set()
-        for term, _ in self.terms:
-            if isinstance(term, LoopVariable):
-                found.add(term)
-            elif isinstance(term, (Quotient, Remainder)):
-                found |= term.inner.loop_variables
-        return frozenset(found)
+        return frozenset(one for one in self.variables if isinstance(one, LoopVariable))
 
     @property
     def axes(self) -> frozenset[TileAxis]:
         """Every tile axis the value depends on, also inside quotients and remainders."""
-        found: set[TileAxis] = set()
-        for term, _ in self.terms:
-            if isinstance(term, TileAxis):
-                found.add(term)
-            elif isinstance(term, (Quotient, Remainder)):
-                found |= term.inner.axes
-        return frozenset(found)
-
-    def coefficient(self, term: Term) -> int:
-        """The factor of a term, 0 when absent."""
-        return next((c for t, c in self.terms if t == term), 0)
+        return frozenset(one for one in self.variables if isinstance(one, TileAxis))
 
     def split(self) -> tuple[Affine, dict[int, int]]:
         """The part without axes, and the coefficient of each axis by its (negative) position."""
@@ -212,59 +152,6 @@ class Affine:
             else:
                 rest.append((term, coefficient))
         return Affine(self.constant, tuple(rest)), strides
-
-    def substitute(self, values: Mapping[Term, Affine]) -> Affine:
-        """Replaces terms by expressions."""
-        result = Affine(self.constant)
-        for term, coefficient in self.terms:
-            if term in values:
-                replacement = values[term]
-            elif isinstance(term, Quotient):
-                replacement = term.inner.substitute(values) // term.divisor
-            elif isinstance(term, Remainder):
-                replacement = term.inner.substitute(values) % term.divisor
-            else:
-                replacement = Affine(0, ((term, 1),))
-            result = result + replacement * coefficient
-        return result
-
-    def evaluate(self, values: Mapping[LoopVariable, int]) -> int:
-        """The number for given loop variables; the expression must hold no axes."""
-        total = self.constant
-        for term, coefficient in self.terms:
-            if isinstance(term, LoopVariable):
-                total += coefficient * values[term]
-            elif isinstance(term, Quotient):
-                total += coefficient * (term.inner.evaluate(values) // term.divisor)
-            elif isinstance(term, Remainder):
-                total += coefficient * (term.inner.evaluate(values) % term.divisor)
-            else:
-                raise ValueError(f"{self} still depends on a tile axis")
-        return total
-
-    @property
-    def variables(self) -> tuple[LoopVariable | TileAxis, ...]:
-        """Loop variables and axes, each once, also those inside quotients and remainders."""
-        found: dict[LoopVariable | TileAxis, None] = {}
-        for term, _ in self.terms:
-            if isinstance(term, (Quotient, Remainder)):
-                found.update(dict.fromkeys(term.inner.variables))
-            else:
-                found[term] = None
-        return tuple(found)
-
-    def evaluate_many(self, values: Mapping[Any, np.ndarray]) -> np.ndarray:
-        """As `evaluate`, for arrays of loop values, and of axes where it holds some, that broadcast
-        against each other (int64)."""
-        total: np.ndarray = np.asarray(self.constant, dtype=np.int64)
-        for term, coefficient in self.terms:
-            if isinstance(term, Quotient):
-                total = total + coefficient * (term.inner.evaluate_many(values) // term.divisor)
-            elif isinstance(term, Remainder):
-                total = total + coefficient * (term.inner.evaluate_many(values) % term.divisor)
-            else:
-                total = total + coefficient * values[term]
-        return total
 
 
 ZERO = Affine()

@@ -123,7 +123,7 @@ def _indexed_apart(loop: Loop, uses: list[Use]) -> bool:
     for alike in zip(*(use.access.block for use in uses), strict=True):
         first: Affine = alike[0]
         same = all(i.constant == first.constant and set(i.terms) == set(first.terms) for i in alike)
-        told = first.is_linear and first.coefficient(loop.variable) != 0
+        told = first.is_affine and first.coefficient(loop.variable) != 0
         if same and told and first.loop_variables <= outside:
             return True
     return False

@@ -115,7 +115,7 @@ class Program:
 
     @property
     def ranks(self) -> int:
-        """How many ranks pass tensors to each other in it, by collectives; 0 where none does."""
+        """How many cores of ranks pass tensors to each other in it, by collectives; 0 where none does."""
         found = (one.attributes.get("ranks") for _, one in self.walk() if one.opcode.meets)
         return max((n for n in found if isinstance(n, int)), default=0)
 

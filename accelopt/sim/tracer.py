@@ -119,8 +119,9 @@ class Tracer:
         self.products: dict[Tensor, set[object]] = {}  # where in PSUM products were written to
         self.device_loops: list[object] = []  # that are being recorded, outermost first
         self.versions: object = None  # of the dialect's package that the kernel may be for
-        self.pair: object = None  # the two cores of a logical core, where there are two
-        self.core = 0  # whose instructions are being recorded
+        self.pair: object = None  # the cores under way, where there are several
+        self.core = 0  # whose instructions are being recorded, over all ranks
+        self.cores_of_rank = 1
         self.parts: dict[
             Tensor, int
         ] = {}  # of arguments: elements of the part that a rank is given
@@ -218,6 +219,11 @@ class Tracer:
         home.tensors.append(tensor)
         self.home[tensor] = home
         return tensor
+
+    @property
+    def rank(self) -> int:
+        """The rank whose instructions are being recorded."""
+        return self.core // self.cores_of_rank
 
     def declare_shared(self, shape: tuple[int, ...], dtype: np.dtype, name: str) -> Tensor:
         """One allocation in shared HBM a launch, the same for every program and core."""

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -79,3 +80,17 @@ def test_killed_at_random_moments_it_returns_the_same(tmp_path):
     assert found == expected
     twice = [key for key, count in Counter(kept(folder, "evaluation")).items() if count > 1]
     assert not twice and len(set(kept(folder, "evaluation"))) <= evaluated
+
+
+def test_an_interruption_is_one_sentence(tmp_path):
+    """Ctrl-C while a model is being waited for: no traceback, and how to go on."""
+    with ScriptedServer(lambda request: respond(request)._replace(seconds=30.0)) as server:
+        process, _ = begin(tmp_path / "run", server.url)
+        deadline = time.monotonic() + 60
+        while not server.requests:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    said = f"\nStopped; the same call with log_dir='{tmp_path / 'run'}' continues.\n"
+    assert (process.returncode, error.decode()) == (130, said)

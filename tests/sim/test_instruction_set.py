@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import accelopt
-from accelopt.errors import InternalError
 from accelopt.sim import attribute_kinds as kinds
 from accelopt.sim import dtypes, operators, serial
 from accelopt.sim.access import Access
@@ -144,27 +143,6 @@ def test_faults_are_told_by_name(opcode, attributes, words):
     inputs = OPCODES[opcode].inputs if opcode in OPCODES else ()
     assert fault(opcode, ("result",), inputs, attributes).startswith(words)
     assert fault(opcode, ("nothing",), inputs, attributes)
-
-
-def test_an_attribute_that_the_table_does_not_know_is_not_emitted(kernel_text):
-    """The trace ends where it is emitted, in every test, and says it is our fault."""
-    text = kernel_text("""
-        from accelopt.sim.isa.movement import COPY
-        from accelopt.sim.tracer import current
-
-        def kernel(a):
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            t = nl.load(a)
-            current().emit(COPY, outputs={"result": t.access()}, inputs={"data": t.access()},
-                           attributes={"unheard_of": 1})
-            nl.store(out, t)
-            return out
-    """)
-    line = text.line_of("current().emit")
-    with pytest.raises(
-        InternalError, match=rf"copy has no attribute 'unheard_of' .*{text.file}:{line}"
-    ):
-        text.trace(np.zeros(SHAPE, np.float32))
 
 
 KERNEL = """

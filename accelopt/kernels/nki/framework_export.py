@@ -78,6 +78,9 @@ def _forms(at: int, source: tuple[int, ...], result: tuple[int, ...]) -> Iterato
             yield Rearranged(at, tuple(split), axes, result)
 
 
+NO_TORCH = frozenset({"float8_e4m3", "float8_e3m4"})  # those that end in fn are other formats
+
+
 class Operation(NamedTuple):
     """What the files are written of."""
 
@@ -178,6 +181,9 @@ def files_of(
         raise ConfigError(
             f"{kernel} is a module of the package {folder.package}: export a file by itself"
         )
+    formats = {dtype for _, dtype in (*filter(None, made.arguments), *made.results)}
+    if framework == "torch" and (lost := sorted(formats & NO_TORCH)):
+        raise ConfigError(f"{kernel}: PyTorch has no {lost[0]}, as --jax has")
     return {
         **folder.files,
         "kernel.py": kernel.read_text(encoding="utf-8-sig"),
@@ -222,6 +228,7 @@ def _test(made: Operation, framework: Framework) -> str:
     return _template(f"test_{framework}").format(
         name=made.name,
         package=made.package,
+        top=made.package.partition(".")[0],
         tolerance=2e-2 if narrow else 1e-3,
         called=f"jax.jit({made.name})" if traced else made.name,
         first=next(n for n, one in enumerate(made.arguments) if one),

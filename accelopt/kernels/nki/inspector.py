@@ -114,9 +114,8 @@ class Inspector:
             return None
         arguments = _plain(known)
         key = self.key(case, source, repr(arguments), repr(self._core))
-        kept = self.shelf.find("bound", key)
-        if isinstance(kept, dict):
-            return FoundBound.model_validate(kept).bound
+        if (kept := self.shelf.find_row("bound", key, FoundBound)) is not None:
+            return kept.bound
         call = inspection_call(str(self.write(case, source).resolve()), arguments, *self._core)
         found = await self.pool.ask(call._replace(function=BOUND), FoundBound)
         if not isinstance(found, FoundBound):

@@ -56,12 +56,15 @@ def runtime_index_on_free_dimension(reason: str) -> KernelError:
     )
 
 
-def out_of_bounds(tensor: str, dimension: int, low: int, high: int, size: int) -> KernelError:
-    """An index known while tracing leaves its tensor, and no mask excludes it."""
+def out_of_bounds(
+    tensor: str, dimension: int | None, low: int, high: int, size: int
+) -> KernelError:
+    """An index known while tracing leaves its tensor, and no mask excludes it; without a dimension, one of
+    the flattened tensor."""
+    what = f"{tensor} (flattened)" if dimension is None else f"dimension {dimension} of {tensor}"
     return KernelError(
         "err_tensor_access_out_of_bound",
-        f"dimension {dimension} of {tensor} is indexed from {low} to {high}, but has {size} "
-        "elements.",
+        f"{what} is indexed from {low} to {high}, but has {size} elements.",
         "Shrink the tile, or give the instruction a mask that excludes the rest.",
     )
 

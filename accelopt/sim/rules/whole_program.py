@@ -43,8 +43,8 @@ def addresses(program: Program) -> Iterator[KernelError]:
             if _leaves(access, mask & access.mask if access.mask.constraints else mask):
                 shape, size = access.tensor.shape, math.prod(access.tensor.tile_shape)
                 low, high = access.reach
-                name = f"'{access.tensor.name}' {shape} (flattened)"
-                error = indexing.out_of_bounds(name, 0, low, high, size)
+                name = f"'{access.tensor.name}' {shape}"
+                error = indexing.out_of_bounds(name, None, low, high, size)
                 yield _at(error, instruction)
 
 

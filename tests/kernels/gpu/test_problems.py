@@ -1,8 +1,11 @@
 """PyTorch modules as problems: what they take and give, and which are refused."""
 
+import importlib.util
+
 import pytest
 
-from accelopt.errors import ConfigError
+from accelopt.api import language_of_case, starting_case
+from accelopt.errors import ConfigError, MissingExtra
 from accelopt.kernels.gpu.problems import case_of_problem, definition_of, is_torch_problem
 
 PROBLEM = """import torch
@@ -71,3 +74,15 @@ def test_a_model_with_parameters_and_one_that_does_not_run_are_refused(tmp_path)
         definition_of(problem(tmp_path, with_parameters))
     with pytest.raises(ConfigError, match=r"does not run: .*lost"):
         definition_of(problem(tmp_path, PROBLEM.replace("return [2.0]", "raise OSError('lost')")))
+
+
+def test_a_module_is_a_reference_of_a_command(tmp_path):
+    """`accelopt optimize kernel.py --reference problem.py` takes it as the FSM's managers do."""
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text("def kernel_function(x, y):\n    return x\n")
+    if importlib.util.find_spec("torch") is None:
+        with pytest.raises(MissingExtra, match="torch"):
+            starting_case(kernel, problem(tmp_path), None, None, tmp_path / "run")
+        return
+    case = starting_case(kernel, problem(tmp_path), None, None, tmp_path / "run")
+    assert language_of_case(case) == "triton"

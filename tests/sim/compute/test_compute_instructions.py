@@ -178,17 +178,6 @@ def test_range_select_reduces_into_registers_that_chain() -> None:
     np.testing.assert_array_equal(top[:, 0], expected.max(axis=1))
 
 
-def test_local_gather_shares_indices_among_16_partitions() -> None:
-    data = normal(32, 10, 2)
-    index = RNG.integers(0, 10, (32, 3)).astype(np.uint16) * 2
-    found = run_one("local_gather", {"source": data, "index": index}, (32, 40, 2),
-                    elements_per_index=2, valid_indices=40)  # fmt: skip
-    for core in range(2):
-        rows = slice(16 * core, 16 * core + 16)
-        order = index[rows].flatten(order="F")[:40] // 2
-        np.testing.assert_array_equal(found[rows], data[rows][:, order])
-
-
 def test_sequence_bounds() -> None:
     ids = np.array([[0, 1, 1, 2, 2, 2, 0, 3, 3]], np.int32)
     bounds = run_one("sequence_bounds", {"segment_ids": ids}, (1, 2, 9), np.int32)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from accelopt.errors import ConfigError, require
 from accelopt.kernels.nki.devices.neuron_profile import ProfilerError, numbers_of, parse_summary
@@ -25,6 +25,7 @@ _RINGS = {
     "instruction": INSTRUCTIONS,
 }
 """Who made a packet's descriptors by the type of its queue; of all others the compiler."""
+Made = TypeVar("Made")
 _LOCATION = re.compile(r"([^\s\[\]'\",]+):(\d+)")
 
 
@@ -86,9 +87,12 @@ def read_profile(path: Path) -> MeasuredProfile:
         if not path.is_file():
             raise ConfigError(f"{path} is neither a file nor a folder")
         return _of_json(path)
-    except (ProfilerError, KeyError, TypeError, ValueError, AttributeError) as error:
-        said = f"lacks the field {error}" if isinstance(error, KeyError) else str(error)
-        raise ConfigError(f"{path} cannot be read as a profile: {said}") from error
+    except RecursionError:
+        raise ConfigError(
+            f"{path} cannot be read as a profile: its JSON is nested too deep"
+        ) from None
+    except (ProfilerError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as a profile: {error}") from error
 
 
 def _of_json(path: Path) -> MeasuredProfile:
@@ -102,49 +106,59 @@ def _of_json(path: Path) -> MeasuredProfile:
         return _made(
             "summary", numbers, [], [], _instance(summary or next(iter(document.values())))
         )
-    instructions = [
-        MeasuredInstruction(
-            _engine(row["subgroup"]), str(row["opcode"]), *_span(row["timestamp"], row["duration"]),
-            _line(row.get("nki_source_location")), int(row.get("pcore_idx") or 0),
-        )
-        for row in document["instruction"]
-    ]  # fmt: skip
-    packets = [
-        MeasuredPacket(
-            _RINGS.get(str(row["queue_type"]), STATIC), str(row["dma_queue"]),
-            *_span(row["timestamp"], row["duration"]), int(row["transfer_size"]),
-        )
-        for row in document.get("dma", [])
-    ]  # fmt: skip
+    instructions = _each("instruction", document["instruction"], lambda row: MeasuredInstruction(
+        _engine(row["subgroup"]), str(row["opcode"]), *_span(row["timestamp"], row["duration"]),
+        _line(row.get("nki_source_location")), int(row.get("pcore_idx") or 0),
+    ))  # fmt: skip
+    packets = _each("dma", document.get("dma", []), lambda row: MeasuredPacket(
+        _RINGS.get(str(row["queue_type"]), STATIC), str(row["dma_queue"]),
+        *_span(row["timestamp"], row["duration"]), int(row["transfer_size"]),
+    ))  # fmt: skip
     summaries = document.get("summary") or [{}]
     summary = summaries[0] if isinstance(summaries, list) else summaries
-    numbers = {k: v for k, v in summary.items() if isinstance(v, (int, float))}
+    numbers = _each("summary", [summary], numbers_of)[0]
     return _made("full profile, JSON", numbers, instructions, packets, _instance(summary))
 
 
 def _of_tables(folder: Path) -> MeasuredProfile:
+    """Those in the folder, or in the one below it that the viewer made."""
+    places = sorted({path.parent for path in folder.rglob("Summary*.parquet")})
+    if len(places) > 1 and folder not in places:
+        raise ValueError(f"it has several profiles: {', '.join(str(p) for p in places[:3])}")
+    folder = folder if folder in places else (*places, folder)[0]
     summary = next(_rows(folder, "Summary", required=("total_time",)), {})
     metadata: dict[str, Any] = next(_rows(folder, "Metadata", absent_is_well=True), {})
-    instructions = [
-        MeasuredInstruction(
-            _engine(row["engine"]), str(row["opcode"]), *_until(row["start_ts"], row["end_ts"]),
-            _line(row.get("nki_source_location")), int(row.get("pcore_idx") or 0),
-        )
-        for row in _rows(folder, "Instruction", required=("engine", "opcode", "start_ts", "end_ts"),
-                         also=("nki_source_location", "pcore_idx"))
-    ]  # fmt: skip
-    packets = [
-        MeasuredPacket(
-            _RINGS.get(str(row["queue_type"]), STATIC), str(row.get("queue_name") or row.get("queue_idx")),
-            *_until(row["start_ts"], row["end_ts"]), int(row["transfer_bytes"]), int(row.get("pcore_idx") or 0),
-        )
-        for row in _rows(folder, "DmaPacket", required=("queue_type", "start_ts", "end_ts", "transfer_bytes"),
-                         also=("queue_name", "queue_idx", "pcore_idx"), absent_is_well=True)
-    ]  # fmt: skip
+    rows = _rows(folder, "Instruction", required=("engine", "opcode", "start_ts", "end_ts"),
+                 also=("nki_source_location", "pcore_idx"))  # fmt: skip
+    instructions = _each("Instruction.parquet", list(rows), lambda row: MeasuredInstruction(
+        _engine(row["engine"]), str(row["opcode"]), *_until(row["start_ts"], row["end_ts"]),
+        _line(row.get("nki_source_location")), int(row.get("pcore_idx") or 0),
+    ))  # fmt: skip
+    rows = _rows(folder, "DmaPacket", required=("queue_type", "start_ts", "end_ts", "transfer_bytes"),
+                 also=("queue_name", "queue_idx", "pcore_idx"), absent_is_well=True)  # fmt: skip
+    packets = _each("DmaPacket.parquet", list(rows), lambda row: MeasuredPacket(
+        _RINGS.get(str(row["queue_type"]), STATIC), str(row.get("queue_name") or row.get("queue_idx")),
+        *_until(row["start_ts"], row["end_ts"]), int(row["transfer_bytes"]), int(row.get("pcore_idx") or 0),
+    ))  # fmt: skip
     version = metadata.get("profile_schema_version")
     form = "Parquet tables" + (f" of schema {version}" if version else "")
-    numbers = {k: v for k, v in summary.items() if isinstance(v, (int, float))}
+    if not math.isfinite((numbers := numbers_of(summary)).get("total_time", math.nan)):
+        raise ValueError(f"Summary.parquet has no number as total_time: {summary}")
     return _made(form, numbers, instructions, packets, _instance(metadata))
+
+
+def _each(where: str, rows: Iterable[Any], made: Callable[[Any], Made]) -> list[Made]:
+    """What is made of every row; a row of which nothing can be made is named."""
+    found: list[Made] = []
+    for row in rows:
+        try:
+            found.append(made(row))
+        except KeyError as error:
+            raise ValueError(f"row {len(found)} of {where} lacks the field {error}") from error
+        except (TypeError, AttributeError, OverflowError, ValueError) as error:
+            said = f"row {len(found)} of {where}, {str(row)[:200]}, cannot be read: {error}"
+            raise ValueError(said) from error
+    return found
 
 
 def _rows(
@@ -208,8 +222,8 @@ def _engine(name: object) -> str:
 
 
 def _span(start: Any, duration: Any) -> tuple[float, float]:
-    if float(duration) < 0:
-        raise ValueError(f"an instruction or packet at {start} ns has the duration {duration}")
+    if not 0 <= float(duration) < math.inf:
+        raise ValueError(f"it is at {start} ns and has the duration {duration}")
     return float(start), float(start) + float(duration)
 
 

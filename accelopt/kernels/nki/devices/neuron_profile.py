@@ -71,8 +71,7 @@ class Profiler:
                    "-s", str(trace))  # fmt: skip
         if not (any(folder.rglob("*.parquet")) if self.writes_tables else place.is_file()):
             raise ProfilerError(f"{self.command} view left no profile in {folder}")
-        found = next(iter(sorted(folder.rglob("Summary.parquet"))), None)
-        return place if found is None else found.parent
+        return place
 
     def _call(self, *arguments: str) -> str:
         asked = f"{self.command} {arguments[0]}"

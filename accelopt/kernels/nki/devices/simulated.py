@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.errors import ConfigError, InternalError, internal_fault, quoted
+from accelopt.errors import ConfigError, internal_fault, quoted
 from accelopt.evaluation import Status
 from accelopt.hardware import TARGETS, calibrated
 from accelopt.kernels.measurement import TimedRuns
@@ -277,6 +277,11 @@ def _damaged(error: Exception, outcome: ChildOutcome) -> KernelFailure:
     return KernelFailure(Status.CRASH, words, outcome.output)
 
 
+def _own_fault(error: Exception, doing: str) -> KernelFailure:
+    """What is said of an exception of our own: no verdict on the kernel."""
+    return KernelFailure(Status.FAULT, internal_fault(error, doing), traceback.format_exc())
+
+
 def ended_early(outcome: ChildOutcome, seconds: float, doing: str) -> KernelFailure | None:
     """The failure that an outcome is by itself, whatever the child wrote."""
     if outcome.ending is Ending.TIMEOUT:
@@ -395,18 +400,12 @@ class SimulatedExecutable:
                 results = compute.execute(self.program, tensors, order=order, seed=shuffle or 0)
         except (KernelError, IndexError) as error:  # a run-time index ends a kernel as in Python
             raise KernelFailure(Status.RUN_ERROR, str(error.__cause__ or error)) from error
-        except InternalError as error:
-            said = internal_fault(error)
-            raise KernelFailure(Status.FAULT, said, traceback.format_exc()) from error
         except MemoryError as error:
             raise KernelFailure(
                 Status.RUN_ERROR, "executing the kernel needs more memory than the limit"
             ) from error
-        except Exception as error:  # of what the rules let pass; the judge goes on
-            words = (
-                f"the simulated core cannot execute this program: {type(error).__name__}: {error}"
-            )
-            raise KernelFailure(Status.RUN_ERROR, words, traceback.format_exc()) from error
+        except Exception as error:  # no fault of the kernel, which the rules let pass
+            raise _own_fault(error, "executing a program") from error
         if any(result is None for result in results):
             raise KernelFailure(Status.RUN_ERROR, "the kernel returns None instead of a tensor")
         return tuple(result for result in results if result is not None)
@@ -417,9 +416,8 @@ class SimulatedExecutable:
             profile = self._profile()
         except KernelError as error:
             raise KernelFailure(Status.BENCHMARK_ERROR, str(error)) from error
-        except Exception as error:
-            words = f"the simulated core cannot time this program: {type(error).__name__}: {error}"
-            raise KernelFailure(Status.BENCHMARK_ERROR, words, traceback.format_exc()) from error
+        except Exception as error:  # no fault of the kernel, which the rules let pass
+            raise _own_fault(error, "timing a program") from error
         if not (math.isfinite(profile.latency_ms) and profile.latency_ms > 0):
             raise KernelFailure(
                 Status.BENCHMARK_ERROR, f"no latency for this kernel: {profile.latency_ms} ms"

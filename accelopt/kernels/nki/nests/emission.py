@@ -600,7 +600,9 @@ class Emitter:
                 sizes, strides = merged(counts, [[view.strides[a] for a in axes]])
                 offset = view.moved(part, wide).offset
                 dst = self.text.inside(view.tile, where.rows, offset, sizes, strides[0])
-                fill = self.text.filled(dst, (where.rows, *sizes), str(number or 0), view.tile.dtype)
+                fill = self.text.filled(
+                    dst, (where.rows, *sizes), str(number or 0), view.tile.dtype
+                )
                 self.put("", Form(fill, "vector", self.vector_ns(math.prod(sizes))))
 
     def is_read_fast(self, definition: Definition, where: Where) -> bool:
@@ -1367,7 +1369,6 @@ class Emitter:
             banks //= where.span(outer[-1][0]).width
             beside.insert(0, outer.pop())
         operand = Operands(self, definition, found, where)
-        summed, size, others = operand.summed, operand.size, operand.others
         lying = (*(axis for axis, _ in beside), *columns)
 
         def batch(round_: Round) -> None:
@@ -1390,7 +1391,7 @@ class Emitter:
                     def row(own: Round) -> None:
                         spans = {**own.where.spans,
                                  **{a: k.where.span(a) for a in found.contracted}}  # fmt: skip
-                        at = Where((summed,), spans, spot.order)
+                        at = Where(operand.lying, spans, spot.order)
                         texts = []
                         for view, axes in (
                             (stationary(k, at), where.part),
@@ -1399,7 +1400,7 @@ class Emitter:
                             counts = [spot.span(a).width for a in axes]
                             sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])
                             texts.append(self.text.inside(
-                                view.tile, k.where.span(summed).width, view.offset, sizes, s[0]))  # fmt: skip
+                                view.tile, at.rows, view.offset, sizes, s[0]))  # fmt: skip
                         into = sums.moved(own.where, spot)
                         dst = self.text.inside(sums.tile, spot.rows, into.offset, sizes, row_major(sizes))  # fmt: skip
                         ns = matmul_ns(self.spec, width, spot.rows, found.dtype)
@@ -1415,7 +1416,7 @@ class Emitter:
                     for taker in takers:
                         taker(own.where, sums.moved(own.where, spot))
 
-                self.each(Where((summed,), spot.spans, ()), [*others, (summed, size)], add)
+                self.each(Where(operand.lying, spot.spans, ()), operand.parts, add)
                 self.each(spot, beside, out)
 
             self.each(place, pieces, wide)

@@ -6,10 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from accelopt.algorithm.algorithm import (
-    Array,
-    Definition,
-)  # fmt: skip
+from accelopt.algorithm.algorithm import Array, Definition
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.nests.locations import At, Span
 from accelopt.kernels.nki.nests.margins import Margins
@@ -341,7 +338,8 @@ class Memory:
         if any(axis not in steps for axis in view.strides):
             return False
         rows = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
-        dims = [(where.span(a).width, steps[a], view.strides[a]) for a in view.strides]
+        axes = sorted(view.strides, key=lambda axis: -view.strides[axis])
+        dims = [(where.span(a).width, steps[a], view.strides[a]) for a in axes]
         self.transfer(value.array, view, base, rows, dims)
         return True
 

@@ -61,8 +61,9 @@ class Stage(BaseModel):
 
 class Nest(BaseModel):
     """Stages, and what differs from the usual: for products `ways` by the name of the product and `left`
-    or `right`, and `streamed` operands, which are brought again in every round instead of being kept for
-    all of them, are `resident` for the outermost loop in which SBUF holds them, or are made ready one round `ahead`; `engines` by definition; by definition, arrays of which all partitions read one row, which
+    or `right`; by product, the parts of summed axes that, joined, lie on partitions in a round of the sum
+    (`contracted`; without, a part of one axis); `streamed` operands, which are brought again in every
+    round instead of being kept for all of them, are `resident` for the outermost loop in which SBUF holds them, or are made ready one round `ahead`; `engines` by definition; by definition, arrays of which all partitions read one row, which
     is `spread` by the Tensor engine instead of being brought to each by DMA; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; axes that are cut
     in two by `splits`, by name and size, before anything else."""
 
@@ -70,6 +71,7 @@ class Nest(BaseModel):
 
     stages: tuple[Stage, ...]
     ways: tuple[tuple[str, str, Way], ...] = ()
+    contracted: tuple[tuple[str, tuple[Part, ...]], ...] = ()
     streamed: tuple[tuple[str, str], ...] = ()
     resident: tuple[tuple[str, str], ...] = ()
     ahead: tuple[tuple[str, str], ...] = ()

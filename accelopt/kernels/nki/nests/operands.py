@@ -7,31 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from accelopt.algorithm.algorithm import (
-    Definition,
-)  # fmt: skip
+from accelopt.algorithm.algorithm import Definition
 from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.nests.locations import At, Span
 from accelopt.kernels.nki.nests.nest import NotNested, Way
-from accelopt.kernels.nki.nests.places import (
-    Round,
-    View,
-    Where,
-    row_major,
-    spans_of,
-)
+from accelopt.kernels.nki.nests.places import Round, View, Where, row_major, spans_of
 from accelopt.kernels.nki.nests.reading import NARROW, Product, inputs_of
 from accelopt.kernels.nki.nests.statements import Form
-from accelopt.kernels.nki.nests.text import Tile, collected
+from accelopt.kernels.nki.nests.text import Tile, collected, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
 from accelopt.kernels.nki.nests.values import Value
-from accelopt.kernels.nki.nests.windows import (
-    Windows,
-    along_windows,
-    own_windows,
-    seen_by,
-    spanned,
-)
+from accelopt.kernels.nki.nests.windows import Windows, along_windows, own_windows, seen_by, spanned
 from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:
@@ -55,12 +41,21 @@ class Operands:
         self.where = where
         laid = {axis for name in emitter.stage.members for axis in emitter.laid.get(name, ())}
         self.summed = max(found.contracted, key=lambda axis: (axis in laid, axis.extent))
-        self.others = [(axis, 1) for axis in found.contracted if axis != self.summed]
-        self.size = min(emitter.spec.partitions, self.summed.extent)
+        joined = {self.summed: min(emitter.spec.partitions, self.summed.extent)}
+        if parts := dict(emitter.nest.contracted).get(definition.out):
+            named = {axis.name: axis for axis in found.contracted}
+            joined = {named[p.axis]: min(p.size, named[p.axis].extent) for p in parts}
+            if decided := [a.name for a in joined if a in emitter.deciding]:
+                raise NotNested(
+                    f"{definition.out} is decided along {decided[0]} element by element"
+                )
+        self.lying = tuple(joined)
+        self.others = [(axis, 1) for axis in found.contracted if axis not in joined]
+        self.joined = list(joined.items())
+        self.parts = [*self.others, *self.joined]
+        self.size = math.prod(joined.values())
         self.within: Span | None = None
-        self.rounds = math.prod(a.extent for a, _ in self.others) * -(
-            -self.summed.extent // self.size
-        )
+        self.rounds = math.prod(-(-axis.extent // size) for axis, size in self.parts)
 
     def whole(
         self,
@@ -74,7 +69,8 @@ class Operands:
         axes = self.own_axes(own, self.where)
         width = math.prod(self.where.span(axis).width for axis in axes)
         room = width * self.rounds * parse(self.found.dtype).itemsize
-        if self.summed.extent > self.size or room > OPERAND_BYTES or self.found.dtype != "float32":
+        cut = any(axis.extent > size for axis, size in self.joined)
+        if cut or room > OPERAND_BYTES or self.found.dtype != "float32":
             return None
         kept = self._kept(value, axes, self.where, "direct", side, each)
         counts = [axis.extent for axis, _ in self.others]
@@ -105,30 +101,29 @@ class Operands:
         dtype = self.found.dtype
         size = parse(dtype).itemsize * self.rounds
         if value.kind == "constant":
-            ones = emitter.view(
-                value, Where((self.summed,), {self.summed: Span(At(), self.size)}, ())
-            )
+            spans = {axis: Span(At(), size) for axis, size in self.parts}
+            ones = emitter.view(value, Where(self.lying, spans, ()))
             if dtype != "float32":
                 ones = emitter.converted(ones, Where((Axis("k", self.size),), {}, ()), (), dtype)
             return lambda k, place: ones
         if way == "direct" and value.kind == "input" and self._on_chip(value):
             there = {a: s for a, s in where.spans.items() if a not in self.found.contracted}
-            whole = Where((self.summed,), there, where.order)
-            apart = bool(emitter.masks.keys() & set(self._summed)) or (
+            whole = Where(self.lying, there, where.order)
+            apart = bool(emitter.masks.keys() & set(self.found.contracted)) or (
                 value.array in emitter.on_chip.held and value.array not in emitter.stage.members
             )
             if apart and dtype == "float32":
                 return lambda k, place: emitter.view(
-                    value, place.within({a: k.where.span(a) for a in self._summed})
+                    value, place.within({a: k.where.span(a) for a in self.found.contracted})
                 )
             lies = emitter.view(value, whole) if not apart else None
             if lies and lies.tile.dtype == dtype:
                 return lambda k, place: lies.moved(
-                    Where((self.summed,), {**place.spans, **{
-                        a: k.where.span(a) for a in self._summed}}, place.order), whole)  # fmt: skip
+                    Where(self.lying, {**place.spans, **{
+                        a: k.where.span(a) for a in self.found.contracted}}, place.order), whole)  # fmt: skip
         base = None
-        whole = where.within({a: Span(At(), a.extent) for a in self._summed[1:]})
-        if way == "direct" and self._by_batch(value, replace(whole, part=(self.summed,))):
+        whole = where.within({a: Span(At(), a.extent) for a, _ in self.others})
+        if way == "direct" and self._by_batch(value, replace(whole, part=self.lying)):
             return lambda k, place: self._once(value, axes, place, way, k)
         if (self.definition.out, side) in nest.ahead:
             base = where
@@ -138,7 +133,7 @@ class Operands:
             base = where
         if base is None:
             return lambda k, place: self._once(value, axes, place, way, k)
-        depth = emitter.home(base.variables(value.axes - set(self._summed)))
+        depth = emitter.home(base.variables(value.axes - set(self.found.contracted)))
         with emitter.at(depth):
             kept = self._ahead(value, axes, base, way, side)
 
@@ -160,7 +155,7 @@ class Operands:
     def number(self, where: Where, base: Where) -> At:
         """Which of the rounds of the sum a place is in, of those that begin in another."""
         number = At()
-        for axis, size in (*self.others, (self.summed, self.size)):
+        for axis, size in self.parts:
             start = collected(where.span(axis).start + base.span(axis).start * -1)
             terms = tuple((name, factor // size) for name, factor in start.terms)
             rounds = -(-base.span(axis).width // size)
@@ -212,7 +207,7 @@ class Operands:
     def _key(
         self, value: Value, axes: tuple[Axis, ...], where: Where, way: Way
     ) -> tuple[object, ...]:
-        return "operand", value, axes, spans_of(where, (*axes, *value.axes)), way, self._summed
+        return "operand", value, axes, spans_of(where, (*axes, *value.axes)), way, tuple(self.parts)
 
     def _place(
         self, value: Value, axes: tuple[Axis, ...], where: Where, size: int, side: str
@@ -225,40 +220,41 @@ class Operands:
         most = OPERAND_BYTES
         if (self.definition.out, side) in emitter.nest.resident:
             most = emitter.spec.sbuf_usable_bytes
-        fixed = where.variables(value.axes - set(axes) - set(self._summed))
-        for block in emitter.blocks[emitter.home(fixed) :] if not made else ():
+        fixed = where.variables(value.axes - set(axes) - set(self.found.contracted))
+        lowest = emitter.home(fixed)
+        for depth, block in enumerate(emitter.blocks[lowest:] if not made else (), lowest):
             spans = {a: block.spans.get(a) or Span(At(), a.extent) for a in axes}
             spans |= {a: where.span(a) for a in axes if a in where.part and a not in block.spans}
+            if emitter.home(where.within(spans).variables({*axes})) > depth:
+                continue  # in loops further inside, which are in loops over what this would hold
             if size * math.prod(span.width for span in spans.values()) <= most:
                 return where.within(spans)
         here = size * math.prod(where.span(a).width for a in axes)
         return where if here <= most else None
-
-    @property
-    def _summed(self) -> tuple[Axis, ...]:
-        return (self.summed, *(axis for axis, _ in self.others))
 
     def _way(self, value: Value, axes: tuple[Axis, ...], where: Where) -> Way:
         """Turned where what is read lies on the chip with other axes on partitions, or in memory
         along the summed axis."""
         emitter = self.emitter
         for found in inputs_of(value):
-            along = set(self._summed) & {axis for index in found.indices for axis in index.axes}
+            along = set(self.found.contracted) & {
+                axis for index in found.indices for axis in index.axes
+            }
             apart = {axis.name for axis in along} - {part.axis for part in emitter.stage.partition}
             if found.array in emitter.stage.members and (axes or apart):
                 laid = emitter.laid.get(found.array, ())
-                return "direct" if self.summed in laid else "turned"
+                return "direct" if set(self.lying) <= {*laid} else "turned"
         for found in inputs_of(value):
             if found.array in emitter.on_chip.held and axes:
                 lying = emitter.on_chip.lying(found.array)
                 own = zip(emitter.definitions[found.array].axes, found.indices, strict=True)
-                summed = any(a in lying and self.summed in index.axes for a, index in own)
-                return "direct" if summed else "turned"
+                there = {a for axis, index in own if axis in lying for a in index.axes}
+                return "direct" if set(self.lying) <= there else "turned"
         if not axes:
             return "direct"
         for found in inputs_of(value):
-            along = {a for a, s in found.indices[-1].terms if s == 1} if found.indices else set()
-            if self.summed in along and found.axes & set(axes):
+            beside = {a for i in found.indices[-1:] for a, step in i.terms if step == 1}
+            if beside & {*self.lying} and not beside & {*axes} and found.axes & {*axes}:
                 return "turned"
         return "direct"
 
@@ -301,11 +297,14 @@ class Operands:
             # What is read lies with its own axes on partitions, all of the summed axis beside it.
             lying, rest = self._lying(axes, where)
             outer = [(axis, 1) for axis in rest]
-            if set(lying) <= set(self.where.part):
-                rows = math.prod(where.span(a).width for a in lying)
+            aside = not set(lying) <= set(self.where.part)
+            if aside and self.rounds > 1:
+                outer.append((lying[0], self.emitter.spec.partitions))
+            if (self.rounds > 1 or not aside) and len(self.lying) == 1:
+                rows = math.prod(min(where.span(a).width, 128) for a in lying)
                 group = self.grouped(extent, self.size, rows)
         spans = {**where.spans, self.summed: span} if span else where.spans
-        start = Where((self.summed,), spans, ())
+        start = Where(self.lying, spans, ())
         before = At()
         if span:
             first = span.start * width
@@ -316,13 +315,14 @@ class Operands:
             def fill(k: Round) -> None:
                 at = collected(before + k.number * (group * width))
                 into = View(kept.tile, at, kept.strides).moved(row.where, start)
-                place = Where((self.summed,), {**row.where.spans, **{
-                    a: k.where.span(a) for a in self._summed}}, where.order)  # fmt: skip
+                place = Where(self.lying, {**row.where.spans, **{
+                    a: k.where.span(a) for a in self.found.contracted}}, where.order)  # fmt: skip
                 self._fill(value, axes, place, way, into, width)
                 if each:
                     each(place, View(into.tile, into.offset, kept.strides))
 
-            emitter.each(row.where, [*self.others, (self.summed, self.size * group)], fill)
+            parts = [*self.parts[:-1], (self.parts[-1][0], self.parts[-1][1] * group)]
+            emitter.each(row.where, parts, fill)
 
         emitter.each(start, outer, part)
 
@@ -335,7 +335,7 @@ class Operands:
             "right": (self.found.right, self.found.columns),
         }
         made = [s for s, (v, _) in sides.items() if {i.array for i in inputs_of(v)} & members]
-        if len(made) != 1 or self.others:
+        if len(made) != 1 or len(self.parts) > 1:
             raise NotNested(f"{name} runs over {self.summed.name}, which its stage takes in parts")
         (side,) = made
         value, own = sides[side]
@@ -363,7 +363,7 @@ class Operands:
             if key in block.values:
                 return block.values[key]
         with emitter.at(depth):
-            spot = Where((self.summed,), place.spans, place.order)
+            spot = Where(self.lying, place.spans, place.order)
             if way == "direct":
                 view = emitter.view(value, spot)
                 if view.tile.dtype != self.found.dtype:
@@ -397,7 +397,7 @@ class Operands:
                 and emitter.memory.load_into(value, place, view)
             ):
                 return
-            spot = Where((self.summed,), place.spans, own)
+            spot = Where(self.lying, place.spans, own)
             emitter.each(
                 spot,
                 emitter.cut(spot, own, emitter.stage.columns),
@@ -409,7 +409,7 @@ class Operands:
         parts = [(a, 1) for a in rest]
         if way == "squares":
             turning.check_rows()
-            emitter.each(place, [*parts, (self.summed, self.size)], turning.squares)
+            emitter.each(place, [*parts, *self.joined], turning.squares)
         elif turning.aside:
             group = self.grouped(place.span(lying[0]).width, 128, 128) * 128
             emitter.each(place, [*parts, (lying[0], group)], turning.turned)
@@ -450,14 +450,13 @@ class _Turning(NamedTuple):
         return self.operands.emitter
 
     @property
-    def summed(self) -> Axis:
-        """The axis that is to lie on partitions."""
-        return self.operands.summed
+    def joined(self) -> list[tuple[Axis, int]]:
+        """The axes that are to lie on partitions, with how much of each in a round of the sum."""
+        return self.operands.joined
 
-    @property
-    def size(self) -> int:
-        """Its elements in a round of the sum."""
-        return self.operands.size
+    def width(self, where: Where) -> int:
+        """Elements of a place along those."""
+        return math.prod(min(where.span(axis).width, size) for axis, size in self.joined)
 
     @property
     def aside(self) -> bool:
@@ -479,43 +478,40 @@ class _Turning(NamedTuple):
             offset = collected(offset + moved * self.into.strides.get(axis, 0))
         return offset
 
-    def source(self, spot: Where) -> tuple[View, At, int]:
-        """Where a part lies before, its offset there, and its rows: computed for all of the summed axis
-        at once, where that is not too long, else for the rounds that are filled together."""
-        short = self.summed.extent <= self.emitter.stage.columns and not self.operands.within
-        own = spot.span(self.summed)
-        whole = self.operands.where.span(self.summed)
-        wide = whole if short else self.place.span(self.summed)
-        source = Where(
-            self.lying,
-            {**spot.spans, self.summed: wide},
-            (*self.rest, self.summed),
-        )
+    def source(self, spot: Where) -> tuple[View, int]:
+        """Where a part lies before, one run of elements, and how far these are apart: computed for all that
+        is summed at once, where that is not too long, else for the rounds that are filled together."""
+        summed = [axis for axis, _ in self.operands.parts]
+        short = math.prod(axis.extent for axis in summed) <= self.emitter.stage.columns
+        place = self.operands.where if short and not self.operands.within else self.place
+        decided = self.emitter.deciding
+        wide = {axis: (self.place if axis in decided else place).span(axis) for axis in summed}
+        source = Where(self.lying, {**spot.spans, **wide}, (*self.rest, *wide))
         view = self.emitter.view(self.value, source)
-        start = collected(own.start + wide.start * -1)
-        if view.strides.get(self.summed) is None:
-            raise NotNested(
-                f"an operand of {self.operands.definition.out} lacks {self.summed.name}"
-            )
-        if view.tile.psum or view.tile.dtype not in ("float32", "bfloat16", "float16"):
-            view = self.emitter.converted(
-                view, source, source.free(self.value.axes), self.operands.found.dtype
-            )
-        offset = collected(view.offset + start * view.strides[self.summed])
-        return view, offset, source.rows
+        for axis, _ in self.joined:
+            if axis not in view.strides and wide[axis].width > 1:
+                raise NotNested(f"an operand of {self.operands.definition.out} lacks {axis.name}")
+        lying = Where(self.lying, spot.spans, source.order)
+        view, axes = view.moved(spot, source), lying.free(self.value.axes)
+        counts = [spot.span(axis).width for axis, _ in self.joined]
+        steps = merged(counts, [[view.strides.get(axis, 0) for axis, _ in self.joined]])[1][0]
+        plain = len(steps) == 1 and view.tile.dtype in ("float32", "bfloat16", "float16")
+        if view.tile.psum or not plain:
+            view = self.emitter.converted(view, lying, axes, self.operands.found.dtype)
+            steps = [1]
+        return view, steps[0]
 
     def turn(self, spot: Where, psum: View) -> None:
         """One transpose by the Tensor engine."""
-        view, offset, rows = self.source(spot)
-        width = spot.span(self.summed).width
-        source = View(view.tile, offset, {})
-        self.emitter.transpose(psum, source, (rows, width), view.strides[self.summed])
+        view, step = self.source(spot)
+        rows = math.prod(spot.span(axis).width for axis in self.lying)
+        self.emitter.transpose(psum, view, (rows, self.width(spot)), step)
 
     def squares(self, round_: Round) -> None:
         """Transposes of squares by the Vector engine, straight into the operand."""
         spot = round_.where
-        view, offset, rows = self.source(spot)
-        width, along = spot.span(self.summed).width, view.strides[self.summed]
+        view, along = self.source(spot)
+        width, rows = self.width(spot), math.prod(spot.span(axis).width for axis in self.lying)
         if view.tile.dtype != self.into.tile.dtype or rows % SQUARE or width % SQUARE or along != 1:
             raise NotNested(
                 f"an operand of {self.operands.definition.out} is not made of squares of {SQUARE}"
@@ -529,7 +525,7 @@ class _Turning(NamedTuple):
                 self.into.tile, SQUARE, target + i * SQUARE, [SQUARE], [1], j * SQUARE
             )
             data = self.emitter.text.inside(
-                view.tile, SQUARE, offset + j * SQUARE, [SQUARE], [1], i * SQUARE
+                view.tile, SQUARE, view.offset + j * SQUARE, [SQUARE], [1], i * SQUARE
             )
             call = self.emitter.text.call(
                 dst, "nc_transpose", f"data={data}, engine=nisa.vector_engine"
@@ -540,14 +536,14 @@ class _Turning(NamedTuple):
         """Transposes beside each other in PSUM, and one copy of all of them."""
         spot = round_.where
         rows = math.prod(min(spot.span(a).width, 128) for a in self.lying)
-        parts = [(self.summed, self.size)]
-        wide = self.aside
+        parts = list(self.joined)
+        wide = self.aside and spot.span(self.lying[0]).width > 128
         parts += [(self.lying[0], 128)] if wide else []
         count = math.prod(-(-spot.span(a).width // n) for a, n in parts)
         dtype = self.value.dtype if self.value.dtype in NARROW else "float32"
         psum = Tile(
             self.emitter.names.new("turned"),
-            self.size,
+            self.operands.size,
             count * rows,
             dtype,
             psum=True,
@@ -567,7 +563,7 @@ class _Turning(NamedTuple):
             aim, strides[rounds] = (rounds, *self.lying), rows
             own[rounds] = self.step
         where = Where(
-            (Axis("k", min(self.size, self.place.span(self.summed).width)),),
+            (Axis("k", self.width(self.place)),),
             spans,
             aim,
         )

@@ -6,21 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from accelopt.algorithm.algorithm import (
-    Definition,
-)  # fmt: skip
+from accelopt.algorithm.algorithm import Definition
 from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.nests.locations import At
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.operands import Operands
-from accelopt.kernels.nki.nests.places import (
-    Local,
-    Round,
-    View,
-    Where,
-    row_major,
-    spans_of,
-)
+from accelopt.kernels.nki.nests.places import Local, Round, View, Where, row_major, spans_of
 from accelopt.kernels.nki.nests.preparing import own_axes
 from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.reading import Product, inputs_of

@@ -3,6 +3,8 @@ or refused with the definition that is in the way and why."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Annotated, Literal, get_args
 
@@ -18,6 +20,7 @@ from accelopt.algorithm.algorithm import (
     expressions_of,
     walk,
 )
+from accelopt.algorithm.contraction import Contraction
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import (
@@ -104,6 +107,15 @@ class Orient(_Primitive):
     way: Way
 
 
+class Contract(_Primitive):
+    """`contract(product, axes)`: these parts of the axes that a product sums over, joined, lie on
+    partitions in a round of its sum; without any, as much as there is room for of the longest."""
+
+    kind: Literal["contract"] = "contract"
+    definition: str
+    axes: tuple[Part, ...]
+
+
 class Keep(_Primitive):
     """`keep(product, side, memory)`: whether an operand stays in SBUF for as many rounds as half of SBUF
     allows, is `resident` there whatever room that leaves, or is brought from HBM again in each round."""
@@ -187,6 +199,7 @@ Primitive = Annotated[
     | At
     | Apart
     | Orient
+    | Contract
     | Keep
     | Engine
     | Spread
@@ -272,8 +285,11 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
         return nest.model_copy(
             update={"spread": (*others, by) if primitive.engine == "tensor" else others}
         )
-    if product_in(definition) is None:
+    found = product_in(definition)
+    if found is None:
         raise NotNested(f"{primitive.definition} is no matrix product")
+    if isinstance(primitive, Contract):
+        return _contracted(primitive, found, nest, TARGETS[target].partitions)
     pair = (primitive.definition, primitive.side)
     if isinstance(primitive, Ahead):
         ahead = tuple(entry for entry in nest.ahead if entry != pair)
@@ -282,11 +298,49 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
         ways = tuple(entry for entry in nest.ways if entry[:2] != pair)
         return nest.model_copy(update={"ways": (*ways, (*pair, primitive.way))})
     kept = {"streamed": nest.streamed, "resident": nest.resident}
-    found = {name: tuple(e for e in entries if e != pair) for name, entries in kept.items()}
+    memory = {name: tuple(e for e in entries if e != pair) for name, entries in kept.items()}
     if primitive.memory != "SBUF":
         name = "streamed" if primitive.memory == "HBM" else "resident"
-        found[name] = (*found[name], pair)
-    return nest.model_copy(update=found)
+        memory[name] = (*memory[name], pair)
+    return nest.model_copy(update=memory)
+
+
+def _contracted(primitive: Contract, found: Contraction, nest: Nest, most: int) -> Nest:
+    name, extents = primitive.definition, {axis.name: axis.extent for axis in found.contracted}
+    for part in primitive.axes:
+        if not 1 <= part.size <= extents.get(part.axis, 0):
+            raise NotNested(f"{name} does not sum over {part.size} elements of {part.axis}")
+    if math.prod(part.size for part in primitive.axes) > most:
+        raise NotNested(f"{name} has more elements in a round of its sum than {most} partitions")
+    rest = tuple(pair for pair in nest.contracted if pair[0] != name)
+    entry = ((name, primitive.axes),) if primitive.axes else ()
+    return nest.model_copy(update={"contracted": (*rest, *entry)})
+
+
+def contractions(definition: Definition, most: int) -> list[tuple[Part, ...]]:
+    """Parts of several axes that a product sums over, joined on partitions in the order in which they lie in
+    memory, where those take fewer rounds than the longest alone: the fewest first, then the fewest axes,
+    those farthest apart in memory, with the most of the nearest."""
+    product = product_in(definition)
+    axes = [axis for axis in product.contracted if axis.extent > 1] if product else []
+    reads = [read for e in expressions_of(definition) for read in walk(e) if isinstance(read, Read)]
+    order = [axis.name for r in reads for i in r.indices for axis in axes if axis in i.axes]
+
+    def rounds(parts: tuple[Part, ...]) -> int:
+        sizes = {part.axis: part.size for part in parts}
+        return math.prod(-(-axis.extent // sizes.get(axis.name, 1)) for axis in axes)
+
+    alone = min((rounds(filled((axis,), most)) for axis in axes), default=0)
+    found = {
+        tuple(sorted(parts, key=lambda part: order.index(part.axis)))
+        for some in itertools.permutations(axes, min(len(axes), 3))
+        if rounds(parts := filled(some, most)) < alone
+    }
+
+    def cost(parts: tuple[Part, ...]) -> tuple[int, int, list[int], int]:
+        return rounds(parts), len(parts), [order.index(p.axis) for p in parts], -parts[-1].size
+
+    return sorted(found, key=cost)
 
 
 def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
@@ -314,7 +368,9 @@ def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
     )
     if any(name in names for stage in stages for _, names in stage.laid):
         raise NotNested(f"{definition.out} has {name}, which lies on partitions whole")
-    return nest.model_copy(update={"stages": stages, "splits": (*nest.splits, (name, size))})
+    joined = tuple((product, parts(axes)) for product, axes in nest.contracted)
+    splits = (*nest.splits, (name, size))
+    return nest.model_copy(update={"stages": stages, "contracted": joined, "splits": splits})
 
 
 def _in_stage(nest: Nest, name: str, change: Callable[[Stage], Stage]) -> Nest:
@@ -461,6 +517,10 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
             found = product_in(product)
             if found is None or not found.rows:
                 continue
+            joined = dict(nest.contracted).get(product.out, ())
+            for axes in ((), *contractions(product, most)):
+                if axes != joined:
+                    yield Contract(definition=product.out, axes=axes)
             sides: tuple[Literal["left", "right"], ...] = ("left", "right")
             ways: tuple[Way, ...] = ("direct", "turned", "squares")
             for side in sides:

@@ -119,7 +119,9 @@ class Recurrences:
         before = builder.input(f"{definition.out} before", indices)
         scaled = builder.apply(definition.scale, factor, before)
         value = builder.apply(definition.combine, scaled, term)
-        emitter.reading.uses |= {made: 1 for made in (before, scaled) if made not in emitter.reading.uses}
+        emitter.reading.uses |= {
+            made: 1 for made in (before, scaled) if made not in emitter.reading.uses
+        }
         wide = where.within({along: Span(At(-1), along.extent + 1)})
         first = View(view.tile, view.offset + -view.strides[along], view.strides)
         emitter.blocks[-1].locals[before.array] = [Local(first, wide, definition.axes)]

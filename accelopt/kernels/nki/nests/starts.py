@@ -21,7 +21,7 @@ from accelopt.kernels.nki.nests.nest import (
     ready,
 )
 from accelopt.kernels.nki.nests.preparing import arrays_read, own_axes, prepared
-from accelopt.kernels.nki.nests.primitives import read_later, split
+from accelopt.kernels.nki.nests.primitives import contractions, read_later, split
 from accelopt.kernels.nki.nests.skipping import masks_of
 
 ROUND = 512
@@ -71,6 +71,7 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
             *_beside(algorithm, nest, target),
             *blocks,
             *(made for one in (nest, *blocks) for made in _in_rounds(algorithm, one)),
+            *_joined_sums(algorithm, nest, target),
             *_summed_as_laid(algorithm, nest, target),
             *_laid_as_read(plain, lying, target),
         ):
@@ -194,6 +195,18 @@ def _beside(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
                 for old, new in zip(nest.stages, cut_.stages, strict=True)
             )
             yield cut_.model_copy(update={"stages": stages})
+
+
+def _joined_sums(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+    """With as many elements of several summed axes on partitions as there is room for."""
+    for at in range(2):
+        entries = tuple(
+            (definition.out, joined[min(at, len(joined) - 1)])
+            for definition in ready(algorithm, nest).definitions
+            if (joined := contractions(definition, TARGETS[target].partitions))
+        )
+        if entries:
+            yield nest.model_copy(update={"contracted": entries})
 
 
 def _blocked(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:

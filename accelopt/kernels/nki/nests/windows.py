@@ -12,6 +12,8 @@ from accelopt.kernels.nki.nests.reading import Reading, inputs_of
 from accelopt.kernels.nki.nests.text import collected
 from accelopt.kernels.nki.nests.values import Value, size_of
 
+MOST_HELD = 4
+"""Times the elements that are read, that a window may hold."""
 Windows = Mapping[Axis, Index]
 """The index that each axis along a window stands for: own axes of an operand, and taps."""
 
@@ -19,53 +21,57 @@ Windows = Mapping[Axis, Index]
 def along_windows(
     reading: Reading, value: Value, own: Sequence[Axis], taps: Iterable[Axis]
 ) -> tuple[Value, Windows]:
-    """An operand along its windows, where those hold fewer elements than all taps of all of its own axes;
-    as it is, without windows, where it is read otherwise."""
+    """An operand along its windows, where those hold at most `MOST_HELD` times as many elements as all taps of
+    all of its own axes; as it is, without windows, where it is read otherwise. What lies apart along its own
+    last axis is a window too: runs of elements are brought faster than single ones."""
     moved = {axis for axis in taps if axis in value.axes}
     found: dict[Index, Axis] = {}
     for read in inputs_of(value):
         for index in read.indices:
-            window = _window(index, moved)
+            window = _window(index, moved, {*own}, index is read.indices[-1])
             if window and window not in found and all(factor > 0 for _, factor in window.terms):
-                name = "_".join(axis.name for axis in sorted(window.axes, key=lambda a: a.name))
+                name = "_".join((*sorted(axis.name for axis in window.axes), "window"))
                 extent = 1 + sum(s * (a.extent - 1) for a, s in _terms(window))
                 found[window] = Axis(name, extent)
     axes = [axis for window in found for axis in window.axes]
     held = size_of(found.values())
-    if not found or len(set(axes)) < len(axes) or held >= size_of(axes):
+    if not found or len(set(axes)) < len(axes) or held > MOST_HELD * size_of(axes):
         return value, {}
-    made = _exchanged(reading, value, found, moved)
-    if made.axes & set(axes) or not set(axes) <= moved | set(own):
+    made = _exchanged(reading, value, found)
+    if made.axes & set(axes):
         return value, {}
     return made, {axis: window for window, axis in found.items()}
 
 
-def _window(index: Index, taps: set[Axis]) -> Index | None:
-    """The part of an index that varies, where taps and other axes do so."""
-    if not index.is_affine or not index.axes & taps or index.axes <= taps:
+def _window(index: Index, taps: set[Axis], own: set[Axis], last: bool) -> Index | None:
+    """The part of an index along taps and own axes, where there are both, or apart along own ones."""
+    terms = tuple((axis, factor) for axis, factor in _terms(index) if axis in taps | own)
+    inside = {axis for axis, _ in terms}
+    apart = last and terms and all(step > 1 for axis, step in terms if axis in own)
+    if not index.is_affine or not inside & own or not (inside & taps or apart):
         return None
-    return index - index.constant
+    return Index(0, terms)
 
 
 def _terms(index: Index) -> list[tuple[Axis, int]]:
     return [(axis, factor) for axis, factor in index.terms if isinstance(axis, Axis)]
 
 
-def _exchanged(
-    reading: Reading, value: Value, found: Mapping[Index, Axis], taps: set[Axis]
-) -> Value:
+def _exchanged(reading: Reading, value: Value, found: Mapping[Index, Axis]) -> Value:
     """A value with an axis in the place of each window."""
     if value.kind == "input":
         indices = tuple(
-            index_of(found[window]) + index.constant if window in found else index
+            next(
+                (index - w + index_of(a) for w, a in found.items() if {*w.terms} <= {*index.terms}),
+                index,
+            )
             for index in value.indices
-            for window in [_window(index, taps) or index]
         )
         made = reading.builder.input(value.array, indices, value.dtype)
         reading.uses.setdefault(made, reading.uses.get(value, 1))
         return made
     return reading.rebuilt(
-        value, tuple(_exchanged(reading, part, found, taps) for part in value.arguments)
+        value, tuple(_exchanged(reading, part, found) for part in value.arguments)
     )
 
 

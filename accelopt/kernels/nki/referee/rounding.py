@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-RANGE = 1e38  # of float32 and bfloat16
+RANGE, UNDERFLOW = 1e38, 1e-30  # of float32 and bfloat16, and of sums that lose terms
 UNIT = 2.0**-24  # unit roundoff of float32
 ALIKE = 0.25  # of the slack that counts for errors that are known
 MOST_IN_BLOCK = 1 << 15  # elements whose intermediate results stay in the processor's cache
@@ -175,7 +175,8 @@ class Interval(NDArrayOperatorsMixin):
         return out[0]
 
     def _ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
-        kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "casting")}
+        if kwargs:
+            kwargs = {k: v for k, v in kwargs.items() if k not in ("dtype", "casting")}
         if ufunc is np.matmul:
             return self._bilinear(ufunc, inputs, kwargs)
         if ufunc is np.add and method == "reduce":
@@ -184,9 +185,22 @@ class Interval(NDArrayOperatorsMixin):
             return _cumulative(inputs[0], *inputs[1:], **kwargs)
         if method == "__call__" and len(inputs) > 1:
             inputs = _shared_by_many(inputs)
+        if ufunc is np.power and method == "__call__":
+            return _in_blocks(lambda some: self._power(*some), inputs)
         if method != "__call__" or ufunc.nout > 1 or kwargs:
             return self._apply(getattr(ufunc, method), inputs, kwargs)
         return _in_blocks(lambda some: self._elementwise(ufunc, some), inputs)
+
+    def _power(self, base: Any, exponent: Any) -> Interval:
+        """A power, which may be the exponential of a multiple of a logarithm, as the hardware has it."""
+        two = isinstance(base, Interval) and isinstance(exponent, Interval)
+        found: Interval = self._apply(np.power, (base, exponent), {}, corners=two)
+        if np.ndim(values(exponent)) == 0 and float(values(exponent)).is_integer():
+            return found
+        with np.errstate(all="ignore"):
+            rounded = np.abs(found.value * np.log(found.value)) * self.formats.summed
+        rounded = np.nan_to_num(rounded, nan=0, posinf=0)
+        return found._like(found.value, found.low - rounded, found.high + rounded, found.shared)
 
     def _elementwise(self, ufunc: np.ufunc, inputs: Any) -> Any:
         conditions = any(isinstance(x, Interval) and x.value.dtype == bool for x in inputs)
@@ -311,11 +325,16 @@ class Interval(NDArrayOperatorsMixin):
                 np.subtract(self.value, self.low, out=found[0])
                 np.subtract(self.high, self.value, out=found[1])
             np.maximum(found, rounded, out=found)
-        if found.size and not math.isfinite(found.max()):
+        if found.size and not math.isfinite(np.maximum.reduce(found, axis=None)):
             for far, end in zip(found, ends, strict=True):
                 far[np.isnan(far)] = np.inf
                 far[(end == self.value) & np.isinf(self.value)] = 0
         return _lined_up(found, dimensions)
+
+    @property
+    def rounds_alike(self) -> bool:
+        """True where every element is rounded by the same part of it."""
+        return not self.formats.few_bits and self.formats.largest >= RANGE
 
     def _rounding(self) -> np.ndarray:
         rounded = np.asarray(np.abs(self.value) * self.formats.kept)
@@ -576,8 +595,13 @@ def _squared_errors(
 ) -> Any:
     """What errors of the factors' elements, each alone and together, and `steps` of each term make of a
     product's elements, squared."""
-    (a, ra), (b, rb) = (_squares(one) for one in (first, second))
-    relative = _relative(rb, b)
+    a, ra = _squares(first)
+    if isinstance(second, Interval) and second.is_exact and second.rounds_alike:
+        b, rb = np.square(second.value, dtype=np.float64), None
+        relative: float | None = second.formats.kept**2
+    else:
+        b, rb = _squares(second)
+        relative = _relative(rb, b)
     if relative is None:
         return product(ra + steps * a, b) + product(a + ra, rb)
     a = (relative + steps) * a + (1 + relative) * ra
@@ -643,9 +667,12 @@ def _sum(
     rounded = np.einsum("...i,...i->...", partial, partial).reshape(total.shape)
     if lines.shape[-1]:  # of terms that are alike, roundings do not cancel
         with np.errstate(all="ignore"):
-            line = np.add.accumulate(lines.astype(np.float32), axis=-1)[..., -1].reshape(
-                total.shape
-            )
+            power = 0  # what is too small for float32 is no rounding
+            if np.abs(total).min(initial=1) < UNDERFLOW:
+                power = np.frexp(np.abs(lines).max(axis=-1, keepdims=True))[1]
+            singles = np.ldexp(lines, -power).astype(np.float32)
+            line = np.ldexp(np.add.accumulate(singles, axis=-1)[..., -1:].astype(float), power)
+            line = line.reshape(total.shape)
             rounded = np.fmax(rounded, np.square((line - total) * (ALIKE / UNIT)))
     rounded = rounded * x.formats.summed**2
     return _summed(x, total, rounded, lambda a: a.sum(tuple(summed), keepdims=keepdims))

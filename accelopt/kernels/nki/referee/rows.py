@@ -152,7 +152,9 @@ def row_blocks(
 ) -> Iterator[tuple[tuple[slice, ...], list[Any]]]:
     """`inputs` in blocks of rows, each with its place in the outputs, that stay in the processor's cache
     and are enough for what all share to be little of the work. Else all of them at once."""
-    part = separate(reference, inputs, expected)
+    largest = max(map(np.size, [*expected, *inputs]), default=0)
+    few = max((max(one.shape, default=1) for one in expected), default=1) <= ROWS_THAT_SHARE
+    part = None if few and largest <= BLOCK_OF_ROWS else separate(reference, inputs, expected)
     if part is None:
         yield (), inputs
         return

@@ -25,20 +25,24 @@ TINIEST = (
 )
 # Small numbers are numbers: fp32 reaches down to 1e-38.
 MINUTE = 1e-32
+SMALLER = (
+    1e-10  # times the tiniest, whose squares are numbers too: where a least length is shows there
+)
 HUGE = 1e5
 TOP = 12  # the largest power of ten of a sweep: its cube is still a float32
 
 
 class Severity(NamedTuple):
-    """What `large` multiplies by, and whether there are zeros and rows of one value."""
+    """What `large` multiplies by, and whether there are zeros, rows of one value, and huge ones."""
 
     factor: float
     zeros: bool = True
 
 
 # A problem that is undefined on inputs of one severity is tried with the next.
-SEVERITIES = tuple(
-    Severity(factor, zeros) for factor in (30.0, 6.0, 2.0) for zeros in (True, False)
+SEVERITIES = (
+    *(Severity(factor, zeros) for factor in (30.0, 6.0, 2.0) for zeros in (True, False)),
+    Severity(0.1, zeros=False),  # of which an exponential takes the spikes
 )
 # A spike stands above the rest of its vector by 10 or 100 times the severity, a vector far from zero
 # lies as many times its own spread away from it: E[x^2] - E[x]^2 has no digit left there.
@@ -70,7 +74,7 @@ class Kind(IntEnum):
 _MILD = (0.4, 0.12, 0.12, 0.12, 0.12, 0.12, 0, 0, 0, 0)
 _EXTREME = (0.26, 0.06, 0.06, 0.08, 0.08, 0.08, 0.16, 0.14, 0.06, 0.02)
 _ONE_SIDED = (0.18, 0, 0, 0.2, 0.4, 0, 0, 0, 0.1, 0.12)
-_WITH_ZEROS = (Kind.ZERO, Kind.CONSTANT, Kind.ONE_HOT, Kind.MINUTE)
+_WITH_ZEROS = (Kind.ZERO, Kind.CONSTANT, Kind.ONE_HOT, Kind.MINUTE, Kind.HUGE)
 # Where there are few vectors, chance is left out. The two begin differently: there may be only one.
 _IN_TURN = (Kind.SPIKE, Kind.FAR_AWAY, Kind.LARGE, Kind.AS_IT_IS, Kind.TINY, Kind.MINUTE)
 _THEN = (Kind.FAR_AWAY, Kind.LARGE, Kind.SPIKE, Kind.TINY, Kind.MINUTE, Kind.AS_IT_IS)
@@ -168,13 +172,14 @@ def _apply(
     count, width = rows.shape
     places = _places(count, width, generator)
     picked = rows[np.arange(count), places]
-    tiny, large = np.full((2, count), ((TINY,), (severity,)))
+    tiny, large, minute = np.full((3, count), ((TINY,), (severity,), (MINUTE,)))
     if count >= FEW_VECTORS:  # of all sizes, and half of the large ones as large as may be
         spread = generator.permutation(np.arange(count) / count)
         tiny, large[::2] = 0.1 * (10 * TINIEST) ** spread, severity ** spread[::2]
+        minute[::2] = 0.1 * TINIEST * SMALLER ** spread[::2]
     factors = np.select(
         [kinds == kind for kind in (Kind.ZERO, Kind.TINY, Kind.LARGE, Kind.MINUTE, Kind.HUGE)],
-        [0.0, tiny, large, MINUTE, HUGE],
+        [0.0, tiny, large, minute, HUGE],
         1.0,
     )
     rows *= factors.astype(rows.dtype)[:, None]
@@ -305,6 +310,8 @@ def one_sided(
             kinds[:eighth] = Kind.LARGE
             if number == extreme and len(rows) < FEW_VECTORS:
                 kinds = np.resize(np.array(_THEN), len(rows))
+            if not severity.zeros:
+                kinds[np.isin(kinds, _WITH_ZEROS)] = Kind.AS_IT_IS
             huge = kinds == Kind.HUGE  # throughout: a mask of -10,000 shows beside such a row alone
             rows[huge] += rows[huge].mean(axis=1, keepdims=True)
             _apply(rows, kinds, generator, severity.factor, signed=False)
@@ -346,6 +353,9 @@ def few_bits(
 
     def halves(value: np.ndarray, *, first: bool) -> np.ndarray:
         found = generator.integers(-9, 10, value.shape) / 2
+        found[::2] = np.clip(
+            found[::2], -4, 4
+        )  # by whose largest element a scale of few bits divides
         if not first:
             found = np.copysign(2.0 ** generator.integers(-1, 2, value.shape), found)
         found = np.abs(found) if value.min() >= 0 else found

@@ -38,8 +38,10 @@ UNIT_OF_EXACT = 2.0**-53
 ARGUMENT_SLACK = 2.0
 # Where what cancels is so many times what is allowed else, and the value as many times more than that,
 # some errors show whether a kernel cancels: of those who do, half and more.
-SHOWS, THERE, LEAST_SHOWN, MOST_HIDDEN = 16, 4, 16, 0.05
-FAR_ENDS = (1e4, 2e4, -1e4, -2e4)
+SHOWS, THERE, LEAST_SHOWN, MOST_HIDDEN, MOST_SHOWN = 16, 4, 16, 0.05, 1 << 16
+FINER = 2.0**16  # of steps of bfloat16, those of float32
+FAR, FAR_ENDS = 1e4, (40, 80, -40, -80)
+GROWS = 1e6  # times from 40 to 80: an exponential, of which no form cancels as much as exp(-x)
 # A thousand times the smallest normal number: what is worked out on the way may be that much smaller.
 UNDERFLOW = 1e-35
 # Elements known to this relative accuracy are resolved: a kernel that loses them skipped them.
@@ -53,30 +55,53 @@ TEMPORARIES = 5
 
 
 FORMATS = (np.float32, np.float32, np.bool_)
+NONE = np.zeros((), np.float32)
 
 
 class Exact(NamedTuple):
     """One output in float32: its values, the allowed absolute error (infinite where the reference is
-    not finite or not determined), where even small values are resolved, and the absolute error of an honest
-    form that cancels, a single zero where there is none."""
+    not finite or not determined), where even small values are resolved, the absolute error of an honest
+    form that cancels, negative on the side of the smaller of f(x) and f(-x) (where both are alike, of x), and, where formats below float32
+    are allowed, what is allowed of who rounds to them at the end alone; a single zero where there is none."""
 
     values: np.ndarray
     allowed: np.ndarray
     resolved: np.ndarray
     cancelled: np.ndarray
+    at_end: np.ndarray
 
     def allowed_to(self, output: np.ndarray, rounding: float) -> np.ndarray:
-        """The absolute error that is allowed of a kernel with this output: of one that cancels also where
-        that loses the value, and so of one that is `rounding` times coarser than float32, as a table is."""
+        """The absolute error that is allowed of a kernel with this output: of one that cancels, or rounds on
+        the way, also where that loses the value, and so of one that is `rounding` times coarser than float32,
+        as a table is. Which a kernel does is asked of each side and sign alone: ELU cancels below zero only."""
         if not self.cancelled.ndim:
             return self.allowed
+        values, scale, least, fine = self.values, np.abs(self.cancelled), self.allowed, 1.0
         with np.errstate(all="ignore"):
-            shows = self.allowed * SHOWS < self.cancelled
-            shows &= np.abs(self.values) > THERE * self.cancelled
-            beyond = np.abs(output[shows] - self.values[shows]) > self.allowed[shows]
-        exact = beyond.size >= LEAST_SHOWN and beyond.mean() <= MOST_HIDDEN
-        whole = exact and rounding <= 1
-        return self.allowed if whole else np.maximum(self.allowed, self.cancelled)
+            size, found = np.abs(values), np.maximum(self.allowed, scale)
+            if self.at_end.ndim:  # a value may be inexact, but is there
+                least = np.maximum(self.at_end, np.minimum(found, size / 2))
+            error = np.abs(output - values)
+            if rounding > 1 or not (error > least).any():
+                return found
+            shows = (self.allowed * SHOWS < scale) & (size > THERE * scale)
+            beyond = error > least
+            if self.at_end.ndim:
+                noise, fine, beyond = self.allowed / SLACK, FINER, error > self.at_end
+                shows = (scale > SHOWS * self.at_end) & (size > scale / 2)
+                shows |= (noise > THERE * self.at_end) & (size > 2 * noise)
+                shows &= error <= size / 2  # what is lost is no sign of rounding
+            steps = values / scale * fine
+            for side in itertools.product((True, False), repeat=2):
+                own = (np.signbit(self.cancelled) == side[0]) & (np.signbit(values) == side[1])
+                there = np.flatnonzero(shows & own)
+                there = there[:: max(1, there.size // MOST_SHOWN)]
+                # Equal arguments are rounded alike, by luck well: one of those that are so near counts.
+                _, first = np.unique(np.floor(steps.reshape(-1)[there]), return_index=True)
+                found_beyond = beyond.reshape(-1)[there[first]]
+                if first.size >= LEAST_SHOWN and found_beyond.mean() <= MOST_HIDDEN:
+                    found = np.where(own, least, found)
+        return np.asarray(found)
 
     @property
     def judged(self) -> float:
@@ -124,21 +149,22 @@ def _tolerated(
     sampled: bool,
 ) -> tuple[Exact, ...]:
     """Exact outputs with tolerances, of `parts`: places, exact values, and what noise they show."""
+    cancelled = _cancelled(reference, inputs, expected, precision)
+    rounded_at_end = _rounded_at_end(reference, inputs, expected, precision, cancelled)
     found = [
-        Exact._make([*(np.empty(one.shape, form) for form in FORMATS), cancelled])
-        for one, cancelled in zip(
-            expected, _cancelled(reference, inputs, expected, precision), strict=True
-        )
+        Exact._make([*(np.empty(one.shape, form) for form in FORMATS), *more])
+        for one, *more in zip(expected, cancelled, rounded_at_end, strict=True)
     ]
     largest = [0.0] * len(expected)
     for rows, exact, noises in parts:
         for number, (true, noise) in enumerate(zip(exact, noises, strict=True)):
             given = np.atleast_1d(expected[number][rows or ...])
-            *arrays, cancelled = found[number]
-            own = Exact._make([*(np.atleast_1d(a[rows or ...]) for a in arrays), cancelled])
+            arrays = found[number][: len(FORMATS)]
+            own = Exact._make([*(np.atleast_1d(a[rows or ...]) for a in arrays), NONE, NONE])
             with np.errstate(all="ignore"):
                 noise = np.maximum(apart(given, true), noise).astype(np.float32)
-            _tolerate(own, true, noise, precision, sampled=sampled)
+            whole = given.dtype.kind in "iub"
+            _tolerate(own, true, noise, precision, sampled=sampled, whole=whole)
             largest[number] = max(largest[number], _largest(np.ravel(true)))
     for output, size in zip(found, largest, strict=True):
         with np.errstate(over="ignore"):
@@ -234,28 +260,79 @@ def _cancelled(
 ) -> list[np.ndarray]:
     """Of each output what an honest form of its function may cancel, where that is one of single elements:
     some units of the larger of f(x) and f(-x), of which one is the other's complement (a sigmoid), or of the
-    other less a multiple of x (SiLU, softplus); and of what f tends to, as -1 of an exponential less one."""
-    none = [np.zeros((), np.float32)] * len(expected)
+    other less a multiple of x (SiLU, softplus); and of what f tends to, as -1 of an exponential less one:
+    where it has come to that, f(-x) is no part of it."""
+    none = [NONE] * len(expected)
     places = [n for n, v in enumerate(inputs) if _is_array_of_floats(v)]
     singles = [in_single(value) for value in inputs]
     shapes = [one.shape for one in expected]
-    with contextlib.suppress(ConfigError):
+    with contextlib.suppress(ConfigError), np.errstate(all="ignore"):
         if reference.elementwise(singles, shapes):
             first = next(n for n in places if inputs[n].shape == shapes[0])
             mirrored = [-v if n in places else v for n, v in enumerate(singles)]
             flat = mirrored[first].reshape(-1)
             flat[: len(FAR_ENDS)] = FAR_ENDS[: flat.size]
-            found = []
-            for one, other in zip(expected, reference.forward(mirrored), strict=True):
-                sizes = [np.abs(in_single(end)) for end in (one, other)]
-                far = sizes[1].reshape(-1)[: len(FAR_ENDS)]
-                limit = np.where(far[:-1:2] == far[1::2], far[:-1:2], 0).max(initial=0)
+            others, found = reference.forward(mirrored), []
+            farther = [
+                [
+                    reference.forward(
+                        [_far_out(v, way) if n == m else v for m, v in enumerate(singles)]
+                    )
+                    for way in (1, 2, -1, -2)
+                ]
+                for n in places
+                if inputs[n].shape == shapes[0]
+            ]
+            for number, (one, other) in enumerate(zip(expected, others, strict=True)):
+                if not is_float(one.dtype):
+                    found.append(NONE)
+                    continue
+                own, size = (np.abs(in_single(end)) for end in (one, other))
+                limit, single, near = np.zeros_like(own), in_single(one), 4 * SINGLE.unit * own
+                far = size.reshape(-1)[: len(FAR_ENDS)]
+                if not (far[1::2] <= GROWS * np.maximum(1, far[:-1:2])).all():
+                    size, far = np.zeros_like(size), far[:0]
                 far[...] = np.maximum(1, np.abs(singles[first].reshape(-1)[: far.size]))
-                known = (np.nan_to_num(size, nan=0, posinf=0) for size in (*sizes, limit))
+                for ends in farther:
+                    here, further, back, beyond = (in_single(end[number]) for end in ends)
+                    for end, twice in ((here, further), (back, beyond)):
+                        settles = apart(end, twice) <= 4 * SINGLE.unit * np.abs(end)
+                        limit = np.maximum(limit, np.where(settles, np.abs(end), 0))
+                    size[(apart(further, single) <= near) & (apart(back, single) > near)] = 0
+                known = (np.nan_to_num(end, nan=0, posinf=0) for end in (own, size, limit))
                 cancelled = reduce(np.maximum, known) * np.float32(ARGUMENT_SLACK * precision.unit)
-                found.append(cancelled.astype(np.float32) if is_float(one.dtype) else none[0])
+                side = (own < size - near) | ((own <= size + near) & (singles[first] < 0))
+                found.append(np.where(side, -cancelled, cancelled).astype(np.float32))
             return found
     return none
+
+
+def _rounded_at_end(
+    reference: Reference,
+    inputs: Sequence[Any],
+    expected: Sequence[np.ndarray],
+    precision: Precision,
+    cancelled: Sequence[np.ndarray],
+) -> list[np.ndarray]:
+    """Of each output of a function of single elements what is allowed of a kernel that works in float32 and
+    rounds its result to a narrower format."""
+    found = [NONE] * len(expected)
+    if precision.narrow and any(one.ndim for one in cancelled):
+        with contextlib.suppress(ConfigError):
+            narrower = SINGLE.unit / precision.unit
+            least = np.float32(max(UNDERFLOW, precision.least))
+            found = [np.abs(c) * np.float32(narrower) + least for c in cancelled]
+            for rows, true, radii in rounded(reference, inputs, Precision(), SLACK, expected):
+                for one, value, radius in zip(found, true, radii, strict=True):
+                    if one.ndim:
+                        one[rows or ...] += radius + 2 * precision.unit * np.abs(value)
+            found = [one if one.ndim else NONE for one in found]
+    return found
+
+
+def _far_out(value: np.ndarray, way: int) -> np.ndarray:
+    far = np.maximum(np.abs(value), value.dtype.type(FAR)) * abs(way)
+    return np.asarray(np.copysign(far, way * value))
 
 
 def _is_array_of_floats(value: Any) -> bool:
@@ -281,8 +358,10 @@ def _tolerate(
     precision: Precision,
     *,
     sampled: bool,
+    whole: bool,
 ) -> None:
-    """Writes into `found` what honest rounding may make of a part of an output that shows such noise."""
+    """Writes into `found` what honest rounding may make of a part of an output that shows such noise; of
+    whole numbers that is the noise itself, of a number that is rounded to one of two."""
     least = max(UNDERFLOW, precision.least)
     sharp = max(RESOLVED, 2 * precision.unit)
     with np.errstate(all="ignore"):
@@ -291,7 +370,7 @@ def _tolerate(
         allowed = _allowed(magnitude, noise, precision.unit, sampled=sampled)
         allowed += np.float32(least)
         allowed[magnitude > LARGEST_JUDGED] = np.inf
-        found.allowed[...] = allowed
+        found.allowed[...] = SLACK * noise + least if whole else allowed
         found.resolved[...] = (magnitude > least) & (noise < np.float32(sharp) * magnitude)
 
 

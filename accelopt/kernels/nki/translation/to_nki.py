@@ -41,6 +41,8 @@ from accelopt.kernels.nki.translation.positions import (
 )
 
 REDUCTIONS = frozenset({"sum", "max", "min", "mean", "var", "prod", "all"})
+HINTS = frozenset({"enable_stack_allocator", "skip_middle_end_transformations", "force_auto_alloc"})
+"""Decorators for the compiler of `neuronxcc`; `nki` has none of them."""
 RANGES = frozenset({"affine_range", "sequential_range", "static_range"})
 
 
@@ -121,6 +123,10 @@ class ToNki(Instructions):
         if id(original_node.value) in self.consumed:
             return NOTHING
         target = original_node.targets[0].target
+        if isinstance(made := updated_node.targets[0].target, cst.Call):  # a view of a subscript
+            source = text_of(updated_node.value)
+            self._say(f"{self.nisa}.tensor_copy(dst={text_of(made)}, src={source})")
+            return NOTHING
         if isinstance(target, cst.Name):
             self._note(target.value, original_node.value)
             fact = self._fact(original_node.value)
@@ -378,6 +384,8 @@ class ToNki(Instructions):
     def leave_Decorator(self, original_node: cst.Decorator, updated_node: cst.Decorator) -> Any:
         decorator = updated_node.decorator
         called = decorator.func if isinstance(decorator, cst.Call) else decorator
+        if text_of(called).rpartition(".")[2] in HINTS:
+            return cst.RemoveFromParent()
         if text_of(called).endswith((".jit", ".baremetal", ".trace", ".benchmark")):
             return updated_node.with_changes(
                 decorator=cst.parse_expression(f"{self.names.top}.jit")

@@ -11,9 +11,10 @@ import ast
 import itertools
 import json
 import math
+import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -22,9 +23,11 @@ import numpy as np
 
 from accelopt.errors import ConfigError, InternalError, internal_fault, quoted
 from accelopt.kernels.nki.arguments import argument_of
+from accelopt.kernels.nki.devices.absent_modules import AbsentImporter
+from accelopt.kernels.nki.devices.kernel_file import call_of
 from accelopt.kernels.nki.devices.kernel_folder import importer_of, kernel_folder
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
-from accelopt.kernels.nki.kernel_function import NoKernel, chosen
+from accelopt.kernels.nki.kernel_function import NoKernel, chosen, kernel_entry
 from accelopt.kernels.nki.nests.wrapping import wrapped
 from accelopt.kernels.nki.translation.facts import learn
 from accelopt.kernels.nki.translation.imports import with_imports
@@ -48,6 +51,8 @@ from accelopt.sim.program import Buffer, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.trace import AbstractTensor
 
 _files = itertools.count()
+MOST_TEXTS = 16
+"""That one translation loads: the kernel's, that without what it does not use, and the translation."""
 TOLERANCE = 1e-5
 """Of the largest number of a result: both dialects compute the same, in another order at most."""
 JOB = "accelopt.kernels.nki.translation.translate:translate_job"
@@ -116,17 +121,19 @@ def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
     already = ConfigError(f"the kernel is in the dialect nki already; {newer}")
     if own == to and not has_device_loops(source):
         raise already
-    facts, program = learn(lambda: trace_kernel(kernel, specs, target=DEFAULT_TARGETS[own]), file)
+    facts, program = learn(lambda: _traced(kernel, specs, target=DEFAULT_TARGETS[own]), file)
     names = ModuleNames(cst.parse_module(source), own)
     rewrite = to_newest if own == to else to_nki if to == "nki" else to_neuronxcc
     made, problems = rewrite(source, facts, names)
+    if (needed := _without_unused(source, {line for line, _ in problems})) != source:
+        return rewritten(needed, to, specs)
     if own == to and made == source and not problems:
         raise already
     made = _laid_out(made if own == to else with_imports(made, names, to), source)
     file = f"<kernel {next(_files)}>"
     try:
         version = NEWEST if to == "nki" else ""
-        twin = trace_kernel(_kernel(made, file), specs, target=DEFAULT_TARGETS[to], version=version)
+        twin = _traced(_kernel(made, file), specs, target=DEFAULT_TARGETS[to], version=version)
         rules.check(twin)
     except Exception as error:  # whatever the translated Python raises
         said = f"{type(error).__name__}: {error}".replace(file, "translation")
@@ -182,6 +189,7 @@ def _specs(arguments: Sequence[Any]) -> list[Any]:
 def translate_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
     """In the child: the translation and the bytes of both Programs, or what is wrong."""
     sys.meta_path.insert(0, importer_of(payload["folder"]))
+    sys.meta_path.append(AbsentImporter(frozenset(f"<kernel {n}>" for n in range(MOST_TEXTS))))
     try:
         found = rewritten(str(payload["source"]), payload["to"], _specs(payload["arguments"]))
         first = serial.dumps(found.program)
@@ -215,6 +223,40 @@ def _kernel(source: str, file: str) -> Any:
         return chosen(vars(load(source, file)), source)
     except NoKernel as error:
         raise ConfigError(str(error)) from None
+
+
+def _traced(kernel: Any, specs: Sequence[Any], **options: str) -> Program:
+    """The Program of a kernel, or of that which a function of the host launches."""
+    call = call_of(kernel, specs)
+    return trace_kernel(call.kernel, call.arguments, call.keywords, **options)  # type: ignore[arg-type]
+
+
+def _without_unused(source: str, lines: Container[int]) -> str:
+    """The text without the functions that its kernel does not come to and that have such lines, which
+    become empty ones."""
+    body = ast.parse(source).body
+    functions = [node for node in body if isinstance(node, ast.FunctionDef)]
+    main = [n for n in body if isinstance(n, ast.If) and "__name__" in _names(n.test)]
+    used: set[str] = set()
+    found = _names(*(node for node in body if node not in (*functions, *main))) | {
+        kernel_entry(source)
+    }
+    while found - used:
+        used |= found
+        found = _names(*(node for node in functions if node.name in used))
+    gone = [node for node in functions if node.name not in used
+            and any(n in lines for n in range(node.lineno, node.end_lineno + 1))]  # type: ignore[operator]  # fmt: skip
+    gone += [node for node in main if _names(node) & {one.name for one in gone}]  # type: ignore[misc]
+    texts = source.splitlines(keepends=True)
+    for node in gone:
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+        texts[first - 1 : node.end_lineno] = ["\n"] * (node.end_lineno - first + 1)  # type: ignore[operator]
+    return "".join(texts)
+
+
+def _names(*nodes: ast.AST) -> set[str]:
+    found = (n for node in nodes for n in ast.walk(node))
+    return {node.id for node in found if isinstance(node, ast.Name)}
 
 
 def _compared(program: Program, twin: Program, arguments: Sequence[Any]) -> Proof:
@@ -278,7 +320,7 @@ def _laid_out(source: str, original: str) -> str:
                 lines = tried
                 at += len(laid) - 1
         at += 1
-    return "\n".join(lines) + "\n"
+    return re.sub(r"\n{5,}", "\n\n\n", "\n".join(lines) + "\n")
 
 
 def _meaning(source: str) -> str:

@@ -1,7 +1,8 @@
-"""What the names of `operators.py` compute, elementwise, in float32 (bitwise ones on integers).
+"""What the names of `operators.py` compute, elementwise, in float32 (bitwise ones on integers): the
+functions of `algorithm.functions`, written into an array.
 
-Every function writes into `out`, which may be one of its arguments, and allocates as little as it
-can: `binary(name)(x, y, out)` and `unary(name)(x, out)`.
+Every function takes a last argument `out`, which may be one of the others: `binary(name)(x, y, out)`
+and `unary(name)(x, out)`. Those that kernels use most allocate nothing.
 """
 
 from __future__ import annotations
@@ -11,61 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from accelopt.special_functions import erf, normal_cdf
+from accelopt.algorithm.functions import FUNCTIONS, Function
 
 Binary = Callable[[np.ndarray, np.ndarray, np.ndarray], object]
 Unary = Callable[[np.ndarray, np.ndarray], object]
-
-
-def _abs_max(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    np.maximum(np.abs(x), np.abs(y), out)
-
-
-def _abs_min(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    np.minimum(np.abs(x), np.abs(y), out)
-
-
-def _logical_right_shift(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    unsigned = np.dtype(f"u{x.dtype.itemsize}")
-    shifted = np.right_shift(np.asarray(x).view(unsigned), np.asarray(y).astype(unsigned))
-    np.copyto(out, shifted.view(x.dtype))
-
-
-_BINARY: dict[str, Binary] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "divide": np.true_divide,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "power": np.power,
-    "mod": np.remainder,
-    "fmod": np.fmod,
-    "abs_max": _abs_max,
-    "abs_min": _abs_min,
-    "equal": np.equal,
-    "not_equal": np.not_equal,
-    "less": np.less,
-    "less_equal": np.less_equal,
-    "greater": np.greater,
-    "greater_equal": np.greater_equal,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
-    "bitwise_and": np.bitwise_and,
-    "bitwise_or": np.bitwise_or,
-    "bitwise_xor": np.bitwise_xor,
-    "left_shift": np.left_shift,
-    "logical_left_shift": np.left_shift,
-    "right_shift": _logical_right_shift,
-    "logical_right_shift": _logical_right_shift,
-    "arithmetic_shift_right": np.right_shift,
-}
-
-
-def binary(name: str) -> Binary:
-    """The function of two tiles for an op name."""
-    return _BINARY[name]
 
 
 def _copy(x: np.ndarray, out: np.ndarray) -> None:
@@ -89,105 +39,51 @@ def _sigmoid(x: np.ndarray, out: np.ndarray) -> None:
     np.reciprocal(out, out)
 
 
-def _sigmoid_of(x: np.ndarray) -> np.ndarray:
-    out = np.empty(x.shape, np.float32)
-    _sigmoid(x, out)
-    return out
+def _logical_right_shift(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    unsigned = np.dtype(f"u{x.dtype.itemsize}")
+    shifted = np.right_shift(np.asarray(x).view(unsigned), np.asarray(y).astype(unsigned))
+    return shifted.view(x.dtype)
 
 
-def _silu(x: np.ndarray, out: np.ndarray) -> None:
-    np.multiply(x, _sigmoid_of(x), out)
+def _into(function: Function) -> Callable[..., object]:
+    """The function, written into its last argument."""
+    if isinstance(function, np.ufunc):
+        return function
+    return lambda *given: np.copyto(given[-1], function(*given[:-1]))
 
 
-def _silu_dx(x: np.ndarray, out: np.ndarray) -> None:
-    gate = _sigmoid_of(x)
-    np.multiply(gate, np.float32(1) + x * (np.float32(1) - gate), out)
-
-
-def _erf(x: np.ndarray, out: np.ndarray) -> None:
-    np.copyto(out, erf(x))
-
-
-def _erf_dx(x: np.ndarray, out: np.ndarray) -> None:
-    np.multiply(np.exp(-x * x), np.float32(2 / math.sqrt(math.pi)), out)
-
-
-def _gelu(x: np.ndarray, out: np.ndarray) -> None:
-    np.multiply(x, normal_cdf(x), out)
-
-
-def _gelu_dx(x: np.ndarray, out: np.ndarray) -> None:
-    density = np.exp(x * x * np.float32(-0.5)) * np.float32(1 / math.sqrt(2 * math.pi))
-    np.add(normal_cdf(x), x * density, out)
-
-
-def _gelu_tanh(x: np.ndarray, out: np.ndarray) -> None:
-    inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
-    np.multiply(np.float32(0.5) * x, np.float32(1) + np.tanh(inner), out)
-
-
-def _gelu_sigmoid(x: np.ndarray, out: np.ndarray) -> None:
-    np.multiply(x, _sigmoid_of(np.float32(1.702) * x), out)
-
-
-def _gelu_sigmoid_dx(x: np.ndarray, out: np.ndarray) -> None:
-    steep = np.float32(1.702) * x
-    gate = _sigmoid_of(steep)
-    np.add(gate, steep * gate * (np.float32(1) - gate), out)
-
-
-def _softplus(x: np.ndarray, out: np.ndarray) -> None:
-    np.logaddexp(x, np.float32(0), out)
-
-
-def _mish(x: np.ndarray, out: np.ndarray) -> None:
-    np.multiply(x, np.tanh(np.logaddexp(x, np.float32(0))), out)
-
-
-def _logical_not(x: np.ndarray, out: np.ndarray) -> None:
-    np.equal(x, 0, out)
-
-
-_UNARY: dict[str, Unary] = {
+_BITWISE: dict[str, Function] = {
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+    "left_shift": np.left_shift,
+    "logical_left_shift": np.left_shift,
+    "right_shift": _logical_right_shift,
+    "logical_right_shift": _logical_right_shift,
+    "arithmetic_shift_right": np.right_shift,
+    "invert": np.invert,
+}
+_IN_PLACE: dict[str, Unary] = {
     "copy": _copy,
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
     "rsqrt": _rsqrt,
-    "square": np.square,
-    "reciprocal": np.reciprocal,
-    "abs": np.abs,
-    "negative": np.negative,
-    "sign": np.sign,
     "relu": _relu,
     "sigmoid": _sigmoid,
-    "silu": _silu,
-    "silu_dx": _silu_dx,
-    "tanh": np.tanh,
-    "gelu": _gelu,
-    "gelu_apprx_tanh": _gelu_tanh,
-    "gelu_apprx_sigmoid": _gelu_sigmoid,
-    "gelu_dx": _gelu_dx,
-    "gelu_apprx_sigmoid_dx": _gelu_sigmoid_dx,
-    "erf": _erf,
-    "erf_dx": _erf_dx,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "arctan": np.arctan,
-    "softplus": _softplus,
-    "mish": _mish,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "trunc": np.trunc,
-    "invert": np.invert,
-    "logical_not": _logical_not,
+    "reciprocal": np.reciprocal,
 }
+_WRITTEN: dict[str, Callable[..., object]] = {
+    **{name: _into(function) for name, function in (FUNCTIONS | _BITWISE).items()},
+    **_IN_PLACE,
+}
+
+
+def binary(name: str) -> Binary:
+    """The function of two tiles for an op name."""
+    return _WRITTEN[name]
 
 
 def unary(name: str) -> Unary:
     """The function of one tile for an op name."""
-    return _UNARY[name]
+    return _WRITTEN[name]
 
 
 _IDENTITIES: dict[str, float | int] = {
@@ -236,7 +132,7 @@ def reduce(
         truth = values.astype(bool)
         result = getattr(np, name).reduce(truth, axis=axes, keepdims=True)
     else:
-        ufunc = _BINARY[name]
+        ufunc = _WRITTEN[name]
         assert isinstance(ufunc, np.ufunc)
         reduced: np.ndarray = ufunc.reduce(values, axis=axes, keepdims=True, out=out)
         return reduced

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.affine import Affine, LoopVariable, Quotient, Remainder, TileAxis
+from accelopt.sim.affine import Affine, LoopVariable, TileAxis
 from accelopt.sim.compute.instructions import arithmetic
 from accelopt.sim.compute.instructions.elementwise import step
 from accelopt.sim.compute.instructions.movement import put
@@ -21,41 +21,23 @@ from accelopt.sim.isa.indexed import GATHERING_PARTITIONS
 from accelopt.sim.mask import Mask
 
 
-def _evaluate(
-    expression: Affine,
-    axes: Mapping[int, np.ndarray],
-    slots: Mapping[LoopVariable, int],
-    registers: list[int],
-) -> np.ndarray:
-    total = np.asarray(expression.constant, dtype=np.int64)
-    for term, coefficient in expression.terms:
-        value: np.ndarray | int
-        if isinstance(term, TileAxis):
-            value = axes[term.position]
-        elif isinstance(term, LoopVariable):
-            value = registers[slots[term]]
-        elif isinstance(term, Quotient):
-            value = _evaluate(term.inner, axes, slots, registers) // term.divisor
-        else:
-            assert isinstance(term, Remainder)
-            value = _evaluate(term.inner, axes, slots, registers) % term.divisor
-        total = total + coefficient * value
-    return total
-
-
 def iota(site: LaneSite) -> Closure:
     """result = an affine expression of the tile's axes, in 32-bit integers, then converted."""
     expression = site.attribute("expression")
     assert isinstance(expression, Affine)
     shape, held = site.result.shape, dtypes.stored(site.result.dtype)
-    axes = {
-        -n: np.arange(shape[-n], dtype=np.int64).reshape((-1,) + (1,) * (n - 1))
-        for n in range(1, len(shape) + 1)
-    }
     keys = range(-len(shape), 0)
+    values: dict[LoopVariable | TileAxis, np.ndarray | int] = {
+        axis: np.arange(shape[axis.position], dtype=np.int64).reshape(
+            (-1,) + (1,) * (-axis.position - 1)
+        )
+        for axis in expression.axes
+    }
+    slots = {loop: site.lane.slots[loop] for loop in expression.loop_variables}
 
     def read() -> np.ndarray:
-        numbers = _evaluate(expression, axes, site.lane.slots, site.lane.registers)
+        values.update((loop, site.lane.registers[slot]) for loop, slot in slots.items())
+        numbers = expression.evaluate_many(values)
         exact = numbers.astype(np.int32)
         if dtypes.is_integer(held):
             exact = exact.astype(held)

@@ -34,10 +34,9 @@ def _text(expression: Affine, slots: Mapping[LoopVariable, int]) -> str:
     for term, coefficient in expression.terms:
         if isinstance(term, LoopVariable):
             value = f"r[{slots[term]}]"
-        elif isinstance(term, Quotient):
-            value = f"(({_text(term.inner, slots)})//{term.divisor})"
-        elif isinstance(term, Remainder):
-            value = f"(({_text(term.inner, slots)})%{term.divisor})"
+        elif isinstance(term, (Quotient, Remainder)):
+            sign = "//" if isinstance(term, Quotient) else "%"
+            value = f"(({_text(term.inner, slots)}){sign}{term.divisor})"
         else:
             raise ValueError(f"{expression} still depends on a tile axis")
         parts.append(value if coefficient == 1 else f"{coefficient}*{value}")

@@ -169,7 +169,7 @@ def mask_of(mask: Any) -> Mask:
     if isinstance(mask, (bool, np.bool_)):
         return EVERYTHING if mask else NOTHING
     if isinstance(mask, MaskExpression) and not mask.negated:
-        if not all(constraint.is_linear for constraint in mask.mask.constraints):
+        if not all(constraint.is_affine for constraint in mask.mask.constraints):
             fail(indexing.unsupported_mask("a mask contains '//' or '%' of an index."))
         return mask.mask
     fail(indexing.unsupported_mask(f"mask={mask!r} is not a conjunction of affine comparisons."))

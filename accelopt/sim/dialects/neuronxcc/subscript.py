@@ -285,7 +285,7 @@ def _advanced(view: View, items: tuple[Any, ...]) -> View:
         if not runtime and not _lies_inside(affine, 0, size):
             pending += (IndexBound(affine, size, at),)
         rest, coefficients = affine.split()
-        if not affine.is_linear and any(a.position not in coefficients for a in affine.axes):
+        if not affine.is_affine and any(a.position not in coefficients for a in affine.axes):
             mend = "Use more axes instead: nl.arange(a)[:, None, None] and so on."
             problem = "an nl.arange index is divided or taken modulo."
             fail(KernelSyntaxError("non_affine_index", problem, mend))

@@ -25,12 +25,12 @@ View = TypeVar("View", bound="TensorView")
 class IndexBound:
     """An index of one dimension that may leave it: legal only under a mask that keeps it inside.
 
-    `expression` counts tile axes from the last of the view's shape.
+    `expression` counts tile axes from the last of the view's shape; without a dimension, elements of the storage.
     """
 
     __slots__ = ("dimension", "expression", "size")
 
-    def __init__(self, expression: Affine, size: int, dimension: int) -> None:
+    def __init__(self, expression: Affine, size: int, dimension: int | None) -> None:
         self.expression = expression
         self.size = size
         self.dimension = dimension

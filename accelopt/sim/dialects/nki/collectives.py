@@ -1,8 +1,9 @@
 """nki.collectives: what the ranks of one launch pass to each other (SDK 2.33, "nki.collectives").
 
-Ranks are cores of one chip here, each with a program of its own in one Program. A collective is recorded when
-the last rank comes to it, as the transfers that every rank makes of what the others hold, between two places
-where all ranks wait. It is priced as these transfers: that the links within a chip are no slower is assumed.
+Ranks are cores or logical cores of one chip here, each core with a program of its own in one Program. A
+collective is recorded when the last core comes to it, as the transfers that every one makes of what its like of
+other ranks hold, between two places where all wait. It is priced as these transfers: that the links within a
+chip are no slower is assumed, as is that both cores of a rank meet at it, and move once what both name in HBM.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc.absent import absent_names
@@ -69,7 +70,7 @@ class ReplicaGroup:
         return f"ReplicaGroup({list(map(list, self.groups))})"
 
 
-Moves = Callable[[int, Sequence[Any], TensorView], Iterable[tuple[TensorView, TensorView]]]
+Moves = Callable[[int, Sequence[Any], Any], Iterable[tuple[TensorView, TensorView]]]
 """The transfers of the rank at a place of its group, each into what and of what: from what every rank of the
 group gives (a tensor, or several to add) and what this one has for it."""
 
@@ -77,6 +78,7 @@ group gives (a tensor, or several to add) and what this one has for it."""
 def _collective(
     name: str, srcs: Any, dsts: Any, group: Any, settings: tuple[object, ...], moves: Moves,
     *, on_chip: bool = False, several: bool = True, by: str = "", each: int = 1, channels: bool = False,
+    beside: TensorView | None = None,
 ) -> None:  # fmt: skip
     """Checks the operands by the page of each (SDK 2.33) and waits for all other ranks; the last one to come
     records what each of them does."""
@@ -97,25 +99,40 @@ def _collective(
         fail(KernelTypeError("collective", f"{name} takes one tensor{' in SBUF' * several}."))
     forms = tuple((view.shape, str(view.dtype), view.on_chip) for view in (*given, *taken))
     together = cores.ranks(sum(map(len, group.groups)))
-    held = together.meet(cores.Offer(name, (group.groups, settings, forms), (given, taken)))
+    held = together.meet(cores.Offer(name, (group.groups, settings, forms), (given, taken, beside)))
     if held is None:
         return
-    tracer = current()
-    me, srcs_of = tracer.core, []
-    written = {view.storage for _, dsts in held for view in dsts}
-    for tracer.core, (own, _) in enumerate(held):
-        srcs_of.append([_for_others(view, view.storage in written) for view in own])
+    tracer, cores_of = current(), together.cores
+    me, srcs_of = tracer.core, {}
+    written = {view.storage for _, dsts, _ in held for view in dsts}
+    moving = [n for n, side in enumerate(held) if not (n % cores_of and _same(side, held[n - 1]))]
+    for tracer.core in moving:
+        srcs_of[tracer.core] = [
+            _for_others(view, view.storage in written) for view in held[tracer.core][0]
+        ]
     _barriers(len(held))
-    for ranks in group.groups:
-        for at, tracer.core in enumerate(ranks):
-            for n, into in enumerate(held[tracer.core][1]):
-                every = [srcs_of[rank][n :: len(taken)] for rank in ranks]
-                parts = [one if len(one) > 1 else one[0] for one in every]
-                for number, (place, source) in enumerate(moves(at, parts, into)):
-                    _alike(name, place, source)
-                    transfer(place, source, accumulate=by or None if number else None)
+    for tracer.core in moving:
+        among = next(ranks for ranks in group.groups if tracer.rank in ranks)
+        at = among.index(tracer.rank)
+        for n, dst in enumerate(held[tracer.core][1]):
+            into = dst if beside is None else (dst, held[tracer.core][2])
+            own = [srcs_of[rank * cores_of + tracer.core % cores_of] for rank in among]
+            every = [views[n :: len(taken)] for views in own]
+            parts = [one if len(one) > 1 else one[0] for one in every]
+            for number, (place, source) in enumerate(moves(at, parts, into)):
+                _alike(name, place, source)
+                transfer(place, source, accumulate=by or None if number else None)
     _barriers(len(held))
     tracer.core = me
+    together.go_on()
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether both cores of a rank name the same tensors in HBM, which are moved once then."""
+    views = [pair for n in (0, 1) for pair in zip(one[n], other[n], strict=True)]
+    return all(
+        not a.on_chip and a.storage is b.storage and a.access() == b.access() for a, b in views
+    )
 
 
 def _for_others(view: TensorView, written: bool) -> TensorView:
@@ -170,28 +187,90 @@ def all_gather(
                                            strict=True), on_chip=True)  # fmt: skip
 
 
-@instruction
-def all_gather_v(
-    srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: bool = False,
-    has_rdispls: bool = False, priority: Any = None,
-) -> None:  # fmt: skip
-    """Slot s of dst, of as many as there are ranks, begins with as many elements of the src of rank s as the
-    first column of its metadata says, from the element on that stands below. The rest of a slot stays."""
-    rows = endpoint(metadata_tensor, "metadata_tensor", COPY_FIRST)
-    if has_rdispls or rows.dtype != dtypes.UINT32 or rows.ndim != 2 or rows.shape[0] < 2:
-        said = f"all_gather_v takes a uint32 tensor of counts and displacements, not {rows!r}"
-        fail(KernelTypeError("collective", f"{said}{', and no rdispls here' * bool(has_rdispls)}."))
+class _Lengths(NamedTuple):
+    """A collective of lengths that are known when it runs. `rows` is the metadata of this rank, `read` what its
+    rows 0 and 1 said when it was prepared, in HBM; the chunk for the rank at a place of the group is told by the column of
+    that place, or by the first where all get the same."""
 
-    def moves(at: int, given: Sequence[Any], dst: TensorView) -> Any:
-        slots = dst.reshape((len(given), math.prod(dst.shape) // len(given)))
-        for n, (source, counts) in enumerate(given):
-            window = {"source": source, "window": subscript(counts, (slice(0, 2), slice(0, 1)))}
-            emit(movement.DMA_WINDOW, result=subscript(slots, slice(n, n + 1)), inputs=window)
-        return ()
+    name: str
+    operands: tuple[Any, Any, ReplicaGroup]
+    rows: TensorView
+    read: TensorView
+    told: bool  # how much came from each rank, in row 2
 
-    _collective(
-        "all_gather_v", [*srcs, rows], dsts, replica_group, (), moves, several=False, each=2
-    )
+    def run(self) -> None:
+        """Slot s of dst, of as many as there are ranks, begins with what rank s sends; the rest of a slot stays."""
+
+        def moves(at: int, given: Sequence[Any], into: Any) -> Any:
+            dst, rows = into
+            slots = dst.reshape((len(given), math.prod(dst.shape) // len(given)))
+            column = slice(at, at + 1) if self.name == "all_to_all_v" else slice(0, 1)
+            for n, (source, counts) in enumerate(given):
+                window = {"source": source, "window": subscript(counts, (slice(0, 2), column))}
+                emit(movement.DMA_WINDOW, result=subscript(slots, slice(n, n + 1)), inputs=window)
+                if self.told:
+                    of_chip = (slice(0, 1),) * (rows.ndim - 2)
+                    place = subscript(rows, (*of_chip, slice(2, 3), slice(n, n + 1)))
+                    yield place, subscript(counts, (slice(0, 1), column)).reshape(place.shape)
+
+        srcs, dsts, group = self.operands
+        _collective(self.name, [*srcs, self.read], dsts, group, (self.told,), moves, several=False,
+                    each=2, beside=self.rows)  # fmt: skip
+
+
+def _of_lengths(name: str, ahead: bool = False) -> Any:
+    def collective(
+        srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: bool = False,
+        has_rdispls: bool = False, priority: Any = None,
+    ) -> None:  # fmt: skip
+        """Slot s of dst = what rank s sends: to all_gather_v's the chunk that the first column of its metadata
+        tells (elements in row 0, from the element of row 1 on), to all_to_all_v's that of the receiver's column.
+        Row 2 becomes how much came of each. `_prepare` reads the metadata, `_trigger` moves."""
+        rows = endpoint(metadata_tensor, "metadata_tensor", COPY_FIRST)
+        if has_rdispls:
+            said = (
+                f"{name}: has_rdispls is of ranks on several nodes; without it slots have one size."
+            )
+            fail(KernelValueError("collective", said))
+        ranks = len(replica_group.groups[0]) if isinstance(replica_group, ReplicaGroup) else 0
+        forms = [(*(1,) * rows.on_chip, n, ranks) for n in (2, 3, 4)][not recv_counts_known :]
+        if rows.dtype != dtypes.UINT32 or rows.shape not in forms:
+            said = f"{name} takes uint32 metadata of shape {forms[-2]}, not {rows!r}."
+            fail(KernelTypeError("collective", said))
+        inputs = subscript(rows, (*(slice(None),) * (rows.ndim - 2), slice(0, 2)))
+        read = _for_others(inputs, ahead).reshape((2, ranks))
+        told = _Lengths(name, (srcs, dsts, replica_group), rows, read, not recv_counts_known)
+        if not ahead:
+            told.run()
+        elif cores.world() and told is not _prepared().setdefault(current().core, told):
+            said = f"{name}_prepare comes before the trigger of another one: there is one slot."
+            fail(KernelValueError("collective", said))
+
+    collective.__name__ = f"{name}{'_prepare' * ahead}"
+    return instruction(collective)
+
+
+def _trigger(name: str) -> Any:
+    def trigger(prepare_instr: Any) -> None:
+        """The collective that was prepared."""
+        told = _prepared().pop(current().core, None) if cores.world() else None
+        if told is None or told.name != name:
+            fail(KernelValueError("collective", f"{name}_trigger follows no {name}_prepare."))
+        told.run()
+
+    trigger.__name__ = f"{name}_trigger"
+    return instruction(trigger)
+
+
+def _prepared() -> dict[int, Any]:
+    return current().pair.prepared  # type: ignore[attr-defined, no-any-return]
+
+
+all_gather_v, all_to_all_v = map(_of_lengths, ("all_gather_v", "all_to_all_v"))
+all_gather_v_prepare, all_to_all_v_prepare = (
+    _of_lengths(name, True) for name in ("all_gather_v", "all_to_all_v")
+)
+all_gather_v_trigger, all_to_all_v_trigger = map(_trigger, ("all_gather_v", "all_to_all_v"))
 
 
 @instruction
@@ -281,8 +360,8 @@ def collective_permute_implicit_current_processing_rank_id(
 ) -> NkiScalar:
     """The rank whose data has come to this one after so many steps around the ring."""
     cores.ranks(sum(map(len, replica_group.groups)))
-    ring = next(ranks for ranks in replica_group.groups if current().core in ranks)
-    at = ring.index(current().core) - int(iteration_id)
+    ring = next(ranks for ranks in replica_group.groups if current().rank in ranks)
+    at = ring.index(current().rank) - int(iteration_id)
     return NkiScalar(made(ring[at % len(ring)]).tile)
 
 
@@ -290,7 +369,7 @@ def collective_permute_implicit_current_processing_rank_id(
 def rank_id() -> NkiScalar:
     """The number of this rank."""
     cores.world()
-    return NkiScalar(made(current().core).tile)
+    return NkiScalar(made(current().rank).tile)
 
 
 _CALLS = calls_of(sys.modules[__name__])
@@ -299,8 +378,7 @@ __all__ = ["ReplicaGroup", "rg_partition_op", *_CALLS]
 __getattr__ = absent_names(
     "nki.collectives",
     {
-        "all_to_all_v reduce_scatter_v all_gather_v_prepare all_gather_v_trigger "
-        "all_to_all_v_prepare all_to_all_v_trigger reduce_scatter_v_prepare reduce_scatter_v_trigger": "Use "
-        "the form of fixed length, or all_gather_v: where these put what they receive is not known here.",
+        "reduce_scatter_v reduce_scatter_v_prepare reduce_scatter_v_trigger": "Use reduce_scatter: "
+        "what these take and where they put it is not known here.",
     },
 )

@@ -10,6 +10,7 @@ time come to it; where they use the same elements of HBM then, the kernel is ref
 from __future__ import annotations
 
 import contextvars
+import itertools
 import threading
 from collections.abc import Callable, Container
 from typing import Any, NamedTuple, NoReturn
@@ -21,6 +22,7 @@ from accelopt.sim.dialects.nki.call_conventions import generation, transferred
 from accelopt.sim.dialects.nki.races import Values, races
 from accelopt.sim.errors import KernelValueError, SourceLine, Unsupported
 from accelopt.sim.isa.indexed import CORE_BARRIER
+from accelopt.sim.isa.limits import CORES
 from accelopt.sim.program import Engine, ProgramNode, Tensor
 from accelopt.sim.tracer import Tracer, current
 
@@ -75,47 +77,84 @@ class NeedsRanks(BaseException):
 
 
 class Ranks(_Together):
-    """The ranks of a launch under way."""
+    """The ranks of a launch under way, each a core or a logical core of two."""
 
-    def __init__(self, tracer: Tracer, count: int) -> None:
-        super().__init__(tracer, count)
+    def __init__(self, tracer: Tracer, count: int, cores: int = 1) -> None:
+        super().__init__(tracer, count * cores)
+        self.count, self.cores = count, cores
         self.offers: dict[int, tuple[Offer, SourceLine]] = {}
-        self.shared: list[Tensor] = []  # in HBM, of the ranks that have ended
+        self.prepared: dict[int, Any] = {}  # split collectives that wait for their trigger, by core
+        self.shared: list[list[Tensor]] = [[] for _ in range(count)]  # in HBM, of each rank
+        self.pairs = [Pair(tracer, self, rank * 2) for rank in range(count * (cores - 1))]
+
+    def named(self, core: int) -> str:
+        """A core in the words of an error."""
+        own = f"core {core % self.cores} of " * (self.cores > 1)
+        return f"{own}rank {core // self.cores}"
 
     def meet(self, offer: Offer) -> list[Any] | None:
-        """What all ranks bring to a collective, for the last one to come; None for the others, later."""
+        """What all cores bring to a collective, for the last one to come; None for the others, later."""
         me, place = self.tracer.core, running_line()
         self.offers[me] = offer, place
-        first, where = self.offers[min(self.offers)]
+        first, where = self.offers[earliest := min(self.offers)]
         if offer[:2] != first[:2]:
             what = offer.name if offer.name != first.name else f"{offer.name} of other operands"
-            said = f"rank {me} comes to {what}, and rank {min(self.offers)} to {first.name} at {where}."
+            said = f"{self.named(me)} comes to {what}, and {self.named(earliest)} to {first.name} at {where}."
             mend = "All ranks take part in the same collectives, in one order, with tensors alike."
             fail(KernelValueError("collective", said, mend))
+        self._of_pair(me)
         if (left := self._under_way()) or any(self.done):
             if not left:
                 self._lacking()
             _wait(self, left[0], f"collectives.{offer.name}")
             return None
-        sides = [self.offers[rank][0].side for rank in range(len(self.done))]
+        sides = [self.offers[core][0].side for core in range(len(self.done))]
         self.offers.clear()
+        self._known(sides, offer)
         return sides
+
+    def _known(self, sides: list[Any], offer: Offer) -> None:
+        """What the cores of each rank hold of each other's values then: both got the same of the same."""
+        values = [one for pair in self.pairs for one in pair.values]
+        sent = [
+            [v.form(view.access()) for view in side[0]]
+            for v, side in zip(values, sides, strict=False)
+        ]
+        for n, own in enumerate(values):
+            for tensor in {
+                view.storage for view in (*sides[n][1], sides[n][2]) if view is not None
+            }:
+                own.write(tensor, hash((repr(offer[:2]), *map(tuple, sent[n % 2 :: 2]))))
+        for pair in self.pairs:
+            for tensor in {tensor for one in pair.values for tensor in one.held}:
+                pair.agree(tensor)
+
+    def go_on(self) -> None:
+        """After a collective the first rank's cores run first, so that those of a rank follow one another."""
+        if self.pairs and self.tracer.core and not self.done[0]:
+            _wait(self, 0, "collectives")
+
+    def _of_pair(self, core: int) -> None:
+        if self.pairs:
+            self.pairs[core // 2].arrived(core % 2)
 
     def _under_way(self) -> list[int]:
         return [n for n, done in enumerate(self.done) if not done and n not in self.offers]
 
     def _lacking(self) -> NoReturn:
         """Raises for ranks that wait for one that has ended."""
-        offer, place = self.offers[min(self.offers)]
-        gone = ", ".join(str(n) for n, done in enumerate(self.done) if done)
-        said = f"rank {gone} has ended without {offer.name}, for which rank {min(self.offers)} waits at {place}."
+        offer, place = self.offers[earliest := min(self.offers)]
+        gone = " and ".join(self.named(n) for n, done in enumerate(self.done) if done)
+        said = f"{gone} has ended without {offer.name}, for which {self.named(earliest)} waits at {place}."
         fail(KernelValueError("collective", said, "All ranks take part in it.", place))
 
     def arrived(self, core: int) -> None:
-        """One rank has come to its end."""
+        """One core has come to its end."""
+        if core in self.prepared:
+            name = self.prepared[core].name
+            fail(KernelValueError("collective", f"{name}_prepare has no {name}_trigger after it."))
         self.done[core] = True
-        self.shared += self.tracer.shared
-        self.tracer.shared = self.shared if all(self.done) else []
+        self._of_pair(core)
         if self.offers and not self._under_way():
             self._lacking()
 
@@ -125,15 +164,17 @@ class Ranks(_Together):
 
 
 class Pair(_Together):
-    """Two cores under way."""
+    """Two cores under way: by themselves, or from core `first_core` on `among` those of all ranks."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, among: _Together | None = None, first_core: int = 0) -> None:
         super().__init__(tracer, 2)
+        self.among, self.first_core = among or self, first_core
         self.offers: dict[int, tuple[TensorView, TensorView, object]] = {}
         self.begin = 0  # of what both have recorded since they last met, in the outermost body
         self.middle: int | None = None  # where the part of the second core begins
         self.first = 0  # the core whose part that is
-        self.values = [Values(_Common(tracer)) for _ in range(2)]
+        self.common = _Common(tracer)
+        self.values = [Values(self.common) for _ in range(2)]
 
     def arrived(self, core: int) -> None:
         """One core has come to where both meet, or to its end."""
@@ -147,12 +188,18 @@ class Pair(_Together):
             self.tracer.demand(frozenset(unclear))
         for error in races(uses):
             self.tracer.refuse(error)
-        for tensor in {**uses[0], **uses[1]}:  # from here on both see what both have written
-            both = hash(tuple(values.held[tensor] for values in self.values))
-            for values in self.values:
-                values.held[tensor] = both
+        for tensor in {**uses[0], **uses[1]}:
+            self.agree(tensor)
         nodes[self.begin :] = _side_by_side(*parts)
         self.begin, self.middle = len(nodes), None
+
+    def agree(self, tensor: Tensor) -> None:
+        """From here on both cores see what both have written into a tensor that both have."""
+        if tensor not in self.common:
+            return
+        both = hash(tuple(values.held[tensor] for values in self.values))
+        for values in self.values:
+            values.held[tensor] = both
 
 
 class _Common(Container[Tensor]):
@@ -180,14 +227,17 @@ def run(tracer: Tracer, program: Callable[[int], Any], count: int, ranks: int = 
     """What core 0 returns, after both (or the only one) have run; of ranks what each returns."""
     if count == 1 and not ranks:
         return program(0)
-    pair = Ranks(tracer, ranks) if ranks else Pair(tracer)
-    tracer.pair = pair
+    pair = Ranks(tracer, ranks, count) if ranks else Pair(tracer)
+    tracer.pair, tracer.cores_of_rank = pair, count
     answers: list[Any] = [None] * len(pair.done)
 
     def core(number: int) -> None:
         try:
             pair.wait_for(number)
             tracer.core, tracer.iterations = number, []
+            if isinstance(pair, Ranks):
+                tracer.shared = pair.shared[tracer.rank]
+            _resumed(tracer)
             answers[number] = program(number)
             pair.arrived(number)
         except _Ended:
@@ -209,21 +259,35 @@ def run(tracer: Tracer, program: Callable[[int], Any], count: int, ranks: int = 
     tracer.pair, tracer.core = None, 0
     if pair.failed is not None:
         raise pair.failed
-    return tuple(answers) if ranks else answers[0]
+    if isinstance(pair, Ranks):
+        tracer.shared = [*itertools.chain.from_iterable(pair.shared)]
+    return tuple(answers[::count]) if ranks else answers[0]
 
 
 def _switch(pair: Pair, me: int, what: str) -> None:
     """The other core runs until it waits too."""
-    if pair.done[1 - me]:
+    other = pair.first_core + 1 - me
+    if pair.among.done[other]:
         fail(KernelValueError(what, f"core {me} waits for core {1 - me}, which has ended."))
-    _wait(pair, 1 - me, f"nisa.{what}")
+    if isinstance(pair.among, Ranks) and other in pair.among.offers:
+        said = f"core {me} waits for core {1 - me}, which waits for other ranks at {{}}."
+        fail(KernelValueError(what, said.format(pair.among.offers[other][1])))
+    _wait(pair.among, other, f"nisa.{what}")
+
+
+def _resumed(tracer: Tracer) -> None:
+    """What other ranks have recorded meanwhile is none of this one's pair."""
+    if isinstance(tracer.pair, Ranks) and tracer.pair.pairs:
+        pair = tracer.pair.pairs[tracer.rank]
+        if pair.middle is None:
+            pair.begin = len(tracer.bodies[0].nodes)
 
 
 def _wait(pair: _Together, other: int, what: str) -> None:
     """Another program runs, and others after it, until it is this one's turn again."""
     tracer = current()
     kept = (tracer.grid, tracer.shared_cursor, tracer.depth, tracer.core, tracer.iterations)
-    shared = tracer.shared
+    shared = tracer.shared  # of this rank
     if tracer.device_loops:
         mend = "It would take two cores that run at the same time."
         raise Unsupported(f"{what} inside of a loop of the device", mend, running_line())
@@ -231,17 +295,18 @@ def _wait(pair: _Together, other: int, what: str) -> None:
     if around:  # cores meet in each iteration anew
         tracer.demand(frozenset(around))
     me = tracer.core
-    if isinstance(pair, Ranks):
-        tracer.shared = []
     pair.give(other)
     pair.wait_for(me)
     tracer.grid, tracer.shared_cursor, tracer.depth, tracer.core, tracer.iterations = kept
-    tracer.shared = shared if isinstance(pair, Ranks) else tracer.shared
+    tracer.shared = shared
+    _resumed(tracer)
 
 
 def _me(what: str) -> tuple[Pair, int]:
     tracer = current()
     pair = tracer.pair
+    if isinstance(pair, Ranks) and pair.pairs:
+        pair = pair.pairs[tracer.rank]
     if not isinstance(pair, Pair):
         mend = "Launch the kernel as kernel[2](...)."
         fail(KernelValueError(what, f"nisa.{what} needs the two cores of a logical core.", mend))
@@ -266,7 +331,11 @@ def world() -> int:
     together = current().pair
     if not isinstance(together, Ranks):
         raise NeedsRanks(0)
-    return len(together.done)
+    if len(together.done) > (most := CORES[generation()]):
+        of = f" of {together.cores} cores" * (together.cores > 1)
+        mend = f"A chip of {current().target} has {most} cores."
+        raise Unsupported(f"a launch on {together.count} ranks{of}", mend, running_line())
+    return together.count
 
 
 def ranks(count: int) -> Ranks:
@@ -276,8 +345,8 @@ def ranks(count: int) -> Ranks:
         return Ranks(current(), 1)
     if not isinstance(together, Ranks):
         raise NeedsRanks(count)
-    if len(together.done) != count:
-        said = f"a replica group of {count} ranks, in a launch of {len(together.done)}."
+    if world() != count:
+        said = f"a replica group of {count} ranks, in a launch of {together.count}."
         fail(KernelValueError("replica_group", said, "Name every rank of the launch."))
     return together
 
@@ -311,9 +380,9 @@ def exchange(
         if sent.dtype != into.dtype:
             fail(KernelValueError("sendrecv", "the tiles of both cores differ in format."))
         into, moved = transferred("sendrecv", into, sent)
-        current().core = sender
+        current().core = pair.first_core + sender
         transfer(into, moved)
         pair.values[1 - sender].write(into.storage, sent_values[sender])
-    current().core = me
+    current().core = pair.first_core + me
     pair.offers.clear()
     pair.begin = len(current().bodies[0].nodes)

@@ -42,7 +42,6 @@ from accelopt.sim.errors import (
     SourceLine,
     Unsupported,
 )
-from accelopt.sim.isa.limits import CORES
 from accelopt.sim.program import Buffer, Program
 from accelopt.sim.rules import operands
 from accelopt.sim.trace import AbstractTensor, declare_argument, raise_if_awaited, trace
@@ -51,6 +50,8 @@ from accelopt.sim.tracer import NeedsConcrete, Returned, Tracer, active
 RESTARTS = 8
 """How often a trace with symbolic loops starts again before every loop is unrolled."""
 MAX_CORES = 2
+MAX_RANKS = 128
+"""More are no argument's first axis by intent: a chip has eight cores."""
 
 
 class Kernel:
@@ -189,10 +190,6 @@ def trace_kernel(
             if named is None:
                 raise error from None
             raise
-        if wrapped.grid not in ((), (1,)):
-            what = f"{function.__name__} on {ranks} ranks that are logical cores of two"
-            mend = "Launch it on cores by themselves, without [2]."
-            raise Unsupported(what, mend, shared["source"]) from None
     return traced()
 
 
@@ -207,16 +204,12 @@ def _ranks(
     kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any], named: int, shared: dict[str, Any]
 ) -> int:
     """How many ranks a kernel with collectives is launched on: as many as its replica group names, or as its
-    arguments have parts. Raises KernelError where these differ, or a chip has not so many cores."""
+    arguments have parts. Raises KernelError where these differ."""
     arrays = [leaf for leaf in _leaves([*args, *kwargs.values()]) if _is_array(leaf)]
     parts = {array.shape[0] for array in arrays}
-    count, most = named or min(parts, default=1), CORES[TARGETS[shared["target"]].generation]
-    said = ""
-    if parts - {count}:
+    count = named or min(parts, default=1)
+    if parts - {count} or count > MAX_RANKS:
         said = f"{count} ranks, and arguments of {', '.join(map(str, sorted(parts)))} parts"
-    elif count > most:
-        said = f"{count} ranks, and a chip of {shared['target']} has {most} cores"
-    if said:
         mend = "The first axis of every array argument are the ranks: argument[r] is what rank r is given."
         raise Unsupported(f"{kernel.function.__name__} on {said}", mend, shared["source"])
     return count
@@ -250,9 +243,9 @@ def _record(
     tracer.grid_shape = kernel.grid
 
     def run(core: int) -> Any:
-        tracer.grid = (core,) if kernel.grid else ()
+        tracer.grid = (core % cores_of,) if kernel.grid else ()
         tracer.shared_cursor = 0
-        given, words = of_rank(core)
+        given, words = of_rank(core // cores_of)
         returned = run_kernel(tracer, function, tuple(given), words, BUILTINS)
         registers.check_all_closed()
         return returned

@@ -21,14 +21,20 @@ from accelopt.sim.dialects.neuronxcc.index import MaskExpression, TileIndex
 from accelopt.sim.dialects.neuronxcc.neuronxcc_tensor import NeuronxccTensor
 from accelopt.sim.dialects.neuronxcc.poison import POISON
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
-from accelopt.sim.dialects.neuronxcc.tensor import DynamicSlice, TensorView, row_major, whole
+from accelopt.sim.dialects.neuronxcc.tensor import (
+    DynamicSlice,
+    IndexBound,
+    TensorView,
+    row_major,
+    whole,
+)
 from accelopt.sim.dialects.nki import versions
 from accelopt.sim.dialects.nki.formats import element_of
 from accelopt.sim.dialects.nki.operators import without_operators
 from accelopt.sim.dialects.nki.registers import VirtualRegister, is_known, offset_of
 from accelopt.sim.dialects.nki.shared_addresses import place_of
 from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError, Unsupported
-from accelopt.sim.rules import indexing, operands
+from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current
 
 
@@ -65,7 +71,7 @@ class NkiTensor(NeuronxccTensor):
     def base_tensor(self) -> NkiTensor:
         """What this is a view of; undocumented, the vendor's gate_up_projection_mx.py asks for it."""
         own = whole(self.storage)
-        return subscript(own, current().core) if self.storage in current().parts else own  # type: ignore[return-value]
+        return subscript(own, current().rank) if self.storage in current().parts else own  # type: ignore[return-value]
 
     @property
     def _part(self) -> tuple[int, int]:
@@ -74,7 +80,7 @@ class NkiTensor(NeuronxccTensor):
         return (
             (0, math.prod(self.storage.tile_shape))
             if part is None
-            else (current().core * part, part)
+            else (current().rank * part, part)
         )
 
     def is_contiguous(self) -> bool:
@@ -280,8 +286,7 @@ class NkiTensor(NeuronxccTensor):
             return view._with_scalar(scalar_offset, step, self.shape[along])
         if vector_offset is not None:
             return view._with_vector(vector_offset, step, self.shape[along])
-        view._check_reach()
-        return view
+        return view._within_reach()
 
     def view(self, dtype: Any) -> NkiTensor:
         """The same bytes in another format; the last dimension changes with the element's size."""
@@ -345,12 +350,13 @@ class NkiTensor(NeuronxccTensor):
             )
             fail(KernelValueError("partition_stride", said, "Partitions follow one another."))
 
-    def _check_reach(self) -> None:
-        """The pattern lies in its storage."""
+    def _within_reach(self) -> NkiTensor:
+        """The pattern; one that leaves its storage may not be used."""
         first, size = (n * self.storage.dtype.itemsize // self.dtype.itemsize for n in self._part)
         low, high = (end - first for end in self.access().reach)
-        if low < 0 or high >= size:
-            fail(indexing.out_of_bounds(f"{self!r} (flattened)", 0, low, high, size))
+        outside = [Affine(end) for end in (low, high) if not 0 <= end < size]
+        bounds = tuple(IndexBound(end, size, None) for end in outside)
+        return self.replaced(bounds=bounds) if bounds else self  # type: ignore[return-value]
 
     def _with_scalar(self, index: Any, stride: int, size: int) -> NkiTensor:
         """Displaced by a (1, 1) tile's value times the stride."""

@@ -337,7 +337,7 @@ def _mark(marks: np.ndarray, access: Access, work: _Work) -> None:
         *(constraint.loop_variables for constraint in instruction.mask.constraints)
     )
     variables = [loop.variable for loop in work.loops if loop.variable in moving]
-    if access.offset.is_linear and not instruction.mask.constraints:
+    if access.offset.is_affine and not instruction.mask.constraints:
         steps = [access.offset.coefficient(v) * v.step for v in variables]
         start = access.offset.constant + sum(
             access.offset.coefficient(v) * v.start for v in variables
@@ -391,4 +391,4 @@ def _always(constraint: Affine, now: dict[LoopVariable, int], shape: tuple[int, 
     """True when a condition holds in all of a tile."""
     rest, strides = constraint.split()
     least = sum(min(factor * (shape[at] - 1), 0) for at, factor in strides.items())
-    return rest.evaluate(now) + least >= 0
+    return bool(rest.evaluate(now) + least >= 0)

@@ -9,6 +9,7 @@ for 1.7 times as long.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -18,9 +19,8 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.isa import matrix
 from accelopt.sim.program import Buffer, Tensor
-from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.operation import Decision, Operation, Queue, copied
-from accelopt.sim.timing.stream.stream import Stream
+from accelopt.sim.timing.stream.stream import Stream, StreamWriter
 
 
 def fit_psum(stream: Stream, spec: Hardware, decisions: list[Decision]) -> None:
@@ -34,8 +34,7 @@ def fit_psum(stream: Stream, spec: Hardware, decisions: list[Decision]) -> None:
         for unit, out in moves.get(position, ()):
             writer.move(unit, out)
         writer.keep(position)
-    stream.kind, stream.row = writer.kind, writer.row
-    stream.reads, stream.writes = writer.reads, writer.writes
+    writer.replace_stream()
     for site, count in writer.counts.items():
         decisions.append(
             Decision("fit_psum", "a sum leaves PSUM, which is full", stream.sites[site], count)
@@ -101,24 +100,18 @@ def _moves(
     return moves
 
 
-class _Writer:
-    """The stream, written again from its beginning."""
+class _Writer(StreamWriter):
+    """The stream with the copies out of PSUM and the products that bring sums back."""
 
     def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-        self.cells_of = stream.cells_of_units()
+        super().__init__(stream)
         self.saved: dict[int, int] = {}  # unit -> the cell in SBUF that it is saved in
-        self.kinds: dict[tuple[int, bool], int] = {}
         self.counts: dict[int, int] = {}  # site -> how often one of its units left
-        self.kind: list[int] = []
-        self.row: list[int] = []
-        self.reads: list[list[int]] = []
-        self.writes: list[list[int]] = []
 
     def keep(self, position: int) -> None:
         """Takes over an instance of the old stream."""
         stream = self.stream
-        self._add(
+        self.add(
             stream.kind[position],
             stream.row[position],
             stream.reads[position],
@@ -133,39 +126,25 @@ class _Writer:
             self.stream.cell_unit.append(len(self.stream.units))
             self.stream.cell_weight.append(1)
             self.stream.units.append(replace(info, tensor=_in_sbuf(info.tensor)))
-        kind, place = self._kind(unit, out), [self.saved[unit]]
+        kind = self.kind_of((info.site, out), partial(_moved, info.tensor, out), rows=1)
+        place = [self.saved[unit]]
         if out:
             self.counts[info.site] = self.counts.get(info.site, 0) + 1
-            self._add(kind, 0, cells, place)
+            self.add(kind, 0, cells, place)
         else:
-            self._add(kind, 0, place, cells)
+            self.add(kind, 0, place, cells)
 
-    def _kind(self, unit: int, out: bool) -> int:
-        """The operation that stands for the moves of the units of one site."""
-        info = self.stream.units[unit]
-        key = (info.site, out)
-        if key not in self.kinds:
-            tensor = info.tensor
-            bank, saved = _whole(tensor), _whole(_in_sbuf(tensor))
-            label = f"spill of {tensor.name} in PSUM"
-            operation = copied(bank, saved, tensor.source, label)
-            if not out:
-                square = replace(saved, shape=(bank.partitions, bank.partitions), strides=(1, 1))
-                operation = Operation(matrix.MATMUL, Queue.TENSOR, (square, saved), (bank,),
-                                      source=tensor.source, label=label)  # fmt: skip
-            operation = replace(operation, kept=True)
-            self.kinds[key] = len(self.stream.instances)
-            empty = np.zeros(0, np.int64)
-            self.stream.instances.append(
-                Instances(operation, operation, (), empty, {}, np.zeros((1, 0), np.int64))
-            )
-        return self.kinds[key]
 
-    def _add(self, kind: int, row: int, reads: list[int], writes: list[int]) -> None:
-        self.kind.append(kind)
-        self.row.append(row)
-        self.reads.append(reads)
-        self.writes.append(writes)
+def _moved(tensor: Tensor, out: bool) -> Operation:
+    """What stands for the moves of a tensor's units."""
+    bank, saved = _whole(tensor), _whole(_in_sbuf(tensor))
+    label = f"spill of {tensor.name} in PSUM"
+    operation = copied(bank, saved, tensor.source, label)
+    if not out:
+        square = replace(saved, shape=(bank.partitions, bank.partitions), strides=(1, 1))
+        operation = Operation(matrix.MATMUL, Queue.TENSOR, (square, saved), (bank,),
+                              source=tensor.source, label=label)  # fmt: skip
+    return replace(operation, kept=True)
 
 
 def _in_sbuf(tensor: Tensor) -> Tensor:

@@ -202,19 +202,19 @@ class _Join:
         if arrived:
             self.passed = [self.add(core, part.wait) for core, part in enumerate(parts)]
             signals.update(dict.fromkeys(self.passed, arrived))
-        if len(parts) == 2:
-            for core, part in enumerate(parts):
-                self.exchange(core, part.sends, parts[1 - core].receives)
+        for core, part in enumerate(parts):
+            if core ^ 1 < len(parts):
+                self.exchange(core, part.sends, parts[core ^ 1].receives)
 
     def exchange(self, core: int, sends: list[int], receives: list[int]) -> None:
         """What a core sends, as one transfer."""
         if len(sends) != len(receives):
-            raise KernelValueError("sendrecv", f"core {1 - core} does not receive what is sent.")
-        other = self.compiled[1 - core].flow
+            raise KernelValueError("sendrecv", f"core {core ^ 1} does not receive what is sent.")
+        other = self.compiled[core ^ 1].flow
         for sent, received in zip(sends, receives, strict=True):
             at = self.add(core, sent)
-            self.place[1 - core][received] = at
-            self.flow.writes[at] = [cell + self.cells[1 - core] for cell in other.writes[received]]
+            self.place[core ^ 1][received] = at
+            self.flow.writes[at] = [cell + self.cells[core ^ 1] for cell in other.writes[received]]
             self.whole.signals[at] = self.passed
 
     def add(self, core: int, position: int) -> int:

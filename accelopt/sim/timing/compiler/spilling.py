@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-
-import numpy as np
+from functools import partial
 
 from accelopt.hardware import Hardware
 from accelopt.sim.errors import NOWHERE, SourceLine
-from accelopt.sim.program import Buffer
+from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.timing.machine.transfers import Transfer, spill_transfer
-from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.operation import (
     SPILL_RELOAD,
     SPILL_SAVE,
@@ -18,7 +16,7 @@ from accelopt.sim.timing.stream.operation import (
     Operation,
     Queue,
 )
-from accelopt.sim.timing.stream.stream import Stream
+from accelopt.sim.timing.stream.stream import Stream, StreamWriter
 
 Moves = dict[int, list[tuple[str, int]]]
 """Position in program order -> what happens before it: "save", "reload" or "load", and the unit."""
@@ -59,29 +57,23 @@ def write_moves(
     return writer.new_costs, writer.moved
 
 
-class _Writer:
-    """The stream with saves, reloads and repeated loads, written from its beginning."""
+class _Writer(StreamWriter):
+    """The stream with saves, reloads and repeated loads."""
 
     def __init__(self, stream: Stream, costs: list[Transfer | None], spec: Hardware) -> None:
-        self.stream = stream
+        super().__init__(stream)
         self.costs = costs
         self.spec = spec
         self.new_costs: list[Transfer | None] = []
         self.moved: dict[int, Spills] = {}  # site -> what it costs
-        self.cells_of = stream.cells_of_units()
         self.unit_of = list(stream.cell_unit)  # of the cells that were there before
         self.shift: dict[int, int] = {}  # unit -> how far its current cells lie from those
-        self.kinds: dict[tuple[str, int], int] = {}
         self.saved_in: dict[int, int] = {}
-        self.kind: list[int] = []
-        self.row: list[int] = []
-        self.reads: list[list[int]] = []
-        self.writes: list[list[int]] = []
 
     def copy(self, position: int) -> None:
         """Takes over an instance of the old stream."""
         stream = self.stream
-        self._add(
+        self._write(
             stream.kind[position],
             stream.row[position],
             self._current(stream.reads[position]),
@@ -104,25 +96,18 @@ class _Writer:
         """Moves a unit out ("save") or back ("reload")."""
         stream, info, so_far = self.stream, self.stream.units[unit], self._so_far(unit)
         cost = spill_transfer(info.bytes, info.partitions, action == "save", self.spec)
-        number = _spill_kind(stream, self.kinds, action, unit)
+        number = self.kind_of((action, info.site), partial(_spill, action, info.tensor))
         if unit not in self.saved_in:
             self.saved_in[unit] = len(stream.cell_unit)
             stream.cell_unit.append(unit_in_hbm(stream))
         place = [self.saved_in[unit]]
         if action == "save":
-            self._add(number, unit, self._cells(unit), place, cost)
+            self._write(number, unit, self._cells(unit), place, cost)
             self._count(unit, replace(so_far, saved=so_far.saved + cost.bytes))
         else:
             self._renew(unit)
-            self._add(number, unit, place, self._cells(unit), cost)
+            self._write(number, unit, place, self._cells(unit), cost)
             self._count(unit, replace(so_far, reloaded=so_far.reloaded + cost.bytes))
-
-    def replace_stream(self) -> None:
-        """Puts what was written in the place of the old stream."""
-        stream = self.stream
-        stream.kind, stream.row, stream.reads, stream.writes = (
-            self.kind, self.row, self.reads, self.writes,
-        )  # fmt: skip
 
     def decisions(self) -> list[Decision]:
         """What was moved, by declaration."""
@@ -140,13 +125,10 @@ class _Writer:
             )  # fmt: skip
         return found
 
-    def _add(
+    def _write(
         self, kind: int, row: int, reads: list[int], writes: list[int], cost: Transfer | None
     ) -> None:
-        self.kind.append(kind)
-        self.row.append(row)
-        self.reads.append(reads)
-        self.writes.append(writes)
+        self.add(kind, row, reads, writes)
         self.new_costs.append(cost)
 
     def _current(self, cells: list[int]) -> list[int]:
@@ -181,19 +163,8 @@ def unit_in_hbm(stream: Stream) -> int:
     return len(stream.units) - 1
 
 
-def _spill_kind(stream: Stream, kinds: dict[tuple[str, int], int], action: str, unit: int) -> int:
-    """The operation that stands for saving or reloading units of one site."""
-    info = stream.units[unit]
-    key = (action, info.site)
-    if key not in kinds:
-        opcode = SPILL_SAVE if action == "save" else SPILL_RELOAD
-        operation = Operation(
-            opcode, Queue.DMA, (), (), source=info.tensor.source,
-            label=f"{opcode} {info.tensor.name}",
-        )  # fmt: skip
-        kinds[key] = len(stream.instances)
-        empty = np.zeros(0, np.int64)
-        stream.instances.append(
-            Instances(operation, operation, (), empty, {}, np.zeros((0, 0), np.int64))
-        )
-    return kinds[key]
+def _spill(action: str, tensor: Tensor) -> Operation:
+    """What stands for saving or reloading units of one site."""
+    opcode = SPILL_SAVE if action == "save" else SPILL_RELOAD
+    label = f"{opcode} {tensor.name}"
+    return Operation(opcode, Queue.DMA, (), (), source=tensor.source, label=label)

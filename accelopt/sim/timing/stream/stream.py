@@ -3,6 +3,7 @@ that it touches."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Tensor
 from accelopt.sim.timing.stream.expansion import Instances
+from accelopt.sim.timing.stream.operation import Operation
 
 
 @dataclass(frozen=True)
@@ -65,3 +67,40 @@ class Stream:
             found[self.cell_unit[start]] = range(start, end)
             start = end
         return found
+
+
+class StreamWriter:
+    """A stream, written again from its beginning, with instances that were not there before."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.cells_of = stream.cells_of_units()
+        self.kind: list[int] = []
+        self.row: list[int] = []
+        self.reads: list[list[int]] = []
+        self.writes: list[list[int]] = []
+        self._kinds: dict[Hashable, int] = {}
+
+    def add(self, kind: int, row: int, reads: list[int], writes: list[int]) -> None:
+        """Writes one instance."""
+        self.kind.append(kind)
+        self.row.append(row)
+        self.reads.append(reads)
+        self.writes.append(writes)
+
+    def kind_of(self, key: Hashable, operation: Callable[[], Operation], rows: int = 0) -> int:
+        """The number among `instances` of the operation of this key, which is made once; it has `rows`
+        iterations outside of all loops."""
+        if key not in self._kinds:
+            self._kinds[key] = len(self.stream.instances)
+            made, empty = operation(), np.zeros(0, np.int64)
+            self.stream.instances.append(
+                Instances(made, made, (), empty, {}, np.zeros((rows, 0), np.int64))
+            )
+        return self._kinds[key]
+
+    def replace_stream(self) -> None:
+        """Puts what was written in the place of the old stream."""
+        stream = self.stream
+        stream.kind, stream.row = self.kind, self.row
+        stream.reads, stream.writes = self.reads, self.writes

@@ -64,3 +64,33 @@ def test_only_on_extreme_values_a_few_rows_are_spared(torch, wrong, spared, righ
     found = compare("out", got, wanted, Tolerance(10.0, 10.0), 1e-2,
                     elementwise=False, spared=spared)  # fmt: skip
     assert (found.failure == "") is right
+
+
+def test_a_kernel_that_rounds_less_than_its_reference_is_right():
+    """A residual's sum that the reference rounds to bfloat16 before a norm with weight and bias (rounding to 8
+    bits): a kernel that keeps it in float32 differs by that times a weight, also where the bias cancels it. A
+    column of another weight does not pass for it."""
+    torch = pytest.importorskip("torch")
+    from accelopt.kernels.gpu.bench.process.comparison import Tolerance, compare
+
+    make = torch.Generator().manual_seed(0)
+    x, residual = (torch.randn(512, 1024, generator=make).bfloat16() for _ in range(2))
+    weight = torch.randn(1024, generator=make).bfloat16()
+    bias = torch.randn(1024, generator=make)
+    weight[:8], bias[:8] = 8.0, 8.0
+
+    def norm(z, weight=weight):
+        z = z - z.mean(-1, keepdim=True)
+        z = z * torch.rsqrt((z * z).mean(-1, keepdim=True) + 1e-5)
+        return (z * weight.float() + bias).bfloat16()
+
+    wanted = norm((x + residual).float())
+    exact = x.float() + residual.float()
+
+    def failure(got):
+        return compare("out", got, wanted, Tolerance(), 1.5e-2).failure
+
+    assert not torch.equal(norm(exact), wanted) and failure(norm(exact)) == ""
+    changed = weight.clone()
+    changed[weight.abs().argmax()] *= 1.05
+    assert "beyond 0.01 absolute" in failure(norm(exact, changed))

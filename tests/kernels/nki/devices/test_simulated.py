@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from accelopt.kernels.nki.devices import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 
 HERE = Path(__file__).parent
+X = np.ones((128, 64), np.float32)
 SHAPE = TensorArgument((128, 64), "float32")
 
 SCALED = """
@@ -199,6 +201,20 @@ def test_our_own_faults_are_told_with_their_place_and_blamed_on_nobody_else(
     assert re.match(said, failure.value.message, re.DOTALL), failure.value.message
     with pytest.raises(KernelFailure, match=said):
         SimulatedDevice("trn1").survey(str(tmp_path / "kernel.py"), [SHAPE])
+
+
+def test_a_program_that_we_cannot_run_or_time_is_no_verdict_on_its_kernel(compiled):
+    """A stand-in for a bug of ours: an instruction without an attribute, which tracing cannot leave."""
+    executable = compiled(SCALED, SHAPE, 3.0)
+    load, scaled, *rest = executable.program.body
+    broken = replace(scaled, attributes={}), replace(scaled, inputs={})
+    for instruction, ask in zip(
+        broken, (lambda: executable.run([X, 3.0]), executable.measure), strict=True
+    ):
+        executable.program = replace(executable.program, body=(load, instruction, *rest))
+        with pytest.raises(KernelFailure, match="internal error of AccelOpt while") as failure:
+            ask()
+        assert failure.value.status is Status.FAULT
 
 
 @pytest.mark.parametrize("program", [b"", b"PK", b"PK\x03\x04 not a program", b"\x80\x04K\x01."])

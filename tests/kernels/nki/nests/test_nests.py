@@ -27,6 +27,7 @@ from accelopt.kernels.nki.nests.primitives import (
     PRIMITIVES,
     Ahead,
     At,
+    Contract,
     Hold,
     Inline,
     Keep,
@@ -464,6 +465,65 @@ def test_what_a_product_reads_in_windows_is_loaded_once(
     text = lower_nest(conv, nest, target=TARGETS[dialect], dialect=dialect).source
     assert len(re.findall(r"dma_copy\(\s*dst=x_", text)) == 1
     assert not re.search(r"for i_[kl] in [^\n]*\n[^\n]*\n?[^\n]*dst=x_", text)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("way", ["direct", "turned"])
+@pytest.mark.parametrize(
+    ("parts", "step"),
+    [({16: 16, 3: 2}, 1), ({16: 16, 5: 3}, 2), ({3: 3, 5: 5}, 2), ({5: 5, 16: 8, 3: 2}, 1)],
+)
+def test_parts_of_several_summed_axes_lie_on_partitions(
+    parts: dict[int, int], step: int, way: Way, dialect: Dialect, tmp_path: Path
+) -> None:
+    """A convolution of few channels fills the 128 rows of the Tensor engine with taps; what is left of
+    an axis is a round of fewer rows. Of a row that is read at every second element all are loaded."""
+    conv = algorithms.written(
+        "conv", {"i": 2, "h": 32, "m": 6, "n": 7, "k": 3, "l": 5, "j": 16, "p": 8, "q": 17},
+        {"x": (2, 16, 8, 17), "w": (3, 5, 16, 32)},
+        "y[i, j, p, q] = exp(x[i, j, p, q])",
+        f"out[i, h, m, n] = add[k, l, j](y[i, j, m + k, n * {step} + l] * w[k, l, j, h])",
+    )  # fmt: skip
+    target = TARGETS[dialect]
+    nest = applied(Inline(definition="y"), conv, default_nest(conv, target), target)
+    out = prepared(conv).definition("out")
+    assert isinstance(out, Reduce)
+    names = {axis.extent: axis.name for axis in out.reduced}
+    axes = tuple(Part(axis=names[extent], size=size) for extent, size in parts.items())
+    nest = applied(Contract(definition="out", axes=axes), conv, nest, target)
+    nest = applied(Orient(definition="out", side="right", way=way), conv, nest, target)
+    check(conv, nest, dialect, tmp_path)
+    text = lower_nest(conv, nest, target=target, dialect=dialect).source
+    assert re.search(rf"_kept = nl.ndarray\(\((nl.par_dim\()?{math.prod(parts.values())}\b", text)
+    with pytest.raises(NotNested, match=f"out does not sum over 6 elements of {names[5]}"):
+        applied(Contract(definition="out", axes=(Part(axis=names[5], size=6),)), conv, nest)
+
+
+def test_no_axis_is_joined_along_which_a_condition_is_decided(tmp_path: Path) -> None:
+    """A rotation by halves makes an operand: each half is a round of the sum, written without a mask, also
+    where all of the rows are transposed."""
+    m, k, n = Axis("m", 16), Axis("k", 128), Axis("n", 24)
+    low, row = algorithms.index_of(k) * -1 + 63, algorithms.index_of(k)
+    x, gain = (lambda at: algorithms.read("x", m, at)), (lambda at: algorithms.read("gain", at))
+    halves = [algorithms.apply("multiply", x(row + at), gain(row + at)) for at in (64, -64)]
+    turned = Condition((low,), *halves)
+    factors = algorithms.apply("multiply", turned, algorithms.read("w", k, n))
+    arrays = [
+        Array(a, s, "float32", s) for a, s in (("x", (16, 128)), ("gain", (128,)), ("w", (128, 24)))
+    ]
+    made = Algorithm(
+        "rotation", tuple(arrays), (Reduce("out", (m, n), (k,), "add", factors),),
+        (Array("out", (16, 24), "float32", (16, 24)),),
+    )  # fmt: skip
+    nest, (out,) = default_nest(made), prepared(made).definitions
+    assert isinstance(out, Reduce) and [axis.extent for axis in out.reduced] == [2, 64]
+    ways: tuple[Way, ...] = ("direct", "turned")
+    for way in ways:
+        orient = Orient(definition="out", side="left", way=way)
+        check(made, applied(orient, made, nest), "neuronxcc", tmp_path)
+    axes = tuple(Part(axis=axis.name, size=axis.extent) for axis in out.reduced)
+    with pytest.raises(NotNested, match="out is decided along"):
+        applied(Contract(definition="out", axes=axes), made, nest)
 
 
 @pytest.mark.parametrize("dialect", TARGETS)

@@ -19,6 +19,7 @@ from accelopt.kernels.nki.referee.trials import (
     END,
     EVERY,
     HIDDEN,
+    ONE_SIDED,
     PUBLIC,
     STRESS,
     TrialName,
@@ -191,6 +192,20 @@ def test_a_reference_that_is_undefined_under_stress_has_no_such_trial(tmp_path):
         "def transform_to_nki_inputs(inputs):\n    return inputs\n"
     )
     assert TrialStore(tmp_path / "trials").get(Reference(path), STRESS) is None
+
+
+@pytest.mark.parametrize("forward", ["np.exp(x).sum(0)", "x if np.abs(x).max() < 60 else 1 / 0"])
+def test_inputs_get_milder_until_the_reference_is_defined(tmp_path, forward):
+    """An exponential of float32 overflows above 88.7 (IEEE 754): one far row is all that is left of a column."""
+    path = tmp_path / "reference.py"
+    path.write_text(
+        "import numpy as np\n"
+        "def get_inputs():\n    return [np.random.normal(size=(128, 64)).astype(np.float32)]\n"
+        f"def forward(x):\n    return {forward}\n"
+    )
+    for name in (STRESS, ONE_SIDED):
+        trial = TrialStore(tmp_path / "trials").get(Reference(path), name)
+        assert trial is not None and trial.exact[0].judged > 0.5
 
 
 @pytest.mark.parametrize(

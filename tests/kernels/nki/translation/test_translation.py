@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from accelopt.cli.translate import told
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.benchmark import read_benchmark
-from accelopt.kernels.nki.translation.translate import translate
+from accelopt.kernels.nki.translation.translate import translate, translate_file
 from accelopt.shipped import shipped_folder
 from accelopt.sim.dialects.dialect import dialect_of_source
 
@@ -424,6 +425,47 @@ def test_a_loop_of_the_device_that_can_be_no_function_is_named(before, after, na
     assert f"'{name}', which a loop of the device sets and what follows it reads," in said
     assert source.splitlines()[line - 1].startswith(("    for i in nl.dynamic", "    while stop"))
     assert not found.complete and "was removed in NKI 0.7" in found.failure
+
+
+SEVERAL = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import torch_that_is_absent
+
+def doubled(tile):
+    return nl.add(tile, tile)
+
+@nki.baremetal
+def older(x):
+    return nisa.nc_matmul(nl.load(x), nl.load(x))
+
+@nki.compiler.skip_middle_end_transformations
+@nki.jit
+def shifted(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out[0:64], doubled(nl.load(x[0:64])))
+    nl.store(out[64:128], doubled(nl.load(x[64:128])))
+    return out
+
+if __name__ == "__main__":
+    older(torch_that_is_absent.ones(128, 64))
+
+kernel = shifted
+"""
+
+
+def test_only_what_the_kernel_uses_is_translated(tmp_path):
+    """As the files of public tutorials are: a kernel after the other, hints for the compiler, host code with
+    packages that are not there."""
+    (tmp_path / "kernel.py").write_text(SEVERAL)
+    found = translate_file(tmp_path / "kernel.py", "nki", [f(128, 64)], 60)
+    assert found.complete, found
+    assert "older" not in found.source and "skip_middle" not in found.source
+    assert "def doubled" in found.source and "\n\n\n\n" not in found.source
+    assert "Left out, since the kernel does not use them: older." in told(
+        found, tmp_path / "kernel.py"
+    )
 
 
 def test_the_command_writes_the_translation(tmp_path, run_command=None):

@@ -80,29 +80,83 @@ COMPUTED = {
 
 @pytest.mark.parametrize("name", COMPUTED)
 def test_every_rank_has_what_the_page_says(name):
+    """Also where a rank is a logical core of two, whose cores do the same."""
     lines, shape, wanted = COMPUTED[name]
-    found = simulate(kernel(lines, *shape))(X)
-    assert len(found) == 4
-    for own, due in zip(found, wanted):
-        np.testing.assert_allclose(own, due, rtol=1e-5, atol=1e-5)
+    for cores in (1, 2):
+        found = simulate(kernel(lines, *shape)[cores])(X)
+        assert len(found) == 4
+        for own, due in zip(found, wanted):
+            np.testing.assert_allclose(own, due, rtol=1e-5, atol=1e-5)
 
 
-def test_a_gather_of_lengths_that_are_known_when_it_runs():
-    """all_gather_v: the first columns of rows 0 and 1 are count and displacement, in elements; what a slot has
-    beyond stays. A window beyond its source is refused when it runs."""
-    lines = "zero = nl.zeros((4, 2048), dtype=x.dtype)\nnl.store(out, zero)\n"
-    lines += "ncc.all_gather_v(srcs=[x], dsts=[out], replica_group=group, metadata_tensor=counts)"
+PAIR = """c = nl.program_id(0)
+half = nl.ndarray((32, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+nl.store(half[nl.ds(16 - 16 * c, 16)], nl.load(x[nl.ds(16 * c, 16)]))
+nisa.core_barrier(half, (0, 1))
+t, u, v = (nl.ndarray((16, 64), dtype=x.dtype, buffer=nl.sbuf) for n in range(3))
+nisa.dma_copy(dst=t, src=half[nl.ds(16 * c, 16)])
+ncc.all_reduce(srcs=[t], dsts=[u], replica_group=group, op=nl.add)
+nisa.sendrecv(src=u, dst=v, send_to_rank=1 - c, recv_from_rank=1 - c, pipe_id=0)
+ncc.all_reduce(srcs=[v], dsts=[t], replica_group=group, op=nl.maximum)
+nl.store(out[nl.ds(16 * c, 16)], t)"""
+
+
+def test_cores_of_a_rank_meet_each_other_between_collectives():
+    """LNC 2 (SDK 2.33: a rank is a logical core): each core speaks to its like of other ranks; barriers and
+    exchanges are between the two; what both name in HBM is moved once (assumed)."""
+    program = trace_kernel(kernel(PAIR, checked="")[2], [X])
+    rules.check(program)
+    assert timing.profile(program).run.stream.cores == 8
+    for own in simulate(kernel(PAIR, checked="")[2])(X):
+        np.testing.assert_allclose(own, X.sum(0), rtol=1e-5, atol=1e-5)
+    one, two = (trace_kernel(kernel(REDUCE)[cores], [X]) for cores in (1, 2))
+    moved = [timing.profile(p).summary["hbm_write_bytes"] for p in (one, two)]
+    assert moved[0] == moved[1]
+    for lines, said in ((PAIR.replace("nisa.core_barrier(half, (0, 1))\n", ""), "no barrier stands between"),
+                        (PAIR.replace("nisa.sendrecv", "if c:\n    nisa.sendrecv"),
+                         r"core 1 waits for core 0, which (waits for other ranks at ranks.py|has ended)")):  # fmt: skip
+        with pytest.raises(KernelError, match=said):
+            trace_kernel(kernel(lines, checked="")[2], [X])
+
+
+AT_ONCE = "ncc.{}(srcs=[x], dsts=[out], replica_group=group, metadata_tensor={})"
+SPLIT = (
+    AT_ONCE.replace("ncc.{}", "at = ncc.{}_prepare")
+    + "\nnisa.dma_copy(dst=counts[2:3], src=counts[0:1])"
+)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("name, whole", [("all_gather_v", 2048), ("all_to_all_v", 600)])
+def test_lengths_that_are_known_when_it_runs(name, whole, cores):
+    """all_gather_v, all_to_all_v: rows 0 and 1 are count and displacement in elements, of the first column or of
+    the receiver's; what a slot has beyond stays; row 2 becomes what came, unless recv_counts_known. Prepared,
+    with metadata in SBUF, it is the same. A window beyond its source is refused when it runs."""
+    lines = "nl.store(out, nl.zeros((4, 2048), dtype=x.dtype))\n"
+    lines += "came = nl.ndarray((3, 4), dtype=nl.uint32, buffer=nl.shared_hbm)\n"
     text = HEAD.format(rows=4, columns=2048, checked="").replace("kernel(x)", "kernel(x, counts)")
-    body = "".join(f"    {line}\n" for line in lines.splitlines())
-    run = simulate(load(text + body + "    return out\n", "ranks.py").kernel)
-    counts = np.zeros((4, 2, 4), np.uint32)
-    counts[:, :, 0] = [[5, 3], [0, 7], [2048, 0], [100, 900]]
-    wanted = np.zeros((4, 2048), np.float32)
-    for rank, ((number, first), *_) in enumerate(counts.transpose(0, 2, 1)):
-        wanted[rank, :number] = X[rank].reshape(-1)[first : first + number]
-    for own in run(X, counts):
-        np.testing.assert_array_equal(own, wanted)
-    counts[2, 1, 0] = 1
+    counts = np.zeros((4, 3, 4), np.uint32)
+    counts[:, :2, 0] = [[5, 3], [0, 7], [whole, 0], [100, 900]]
+    counts[:, 0, 1:], counts[:, 1, 1:] = np.arange(12).reshape(4, 3), 9
+    wanted, came = np.zeros((4, 4, 2048), np.float32), np.zeros((4, 4), np.uint32)
+    for to, rank in np.ndindex(4, 4):
+        number, first, _ = counts[rank, :, 0 if name == "all_gather_v" else to]
+        wanted[to, rank, :number], came[to, rank] = (
+            X[rank].reshape(-1)[first : first + number],
+            number,
+        )
+    for call, returned in (
+        (AT_ONCE.format(name, "counts") + "\nnisa.dma_copy(dst=came, src=counts)", "out, came"),
+        ("held = nl.load(counts.reshape((1, 3, 4)))\n" + AT_ONCE.format(name, "held") + "\nnisa.dma_copy(dst=came.reshape((1, 3, 4)), src=held)", "out, came"),
+        (SPLIT.format(name, "counts, recv_counts_known=True") + f"\nncc.{name}_trigger(at)", "out"),
+    ):  # fmt: skip
+        body = "".join(f"    {line}\n" for line in (lines + call).splitlines())
+        run = simulate(load(text + body + f"    return {returned}\n", "ranks.py").kernel[cores])
+        found = run(X, counts.copy())
+        for rank, own in enumerate(found[:: len(found) // 4]):
+            np.testing.assert_array_equal(own, wanted[rank])
+            assert len(found) == 4 or (found[rank * 2 + 1][2] == came[rank]).all()
+    counts[2, :2, 0] = 2048, 1
     with pytest.raises(KernelError, match="2048 elements from 1 on, of 2048 into 2048"):
         run(X, counts)
 
@@ -142,6 +196,7 @@ REFUSED = {
     REDUCE.replace("group=group", "group=ncc.ReplicaGroup([[0, 1], [1, 2]])"): "every rank from 0 on once",
     REDUCE.replace("group=group", "group=ncc.ReplicaGroup([range(16)])"): "a replica group of 16 ranks, in a launch of 4",
     PAIRS.format([(0, 1), (2, 1)]): "the same target",
+    "ncc.all_gather_v_trigger(None)": "all_gather_v_trigger follows no all_gather_v_prepare",
 }  # fmt: skip
 
 
@@ -162,9 +217,9 @@ def test_ranks_are_cores_of_one_chip():
     reduce = kernel(
         REDUCE.replace("group=group", "group=ncc.ReplicaGroup([range(16)])"), checked=""
     )
-    with pytest.raises(KernelError, match="16 ranks, and a chip of trn2 has 8 cores"):
+    with pytest.raises(KernelError, match=r"16 ranks\. A chip of trn2 has 8 cores"):
         trace_kernel(reduce, [np.repeat(X, 4, axis=0)])
-    with pytest.raises(KernelError, match="4 ranks that are logical cores of two"):
-        trace_kernel(kernel(REDUCE, checked="")[2], [X])
-    with pytest.raises(Unsupported, match="all_to_all_v"):
-        trace_kernel(kernel("ncc.all_to_all_v([x], [out], group, x)", checked=""), [X])
+    with pytest.raises(KernelError, match=r"16 ranks of 2 cores\. A chip of trn2 has 8 cores"):
+        trace_kernel(reduce[2], [np.repeat(X, 4, axis=0)])
+    with pytest.raises(Unsupported, match="reduce_scatter_v"):
+        trace_kernel(kernel("ncc.reduce_scatter_v([x], [out], group, x)", checked=""), [X])

@@ -79,6 +79,11 @@ def test_a_view_that_cannot_be_is_refused(nki_text, view):
         nki_text(READ.format(view=view)).trace(A)
 
 
+def test_a_pattern_that_no_instruction_uses_may_leave_its_tensor(nki_text):
+    """The vendor library's output_projection_tkg makes such patterns, and uses them under an `if`."""
+    nki_text(READ.format(view="(t.ap(pattern=[[64, 128], [1, 65]]), t)[1]")).trace(A)
+
+
 def test_run_time_indices_by_access_pattern(nki_text):
     """nki-aps.rst, "Dynamic Access": a scalar and a vector offset along the tensor's dimension."""
     kernel = nki_text("""

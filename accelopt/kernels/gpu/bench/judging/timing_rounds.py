@@ -94,7 +94,7 @@ class Measurement:
         self.prepared = self.candidate.ask(say.Prepare(sets=plan.sets), say.Prepared)
         begin = time.monotonic()
         for index in range(plan.most_rounds):
-            reply, draws, keys = self._round()
+            reply, draws, keys = self._round(left=max(1, plan.least_rounds - index))
             usual = (draw.lengths == EVEN for draw in draws)
             self.samples += itertools.compress(reply.latencies, usual)
             done = index + 1 >= plan.least_rounds and (
@@ -102,7 +102,7 @@ class Measurement:
             )
             last = done or index + 1 == plan.most_rounds
             self._keep(f"round{index}", reply, draws, keys, surely=last)
-            if last:
+            if last and not (self._unseen() and index + 1 < plan.most_rounds):
                 break
         if self._on_gpu:
             self._outside()
@@ -110,12 +110,13 @@ class Measurement:
             self._package()
 
     def _round(
-        self, *, profiled: bool = False
+        self, *, left: int = 0, profiled: bool = False
     ) -> tuple[say.Timed, tuple[Draw, ...], tuple[int, ...]]:
-        """One round on new inputs; of one set also index tensors, lengths and numbers are new."""
+        """One round on new inputs; of one set also index tensors, lengths and numbers are new. With this
+        one so many rounds are `left` for sure."""
         count = self.prepared.sets
         draws = [fresh() for _ in range(count)]
-        draws[secrets.randbelow(count)] = self._varied(lengths=not profiled)
+        draws[secrets.randbelow(count)] = self._varied(left)
         keys = tuple(secrets.randbits(_KEY_BITS) for _ in range(count))
         asked = say.Round(draws=tuple(draws), keys=keys, profiled=profiled)
         reply = self.candidate.ask(asked, say.Timed)
@@ -123,25 +124,32 @@ class Measurement:
         reply_rules.accept_operators(self.task, reply, self.expected)
         return reply, tuple(draws), keys
 
-    def _varied(self, *, lengths: bool) -> Draw:
-        """A draw of what passed when it was tried; other lengths take other times."""
-        kinds = [kind for kind in LENGTHS if kind in self.unusual]
-        chosen = secrets.choice([EVEN, *kinds]) if lengths else EVEN
+    def _varied(self, left: int) -> Draw:
+        """A draw of what passed when it was tried, of lengths of any such kind; where only so many rounds are
+        left, of a kind of which no call has been kept. Other lengths take other times."""
+        unseen, kinds = self._unseen(), [kind for kind in LENGTHS if kind in self.unusual]
+        pool = unseen if left <= len(unseen) else kinds
+        chosen = secrets.choice(pool) if left and pool else EVEN
         indices, scalars = REINDEXED in self.unusual, SCALARS in self.unusual
         return fresh(lengths=chosen, indices=indices, scalars=scalars)
+
+    def _unseen(self) -> list[str]:
+        """Kinds of lengths that passed when they were tried, and of which no timed call is kept yet."""
+        seen = {kept.draw.lengths for kept in self.kept}
+        return [kind for kind in LENGTHS if kind in self.unusual and kind not in seen]
 
     def _keep(
         self, name: str, reply: say.Timed, draws: tuple[Draw, ...], keys: tuple[int, ...],
         *, surely: bool = False,
     ) -> None:  # fmt: skip
         """Have the outputs of one call of the round that is over written, if there is room: of the call
-        on unusual inputs as often as of any other."""
+        on unusual inputs as often as of any other, and always where none on such lengths is kept."""
         unusual = [at for at, draw in enumerate(draws) if draw.unusual or draw.fresh_indices]
-        pick = secrets.choice([secrets.randbelow(len(draws)), *unusual])
-        if surely or self._left_bytes > 0:
-            self._reveal(
-                pick, KeptCall(f"{name}_{pick}", draws[pick], keys[pick], reply.seals[pick], surely)
-            )
+        first = [at for at, draw in enumerate(draws) if draw.lengths in self._unseen()]
+        pick = first[0] if first else secrets.choice([secrets.randbelow(len(draws)), *unusual])
+        if surely or first or self._left_bytes > 0:
+            name, always = f"{name}_{pick}", surely or bool(first)
+            self._reveal(pick, KeptCall(name, draws[pick], keys[pick], reply.seals[pick], always))
 
     def _reveal(self, index: int, kept: KeptCall) -> None:
         asked = say.Reveal(index=index, name=kept.name)

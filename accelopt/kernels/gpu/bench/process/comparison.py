@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 # 8-bit floats computed for a 16-bit problem land at 3e-2 and more.
 TENSOR_LIMIT = {"float32": 5e-3, "float16": 1e-2, "bfloat16": 1.5e-2}
 DEFAULT_TENSOR_LIMIT = 0.1
-# An element of a bfloat16 output that is off by a few of its units (2**-8) is no fault, though one
-# or two among thousands then pass 1e-2: seen on an H200 with a published attention kernel.
-ROUNDING_SLACK = {"bfloat16": 2.0**-6}
+# An element of a bfloat16 output that is off by four of its units (2**-7 of a power of two) is no fault, though
+# one or two among thousands then pass 1e-2: seen on an H200 with a published attention kernel, and where a
+# kernel does not round a sum that its reference rounds (31 of 33 million elements of a norm with bias and GELU).
+ROUNDING_SLACK = {"bfloat16": 2.0**-5}
 # Inputs are disturbed by this share to learn how much the problem itself amplifies rounding.
 DISTURBANCE = 2.0**-9
 # A row that changes by more when inputs are disturbed by 2**-9 is not judged on unusual values.
@@ -151,8 +152,7 @@ def compare(
     outside = (error > tolerance.atol) & (relative > tolerance.rtol)
     slack = ROUNDING_SLACK.get(str(wanted.dtype).removeprefix("torch."))
     if slack is not None:
-        typical = torch.sqrt((size * size).mean(dim=-1, keepdim=True))
-        outside &= error > slack * torch.maximum(size, typical)
+        outside &= error > slack * torch.maximum(size, _typical(size))
     matched = 1.0 - float(outside.sum()) / x.numel()
     tensor_l2, row_l2 = _relative_l2(error, size, spared)
     flat = int(error.argmax())
@@ -171,6 +171,17 @@ def compare(
         non_finite=stray,
         limit=limit,
     )
+
+
+def _typical(size: torch.Tensor) -> torch.Tensor:
+    """The size that elements have in their row or, where columns differ (a norm's weights), in their row and
+    column: what is rounded on the way (a sum with a residual) is scaled like them."""
+    import torch
+
+    square = size * size
+    rows, columns = square.mean(dim=1, keepdim=True), square.mean(dim=0, keepdim=True)
+    both = rows * (columns / square.mean().clamp(min=1e-30))
+    return torch.sqrt(torch.maximum(rows, both))
 
 
 def _relative_l2(error: torch.Tensor, size: torch.Tensor, spared: float) -> tuple[float, float]:
