@@ -33,7 +33,7 @@ from accelopt.algorithm.algorithm import (
     with_parts,
 )
 from accelopt.algorithm.axis_names import AxisNames
-from accelopt.algorithm.contraction import contraction, factors_of, product_of
+from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.kernels.nki.nests.one_hot import without_one_hot
@@ -182,7 +182,8 @@ def _operands(algorithm: Algorithm) -> Algorithm:
                 made.append(own)
                 break
         if made:
-            changed = replace(reader, expression=product_of([*sides, found.scale]))
+            scale = [found.scale] if found.scale != ONE else []
+            changed = replace(reader, expression=product_of([*sides, *scale]))
             at = algorithm.definitions.index(reader)
             before, after = algorithm.definitions[:at], algorithm.definitions[at + 1 :]
             algorithm = replace(algorithm, definitions=(*before, *made, changed, *after))

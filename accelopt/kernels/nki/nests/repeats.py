@@ -122,7 +122,9 @@ class _Folding:
         for column, place in self.columns.items():
             line = lines[column]
             if line is None:
-                wanted = f"{_COPY.sub('', column[0])}_here" if _NAME.fullmatch(column[0]) else "size"
+                wanted = (
+                    f"{_COPY.sub('', column[0])}_here" if _NAME.fullmatch(column[0]) else "size"
+                )
                 said[place] = _free(wanted, {*taken, *names})
                 names.append(said[place])
                 rows.append(column)
@@ -179,7 +181,9 @@ class _Folding:
         """A name of each group's own by that in the first; another one by a column."""
         own = [name in names for name, names in zip(same, self.own, strict=True)]
         if all(own):
-            if any(c.setdefault(s, same[0]) != same[0] for s, c in zip(same, self.called, strict=True)):
+            if any(
+                c.setdefault(s, same[0]) != same[0] for s, c in zip(same, self.called, strict=True)
+            ):
                 raise _Apart
             return same[0]
         if any(own):
