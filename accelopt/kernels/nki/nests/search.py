@@ -139,7 +139,7 @@ class _Search:
             self.time(self.changed(timed, ahead=True))
         for _ in range(ROUNDS):
             before = self.best
-            self.time(self.priced(self.on_engines(self.found.timed[0].nest)))
+            self.time(self.priced(self.on_engines(self.found.timed[0].nest))[:EACH])
             if self.best > before * (1 - LEAST_GAIN):
                 break
         return self.found
