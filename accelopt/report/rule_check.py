@@ -17,7 +17,7 @@ from accelopt.kernels.nki.benchmark import relative_tolerance
 from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice, Survey, tensors_of
 from accelopt.kernels.nki.judging import evaluate, trial_store
-from accelopt.kernels.nki.real_numbers import same_in_real_numbers
+from accelopt.kernels.nki.real_numbers import Same, compared
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sandbox.progress import note
@@ -67,7 +67,8 @@ class BrokenRule(NamedTuple):
 class CheckReport(NamedTuple):
     """What there is to say about one kernel. `verdict` is the referee's, None where the kernel did not
     come to it; `printed` is what the kernel's Python wrote while it was traced. `same` is True where
-    kernel and reference have one normal form: the same function of real numbers."""
+    kernel and reference have one normal form: the same function of real numbers; `unknown` says why that was
+    not found out."""
 
     kernel: str
     target: str
@@ -77,6 +78,7 @@ class CheckReport(NamedTuple):
     problem: str = ""
     printed: str = ""
     same: bool = False
+    unknown: str = ""
 
     @property
     def passed(self) -> bool:
@@ -133,10 +135,14 @@ def check(
     verdict = evaluate(request, device, trial_store(cache))
     if verdict.status is Status.BASELINE_FAILED:
         raise ConfigError(verdict.message)
-    judged = verdict.status in (Status.CORRECT, Status.WRONG_NUMBERS)
+    report = report._replace(verdict=verdict)
+    if verdict.status not in (Status.CORRECT, Status.WRONG_NUMBERS):
+        return report
     note("comparing what kernel and reference compute")
-    same = judged and problem is not None and same_in_real_numbers(kernel, problem, device)
-    return report._replace(verdict=verdict, same=same)
+    found = compared(kernel.resolve(), reference.resolve(), target, version)
+    if isinstance(found, Same):
+        return report._replace(same=found.same)
+    return report._replace(unknown=found.message.replace("the evaluation's process", "that"))
 
 
 def stopped(failure: KernelFailure) -> str:
@@ -202,6 +208,8 @@ def check_text(report: CheckReport) -> str:
         lines += ["", *_verdict_text(report.verdict)]
     if report.same:
         lines.append(SAME)
+    if report.unknown:
+        lines.append(f"not compared in real numbers: {report.unknown}")
     return "\n".join(lines) + "\n"
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from accelopt.algorithm.equality import same_function
 from accelopt.algorithm.reference_trace import trace_reference
 from accelopt.algorithm.traced_array import NotTraced
+from accelopt.evaluation import Row
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
@@ -17,8 +20,36 @@ from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.scalar_arguments import FIRST, stand_in
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.reference_kernels import with_numbers
+from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.store import read_text
 from accelopt.time_limits import SAME_SECONDS
+
+SAME_BYTES = 4 << 30
+"""Memory of the process that compares."""
+
+
+class Same(Row):
+    """The answer of `same_job`."""
+
+    same: bool
+
+
+def compared(
+    kernel: Path, reference: Path, target: str, version: str, seconds: float = SAME_SECONDS
+) -> Same | Fault:
+    """Whether they are, found out in a process of its own within so many seconds; else why that is not
+    known."""
+    payload = {"kernel": str(kernel), "reference": str(reference)}
+    payload |= {"target": target, "version": version}
+    job = "accelopt.kernels.nki.real_numbers:same_job"
+    return perform(Call(job, payload, seconds, SAME_BYTES), Same)
+
+
+def same_job(payload: Mapping[str, Any]) -> Same:
+    """The work of `compared`."""
+    device = SimulatedDevice(payload["target"], version=payload["version"])
+    problem = Reference(Path(payload["reference"]))
+    return Same(same=same_in_real_numbers(Path(payload["kernel"]), problem, device))
 
 
 def same_in_real_numbers(kernel: Path, problem: Reference, device: SimulatedDevice) -> bool:

@@ -8,8 +8,9 @@ import exhibits
 import pytest
 
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.real_numbers import same_in_real_numbers
+from accelopt.kernels.nki.real_numbers import Same, compared, same_in_real_numbers
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.sandbox.workers import Fault
 
 WRONG = [
     name
@@ -84,6 +85,16 @@ def test_a_changed_kernel_is_not_the_same(change: tuple[str, str], tmp_path: Pat
     """Evidence: each change gives other real numbers; one writes the argument's usual value in its place."""
     assert change[0] in KERNEL
     assert not judged(tmp_path, KERNEL.replace(*change))
+
+
+def test_a_comparison_that_takes_long_is_given_up(tmp_path: Path) -> None:
+    """Evidence: of a Newton-Schulz step it took minutes, and held back the referee's verdict."""
+    (tmp_path / "kernel.py").write_text(KERNEL, encoding="utf-8")
+    (tmp_path / "reference.py").write_text(REFERENCE, encoding="utf-8")
+    files = (tmp_path / "kernel.py", tmp_path / "reference.py", "trn1", "")
+    assert compared(*files) == Same(same=True)
+    found = compared(*files, seconds=0.01)
+    assert isinstance(found, Fault) and "took longer than" in found.message
 
 
 def test_rows_that_nothing_writes_are_not_the_same(tmp_path: Path) -> None:

@@ -1195,7 +1195,8 @@ class Emitter:
         inner = tuple(a for a in value.reduced if where.span(a).width > 1)
         width = math.prod(where.span(axis).width for axis in inner)
         (data,) = value.arguments
-        place = Where(where.part, where.spans, (*axes, *inner))
+        order = (*inner, *axes) if self.lies_across(data, where, inner) else (*axes, *inner)
+        place = Where(where.part, where.spans, order)
         alike = math.prod(a.extent if a in self.masks else where.span(a).width for a in inner)
         parts = self.cut(place, axes, max(1, self.stage.columns // alike))
 
@@ -1220,6 +1221,16 @@ class Emitter:
 
         self.each(place, parts, part)
         return target
+
+    def lies_across(self, data: Value, where: Where, inner: Collection[Axis]) -> bool:
+        """Whether what is combined over axes has others beside each other in memory, by its largest input."""
+
+        def size(found: Value) -> int:
+            return math.prod(where.span(axis).width for axis in found.axes)
+
+        found = max((v for v in inputs_of(data) if v.indices), key=size, default=None)
+        steps = found.indices[-1].terms if found else ()
+        return bool(steps) and not any(axis in inner and step == 1 for axis, step in steps)
 
     def combine(
         self, value: Value, data: Value, where: Where, inner: tuple[Axis, ...], into: View
