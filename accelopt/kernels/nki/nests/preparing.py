@@ -157,7 +157,7 @@ def _operands(algorithm: Algorithm) -> Algorithm:
     results = {array.name for array in algorithm.outputs}
     for reader in algorithm.definitions:
         found = contraction(reader) if isinstance(reader, Reduce) else None
-        if found is None:
+        if found is None or not isinstance(reader, Reduce):
             continue
         sides, made = [found.left, found.right], list[Map]()
         for n, operand in enumerate(sides):
@@ -178,7 +178,9 @@ def _operands(algorithm: Algorithm) -> Algorithm:
                     continue
                 own = Map(f"{product.out}_operand", product.axes, bare)
                 read: Expression = Read(own.out, tuple(map(index_of, own.axes)))
-                sides[n] = replace(operand, arguments=(read,)) if rounded else read
+                if rounded and isinstance(operand, Apply):
+                    read = Apply(operand.function, (read,))
+                sides[n] = read
                 made.append(own)
                 break
         if made:
