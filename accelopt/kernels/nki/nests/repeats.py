@@ -11,6 +11,8 @@ from accelopt.kernels.nki.nests.statements import Comment, Each, For, Form, If, 
 
 LEAST_SAVED = 12
 """Statements that writing a body once has to save."""
+MOST_TRIED = 64
+"""Runs of statements that may be such bodies."""
 MOST_COLUMNS = 6
 """Values that may differ from body to body: more than those are no table that one reads."""
 _TOKEN = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.])|[A-Za-z_]\w*|\s+|.", re.DOTALL)
@@ -71,7 +73,7 @@ def _repeats(keys: Sequence[str], sizes: Sequence[int]) -> list[tuple[int, int, 
                 if saved >= LEAST_SAVED:
                     found.append((saved, n, length, count + 1))
     found.sort(key=lambda entry: (-entry[0], entry[2], entry[1]))
-    return [entry[1:] for entry in found]
+    return [entry[1:] for entry in found[:MOST_TRIED]]
 
 
 def _size(node: NestNode) -> int:
