@@ -37,6 +37,7 @@ from accelopt.algorithm.contraction import ONE, contraction, factors_of, product
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.kernels.nki.nests.one_hot import without_one_hot
+from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
 
 RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
               "tanh", "erf", "silu_dx", "gelu_dx")  # fmt: skip
@@ -68,7 +69,8 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     """The same Algorithm, ready for nests. Its arrays have the same names and elements."""
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
     definitions = tuple(part for d in map(_unrolled, definitions) for part in _in_two(d))
-    found = _split(without_one_hot(replace(algorithm, definitions=definitions)))
+    algorithm = scaled_and_shifted(replace(algorithm, definitions=definitions))
+    found = _split(without_one_hot(algorithm))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
     return _ordered(_scaled_last(_operands(_joint(_summed_last(_once(named))))))

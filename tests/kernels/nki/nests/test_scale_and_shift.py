@@ -1,0 +1,60 @@
+"""What numbers of fewer axes do to a result of sums is one factor and one summand.
+
+Evidence: `evaluate` in fp64 of both; IEEE 754's roundings for what is left as it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from accelopt.algorithm.algorithm import Algorithm, Array, Expression, Map, Reduce
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.index import Axis
+from accelopt.algorithm.notation import algorithm_text
+from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
+from tests.kernels.nki.lift.algorithms import apply, read, times
+
+M, N, K = Axis("m", 32), Axis("n", 48), Axis("k", 16)
+A, B, C = (read(name, M) for name in "abc")
+INPUTS = (
+    *(Array(name, (32,), "float32", (32,)) for name in "abc"),
+    Array("w", (16, 32), "float32", (16, 32)),
+    Array("x", (16, 48), "float32", (16, 48)),
+    Array("z", (32, 48), "float32", (32, 48)),
+)
+
+
+def made(of: Expression) -> Algorithm:
+    """A product, and what is made of it."""
+    product = Reduce("p", (M, N), (K,), "add", times(read("w", K, M), read("x", K, N)))
+    out = Array("out", (32, 48), "float32", (32, 48))
+    return Algorithm("made", INPUTS, (product, Map("out", (M, N), of)), (out,))
+
+
+P = read("p", M, N)
+
+
+@pytest.mark.parametrize(("sign", "first"), itertools.product(("add", "subtract"), (0, 1)))
+def test_a_line_has_one_factor_and_one_summand(sign: str, first: int) -> None:
+    """All orders and signs, and a function of the line."""
+    pair = (P, B) if first == 0 else (B, P)
+    algorithm = made(apply("tanh", apply(sign, C, times(apply(sign, *pair), A, apply("rsqrt", A)))))
+    found = scaled_and_shifted(algorithm)
+    numbers = np.random.default_rng(0)
+    inputs = {array.name: numbers.uniform(0.5, 2, array.shape) for array in INPUTS}
+    before, after = (evaluate(a, inputs)[0] for a in (algorithm, found))
+    np.testing.assert_allclose(before, after, rtol=1e-12)
+    shown = algorithm_text(found)
+    assert "tanh(p[m, n] * a[m] * rsqrt(a[m])" in shown and shown.count("p[m, n] *") == 1
+    assert shown.count("a[m] * rsqrt(a[m])") == 2  # of p and of b, one value that is made once
+
+
+def test_what_an_input_is_taken_from_stays() -> None:
+    """(x - mean) * rstd loses nothing of x near its mean, where x * rstd - mean * rstd does; and two steps are
+    one instruction as they are."""
+    of_input = apply("subtract", C, times(apply("subtract", B, read("z", M, N)), A))
+    for algorithm in (made(of_input), made(times(apply("subtract", P, B), A))):
+        assert scaled_and_shifted(algorithm) == algorithm
