@@ -98,10 +98,14 @@ def given_to(inputs: Any, ranks: int) -> dict[str, Any]:
     each = [inputs.for_rank(n) if hasattr(inputs, "for_rank") else inputs for n in range(ranks)]
     if ranks == 1:
         return dict(each[0])
-    return {
-        name: np.stack([one[name] for one in each]) if isinstance(value, np.ndarray) else value
-        for name, value in each[0].items()
-    }
+    return {name: _of_ranks([one[name] for one in each]) for name in each[0]}
+
+
+def _of_ranks(values: list[Any]) -> Any:
+    first = values[0]
+    if isinstance(first, (list, tuple)):
+        return type(first)(_of_ranks(list(parts)) for parts in zip(*values, strict=True))
+    return np.stack(values) if isinstance(first, np.ndarray) else first
 
 
 def compare(validation: Any, found: list[np.ndarray], rank: int = 0) -> None:

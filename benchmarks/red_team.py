@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import itertools
 import random
 import re
 import subprocess
@@ -80,7 +81,8 @@ def _other(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _only_sometimes(honest: str, wrong: str) -> Iterator[Mutant]:
-    """The wrong lines in one iteration of the loop around them, the honest ones in all others."""
+    """The wrong lines in one iteration of the loop around them, the honest ones in all others; with what
+    follows in the loop, for what is bound in a branch is not known behind it."""
     right, false = honest.splitlines(), wrong.splitlines()
     start = next(
         (n for n, pair in enumerate(zip(right, false, strict=False)) if pair[0] != pair[1]), None
@@ -91,6 +93,7 @@ def _only_sometimes(honest: str, wrong: str) -> Iterator[Mutant]:
     while min(len(right), len(false)) - end > start and right[-end] == false[-end]:
         end += 1
     old, new = right[start : len(right) - end + 1], false[start : len(false) - end + 1]
+    rest = false[len(false) - end + 1 :]
     loops = [
         (re.match(r"( *)for (\w+) in .*range\((.*)\):", line), number)
         for number, line in enumerate(false[:start])
@@ -100,11 +103,12 @@ def _only_sometimes(honest: str, wrong: str) -> Iterator[Mutant]:
     if not (found and old and new):
         return
     name, count, indent = found[-1][2], found[-1][3], " " * inside
+    follows = list(itertools.takewhile(lambda line: line.startswith(indent), rest))
     for when in ("0", f"{count} - 1"):
         condition = f"{indent}if {name} == {when}:"
-        both = [condition, *("    " + line for line in new)]
-        both += [f"{indent}else:", *("    " + line for line in old)]
-        source = "\n".join([*false[:start], *both, *false[len(false) - end + 1 :]])
+        both = [condition, *("    " + line for line in [*new, *follows])]
+        both += [f"{indent}else:", *("    " + line for line in [*old, *follows])]
+        source = "\n".join([*false[:start], *both, *rest[len(follows) :]])
         yield Mutant(f"only where {name} == {when}", source)
 
 

@@ -10,7 +10,7 @@ ROOT = Path(accelopt.__file__).parent
 # What is measured for, or waited for between looks, limits nothing.
 MEASURED_FOR = {
     "interruption.py": {"POLL_SECONDS"},
-    "fsm/processes.py": {"LOOK_SECONDS", "LAST_SECONDS"},
+    "fsm/fsm_manager.py": {"LOOK_SECONDS", "LAST_SECONDS"},
     "kernels/gpu/bench/judging/evaluation_task.py": {"seconds", "judging_seconds"},
     "kernels/gpu/bench/process/candidate.py": {"ROUND_SECONDS", "PACKAGE_SECONDS", "call_seconds"},
     "kernels/gpu/bench/process/profiled_call.py": {"STEP_SECONDS"},

@@ -44,7 +44,7 @@ async def greet(client: Any, config: ModelConfig) -> str:
                 return ""
             said = clean(str(error.message), config.secrets)
             return f"the endpoint {config.url} may refuse the key: {said}"
-        except (openai.OpenAIError, ValueError, TypeError, AttributeError):
+        except (openai.OpenAIError, ValueError, TypeError, AttributeError, RecursionError):
             return ""  # a server's own idea of such a list: it may answer questions all the same
         await asyncio.sleep(1.0)
 

@@ -231,6 +231,9 @@ class Endpoint:
         return WorstCase((asked * prices[0] + answered * prices[1]) / 1e6, asked + answered)
 
     def _lost(self, error: Exception) -> _Failure:
+        """Raises CancelledError once the endpoint is closed: nobody waits for an answer any more."""
+        if self._client is None or self._client.is_closed():
+            raise asyncio.CancelledError from error
         said = clean(f"{type(error).__name__}: {error}", self.config.secrets)
         return _Failure(f"connection lost: {said}")
 

@@ -40,6 +40,8 @@ PLAIN = {
 COMPARED = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 TRUTHS = {"logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "invert"}
 BITS = {"bitwise_and", "bitwise_or", "invert", "bitwise_xor"}
+BY_CASES = {"floor_divide", "remainder", "maximum", "minimum"}
+"""Functions of whole numbers that are done by cases of their operands."""
 MATHEMATICAL = set("erf exp log sqrt tanh sin cos fabs floor ceil".split())
 """Functions of `math`, for np.vectorize."""
 
@@ -72,6 +74,10 @@ COMPOSED["radians"] = COMPOSED["deg2rad"]
 def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Value:
     """A ufunc of values; `whole` where all operands are whole numbers."""
     values = trace.values
+    if whole and (name in COMPARED or name in BY_CASES):
+        cases = _by_cases_of_indices(trace, name, given)
+        if cases is not None:
+            return cases
     if name in COMPARED:
         return _compared(trace, name, *given)
     if name in TRUTHS:
@@ -102,6 +108,33 @@ def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Valu
         return apply(values, function, made)
 
     return COMPOSED[name](f, *given)
+
+
+def _by_cases_of_indices(trace: Trace, name: str, given: Sequence[Value]) -> Value | None:
+    """A function of whole numbers by cases of its operands, and an extreme of an index and a number by
+    cases, where it is one of the two or has one value else; None where it has no such form."""
+    values = trace.values
+    for n, operand in enumerate(given):
+        if isinstance(operand, Choice):
+            pair: list[Value] = []
+            for part in (operand.on_true, operand.on_false):
+                if index_value(part) is None and not isinstance(part, Choice):
+                    return None
+                own = [part if k == n else other for k, other in enumerate(given)]
+                pair.append(scalar(trace, name, own, True))
+            return values.where(operand.conditions, *pair)
+    if name in ("maximum", "minimum"):
+        one, other = (index_value(operand) for operand in given)
+        if one is None or other is None:
+            return None
+        gap = one - other
+        low, high = gap.bounds
+        if low >= 0 or high <= 0:
+            return given[(low >= 0) == (name == "minimum")]
+        step = math.gcd(*(factor for _, factor in gap.terms))
+        if name == "minimum" and not other.terms and low + step >= 0:  # less by one number alone
+            return values.where([gap], given[1], values.number(other.constant + low))
+    return None
 
 
 def _compared(trace: Trace, name: str, left: Value, right: Value) -> Value:

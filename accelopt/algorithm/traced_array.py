@@ -492,7 +492,7 @@ class TracedArray(NDArrayOperatorsMixin):
     def view_as(self, shape: Sequence[int], old: Mapping[Axis, Index]) -> TracedArray:
         """A view whose axes stand for this one's as `old` says."""
         indices = [index.substitute(old) for index in self.indices]
-        return TracedArray(self.trace, self.storage, shape, indices)
+        return type(self)(self.trace, self.storage, shape, indices)
 
     def broadcast(self, shape: Sequence[int]) -> TracedArray:
         """np.broadcast_to."""

@@ -42,7 +42,7 @@ def _tool(name: str, method: Callable[..., Awaitable[str]]) -> BenchTool:
     async def call(bench: Bench, given: Mapping[str, Any]) -> str:
         try:
             json.dumps(given, ensure_ascii=False).encode()
-            arguments = model.model_validate(given).model_dump()
+            arguments = model.model_validate(_texts(given)).model_dump()
             first = arguments.pop("first")
             answer = await method(bench, **arguments)
             return page(answer if name in AS_IT_IS else placed_nowhere(answer), first)
@@ -51,9 +51,11 @@ def _tool(name: str, method: Callable[..., Awaitable[str]]) -> BenchTool:
                 f"{name} was not called: an argument holds half of a character (a lone surrogate)."
             )
         except ValidationError as error:
-            return (
-                f"{name} was not called: {faults(error)}; it takes {', '.join(model.model_fields)}."
+            takes = (
+                f"{field} ({one.description})" if one.description else field
+                for field, one in model.model_fields.items()
             )
+            return f"{name} was not called: {faults(error)}; it takes {', '.join(takes)}."
         except (AcceloptError, OSError) as error:
             return page(placed_nowhere(sentence(error)))
 
@@ -62,6 +64,15 @@ def _tool(name: str, method: Callable[..., Awaitable[str]]) -> BenchTool:
     for part in (schema, *schema["properties"].values()):
         part.pop("title", None)
     return BenchTool(name, said, schema, call)
+
+
+def _texts(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with lists and objects as the texts that are asked for: words in a row, else JSON."""
+    return {
+        name: "; ".join(value) if isinstance(value, list) and all(isinstance(v, str) for v in value)
+        else json.dumps(value) if isinstance(value, (list, dict)) else value
+        for name, value in given.items()
+    }  # fmt: skip
 
 
 def _arguments(name: str, method: Callable[..., Any]) -> type[BaseModel]:

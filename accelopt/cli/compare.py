@@ -82,8 +82,10 @@ def compare(
     if target is not None and known not in (None, target):
         raise ConfigError(f"--target {target}: {measured} is of {instance}, {known}.")
     if instance and known is target is None:
-        said = f"{measured} is of {instance}, which is none of {', '.join(TARGETS)}"
-        raise ConfigError(f"{said}: say with --target which one to compare it with.")
+        raise ConfigError(
+            f"{measured} is of {instance}, which is none of {', '.join(TARGETS)}: say with --target "
+            "which one to compare it with."
+        )
     asked = order(kernel, reference, target or known, seconds, compiler, machine)
     if known not in (None, asked["target"]):  # a calibrated machine's
         raise ConfigError(f"{machine} is of {asked['target']}, and {measured} of {known}.")

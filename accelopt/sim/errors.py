@@ -94,3 +94,16 @@ class UnsupportedDialect(Unsupported, ModuleNotFoundError):  # type: ignore[misc
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.name, self.source))
+
+
+class Rule(NamedTuple):
+    """A rule that kernels break: called with what its sentences name, in their order, it is the error."""
+
+    identifier: str
+    message: str
+    mend: str = ""
+    kind: type[KernelError] = KernelError
+
+    def __call__(self, *named: object) -> KernelError:
+        """The error of a kernel that breaks it."""
+        return self.kind(self.identifier, self.message.format(*named), self.mend.format(*named))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import inf
 
@@ -86,17 +85,14 @@ async def view_kernel(
 
 def _closed(history: Sequence[Result]) -> list[str]:
     """The methods by rule of which `CLOSES` kernels failed for one reason, numbers and addresses aside."""
-    failed = Counter(
-        (
-            method_of(made.change),
-            made.evaluation.status,
-            re.sub(r"\w*\d\w*", "", made.evaluation.message),
-        )
-        for result in history
-        for made in result.nodes
-        if made.latency is None and not made.missing and isinstance(made.change, (Rewrite, Chain))
-    )
-    return [method for (method, _, _), count in failed.items() if count >= CLOSES]
+    failed: dict[tuple[str, str, str], set[str]] = {}
+    for made in (made for result in history for made in result.nodes):
+        verdict = made.evaluation
+        judged = made.latency is None and not made.missing and verdict.status not in NO_VERDICTS
+        if judged and isinstance(made.change, (Rewrite, Chain)):
+            reason = re.sub(r"\w*\d\w*", "", verdict.message)
+            failed.setdefault((method_of(made.change), verdict.status, reason), set()).add(made.key)
+    return [method for (method, _, _), kernels in failed.items() if len(kernels) >= CLOSES]
 
 
 def _methods_of_models(history: Sequence[Result]) -> tuple[str, ...]:

@@ -118,15 +118,17 @@ def test_a_client_lists_and_calls_and_hears_of_progress(bench):
             answer = await found.call_tool("schedules", {}, progress_callback=noted)
             nothing = await found.call_tool("fly", {})
             wrong = await told(found, "profile", kernel=3)
-            return tools, listed, answer.content[0].text, notes, nothing, wrong
+            both = await told(found, "what_if", changes=["vector x 0.5", "loads x 0"])
+            return tools, listed, answer.content[0].text, notes, nothing, wrong, both
 
-    tools, profile, schedules, notes, nothing, wrong = asyncio.run(use())
+    tools, profile, schedules, notes, nothing, wrong, both = asyncio.run(use())
     assert [tool.name for tool in tools][:3] == ["check", "profile", "what_if"]
     assert all(tool.description and tool.input_schema["type"] == "object" for tool in tools)
     assert "Limiting resource" in profile and "What the kernel computes" in schedules
     assert nothing.is_error and "There is no tool 'fly'" in nothing.content[0].text
     assert wrong.startswith("profile was not called: kernel:")
-    assert wrong.endswith("; it takes kernel, parts, first.")
+    assert "; it takes kernel (a file of the folder" in wrong and "parts (some of: advice" in wrong
+    assert "was not called" not in both and "vector" in both and "loads" in both
     assert notes == [] or notes[0].startswith("schedules since 2 s")
 
 

@@ -33,7 +33,8 @@ def said(files, tmp_path):
 def test_a_kernel_without_end(said):
     words = ("endless.py", "--reference", "reference.py", "--timeout", "1")
     stopped = "tracing the kernel took longer than 1 s and was at endless.py:"
-    assert f"stopped: {stopped}" in said("check", *words)
+    checked = said("check", *words)
+    assert f"stopped: {stopped}" in checked and "--timeout" in checked
     sentence = said("profile", *words)
     assert sentence.startswith(f"error: endless.py: {stopped}")
     assert sentence.endswith(" then; --timeout gives it longer")

@@ -184,6 +184,12 @@ def test_the_command_takes_the_target_from_the_profile(found, tmp_path):
     plain = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     assert plain["predicted_ms"] == pytest.approx(plain["measured_ms"]) and plain["lines"] == []
     assert plain["engines"][1]["name"] == "vector"
+    unknown = tmp_path / "unknown.json"
+    unknown.write_text(json.dumps(summary).replace("trn2", "trn9"))
+    refused = CliRunner().invoke(app, [*asked[:-1], str(unknown)])
+    assert "trn9.3xlarge, which is none of trn1, trn2, trn3: say with --target" in str(
+        refused.exception
+    )
     refused = CliRunner().invoke(app, [*asked, "--target", "trn1"])
     assert isinstance(refused.exception, ConfigError) and "trn2.3xlarge, trn2" in str(
         refused.exception
@@ -259,7 +265,12 @@ def test_what_is_no_profile_is_one_sentence(found, tmp_path):
         ("{}", "cannot be read"),
         (json.dumps({"a": {"total_time": 0}}), "no positive total_time"),
         (json.dumps(broken), "has the duration -5"),
-        (json.dumps(unnamed), "lacks the field 'opcode'"),
+        (json.dumps(unnamed), "row 0 of instruction lacks the field 'opcode'"),
+        (json.dumps({"instruction": [1]}), "row 0 of instruction, 1, cannot be read"),
+        (json.dumps({**whole, "dma": {"a": 1}}), "row 0 of dma, a, cannot be read"),
+        (json.dumps({**whole, "summary": ["x"]}), "row 0 of summary, x, cannot be read"),
+        ('{"instruction": [{"timestamp": 1' + "0" * 400, "cannot be read as a profile"),
+        ('{"a":' * 100000, "nested too deep"),
         (json.dumps({"instruction": [], "summary": []}), "no positive total_time"),
     ):
         file = tmp_path / "profile.json"

@@ -132,6 +132,48 @@ def test_the_files_are_python_and_say_what_is_rearranged(files, tmp_path):
         assert f"return (o0.reshape((4, 64, 96)).{permute}((0, 2, 1)), o1.reshape((256,)))" in text
 
 
+OLDER = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x))
+    return out
+"""
+SAME = """
+import ml_dtypes
+import numpy as np
+
+def get_inputs():
+    return [np.ones((128, 64), ml_dtypes.{dtype})]
+
+def forward(x):
+    return x
+
+def transform_to_nki_inputs(inputs):
+    return inputs
+"""
+
+
+def test_the_test_of_a_kernel_of_neuronxcc_asks_for_no_package_in_one_that_lacks(tmp_path):
+    """find_spec("neuronxcc.nki") raises where there is no neuronxcc. Of fp8, PyTorch has e4m3fn and e5m2 alone."""
+    (tmp_path / "kernel.py").write_text(OLDER)
+    for dtype, said in (
+        ("bfloat16", ""),
+        ("float8_e4m3", "PyTorch has no float8_e4m3, as --jax has"),
+    ):
+        (tmp_path / "reference.py").write_text(SAME.format(dtype=dtype))
+        done = export(tmp_path, "--torch", "--name", "op", "-o", str(tmp_path / dtype))
+        assert said in str(done.exception) and (done.exit_code == 0) is not bool(said)
+    text = (tmp_path / "bfloat16" / "test_op_torch.py").read_text()
+    [line] = [line for line in text.splitlines() if line.startswith("HAS_NKI")]
+    asked = [sys.executable, "-c", f"import importlib.util, sys\n{line}\nprint(HAS_NKI)"]
+    done = subprocess.run(asked, capture_output=True, text=True)
+    assert done.stdout.strip() in ("True", "False"), done.stderr
+
+
 def test_what_cannot_be_exported_is_one_sentence(files, tmp_path):
     for options, said in (
         ((), "say --torch or --jax"),

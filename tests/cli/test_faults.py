@@ -91,9 +91,6 @@ def test_workers_beyond_any_machine(files):
     ("words", "sentence"),
     [
         (("--strategy-option", "a=b"), "the strategy beam has no option 'a'"),
-        (("--strategy", "random", "--strategy-option", "a=b"), "the strategy random has no option"),
-        (("--strategy", "mcgs", "--strategy-option", "reward=z"), "reward=z is unknown"),
-        (("--strategy", "experts", "--strategy-option", "x=1"), "has no option 'x'"),
         (("--strategy", "fsm", "--strategy-option", "variant=z"), "no strategy 'z'"),
         (("--strategy", "fsm", "--strategy-option", "b=many"), "b=many is no whole number"),
     ],

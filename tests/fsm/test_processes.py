@@ -2,6 +2,7 @@
 
 import os
 import time
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import planted_fsm
@@ -41,6 +42,7 @@ class Large(planted_fsm.Resources):
 
 @ISOLATIONS
 def test_a_hanging_worker_is_ended_at_the_deadline(tmp_path, isolation):
+    resource_tracker.ensure_running()  # Python's own process beside spawned ones, which stays
     before, began = children(), time.monotonic()
     options = {"backend": "test_processes:Hanging", "isolation": isolation, "max_rounds": 1}
     found = manage(tmp_path, deadline=2.0, **options)

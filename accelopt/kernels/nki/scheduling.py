@@ -30,6 +30,7 @@ from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.kernels.nki.predicted_times import Refused
 from accelopt.kernels.nki.text_without_paths import placeless
 from accelopt.nodes import Action, Node, Reschedule
+from accelopt.sim.errors import NOWHERE
 from accelopt.store import content_key, write_atomically
 from accelopt.time_limits import THREAD_SECONDS
 
@@ -82,7 +83,7 @@ class Scheduling:
         try:
             offer = await in_thread(written)
         except (NotLifted, NotNested, KernelFailure, nest_primitives.AnswerRefused) as refusal:
-            return str(refusal)
+            return _said(refusal)
         (action,) = actions_of([offer], counters_of(node.profile))
         return action.with_source(offer.source)
 
@@ -95,7 +96,7 @@ class Scheduling:
             after = await in_thread(nest_primitives.after, lifted, own.nest, asked, self.target)
             near = await in_thread(nest_primitives.near, lifted, after.nest, self.target)
         except (NotLifted, KernelFailure, NotNested) as refusal:
-            return NestAnswer(f"There is no nest: {refusal}.")
+            return NestAnswer(f"There is no nest: {_said(refusal)}.")
         # A kernel does not say what wrote it: whoever asks for it again is told.
         for one in (after, *near.made):
             self.inspector.shelf.put(
@@ -212,3 +213,10 @@ def _author(node: Node) -> str:
 def counters_of(profile: Profile | None) -> dict[str, float]:
     """The counters of a profile, with its latency in milliseconds."""
     return {**profile.metrics, "latency": profile.latency} if profile else {}
+
+
+def _said(refusal: Exception) -> str:
+    """A refusal with the kernel's line, whatever file holds the kernel."""
+    if isinstance(refusal, NotLifted) and refusal.source != NOWHERE:
+        return f"line {refusal.source.line}: {refusal.reason}"
+    return str(refusal)

@@ -1,59 +1,40 @@
-"""Rules of indices and masks. Each function makes the error of one documented rule."""
+"""Rules of indices and masks. Each is one documented rule."""
 
 from __future__ import annotations
 
 from accelopt.sim.errors import (
     KernelError,
     KernelSyntaxError,
+    Rule,
 )
 
 MASK_MEND = "A mask is a conjunction (&) of comparisons of nl.arange, nl.mgrid and loop indices."
-
-
-def one_dimensional_arange() -> KernelError:
-    """A tensor is indexed with an nl.arange that has only one dimension."""
-    return KernelError(
-        "err_1d_arange_not_supported",
-        "a one-dimensional nl.arange indexes a tensor.",
-        "Give it a place: nl.arange(n)[:, None] or nl.arange(n)[None, :].",
-    )
-
-
-def assignment_to_index() -> KernelError:
-    """An index or mask stands on the left of an item assignment."""
-    return KernelError(
-        "err_cannot_assign_to_index",
-        "an index or mask cannot be assigned to.",
-        "Build another index with arithmetic, or make a tile of it with nisa.iota.",
-    )
-
-
-def copy_between_runtime_indices() -> KernelError:
-    """Plain assignment reads a tile through a run-time index."""
-    return KernelError(
-        "err_copy_dynamic_indirect_indices_not_natively_supported",
-        "a tile that is indexed at run time is assigned directly.",
-        "Use nisa.tensor_copy_dynamic_src (or _dst) for on-chip tiles.",
-    )
-
-
-def runtime_index_not_supported(api: str) -> KernelError:
-    """An API that cannot take a run-time index is given one."""
-    return KernelError(
-        "err_indirect_indices_are_not_supported_with_nki_api",
-        f"{api} does not take a tensor that is indexed at run time.",
-        "Use nl.load or nisa.dma_copy for the indexed access, and transpose afterwards.",
-    )
-
-
-def runtime_index_on_free_dimension(reason: str) -> KernelError:
-    """A run-time index stands on a free dimension, or is combined with nl.mgrid."""
-    return KernelError(
-        "err_indirect_indices_free_dim",
-        f"a run-time index {reason}.",
-        "Index the partition or block dimension with idx[nl.arange(n)[:, None], 0], and the other "
-        "dimensions with nl.arange.",
-    )
+one_dimensional_arange = Rule(
+    "err_1d_arange_not_supported",
+    "a one-dimensional nl.arange indexes a tensor.",
+    "Give it a place: nl.arange(n)[:, None] or nl.arange(n)[None, :].",
+)
+assignment_to_index = Rule(
+    "err_cannot_assign_to_index",
+    "an index or mask cannot be assigned to.",
+    "Build another index with arithmetic, or make a tile of it with nisa.iota.",
+)
+copy_between_runtime_indices = Rule(
+    "err_copy_dynamic_indirect_indices_not_natively_supported",
+    "a tile that is indexed at run time is assigned directly.",
+    "Use nisa.tensor_copy_dynamic_src (or _dst) for on-chip tiles.",
+)
+runtime_index_not_supported = Rule(
+    "err_indirect_indices_are_not_supported_with_nki_api",
+    "{0} does not take a tensor that is indexed at run time.",
+    "Use nl.load or nisa.dma_copy for the indexed access, and transpose afterwards.",
+)
+runtime_index_on_free_dimension = Rule(
+    "err_indirect_indices_free_dim",
+    "a run-time index {0}.",
+    "Index the partition or block dimension with idx[nl.arange(n)[:, None], 0], and the "
+    "other dimensions with nl.arange.",
+)
 
 
 def out_of_bounds(
@@ -74,10 +55,9 @@ def unsupported_mask(message: str) -> KernelSyntaxError:
     return KernelSyntaxError("err_unsupported_expression_in_mask", message, MASK_MEND)
 
 
-def mixed_indexing(message: str) -> KernelSyntaxError:
-    """One subscript holds both slices and nl.arange or nl.mgrid."""
-    return KernelSyntaxError(
-        "err_unsupported_mixing_basic_advanced_tensor_indexing",
-        message,
-        "Use nl.arange (or nl.mgrid) for every dimension, or slices for every dimension.",
-    )
+mixed_indexing = Rule(
+    "err_unsupported_mixing_basic_advanced_tensor_indexing",
+    "{0}",
+    "Use nl.arange (or nl.mgrid) for every dimension, or slices for every dimension.",
+    KernelSyntaxError,
+)

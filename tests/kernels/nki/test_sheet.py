@@ -12,11 +12,11 @@ from accelopt.sim.dialects.dialect import DIALECTS, trace_kernel
 from accelopt.sim.kernel_text import load
 from accelopt.sim.trace import AbstractTensor
 
-OLD = """
+SCAFFOLD = """
+import {package} as nki
+import {package}.isa as nisa
+import {package}.language as nl
 import numpy as np
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
 
 @nki.jit
 def kernel(h):
@@ -24,31 +24,16 @@ def kernel(h):
     x = nl.load(h)
     s = a = b = decay = x
     minus_max = mean = rstd = nl.copy(x[:, 0:1])
-    i_p, i_f = nl.mgrid[0:128, 0:128]
-    {}
+    {more}
+    {code}
     nl.store(out, x)
     return out
 """
-
-
-NEW = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-@nki.jit
-def kernel(h):
-    out = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
-    x = nl.load(h)
-    s = a = b = decay = x
-    minus_max = mean = rstd = nl.copy(x[:, 0:1])
-    total = nl.ndarray((128, 1), dtype=nl.float32)
-    y = nl.ndarray((128, 128), dtype=nl.float32)
-    {}
-    nl.store(out, x)
-    return out
-"""
-SCAFFOLDS = {"neuronxcc": OLD, "nki": NEW}
+PACKAGES = {"neuronxcc": "neuronxcc.nki", "nki": "nki"}
+MORE = {
+    "neuronxcc": "i_p, i_f = nl.mgrid[0:128, 0:128]",
+    "nki": "total, y = (nl.ndarray((128, n), dtype=nl.float32) for n in (1, 128))",
+}
 
 
 def idioms():
@@ -75,7 +60,8 @@ def test_every_public_name_has_a_note(dialect):
 
 @pytest.mark.parametrize("dialect, code", list(idioms()))
 def test_idioms_are_taken_by_the_simulated_core(dialect, code):
-    kernel = load(SCAFFOLDS[dialect].format(code), "idiom.py").kernel
+    text = SCAFFOLD.format(package=PACKAGES[dialect], more=MORE[dialect], code=code)
+    kernel = load(text, "idiom.py").kernel
     trace_kernel(kernel, [AbstractTensor((128, 128), np.dtype(np.float32))])
 
 

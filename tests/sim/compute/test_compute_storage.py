@@ -171,16 +171,6 @@ def test_only_loops_whose_iterations_stay_apart_are_split() -> None:
         assert independent(outer, (), uses, plan(kernel, uses)) is apart
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_threads_do_not_change_results(threads: int) -> None:
-    kernel, _ = square_by_blocks(40, columns=512)
-    data = normal(40 * 128, 512)
-    compiled = executable(kernel, threads=threads)
-    assert bool(compiled._split) is (threads > 1)
-    for _ in range(2):
-        np.testing.assert_array_equal(compiled.run([data])[0], np.square(data))
-
-
 @pytest.mark.parametrize("accessed", ["buffer", "pointer"])
 def test_storage_without_memory_is_our_fault_and_says_where(accessed: str) -> None:
     """NumPy takes None for "make memory of your own", and 0 for an address."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MAX_ERROR_CHARACTERS = 20_000
 
 _SENTENCES = ("error", "failed", "failure", "refused")
+CALLS = 2  # of a kernel in one process, the first time that it is traced again
 _STACK = b"Timeout ("
 _STACK_LINE = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in ', re.MULTILINE)
 
@@ -187,15 +188,17 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
             else item
             for item in payload["arguments"]
         ]
-    called = call_of(kernel, arguments)
-    return trace_kernel(
-        called.kernel,
-        called.arguments,
-        called.keywords,
-        target=str(payload["target"]),
-        version=str(payload.get("version", "")),
-        report=report,
-    )
+    for _ in range(CALLS if payload.get("again") == 1 else 1):  # the last is what is left
+        called = call_of(kernel, arguments)
+        program = trace_kernel(
+            called.kernel,
+            called.arguments,
+            called.keywords,
+            target=str(payload["target"]),
+            version=str(payload.get("version", "")),
+            report=report,
+        )
+    return program
 
 
 def _annotated(kernel: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from accelopt.algorithm.value_nodes import Value
 from accelopt.algorithm.values import Values
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
-from accelopt.sim.program import Instruction, Loop, Tensor
+from accelopt.sim.program import Instruction, Tensor
 
 NodePath = tuple[int, ...]
 """A node's number in each block that it stands in, outermost first."""
@@ -38,17 +38,6 @@ class Contents(Protocol):
 
     def instruction_at(self, place: Moment) -> Instruction:
         """The instruction whose place it is."""
-
-    def after_iteration(
-        self, tensor: Tensor, address: Index, loop: NodePath, trips: tuple[Index, ...]
-    ) -> Value:
-        """What an element holds at the end of an iteration of a loop."""
-
-    def loop_at(self, path: NodePath) -> Loop:
-        """The loop at a path."""
-
-    def tensor(self, number: int) -> Tensor:
-        """The tensor of an id."""
 
     def variables(self, place: Moment) -> Mapping[LoopVariable, Index]:
         """The trips of the loops around a place by their variables."""

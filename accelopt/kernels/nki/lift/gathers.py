@@ -3,26 +3,16 @@ an axis is a number."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Constant, Position
-from accelopt.algorithm.index import ZERO, Axis, Index, index_of
-from accelopt.algorithm.value_nodes import Element, Fold, Product, Sum, Value, children, own_indices
-from accelopt.algorithm.values import Values, fresh_axis
+from accelopt.algorithm.index import ZERO, Axis, Index
+from accelopt.algorithm.lookups import ComputedElements, bound, index_by
+from accelopt.algorithm.value_nodes import Value
+from accelopt.algorithm.values import Values
 from accelopt.kernels.nki.lift.execution_points import Contents, Moment
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.sim.access import Access
 from accelopt.sim.errors import SourceLine
-
-
-class Parts(NamedTuple):
-    """`known + factor * value`: what of a run-time index the loops and axes give, and the rest."""
-
-    known: Index
-    value: Value
-    factor: int
 
 
 def gathered(
@@ -42,77 +32,15 @@ def gathered(
         value = reaching.read(item.index, at, place)
         found = index_by(reaching.values, value, item.size, [address, *place.trips], numbers)
         address = address + found * item.stride
-    return bound(reaching.values, reaching.content(access.tensor, address, place), numbers,
-                 instruction.source)  # fmt: skip
+    element = reaching.content(access.tensor, address, place)
+    return looked_up(reaching.values, element, numbers, instruction.source)
 
 
-def index_by(
-    values: Values, value: Value, size: int, beside: Sequence[Index], numbers: dict[Axis, Value]
-) -> Index:
-    """A run-time index into `size` elements, with an axis for what is not known; `numbers` gets what
-    that axis is. The axis is none of those of the indices `beside`."""
-    parts = parted(values, value)
-    used = {axis.name for index in beside for axis in index.axes}
-    number = next(n for n in range(len(used) + 1) if f"?at{n}" not in used)
-    extent = max(1, (size - 1 - parts.known.bounds[0]) // parts.factor + 1)
-    axis = Axis(f"?at{number}", extent)
-    numbers[axis] = parts.value
-    return parts.known + index_of(axis) * parts.factor
-
-
-def parted(values: Values, value: Value) -> Parts:
-    """A run-time index in two: what loops and axes give of it, and a multiple of a number."""
-    if isinstance(value, Position):
-        return Parts(value.index, values.number(0), 1)
-    known = ZERO
-    terms: list[tuple[Value, float]] = [(value, 1.0)]
-    if isinstance(value, Constant):
-        known, terms = Index(int(value.value)), []
-    elif isinstance(value, Sum) and value.constant == int(value.constant):
-        known, terms = Index(int(value.constant)), []
-        for term, factor in value.terms:
-            if isinstance(term, Position) and factor == int(factor):
-                known = known + term.index * int(factor)
-            else:
-                terms.append((term, factor))
-    elif isinstance(value, Product):
-        terms = [(values.product(value.factors), value.coefficient)]
-    factor = math.gcd(*(int(f) for _, f in terms)) or 1
-    rest = values.sum([(term, f / factor) for term, f in terms])
-    # With the axes of `known` at their least the whole is no index below 0: nor is the rest.
-    apart = known.bounds[0] == 0 and not known.axes & values.axes(rest)
-    if apart and all(f == int(f) for _, f in terms):
-        return Parts(known, rest, factor)
-    return Parts(ZERO, value, 1)
-
-
-def bound(values: Values, value: Value, numbers: Mapping[Axis, Value], source: SourceLine) -> Value:
-    """The value with its elements looked up where some axes are numbers."""
-    done: dict[Value, Value] = {}
-    asked = {axis for number in numbers.values() for axis in values.axes(number)}
-
-    def visit(part: Value) -> Value:
-        if values.axes(part).isdisjoint(numbers):
-            return part
-        if part not in done:
-            done[part] = made(part)
-        return done[part]
-
-    def made(part: Value) -> Value:
-        if isinstance(part, Element):
-            return values.lookup(part, numbers)
-        if any(index.axes & numbers.keys() for index in own_indices(part)):
-            raise NotLifted("it gathers from what several instructions wrote", source)
-        if isinstance(part, Fold) and {a.name for a in part.axes} & {a.name for a in asked}:
-            free: list[Axis] = []
-            for axis in part.axes:
-                free.append(
-                    fresh_axis(axis.extent, {*asked, *part.axes, *values.axes(part), *free})
-                )
-            names = {a: index_of(b) for a, b in zip(part.axes, free, strict=True)}
-            part = values.same(
-                Fold(part.combiner, tuple(free), values.substitute(part.body, names))
-            )
-        return values.with_parts(part, list(map(visit, children(part))))
-
-    return visit(value)
+def looked_up(
+    values: Values, value: Value, numbers: Mapping[Axis, Value], source: SourceLine
+) -> Value:
+    """The value with its elements looked up where some axes are numbers. Raises NotLifted."""
+    try:
+        return bound(values, value, numbers)
+    except ComputedElements:
+        raise NotLifted("it gathers from what several instructions wrote", source) from None

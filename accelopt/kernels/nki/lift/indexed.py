@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from accelopt.algorithm.index import Axis, Index
+from accelopt.algorithm.lookups import index_by
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.value_nodes import Value
 from accelopt.kernels.nki.lift.elementwise import applied
-from accelopt.kernels.nki.lift.gathers import bound, index_by
+from accelopt.kernels.nki.lift.gathers import looked_up
 from accelopt.kernels.nki.lift.instruction_element import WriteSite, reshaped
 from accelopt.sim.affine import Affine
 from accelopt.sim.mask import Mask
@@ -64,4 +65,4 @@ def gather(site: WriteSite) -> Value:
     values = site.reaching.values
     index = index_by(values, site.operand("indices"), size, beside, numbers)
     own = [site.coordinates[0], *reshaped([index], [size], data.shape[1:])]
-    return bound(values, site.read(data, own), numbers, site.instruction.source)
+    return looked_up(values, site.read(data, own), numbers, site.instruction.source)

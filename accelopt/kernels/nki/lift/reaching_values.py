@@ -16,17 +16,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from accelopt.algorithm import recurrences
+from accelopt.algorithm.addresses import AxisSolution, narrowed, solve
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.value_nodes import UNDEFINED, Carried, Element, Value
 from accelopt.algorithm.values import Values
-from accelopt.kernels.nki.lift import meanings, recurrences
-from accelopt.kernels.nki.lift.addresses import AxisSolution, address_of, narrowed, solve
+from accelopt.kernels.nki.lift import meanings
 from accelopt.kernels.nki.lift.constants import constant_element
 from accelopt.kernels.nki.lift.execution_points import Moment, NodePath
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.gathers import gathered
 from accelopt.kernels.nki.lift.instruction_element import written_where
+from accelopt.kernels.nki.lift.tile_addresses import address_of
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.dtypes import name_of
@@ -150,9 +152,19 @@ class Reaching:
         """The loop at a path."""
         return self._blocks[path].loops[-1]
 
-    def tensor(self, number: int) -> Tensor:
-        """The tensor of an id."""
-        return self._tensors[number]
+    def trips_of(self, loop: NodePath) -> int:
+        """How often the loop at a path runs."""
+        return self.loop_at(loop).variable.trips
+
+    def left_in(
+        self, tensor: int, address: Index, loop: NodePath, trips: tuple[Index, ...]
+    ) -> Value:
+        """`after_iteration`, of the tensor of an id."""
+        return self.after_iteration(self._tensors[tensor], address, loop, trips)
+
+    def refusal(self, loop: NodePath, reason: str) -> NotLifted:
+        """What to raise where a loop has no closed form."""
+        return NotLifted(reason, self.loop_at(loop).source)
 
     def variables(self, place: Moment) -> dict[LoopVariable, Index]:
         """The trips of the loops around a place by their variables."""
@@ -281,7 +293,7 @@ class Reaching:
         if loop.variable.trips == 1:
             single = {Index()}
         if None in single:
-            closed = recurrences.closed(self, tensor, address, place)
+            closed = recurrences.closed(self, tensor.id, address, place.path, place.trips)
             writes = self._inside[place.path, tensor]
             self.origins.note(closed, writes[-1].instruction.source)
             return [], closed

@@ -58,6 +58,8 @@ MOST_IN_ROW = 8192
 """Elements of a result with one axis that lie on one partition."""
 LARGEST = 3e38
 """No number of fp32 is much larger."""
+WIDE_ROUNDING = "bfloat16"
+"""The rounding to a format with the exponents of fp32: no factor takes a value out of its range."""
 MOST_TERMS = 8
 """Of a sum that is taken term by term."""
 MOST_PIECES = 8
@@ -378,13 +380,30 @@ def _unrounded(definition: Definition) -> Definition:
     """Without roundings, but for those of the factors of a sum: more precision costs nothing."""
     if not isinstance(definition, Reduce) or definition.combiner != "add":
         return _rewritten(definition, _exact)
-    factors = [
-        Apply(f.function, tuple(map(_exact, f.arguments)))
-        if isinstance(f, Apply) and f.function in ROUNDINGS
-        else _exact(f)
-        for f in factors_of(definition.expression)
-    ]
+    factors = list[Expression]()
+    for factor in factors_of(definition.expression):
+        if not isinstance(factor, Apply) or factor.function not in ROUNDINGS:
+            factors.append(_exact(factor))
+            continue
+        rounded, others = _exact(factor.arguments[0]), list[Expression]()
+        if factor.function == WIDE_ROUNDING:
+            rounded, others = _apart(rounded, {*definition.reduced})
+        factors += [Apply(factor.function, (rounded,)), *others]
     return replace(definition, expression=product_of(factors))
+
+
+def _apart(expression: Expression, summed: set[Axis]) -> tuple[Expression, list[Expression]]:
+    """An expression without factors that do not depend on axes, and those: rounding is relative, so that of a
+    product is that of the rest."""
+    if isinstance(expression, Apply) and expression.function in ("multiply", "divide"):
+        value, other = expression.arguments
+        if expression.function == "multiply" and not axes_of(value) & summed:
+            value, other = other, value
+        if axes_of(value) & summed and not axes_of(other) & summed:
+            rest, others = _apart(value, summed)
+            divided = expression.function == "divide"
+            return rest, [*others, Apply("reciprocal", (other,)) if divided else other]
+    return expression, []
 
 
 def _exact(expression: Expression) -> Expression:

@@ -22,7 +22,8 @@ from accelopt.evaluation import (
 )
 from accelopt.kernels.nki.referee import pattern
 from accelopt.kernels.nki.referee.agreement import INDEX_FORMATS, Agreement, Disagreement, tie_note
-from accelopt.kernels.nki.referee.norms import blocks, l2, l2_difference, row_norms
+from accelopt.kernels.nki.referee.norms import NARROW as NARROW_ROW
+from accelopt.kernels.nki.referee.norms import blocks, l2, l2_difference, row_norms, row_width
 from accelopt.kernels.nki.referee.precision import NARROW, SINGLE, Precision, in_single, is_float
 from accelopt.kernels.nki.referee.tolerance import SLACK
 from accelopt.kernels.nki.referee.trials import HIDDEN, NOT_FINITE, Trial, Update
@@ -37,6 +38,7 @@ UPDATE_SLACK = 16.0
 # Some elements may exceed what is allowed, to a point: of 70 honest kernels that were tried none had any.
 MAX_BEYOND_FRACTION = 0.002
 MAX_BEYOND = 64.0
+MOST_OF_ROW = 0.5  # rows have few such elements, for what rounds a whole row is known
 MOST_MASKED = 8  # one element of so many counts at least, where the others are zero
 # Below this a real engine may flush to zero, and so may its exp() of a very negative number.
 FLUSHED = 1e-30
@@ -432,6 +434,12 @@ def _elements(
     fraction = beyond / counted
     few, most = fraction <= MAX_BEYOND_FRACTION, MAX_BEYOND_FRACTION
     yield _check("fraction beyond honest rounding", few, fraction, most, where)
+    if few and beyond and (width := row_width(shape)) >= NARROW_ROW:
+        with np.errstate(all="ignore"):
+            wrong = np.abs(flat - values) > rounding * (allowed + limits.flushed)
+        share = wrong.reshape(-1, width).mean(axis=1)
+        amount, row = float(share.max()), f"{where}; row {int(np.argmax(share))} of what is judged"
+        yield _check("fraction of a row", amount <= MOST_OF_ROW, amount, MOST_OF_ROW, row)
     if limits.missing < math.inf:
         fraction = lost / max(judged, 1)
         few = fraction <= MAX_LOST_FRACTION

@@ -575,17 +575,6 @@ def _squares(operand: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.square(values(operand), dtype=np.float64), np.square(error_of(operand))
 
 
-def _relative(squared: np.ndarray, of: np.ndarray) -> float | None:
-    """The largest of relative radii that hardly differ, squared; None where they do."""
-    there = of > 0
-    if not squared[~there].any():
-        found = squared[there] / of[there]
-        largest = float(found.max(initial=0.0))
-        if largest <= 4 * float(found.min(initial=largest)):
-            return largest
-    return None
-
-
 def _squared_errors(
     function: Callable[..., Any],
     product: Callable[[np.ndarray, np.ndarray], Any],
@@ -595,15 +584,10 @@ def _squared_errors(
 ) -> Any:
     """What errors of the factors' elements, each alone and together, and `steps` of each term make of a
     product's elements, squared."""
-    a, ra = _squares(first)
-    if isinstance(second, Interval) and second.is_exact and second.rounds_alike:
-        b, rb = np.square(second.value, dtype=np.float64), None
-        relative: float | None = second.formats.kept**2
-    else:
-        b, rb = _squares(second)
-        relative = _relative(rb, b)
-    if relative is None:
-        return product(ra + steps * a, b) + product(a + ra, rb)
+    (a, ra), b = _squares(first), np.square(values(second), dtype=np.float64)
+    if not (isinstance(second, Interval) and second.is_exact and second.rounds_alike):
+        return product(ra + steps * a, b) + product(a + ra, np.square(error_of(second)))
+    relative = second.formats.kept**2
     a = (relative + steps) * a + (1 + relative) * ra
     if function is np.matmul and min(a.ndim, b.ndim) > 1:
         rows, columns = a.max(axis=-1, keepdims=True), b.max(axis=-2, keepdims=True)

@@ -29,6 +29,7 @@ SMALLER = (
     1e-10  # times the tiniest, whose squares are numbers too: where a least length is shows there
 )
 HUGE = 1e5
+HALVES = 16  # of so many elements of a sweep one is a multiple of a half
 TOP = 12  # the largest power of ten of a sweep: its cube is still a float32
 
 
@@ -340,6 +341,9 @@ def swept(
         flat = values.reshape(-1)
         start, stop = (len(flat) * (turn + step) // len(found) for step in (0, 1))
         through = _range(stop - start, generator, severity.factor)
+        through[::HALVES] = (
+            np.rint(2 * through[::HALVES]) / 2
+        )  # where conditions have their numbers
         flat[start:stop] = through if signed else np.abs(through)
         changed[number] = values
     return changed

@@ -83,7 +83,7 @@ class Exact(NamedTuple):
                 least = np.maximum(self.at_end, np.minimum(found, size / 2))
             error = np.abs(output - values)
             if rounding > 1 or not (error > least).any():
-                return found
+                return np.asarray(found)
             shows = (self.allowed * SHOWS < scale) & (size > THERE * scale)
             beyond = error > least
             if self.at_end.ndim:

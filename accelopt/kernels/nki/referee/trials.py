@@ -40,7 +40,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 23
+VERSION = 24
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -223,6 +223,8 @@ class TrialStore:
         """The same trial of those rows on which whole outputs are farther from the reference's own, in its
         formats, than on the rows that were judged; None where there are none, or nothing is known of them."""
         part = self._rows_apart(reference) if trial.whole else None
+        if trial.name == PUBLIC[0] and (part := self._part(reference, HIDDEN)) is not None:
+            trial = trial._replace(rows=part.rows, whole=trial.expected)
         if part is None or trial.rows is None:
             return None
         far = trial.rows.apart(outputs, trial.whole)
@@ -256,13 +258,15 @@ class TrialStore:
         if not _arises(reference, name, inputs, shapes, uses):
             return None
         inputs = _other_arguments(reference, name, inputs, uses, np.random.default_rng(seed))
+        columns = self._columns(reference) if name in WITH_ALL_ROWS else ()
         turned = [stress.never_positive(value) for value in inputs]
         best: Trial | None = None
         tried: list[list[Any]] = []
         undefined: list[tuple[float, list[Any]]] = []
         for severity in stress.SEVERITIES:
-            changed = _negated(inputs, turned)
+            changed = _as_rows(_negated(inputs, turned), columns)
             changed = SITUATIONS[name.kind](changed, shapes, np.random.default_rng(seed), severity)
+            changed = _as_rows(changed, columns, back=True)
             changed = [
                 value if places is None else np.where(places, drawn[number], value)
                 for number, (value, places) in enumerate(
@@ -319,6 +323,17 @@ class TrialStore:
             part = part._replace(rows=found)
         seed = self._hidden_seed(reference.key, f"rows of {name.kind}")
         return some_of(part, neighbours, np.random.default_rng(seed))
+
+    def _columns(self, reference: Reference) -> tuple[int, ...]:
+        """The inputs whose columns the reference works out one by one, as the statistics of a batch: what
+        others are changed row by row is changed column by column there."""
+        part = self._rows_apart(reference)
+        inputs = self._hidden(reference) if part else []
+        return tuple(
+            n
+            for n, v in enumerate(inputs)
+            if part and np.ndim(v) > 1 and part.cuts[n] == v.ndim - 1
+        )
 
     def _rows_apart(self, reference: Reference) -> Part | None:
         """Rows that the reference works out one by one; asked once a problem."""
@@ -404,6 +419,13 @@ def _sums_exactly(
         if any(not np.array_equal(output, output.astype(np.float32)) for output in outputs):
             return False
     return True
+
+
+def _as_rows(inputs: Sequence[Any], columns: Sequence[int], *, back: bool = False) -> list[Any]:
+    """`inputs` with the columns of some as rows, or `back`."""
+    ends = (0, -1) if back else (-1, 0)
+    moved = (np.moveaxis(v, *ends) if n in columns else v for n, v in enumerate(inputs))
+    return [np.ascontiguousarray(v) if n in columns else v for n, v in enumerate(moved)]
 
 
 def _negated(inputs: Sequence[Any], turned: Sequence[bool]) -> list[Any]:

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
-INDEXED = ("take", "take_along_axis", "put_along_axis", "bincount", "choose", "repeat", "split")
+# Which argument is an index, or a count, of functions that take one; of methods the array is the first.
+INDEXED = {"take": 1, "take_along_axis": 1, "put_along_axis": 1, "repeat": 1, "split": 1}
+INDEXED |= {"bincount": 0, "choose": 0}
 NOT_FINITE = {"isnan", "isfinite", "isinf", "nan_to_num", "fmax", "fmin", "nansum", "nanmean"}
 NOT_FINITE |= {"nanmax", "nanmin", "isneginf", "isposinf"}
 
@@ -94,7 +96,10 @@ class Watched(NDArrayOperatorsMixin):
         self.uses.asked.add(name)
         if not callable(found):
             return self._like(found)
-        return lambda *args, **kwargs: self._like(found(*_watched(args), **_watched(kwargs)))
+        index = name in INDEXED
+        return lambda *args, **kwargs: self._like(
+            found(*_watched(args, index=index), **_watched(kwargs, index=index))
+        )
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc in COMPARISONS:
@@ -103,8 +108,9 @@ class Watched(NDArrayOperatorsMixin):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         self.uses.asked.add(func.__name__)
-        if func.__name__ in INDEXED:
-            return func(*_watched(args, index=True), **_watched(kwargs, index=True))
+        if (place := INDEXED.get(func.__name__)) is not None:
+            args = [_watched(one, index=True) if n == place else one for n, one in enumerate(args)]
+            kwargs = _watched(kwargs, index=True)
         return self._of(func, args, kwargs)
 
     def _compare(self, inputs: Any, *, mark: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 
-from accelopt.kernels.triton.moves.loops import Renamed, bodies, fresh_name
+from accelopt.kernels.triton.moves.loops import Renamed, bodies, fresh_name, stores
 from accelopt.kernels.triton.moves.source import (
     JitFunction,
     assigned_in,
@@ -47,7 +47,7 @@ def _ahead(loop: ast.For, node: ast.FunctionDef) -> list[ast.stmt]:
         return []
     for place, statement in enumerate(loop.body):
         name = _looked_up(statement, loop.body[place + 1 :])
-        if name is None or _stores(loop, name) != 1 or name.endswith("_ahead"):
+        if name is None or stores(loop, name) != 1 or name.endswith("_ahead"):
             continue
         assert isinstance(statement, ast.Assign)
         value = _expanded(statement.value, loop, place)
@@ -87,13 +87,6 @@ def _looked_up(statement: ast.stmt, after: list[ast.stmt]) -> str | None:
         if isinstance(later, ast.Assign) and names_in(later.value) & made:
             made |= assigned_in([later])
     return None
-
-
-def _stores(loop: ast.For, name: str) -> int:
-    return sum(
-        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
-        for n in ast.walk(loop)
-    )
 
 
 def _expanded(value: ast.expr, loop: ast.For, place: int) -> ast.expr | None:

@@ -115,12 +115,13 @@ def _tiles(loop: ast.For, node: ast.FunctionDef) -> Quotient | None:
             for s in ast.walk(node)
             if isinstance(s, ast.Assign) and target_of(s) == count.id
         ]
-        count = made[0] if len(made) == _stores(node, count.id) == 1 else count
+        count = made[0] if len(made) == stores(node, count.id) == 1 else count
     tiles = rounded_up(count)
     return None if tiles is None or names_in(tiles.dividend) & assigned_in(loop.body) else tiles
 
 
-def _stores(node: ast.AST, name: str) -> int:
+def stores(node: ast.AST, name: str) -> int:
+    """How often a name is assigned below a node."""
     return sum(
         isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
         for n in ast.walk(node)
@@ -145,7 +146,7 @@ def _step(loop: ast.For, node: ast.FunctionDef, tiles: Quotient, names: dict[str
         return
     named = [s for s in loop.body if isinstance(s, ast.Assign) and _is_one_of(s.value, products)]
     name = target_of(named[0]) if named else None
-    if name is not None and _stores(node, name) == 1:
+    if name is not None and stores(node, name) == 1:
         loop.body.remove(named[0])
     else:
         # Loops over one row go by one name, so that what they load can be seen to be the same.

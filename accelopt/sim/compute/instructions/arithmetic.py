@@ -42,7 +42,7 @@ def _sigmoid(x: np.ndarray, out: np.ndarray) -> None:
 def _logical_right_shift(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     unsigned = np.dtype(f"u{x.dtype.itemsize}")
     shifted = np.right_shift(np.asarray(x).view(unsigned), np.asarray(y).astype(unsigned))
-    return shifted.view(x.dtype)
+    return np.asarray(shifted.view(x.dtype))
 
 
 def _into(function: Function) -> Callable[..., object]:

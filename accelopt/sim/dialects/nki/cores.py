@@ -382,7 +382,7 @@ def exchange(
         into, moved = transferred("sendrecv", into, sent)
         current().core = pair.first_core + sender
         transfer(into, moved)
-        pair.values[1 - sender].write(into.storage, sent_values[sender])
+        pair.values[1 - sender].receive(into.access(), sent_values[sender])
     current().core = pair.first_core + me
     pair.offers.clear()
     pair.begin = len(current().bodies[0].nodes)

@@ -157,7 +157,7 @@ def trace_kernel(
         "conventions": CONVENTIONS,
     }
 
-    ranks = 0
+    ranks, told = 0, list[KernelError]()
 
     def record(tracer: Tracer) -> Returned:
         tracer.versions = versions.Versions(version)
@@ -167,6 +167,7 @@ def trace_kernel(
     apart = TARGETS[shared["target"]].generation < 3 and wrapped.grid not in ((), (1,))
 
     def traced() -> Program:
+        told.clear()  # of an attempt that is believed no more
         try:
             if not (wrapped.schedule or apart):
                 program = trace(record, **shared, restarts=RESTARTS)
@@ -176,7 +177,8 @@ def trace_kernel(
             pass
         # Also where tiles share bytes: a tile of a loop's body is fresh memory no more, so which product
         # begins a sum must be known of every iteration.
-        return with_shared_bytes(trace(record, **shared, report=report, unrolled=AllLoops()))
+        collect = report and told.append
+        return with_shared_bytes(trace(record, **shared, report=collect, unrolled=AllLoops()))
 
     try:
         return traced()
@@ -190,7 +192,10 @@ def trace_kernel(
             if named is None:
                 raise error from None
             raise
-    return traced()
+        return traced()
+    finally:
+        for one in told:
+            report(one)  # type: ignore[misc]
 
 
 def _speaks(function: Callable[..., Any]) -> bool:

@@ -20,11 +20,17 @@ import numpy as np
 
 from accelopt.sim.access import Access, Tensor
 from accelopt.sim.affine import Affine, LoopVariable, Term
+from accelopt.sim.dialects.neuronxcc.tensor import row_major
 from accelopt.sim.errors import KernelError, KernelValueError
+from accelopt.sim.isa.elementwise import TENSOR_TENSOR
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import Instruction, Loop, ProgramNode, is_dynamic
 
 MOST_RUNS = 1 << 22
 """Of one core and tensor between two meetings: with more, the tensor is passed over."""
+
+
+COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
 
 
 class _Use(NamedTuple):
@@ -70,7 +76,9 @@ class Values:
             )
             dynamic = {one.variable for one in loops if is_dynamic(one)}
             inputs, outputs = instruction.inputs, instruction.outputs
-            read = tuple((name, self.form(access)) for name, access in inputs.items())
+            read: object = tuple((name, self.form(access)) for name, access in inputs.items())
+            if instruction.attributes.get("op") in COMMUTATIVE and len(inputs) == 2:
+                read = frozenset(map(self.form, inputs.values()))
             settings = tuple(sorted((k, repr(v)) for k, v in instruction.attributes.items()))
             for access in inputs.values():
                 known = self._is_known(instruction, access, dynamic)
@@ -80,7 +88,10 @@ class Values:
             for name, access in outputs.items():
                 _, *place = self.form(access)
                 value = hash((instruction.opcode, settings, counts, read, name, *place)) or 1
-                self.write(access.tensor, value)
+                if instruction.opcode is TENSOR_TENSOR and _covers(access, instruction.mask):
+                    self.held[access.tensor] = value  # nothing of what was there
+                else:
+                    self.write(access.tensor, value)
                 known = self._is_known(instruction, access, dynamic)
                 found[access.tensor].append(_Use(instruction, access, value, known))
         return {tensor: uses for tensor, uses in found.items() if not tensor.buffer.on_chip}
@@ -99,6 +110,13 @@ class Values:
     def write(self, tensor: Tensor, value: Hashable) -> None:
         """Something is written into a tensor."""
         self.held[tensor] = hash((self.held[tensor], value))
+
+    def receive(self, access: Access, sent: tuple[Hashable, ...]) -> None:
+        """A copy of what another core sends, told by its form, is written into a tensor."""
+        if _covers(access, access.mask) and self.form(access)[1:] == sent[1:]:
+            self.held[access.tensor] = hash(sent[0])
+        else:
+            self.write(access.tensor, sent)
 
     def form(self, access: Access) -> tuple[Hashable, ...]:
         """What a tensor holds, and which of it is taken."""
@@ -120,6 +138,14 @@ class Values:
         if isinstance(term, LoopVariable):
             return self._names.setdefault(term, len(self._names)), term.start, term.step, term.trips
         return term
+
+
+def _covers(access: Access, mask: Mask) -> bool:
+    """True for all elements of a tensor in their order."""
+    tensor, free = access.tensor, not (access.indirect or access.block or access.mask.constraints)
+    layout = (access.shape, access.dtype, access.offset, access.strides)
+    own = (tensor.tile_shape, tensor.dtype, Affine(0), row_major(tensor.tile_shape))
+    return free and not mask.constraints and layout == own
 
 
 def _keeps_what_is_there(instruction: Instruction) -> bool:

@@ -204,15 +204,15 @@ def test_our_own_faults_are_told_with_their_place_and_blamed_on_nobody_else(
 
 
 def test_a_program_that_we_cannot_run_or_time_is_no_verdict_on_its_kernel(compiled):
-    """A stand-in for a bug of ours: an instruction without an attribute, which tracing cannot leave."""
+    """A stand-in for a bug of ours: an instruction that no table knows, which tracing cannot leave."""
     executable = compiled(SCALED, SHAPE, 3.0)
     load, scaled, *rest = executable.program.body
-    broken = replace(scaled, attributes={}), replace(scaled, inputs={})
-    for instruction, ask in zip(
-        broken, (lambda: executable.run([X, 3.0]), executable.measure), strict=True
-    ):
-        executable.program = replace(executable.program, body=(load, instruction, *rest))
-        with pytest.raises(KernelFailure, match="internal error of AccelOpt while") as failure:
+    body = (load, replace(scaled, opcode="unheard_of"), *rest)
+    executable.program = replace(executable.program, body=body)
+    asked = {"executing": lambda: executable.run([X, 3.0]), "timing": executable.measure}
+    for doing, ask in asked.items():
+        said = f"internal error of AccelOpt while {doing} a program at accelopt/sim/.*no fault of the kernel"
+        with pytest.raises(KernelFailure, match=said) as failure:
             ask()
         assert failure.value.status is Status.FAULT
 

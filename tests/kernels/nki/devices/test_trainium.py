@@ -268,6 +268,16 @@ def test_a_kernel_of_today_is_compiled_by_its_own_package(kernel, profiler):
         ({**TABLES, "Summary": "garbage"}, r"Summary.parquet is damaged"),
         ({**TABLES, "Summary": [{"other": 1.0}]}, "has no column total_time"),
         ({**TABLES, "Summary": [{"total_time": 0.0}]}, "no positive total_time"),
+        ({**TABLES, "Summary": [{"total_time": "3us"}]}, "no number as total_time"),
+        ({**TABLES, "Summary": [{"total_time": float("nan")}]}, "no number as total_time"),
+        (
+            {**TABLES, "Instruction": [{**TABLES["Instruction"][0], "end_ts": None}]},
+            "row 0 of Instruction",
+        ),
+        (
+            {**TABLES, "Instruction": [{**TABLES["Instruction"][0], "end_ts": 1e999}]},
+            "the duration inf",
+        ),
     ],
 )
 def test_an_explorer_that_misbehaves_is_a_benchmarking_error(kernel, profiler, tables, said):
@@ -287,7 +297,7 @@ def test_a_whole_profile_is_kept_for_comparisons(tmp_path, kernel, profiler):
     pytest.importorskip("pyarrow")
     command = profiler([], "neuron-explorer", tables=TABLES)
     executable = device(command).compile(kernel(TODAY), [TensorArgument((4, 3), "float32")])
-    found = read_profile(executable.profile(tmp_path / "kept"))
+    found = read_profile(executable.profile(tmp_path / "kept"))  # in the viewer's own folder below
     executable.close()
     assert found.latency_ms == pytest.approx(0.003) and found.target == "trn2"
     assert [(i.engine, i.line) for i in found.instructions] == [("vector", 7)]

@@ -14,6 +14,7 @@ from accelopt.algorithm.algorithm import Algorithm, Array, Expression, Map, Redu
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis
 from accelopt.algorithm.notation import algorithm_text
+from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
 from tests.kernels.nki.lift.algorithms import apply, read, times
 
@@ -58,3 +59,15 @@ def test_what_an_input_is_taken_from_stays() -> None:
     of_input = apply("subtract", C, times(apply("subtract", B, read("z", M, N)), A))
     for algorithm in (made(of_input), made(times(apply("subtract", P, B), A))):
         assert scaled_and_shifted(algorithm) == algorithm
+
+
+def test_a_factor_of_a_rounded_operand_follows_the_product() -> None:
+    """bfloat16 rounds relatively and has the exponents of fp32, so e / total is rounded as e is; a factor that
+    is summed over stays, as do those of float16, which has other exponents."""
+    for name, outside in (("bfloat16", True), ("float16", False)):
+        weighted = apply(name, apply("divide", times(read("w", K, M), read("w", K, 0)), A))
+        sums = Reduce("out", (M, N), (K,), "add", times(weighted, read("x", K, N)))
+        out = Array("out", (32, 48), "float32", (32, 48))
+        shown = algorithm_text(prepared(Algorithm("made", INPUTS, (sums,), (out,))))
+        assert ("* reciprocal(a[" in shown) == outside, shown
+        assert f"{name}(w[" in shown and shown.count("w[") == 2

@@ -42,6 +42,7 @@ def forward(x, gain, bias, eps):
     variance = np.mean(np.square(centred), axis=1, keepdims=True)
     return centred / np.sqrt(variance + eps) * gain + bias
 """,
+    "batchnorm": LAYERNORM.replace("SIZE", "512, 128").replace("axis=1", "axis=0"),
     "gelu_mlp": """
 import numpy as np
 from scipy.special import erf
@@ -239,6 +240,7 @@ def _tail(x, size):
 
 
 HONEST = {
+    "batchnorm": {"two passes": lambda x: _normed(x.T, _two_passes).T},
     "gelu_mlp": {
         # What a reference in float64 (np.sqrt(2) makes it one) gives as zero is not zero.
         "by the distribution": lambda x, w: (h := x @ w) * ndtr(h),
@@ -305,6 +307,7 @@ HONEST = {
 }
 
 DISHONEST = {
+    "batchnorm": {"E[x^2] - E[x]^2": lambda x: _normed(x.T, _squares).T},
     "gelu_mlp": {
         "cut off": lambda x, w: np.where((h := x @ w) < -3, 0, h * ndtr(h)),
         "by tanh": lambda x, w: (h := x @ w) * (1 + np.tanh(0.7978846 * (h + 0.044715 * h**3))) / 2,

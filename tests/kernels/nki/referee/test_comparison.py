@@ -7,7 +7,8 @@ from accelopt import eval_numpy
 from accelopt.evaluation import Scrutiny, Status
 from accelopt.kernels.nki.referee.comparison import Gate, expected_dtype, relative_l2
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
-from accelopt.kernels.nki.referee.trials import PUBLIC, Trial, Update
+from accelopt.kernels.nki.referee.tolerance import Exact
+from accelopt.kernels.nki.referee.trials import PUBLIC, STRESS, Trial, Update
 
 GENERATOR = np.random.default_rng(3)
 X = GENERATOR.normal(size=(64, 96)).astype(np.float32)
@@ -61,6 +62,14 @@ def test_one_wrong_row_is_found_where_it_is():
     found = verdict((wrong,), big)
     assert found.status is Status.WRONG_NUMBERS and "worst row 1234" in found.message
     assert verdict((wrong,), big, scrutiny=Scrutiny.PUBLISHED).status is Status.CORRECT
+    wrong[1234] = 100.001  # 20 times what is allowed: few elements may be, but no row is throughout
+    zero, allowed = np.zeros((), np.float32), np.full_like(big, 5e-5)
+    exact = (Exact(big, allowed, big > 0, zero, zero),)
+    found = Gate().judge(trial(big)._replace(exact=exact, name=STRESS), (wrong,), [wrong])
+    assert "row 1234" in found.message and "fraction of a row" in found.message
+    wrong[1234, 8:] = big[1234, 8:]
+    found = Gate().judge(trial(big)._replace(exact=exact, name=STRESS), (wrong,), [wrong])
+    assert found.status is Status.CORRECT
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -12,7 +12,7 @@ from accelopt.sim.dialects.dialect import (
     trace_kernel,
     wrong_dialect,
 )
-from accelopt.sim.errors import KernelError, Unsupported
+from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load, specs_of
 
 OLD = """
@@ -99,16 +99,6 @@ def test_a_text_in_another_dialect_than_asked_for_is_told_by_line_which_and_what
     assert said.startswith("line 2 imports neuronxcc.nki (Neuron SDK 2.21 to 2.29)")
     assert "nisa.activation(dst=y" in said and said.count(". ") == 0
     assert "y = nisa.activation(" in wrong_dialect("from nki import isa as nisa", OLD)
-
-
-def test_collectives_whose_places_are_not_documented_are_refused_by_name():
-    text = NEW.replace("import nki\n", "import nki\nimport nki.collectives as ncc\n")
-    text = text.replace(
-        "    return out", "    ncc.all_to_all_v(dsts=[out], srcs=[a])\n    return out"
-    )
-    with pytest.raises(Unsupported, match="all_to_all_v") as refused:
-        trace_kernel(load(text, "collective.py").kernel, specs_of([A]))
-    assert "not known here" in refused.value.mend
 
 
 def test_files_of_equal_text_keep_their_own_names():

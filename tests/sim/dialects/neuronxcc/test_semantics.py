@@ -268,26 +268,6 @@ def test_s13_indices_keep_their_loops_through_arithmetic(kernel_text):
     assert offsets == {Affine(0, ((loop.variable, 128),))}
 
 
-@pytest.mark.parametrize("kind", ["affine_range", "sequential_range", "static_range"])
-def test_s14_loop_reduce_assigns_first_then_combines(kernel_text, kind):
-    """docs (nl.loop_reduce); NKIBench declares the destination by ndarray, without a value."""
-    text = kernel_text(f"""
-        @nki.jit
-        def kernel(a):
-            out = nl.ndarray((128, 2), dtype=a.dtype, buffer=nl.shared_hbm)
-            r = nl.ndarray((2, par_dim(128), 1), dtype=nl.float32)
-            for k in nl.{kind}(4):
-                for i in nl.{kind}(2):
-                    s = nl.max(nl.load(a[:, nl.ds(k * 128 + i * 64, 64)]), axis=1)
-                    r[i] = nl.loop_reduce(s, op=np.add, loop_indices=[k])
-            for i in nl.{kind}(2):
-                nl.store(out[:, i], r[i])
-            return out
-        """)
-    expected = A.reshape(128, 4, 2, 64).max(3).sum(1)
-    assert np.allclose(text.run(A), expected)
-
-
 @pytest.mark.parametrize("made", ["nl.zeros", "nl.ndarray"])
 def test_s15_first_matmul_of_a_group_overwrites(kernel_text, made):
     """docs (nc_matmul, affine_range example 2); allocated kernels use a bare ndarray."""
@@ -816,7 +796,7 @@ def test_bn_stats_without_a_masked_tail(kernel_text, random):
         ),
     ],
 )
-def test_loop_reduce_begins_with_what_the_destination_holds(kernel_text, made, op, function, kind):
+def test_s14_loop_reduce_begins_with_what_the_destination_holds(kernel_text, made, op, function, kind):
     """docs (nl.loop_reduce): "The destination tile is also the rhs input to op"."""
     text = kernel_text(
         copying(
@@ -831,7 +811,7 @@ def test_loop_reduce_begins_with_what_the_destination_holds(kernel_text, made, o
 
 @pytest.mark.parametrize("outer", ["affine_range", "static_range"])
 @pytest.mark.parametrize("inner", ["affine_range", "static_range"])
-def test_loop_reduce_is_one_for_each_iteration_of_a_loop_inside(kernel_text, outer, inner):
+def test_s14_loop_reduce_is_one_for_each_iteration_of_a_loop_inside(kernel_text, outer, inner):
     """nki-samples, flash_attn_bwd with grouped queries (0898a77): dq of each head is reduced over tiles
     of keys, in a loop around that of the heads which a branch on its index unrolls."""
     text = kernel_text(f"""

@@ -18,6 +18,10 @@ def kernel(a):
     mine, other = nl.ds(me * 64, 64), nl.ds((1 - me) * 64, 64)
 """
 
+SENT = [
+    "t, got = nl.load(a[mine]), nl.ndarray((64, 512), dtype=a.dtype, buffer=nl.sbuf)",
+    "nisa.sendrecv(src=t, dst=got, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)",
+]
 HONEST = {
     "rows": ["nl.store(out[mine], nl.load(a[mine]))"],
     "columns": ["nl.store(out[:, nl.ds(me * 256, 256)], nl.load(a[:, nl.ds(me * 256, 256)]))"],
@@ -82,9 +86,14 @@ HONEST = {
         "nl.store(out[mine], nl.load(own))",
     ],
     "received, and written to its own place": [
-        "t, got = nl.load(a[mine]), nl.ndarray((64, 512), dtype=a.dtype, buffer=nl.sbuf)",
-        "nisa.sendrecv(src=t, dst=got, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)",
+        *SENT,
         "nl.store(out[other], got)",
+    ],
+    "the sum of both, by both": [  # as the vendor library's qkv_tkg_mx_impl ends
+        *SENT,
+        "nisa.tensor_tensor(dst=t, data1=t, data2=got, op=nl.add)",
+        "nl.store(part[0:64], t)",
+        "nl.store(out, nl.load(a))",
     ],
 }  # fmt: skip
 
@@ -119,9 +128,19 @@ RACES = {
         "nl.store(out[:, columns], nl.multiply(nl.load(a[:, columns]), 1.0 + me))",
     ],
     "what was received": [
-        "t, got = nl.load(a[mine]), nl.ndarray((64, 512), dtype=a.dtype, buffer=nl.sbuf)",
-        "nisa.sendrecv(src=t, dst=got, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)",
+        *SENT,
         "nl.store(out[0:64], got)",
+    ],
+    "the difference of both, by both": [
+        *SENT,
+        "nisa.tensor_tensor(dst=t, data1=t, data2=got, op=nl.subtract)",
+        "nl.store(out[0:64], t)",
+    ],
+    "the sum of both, and of what one did before": [
+        *SENT,
+        "got = nl.multiply(got, 1.0 + me)",
+        "nisa.tensor_tensor(dst=t, data1=t, data2=got, op=nl.add)",
+        "nl.store(out[0:64], t)",
     ],
     "cleared by one, filled by the other": [
         "nl.store(out[mine], nl.zeros((64, 512), dtype=a.dtype))",

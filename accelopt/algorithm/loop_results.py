@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.recurrences import LoopStates, factor_and_term, joined_scan
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.value_nodes import (
     Carried,
@@ -16,42 +15,36 @@ from accelopt.algorithm.value_nodes import (
 )
 from accelopt.algorithm.values import fresh_axis
 from accelopt.algorithm.whole_forms import rewritten
-from accelopt.kernels.nki.lift.recurrences import factor_and_term, joined_scan
-
-if TYPE_CHECKING:
-    from accelopt.kernels.nki.lift.reaching_values import Reaching
 
 
-def settled(reaching: Reaching, value: Value) -> Value:
+def settled(states: LoopStates, value: Value) -> Value:
     """The value without anything carried, where that has a form."""
-    return rewritten(reaching.values, value, lambda part: _settled(reaching, part))
+    return rewritten(states.values, value, lambda part: _settled(states, part))
 
 
-def _settled(reaching: Reaching, value: Value) -> Value:
+def _settled(states: LoopStates, value: Value) -> Value:
     if isinstance(value, ScanElement) and isinstance(value.initial, Carried):
-        return _continued(reaching, value, value.initial)
+        return _continued(states, value, value.initial)
     if isinstance(value, Carried):
-        return _before(reaching, value)
+        return _before(states, value)
     if isinstance(value, Fold) and isinstance(value.body, Choice):
-        return fold(reaching.values, value.combiner, value.axes, value.body)
+        return fold(states.values, value.combiner, value.axes, value.body)
     return value
 
 
-def _left(reaching: Reaching, carried: Carried) -> tuple[Axis, Value]:
+def _left(states: LoopStates, carried: Carried) -> tuple[Axis, Value]:
     """What any iteration leaves where the carried value is, and the axis that counts them."""
-    loop = reaching.loop_at(carried.loop)
     taken = {a for i in (carried.address, carried.iteration, *carried.around) for a in i.axes}
-    trip = fresh_axis(loop.variable.trips, taken)
+    trip = fresh_axis(states.trips_of(carried.loop), taken)
     trips = (*carried.around, index_of(trip))
-    tensor = reaching.tensor(carried.tensor)
-    return trip, reaching.after_iteration(tensor, carried.address, carried.loop, trips)
+    return trip, states.left_in(carried.tensor, carried.address, carried.loop, trips)
 
 
-def _before(reaching: Reaching, carried: Carried) -> Value:
+def _before(states: LoopStates, carried: Carried) -> Value:
     """What the iteration before left, when that does not build on still earlier ones; a sum over
     all earlier ones, when each adds to it; a recurrence, when each scales it before."""
-    values = reaching.values
-    trip, left = _left(reaching, carried)
+    values = states.values
+    trip, left = _left(states, carried)
     previous = carried.iteration - 1
     before = values.substitute(left, {trip: previous})
     if all(part.loop != carried.loop for part in values.carried(before)):
@@ -72,10 +65,10 @@ def _before(reaching: Reaching, carried: Carried) -> Value:
     return values.where([previous], values.same(scan), carried.initial)
 
 
-def _continued(reaching: Reaching, tile: ScanElement, carried: Carried) -> Value:
+def _continued(states: LoopStates, tile: ScanElement, carried: Carried) -> Value:
     """A scan over a tile that goes on where the tile before ended, as one scan over all."""
-    values = reaching.values
-    trip, left = _left(reaching, carried)
+    values = states.values
+    trip, left = _left(states, carried)
     if not isinstance(left, ScanElement) or left.at != Index(left.along.extent - 1):
         return tile
     if not isinstance(left.initial, Carried) or left.initial.loop != carried.loop:

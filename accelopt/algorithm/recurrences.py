@@ -7,7 +7,10 @@ that is rescaled whenever a running maximum grows (online softmax) is the sum wi
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from accelopt.algorithm.algorithm import Constant
+from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold
@@ -25,9 +28,6 @@ from accelopt.algorithm.value_nodes import (
     children,
 )
 from accelopt.algorithm.values import Values, fresh_axis
-from accelopt.kernels.nki.lift.execution_points import Contents, Moment
-from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.sim.program import Tensor
 
 _NO_FORM = (
     "what this loop carries from one iteration to the next is neither a sum, a product, an extreme, "
@@ -35,16 +35,38 @@ _NO_FORM = (
 )
 
 
-def closed(reaching: Contents, tensor: Tensor, address: Index, place: Moment) -> Value:
-    """What an element holds after the loop at a place, whose iterations all write it. Raises
-    NotLifted."""
-    loop = reaching.loop_at(place.path)
-    taken = [axis for index in (address, *place.trips) for axis in index.axes]
-    trip = fresh_axis(loop.variable.trips, taken)
-    closing = _Closing(reaching, place, trip)
+LoopPath = tuple[int, ...]
+"""What a loop is known by."""
+
+
+class LoopStates(Protocol):
+    """What the loops of one kernel carry in tensors, which are known by numbers."""
+
+    values: Values
+
+    def trips_of(self, loop: LoopPath) -> int:
+        """How often a loop runs."""
+
+    def left_in(
+        self, tensor: int, address: Index, loop: LoopPath, trips: tuple[Index, ...]
+    ) -> Value:
+        """What an element holds at the end of an iteration of a loop and of those around it."""
+
+    def refusal(self, loop: LoopPath, reason: str) -> Exception:
+        """What to raise where a loop has no closed form."""
+
+
+def closed(
+    states: LoopStates, tensor: int, address: Index, loop: LoopPath, around: tuple[Index, ...]
+) -> Value:
+    """What an element holds after a loop, whose iterations all write it, in the iterations `around` of
+    the loops outside. Raises what `states` refuses with."""
+    taken = [axis for index in (address, *around) for axis in index.axes]
+    trip = fresh_axis(states.trips_of(loop), taken)
+    closing = _Closing(states, loop, around, trip)
     found = closing.left(tensor, address)
     if not closing.met(found):
-        return reaching.values.substitute(found, {trip: Index(trip.extent - 1)})
+        return states.values.substitute(found, {trip: Index(trip.extent - 1)})
     own = closing.own(tensor, address, found)
     return closing.last(found, own)
 
@@ -52,18 +74,20 @@ def closed(reaching: Contents, tensor: Tensor, address: Index, place: Moment) ->
 class _Closing:
     """One loop, in the iteration that the axis `trip` counts."""
 
-    def __init__(self, reaching: Contents, place: Moment, trip: Axis) -> None:
-        self.reaching = reaching
-        self.values: Values = reaching.values
-        self.place = place
+    def __init__(
+        self, states: LoopStates, loop: LoopPath, around: tuple[Index, ...], trip: Axis
+    ) -> None:
+        self.states = states
+        self.values: Values = states.values
+        self.loop = loop
+        self.trips = (*around, index_of(trip))
         self.trip = trip
 
-    def left(self, tensor: Tensor, address: Index) -> Value:
+    def left(self, tensor: int, address: Index) -> Value:
         """What an iteration leaves in an element, with what is only handed on resolved."""
-        trips = (*self.place.trips, index_of(self.trip))
-        found = self.reaching.after_iteration(tensor, address, self.place.path, trips)
+        found = self.states.left_in(tensor, address, self.loop, self.trips)
         for part in self.met(found):
-            if part.tensor != tensor.id or part.address != address:
+            if part.tensor != tensor or part.address != address:
                 found = self._handed_on(found, part)
         return found
 
@@ -72,27 +96,25 @@ class _Closing:
         return [
             part
             for part in self.values.carried(value)
-            if part.loop == self.place.path and part.iteration == index_of(self.trip)
+            if part.loop == self.loop and part.iteration == index_of(self.trip)
         ]
 
-    def own(self, tensor: Tensor, address: Index, value: Value) -> Carried:
-        """What the element itself held before. Raises NotLifted where its value is made of what
-        another one held."""
+    def own(self, tensor: int, address: Index, value: Value) -> Carried:
+        """What the element itself held before. Raises where its value is made of what another one
+        held."""
         for part in self.met(value):
-            if part.tensor == tensor.id and part.address == address:
+            if part.tensor == tensor and part.address == address:
                 return part
         raise self.refusal()
 
-    def refusal(self, reason: str = _NO_FORM) -> NotLifted:
+    def refusal(self, reason: str = _NO_FORM) -> Exception:
         """What to raise."""
-        return NotLifted(reason, self.reaching.loop_at(self.place.path).source)
+        return self.states.refusal(self.loop, reason)
 
     def _handed_on(self, value: Value, part: Carried) -> Value:
         """The value with something that every iteration makes anew for the next in place of what
         is carried."""
-        tensor = self.reaching.tensor(part.tensor)
-        trips = (*self.place.trips, index_of(self.trip))
-        made = self.reaching.after_iteration(tensor, part.address, self.place.path, trips)
+        made = self.states.left_in(part.tensor, part.address, self.loop, self.trips)
         if self.met(made):
             return value
         before = self.values.substitute(made, {self.trip: index_of(self.trip) - 1})
@@ -162,7 +184,9 @@ class _Closing:
                 each = values.where(value.conditions, rest, neutral)
                 folded = fold(values, combiner, [self.trip], each)
                 return self._with_initial(combiner, own, folded)
-        raise self.refusal("whether this loop keeps what it has depends on the iteration")
+        return self._linear(
+            value, own, "whether this loop keeps what it has depends on the iteration"
+        )
 
     def _rest(self, value: Value, own: Carried, combiner: str) -> Value:
         if isinstance(value, Application):
@@ -173,12 +197,12 @@ class _Closing:
                 return self.values.sum(rest, value.constant)
         raise self.refusal()
 
-    def _linear(self, value: Sum | Product, own: Carried) -> Value:
+    def _linear(self, value: Value, own: Carried, reason: str = _NO_FORM) -> Value:
         """own * factor + term."""
         values = self.values
         parts = factor_and_term(values, value, own)
         if parts is None:
-            raise self.refusal()
+            raise self.refusal(reason)
         factor, term = parts
         if factor == Constant(1.0) and not self.met(term):
             folded = fold(values, "add", [self.trip], term)
@@ -198,8 +222,7 @@ class _Closing:
         if len(others) != 1:
             raise self.refusal()
         (state,) = others
-        tensor = self.reaching.tensor(state.tensor)
-        now = self.left(tensor, state.address)
+        now = self.left(state.tensor, state.address)
         scale = self._exponent(factor, state, now)
         if scale is None or own.initial != Constant(0.0):
             raise self.refusal()
@@ -236,6 +259,12 @@ class _Closing:
             holding = [f for f, _ in term.factors if _made_of(f, now)]
             return len(holding) == 1 and (holding[0], 1.0) in term.factors and self._decays(
                 holding[0], now, scale)  # fmt: skip
+        if isinstance(term, Application) and term.function == "select":
+            chosen, on_true, on_false = term.arguments
+            apart = not _made_of(chosen, now) and on_false == Constant(0.0)
+            return apart and self._decays(on_true, now, scale)
+        if isinstance(term, Application) and term.function in ROUNDINGS:
+            return self._decays(term.arguments[0], now, scale)
         if isinstance(term, Application) and term.function == "exp":
             argument: Value = term.arguments[0]
             rest = values.sum([(argument, 1.0), (now, scale)])
@@ -270,6 +299,13 @@ def factor_and_term(values: Values, value: Value, own: Carried) -> tuple[Value, 
             if _hold(values, others, own):
                 return None
             factors.append((values.product(others, term.coefficient), coefficient))
+        elif isinstance(term, Choice):
+            yes, no = (factor_and_term(values, b, own) for b in (term.on_true, term.on_false))
+            if yes is None or no is None:
+                return None
+            (on_true, rest_true), (on_false, rest_false) = yes, no
+            factors.append((values.where(term.conditions, on_true, on_false), coefficient))
+            rest.append((values.where(term.conditions, rest_true, rest_false), coefficient))
         else:
             return None
     return values.sum(factors), values.sum(rest, value.constant if isinstance(value, Sum) else 0.0)

@@ -1,4 +1,4 @@
-"""Addresses of tiles as indices, and which element of a tile has an address.
+"""Which element of a tile has an address.
 
 A write says where element (a0, a1, ...) of an iteration goes; a reader asks the other way round. The
 strides of a tile and of the loops around it are digits of a mixed radix, so the answer is a division
@@ -7,47 +7,12 @@ and a remainder a digit; where they are none, iterations overwrite each other's 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
-from accelopt.sim.access import Access
-from accelopt.sim.affine import Affine, LoopVariable, Quotient, TileAxis
-
-
-def index_from(
-    expression: Affine, loops: Mapping[LoopVariable, Index], coordinates: Sequence[Index]
-) -> Index:
-    """An affine expression with indices for its loops' trips and for the axes of its tile."""
-    result = Index(expression.constant)
-    for term, coefficient in expression.terms:
-        if isinstance(term, LoopVariable):
-            value = loops[term] * term.step + term.start
-        elif isinstance(term, TileAxis):
-            value = coordinates[term.position]
-        elif isinstance(term, Quotient):
-            value = index_from(term.inner, loops, coordinates) // term.divisor
-        else:
-            value = index_from(term.inner, loops, coordinates) % term.divisor
-        result = result + value * coefficient
-    return result
-
-
-def address_of(
-    access: Access, loops: Mapping[LoopVariable, Index], coordinates: Sequence[Index]
-) -> Index:
-    """The row-major number of an element of a tile in its whole tensor."""
-    tensor = access.tensor
-    size = 1
-    for extent in tensor.tile_shape:
-        size *= extent
-    result = index_from(access.offset, loops, ())
-    for extent, index in zip(tensor.block_shape[::-1], access.block[::-1], strict=True):
-        result = result + index_from(index, loops, ()) * size
-        size *= extent
-    for coordinate, stride in zip(coordinates, access.strides, strict=True):
-        result = result + coordinate * stride
-    return result
+from accelopt.algorithm.values import follows, ranges_where
 
 
 @dataclass(slots=True)
@@ -63,23 +28,51 @@ class AxisSolution:
 
 
 def solve(
+    index: Index, unknowns: frozenset[Axis], wanted: Index, shape: tuple[int, ...],
+    facts: tuple[Index, ...] | None = None,
+) -> AxisSolution | None:  # fmt: skip
+    """Where `index`, a function of the unknowns, is `wanted`; None when nowhere. Both are row-major
+    numbers in a shape. Masked tiles that reach beyond a row leave it to their masks to say so; where
+    their conditions are given as `facts` (each >= 0), dimensions that an index leaves are taken as one."""
+    split = _short(unknowns, facts or ())
+    index = index.substitute(split)
+    inner = unknowns | {axis for value in split.values() for axis in value.axes}
+    facts = facts and tuple(fact.substitute(split) for fact in facts)
+    while cut := _cut(index, inner, split):
+        split.update(cut)
+        index = index.substitute({a: i for a, i in cut.items() if a in index.axes})
+        inner = inner | {axis for value in cut.values() for axis in value.axes}
+        facts = facts and tuple(fact.substitute(cut) for fact in facts)
+    if facts is not None:
+        shape = _rows_of(index, shape, facts)
+    found = _solved_in_rows(index, inner, wanted, shape)
+    if found is None or not found.unique:
+        return found
+    for axis, value in reversed(split.items()):
+        if all(part in found.axes for part in value.axes):
+            number = found.axes[axis] = value.substitute(found.axes)
+            if number.bounds[1] >= axis.extent:
+                found.ranges.append(number * -1 + (axis.extent - 1))
+    found.axes = {axis: value for axis, value in found.axes.items() if axis in unknowns}
+    return found
+
+
+def _solved_in_rows(
     index: Index, unknowns: frozenset[Axis], wanted: Index, shape: tuple[int, ...]
 ) -> AxisSolution | None:
-    """Where `index`, a function of the unknowns, is `wanted`; None when nowhere. Both are row-major
-    numbers in a shape. Masked tiles that reach beyond a row leave it to their masks to say so."""
     rows = _by_dimension(index, shape)
     inside = rows is not None and all(
         row.bounds[0] >= 0 and row.bounds[1] < extent
         for row, extent in zip(rows, shape, strict=True)
     )
-    found = None if inside else _solved(index, unknowns, [(index, wanted)])
+    found = None if inside else _solved(unknowns, [(index, wanted)])
     if rows is None or (not inside and (found is None or found.unique)):
         return found
     equations: list[tuple[Index, Index]] = []
     for extent, row in zip(reversed(shape[1:]), reversed(rows[1:]), strict=True):
         equations.append((row, wanted % extent))
         wanted = wanted // extent
-    return _solved(index, unknowns, [*equations, *((row, wanted) for row in rows[:1])])
+    return _solved(unknowns, [*equations, *((row, wanted) for row in rows[:1])])
 
 
 def narrowed(conditions: Sequence[Index]) -> tuple[Axis, Index, Index] | None:
@@ -99,6 +92,31 @@ def narrowed(conditions: Sequence[Index]) -> tuple[Axis, Index, Index] | None:
                 shorter = Axis(f"{axis.name}'", high - low + 1)
                 return axis, index_of(shorter) + low, index_of(axis) - low
     return None
+
+
+def _short(unknowns: frozenset[Axis], facts: tuple[Index, ...]) -> dict[Axis, Index]:
+    """Unknowns that facts keep in a part of their axes, by an axis of that part."""
+    found = dict[Axis, Index]()
+    for axis, (low, high) in ranges_where(frozenset(facts)).items():
+        if axis in unknowns and 0 < high - low + 1 < axis.extent:
+            found[axis] = index_of(Axis(f"{axis.name}'", high - low + 1)) + low
+    return found
+
+
+def _rows_of(index: Index, shape: tuple[int, ...], facts: tuple[Index, ...]) -> tuple[int, ...]:
+    """The shape with those dimensions as one that an index goes through as one where facts hold."""
+    rows = _by_dimension(index, shape)
+    joint = [
+        (*shape[: n - 1], shape[n - 1] * shape[n], *shape[n + 1 :])
+        for n in range(len(shape) - 1, 0, -1)
+    ]
+    if rows is None and joint:
+        fitting = (made for made in joint if _by_dimension(index, made) is not None)
+        return _rows_of(index, next(fitting, joint[0]), facts)
+    for made, row, extent in zip(joint, (rows or [])[:0:-1], shape[:0:-1], strict=False):
+        if not (follows(row, facts) and follows(row * -1 + (extent - 1), facts)):
+            return _rows_of(index, made, facts)
+    return shape
 
 
 def _by_dimension(index: Index, shape: tuple[int, ...]) -> list[Index] | None:
@@ -122,26 +140,19 @@ def _by_dimension(index: Index, shape: tuple[int, ...]) -> list[Index] | None:
     return rows
 
 
-def _solved(
-    index: Index, unknowns: frozenset[Axis], equations: list[tuple[Index, Index]]
-) -> AxisSolution | None:
+def _solved(unknowns: frozenset[Axis], equations: list[tuple[Index, Index]]) -> AxisSolution | None:
     solution = AxisSolution()
     found: dict[Axis, Index] = {}
-    parts: dict[Axis, Index] = {}
     for left, wanted in equations:
         digits = _digits(left, unknowns)
         if digits is None:
             return AxisSolution(unique=False)
-        known, pairs, split = digits
-        parts.update(split)
+        known, pairs = digits
         if any(axis in found for axis, _, _ in pairs):
             return AxisSolution(unique=False)
         if not _divided(solution, found, pairs, wanted - known):
             return AxisSolution(unique=False) if not solution.unique else None
-    for axis, value in parts.items():
-        if all(part in found for part in value.axes):
-            found[axis] = value.substitute(found)
-    solution.axes = {axis: value for axis, value in found.items() if axis in unknowns}
+    solution.axes = found
     return solution
 
 
@@ -174,42 +185,57 @@ def _divided(
     return low <= 0 <= high
 
 
-Digits = tuple[Index, list[tuple[Axis, int, bool]], dict[Axis, Index]]
-
-
-def _digits(index: Index, unknowns: frozenset[Axis]) -> Digits | None:
-    """The part without unknowns; the unknowns with the size of their strides and whether they count
-    down, largest first; and unknowns that were cut in two digits because only those stand there."""
-    split: dict[Axis, Index] = {}
-    while cut := _cut(index, unknowns, split):
-        split.update(cut)
-        index = index.substitute(cut)
-    parts = {part for value in split.values() for part in value.axes}
+def _digits(
+    index: Index, unknowns: frozenset[Axis]
+) -> tuple[Index, list[tuple[Axis, int, bool]]] | None:
+    """The part without unknowns, and the unknowns with the size of their strides and whether they count
+    down, largest first; None where an unknown stands below a floor."""
     pairs: list[tuple[Axis, int, bool]] = []
     known = Index(index.constant)
     for term, coefficient in index.terms:
-        if isinstance(term, Axis) and (term in unknowns or term in parts):
+        if isinstance(term, Axis) and term in unknowns:
             if coefficient < 0:
                 known = known + coefficient * (term.extent - 1)
             pairs.append((term, abs(coefficient), coefficient < 0))
-        elif isinstance(term, Floor) and term.inner.axes & (unknowns | parts):
+        elif isinstance(term, Floor) and term.inner.axes & unknowns:
             return None
         else:
             known = known + index_of(term) * coefficient
-    return known, sorted(pairs, key=lambda pair: -pair[1]), split
+    return known, sorted(pairs, key=lambda pair: -pair[1])
 
 
 def _cut(
     index: Index, unknowns: frozenset[Axis], done: Mapping[Axis, Index]
 ) -> dict[Axis, Index] | None:
-    """An unknown that stands below a floor, as the two digits that the floor makes of it."""
+    """An unknown that stands below a floor, as the two digits that the floor makes of it; several that
+    are the digits of what stands there, as those of one."""
     for term, _ in index.terms:
-        if isinstance(term, Floor) and len(term.inner.terms) == 1 and not term.inner.constant:
-            axis, coefficient = term.inner.terms[0]
-            if not isinstance(axis, Axis) or axis not in unknowns or axis in done:
-                continue
-            if coefficient == 1 and axis.extent % term.divisor == 0:
-                high = Axis(f"{axis.name}/", axis.extent // term.divisor)
-                low = Axis(f"{axis.name}%", term.divisor)
-                return {axis: index_of(high) * term.divisor + index_of(low)}
+        if not isinstance(term, Floor) or not term.inner.is_affine or term.inner.constant:
+            continue
+        if len(term.inner.terms) > 1:
+            if joint := _joint(term.inner, unknowns, done):
+                return joint
+            continue
+        axis, coefficient = term.inner.terms[0]
+        if not isinstance(axis, Axis) or axis not in unknowns or axis in done:
+            continue
+        if coefficient == 1:
+            high = Axis(f"{axis.name}/", -(-axis.extent // term.divisor))
+            low = Axis(f"{axis.name}%", term.divisor)
+            return {axis: index_of(high) * term.divisor + index_of(low)}
     return None
+
+
+def _joint(
+    inner: Index, unknowns: frozenset[Axis], done: Mapping[Axis, Index]
+) -> dict[Axis, Index] | None:
+    """Unknowns that are the digits of an index, in terms of one that is the index."""
+    pairs = sorted(((c, t) for t, c in inner.terms if isinstance(t, Axis)), key=lambda p: p[0])
+    whole = Axis("+".join(axis.name for _, axis in pairs), math.prod(a.extent for _, a in pairs))
+    below, found = 1, dict[Axis, Index]()
+    for coefficient, axis in pairs:
+        if coefficient != below or axis not in unknowns or axis in done:
+            return None
+        found[axis] = index_of(whole) // below % axis.extent
+        below *= axis.extent
+    return found

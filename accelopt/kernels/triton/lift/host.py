@@ -1,0 +1,594 @@
+"""The host's side of a launch while it is traced: `triton.jit` with its grids, and tensors of `torch`."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from accelopt.algorithm.index import Index
+from accelopt.algorithm.numpy_functions import where_
+from accelopt.algorithm.traced_array import axes_of_shape, digits, identity
+from accelopt.algorithm.value_nodes import UNDEFINED, Element, Value
+from accelopt.kernels.triton.lift.execution import Execution
+from accelopt.kernels.triton.lift.kernel_trace import KernelTrace, Tile
+from accelopt.kernels.triton.lift.language import Absent, Language
+from accelopt.kernels.triton.lift.memory import Buffer, content, radix
+from accelopt.kernels.triton.lift.statements import call, launch
+from accelopt.kernels.triton.lift.tiles import FORMATS, Pointer
+
+PROCESSORS = 132
+"""Streaming multiprocessors of the device that a host function asks for: those of an H100."""
+SHARED_BYTES = 232_448
+"""Shared memory of a block, as such a device says it."""
+OTHER_FORMATS = {
+    "bool": "int1", "float": "float32", "half": "float16", "float8_e4m3fn": "float8e4nv",
+    "long": "int64", "int": "int32", "double": "float64", "float8_e5m2": "float8e5",
+}  # fmt: skip
+"""Formats of torch by Triton's names."""
+LAUNCH_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "warmup"}
+"""Arguments of a launch that are no parameters of its kernel."""
+
+
+class Tensor:
+    """A view of a buffer. `layout` is an array of bytes with its shape and strides that nobody reads,
+    `offset` where it begins."""
+
+    def __init__(self, host: Host, buffer: Buffer, layout: np.ndarray, offset: int = 0) -> None:
+        self.host, self.buffer, self.layout, self.offset = host, buffer, layout, offset
+        self.shape, self.dtype, self.device = Size(layout.shape), buffer.dtype, DEVICE
+        self.is_cuda, self.requires_grad, self.grad = True, False, None
+
+    ndim = property(lambda self: self.layout.ndim)
+    T = property(lambda self: self._viewed(self.layout.T))
+    mT = property(lambda self: self._viewed(np.swapaxes(self.layout, -1, -2)))
+    data = property(lambda self: self)
+    itemsize = property(lambda self: self.dtype.itemsize)
+
+    def _viewed(self, layout: np.ndarray) -> Tensor:
+        places = (one.__array_interface__["data"][0] for one in (layout, self.layout))
+        first, before = places
+        return Tensor(self.host, self.buffer, layout, self.offset + first - before)
+
+    def stride(self, dim: int | None = None) -> Any:
+        return self.layout.strides if dim is None else self.layout.strides[dim]
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def is_contiguous(self, **_: Any) -> bool:
+        return bool(self.layout.flags.c_contiguous)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Tensor:
+        if isinstance(key, Tensor) or (
+            isinstance(key, tuple) and any(isinstance(part, Tensor) for part in key)
+        ):
+            self.host.refuse("a tensor that is indexed by a tensor on the host")
+        return self._viewed(self.layout[key])
+
+    def view(self, *shape: Any) -> Tensor:
+        if isinstance(shape[0], np.dtype):
+            if shape[0] == self.dtype:
+                return self
+            self.host.refuse("a tensor's bits as another format have no definition as an Algorithm")
+        wanted = _extents(shape)
+        made = self.layout.view()
+        try:
+            made.shape = wanted
+        except AttributeError:
+            return self.contiguous().view(wanted)
+        return self._viewed(made)
+
+    reshape = view
+
+    def tile(self) -> Tile:
+        """All elements, as they are now."""
+        return self.host.trace.array(self.shape, self.dtype, self.value(identity(self.shape)))
+
+    def value(self, indices: Sequence[Index]) -> Value:
+        """An element, as it is now."""
+        address = Index(self.offset)
+        for index, stride in zip(indices, self.layout.strides, strict=True):
+            address = address + index * stride
+        return content(self.host.trace, self.buffer, address)
+
+    def pointer(self) -> Pointer:
+        """What a kernel is given."""
+        scalar = self.host.execution.scalar(self.offset, np.int64)
+        return Pointer(
+            self.buffer, scalar, radix(self.buffer.size, self.layout.strides, self.shape)
+        )
+
+    def contiguous(self, **_: Any) -> Tensor:
+        return self if self.is_contiguous() else self.host.computed(self.tile())
+
+    def to(self, *given: Any, dtype: Any = None, **_: Any) -> Tensor:
+        wanted = next((g for g in given if isinstance(g, np.dtype)), dtype)
+        same = wanted is None or wanted == self.dtype
+        return self if same else self.host.computed(self.tile().to(wanted))
+
+    type = type_as = to
+
+    def assigned(self, value: Any) -> Tensor:
+        """Other contents, for a whole buffer."""
+        if not self.is_contiguous() or self.layout.size != self.buffer.size:
+            self.host.refuse("a part of a tensor that is assigned on the host")
+        given = value.tile() if isinstance(value, Tensor) else self.host.trace.traced(value)
+        source = self.host.computed(given.astype(self.dtype).broadcast(self.shape)).buffer
+        self.buffer.initial, self.buffer.writes, self.buffer.changed = source.initial, [], True
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name in VIEWS:
+            return lambda *given, **more: self._viewed(VIEWS[name](self.layout, *given, **more))
+        if name in METHODS:
+            return functools.partial(METHODS[name], self)
+        if name in COMPUTED:
+            return functools.partial(self._computed, COMPUTED[name])
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.host.refuse(f"Tensor.{name} is not known to the tracer")
+
+    def _computed(self, function: Callable[..., Any], *given: Any, **more: Any) -> Tensor:
+        tiles = (one.tile() if isinstance(one, Tensor) else one for one in (self, *given))
+        return self.host.computed(function(*tiles, **more))
+
+
+VIEWS: dict[str, Callable[..., np.ndarray]] = {
+    "transpose": np.swapaxes, "unsqueeze": lambda a, dim: np.expand_dims(a, dim),
+    "broadcast_to": lambda a, *shape: np.broadcast_to(a, _extents(shape)),
+    "t": np.transpose, "permute": lambda a, *order: a.transpose(_extents(order)),
+    "squeeze": lambda a, dim=None: np.squeeze(
+        a, tuple(n for n, e in enumerate(a.shape) if e == 1 and dim in (None, n, n - a.ndim))),
+    "expand": lambda a, *shape: np.broadcast_to(a, [
+        have if want == -1 else want for have, want in zip(
+            [1] * (len(_extents(shape)) - a.ndim) + list(a.shape), _extents(shape), strict=True)]),
+    "expand_as": lambda a, other: np.broadcast_to(a, other.shape),
+}  # fmt: skip
+"""Methods that are other views of the same elements."""
+METHODS: dict[str, Callable[..., Any]] = {
+    "dim": lambda a: a.ndim, "numel": lambda a: a.layout.size, "nelement": lambda a: a.layout.size,
+    "element_size": lambda a: a.dtype.itemsize, "data_ptr": lambda a: 1 << 20,
+    "is_floating_point": lambda a: a.dtype.kind not in "biu", "is_complex": lambda a: False,
+    "float": lambda a: a.to(FORMATS["float32"]), "view_as": lambda a, b: a.view(b.shape),
+    "reshape_as": lambda a, b: a.view(b.shape), "clone": lambda a, **_: a.host.computed(a.tile()),
+    **dict.fromkeys(("detach", "cuda", "cpu", "requires_grad_"), lambda a, *_: a),
+    "flatten": lambda a, start=0, end=-1: a.view(
+        *a.shape[:start], -1, *a.shape[end % a.ndim + 1 :]),
+    "split": lambda a, size, dim=0: [
+        a._viewed(one) for one in np.split(a.layout, range(size, a.shape[dim], size), dim)],
+    "chunk": lambda a, count, dim=0: a.split(-(-a.shape[dim] // count), dim),
+    "unbind": lambda a, dim=0: [a._viewed(one) for one in np.moveaxis(a.layout, dim, 0)],
+    "new_empty": lambda a, *s, dtype=None, **_: a.host.made(_extents(s), dtype or a.dtype, None),
+    "new_zeros": lambda a, *s, dtype=None, **_: a.host.made(_extents(s), dtype or a.dtype, 0),
+    "item": lambda a: a.tile().item(),
+    "zero_": lambda a: a.assigned(0), "fill_": lambda a, b: a.assigned(b),
+    "copy_": lambda a, b, *_: a.assigned(b), "mul_": lambda a, b: a.assigned(a * b),
+    "add_": lambda a, b: a.assigned(a + b),
+}  # fmt: skip
+COMPUTED: dict[str, Callable[..., Any]] = {
+    "add": np.add, "mul": np.multiply, "sub": np.subtract, "div": np.true_divide, "exp": np.exp,
+    "sum": lambda a, dim=None, keepdim=False, dtype=None: np.sum(a, dim, dtype, keepdims=keepdim),
+    "mean": lambda a, dim=None, keepdim=False: np.mean(a, dim, keepdims=keepdim),
+    "logsumexp": lambda a, dim, keepdim=False: np.log(np.sum(np.exp(a), dim, keepdims=keepdim)),
+}  # fmt: skip
+"""Methods that compute new tensors."""
+for _name, _function in {"add": np.add, "mul": np.multiply, "sub": np.subtract,
+                         "truediv": np.true_divide, "matmul": np.matmul, "pow": np.power,
+                         "eq": np.equal, "ne": np.not_equal, "lt": np.less, "gt": np.greater}.items():  # fmt: skip
+    setattr(Tensor, f"__{_name}__", lambda a, b, f=_function: a._computed(f, b))
+    if _name not in ("eq", "ne", "lt", "gt"):
+        setattr(Tensor, f"__r{_name}__", lambda a, b, f=_function: a._computed(
+            lambda x, y: f(y, x), b))  # fmt: skip
+Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+class Size(tuple[int, ...]):
+    """`Tensor.shape`."""
+
+    def numel(self) -> int:
+        return math.prod(self)
+
+
+class Device(str):
+    """`Tensor.device`."""
+
+    type = "cuda"
+    index = 0  # type: ignore[assignment]
+
+    def __new__(cls, *_: Any) -> Device:
+        return super().__new__(cls, "cuda:0")
+
+
+DEVICE = Device()
+
+
+def _called(name: str, tensor: Tensor, *given: Any, **more: Any) -> Any:
+    """A function of torch that tensors have as a method."""
+    return getattr(tensor, name)(*given, **more)
+
+
+def _laid_out(shape: Sequence[int]) -> np.ndarray:
+    """An array of a shape whose strides are those of a new tensor."""
+    strides = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
+    return np.lib.stride_tricks.as_strided(np.empty(1, np.int8), shape, strides)
+
+
+def _extents(given: Sequence[Any]) -> tuple[int, ...]:
+    shape = given[0] if len(given) == 1 and isinstance(given[0], (tuple, list)) else given
+    return tuple(int(n) for n in shape)
+
+
+class Host:
+    """Makes tensors, and the modules that a file with kernels imports."""
+
+    def __init__(self, trace: KernelTrace) -> None:
+        self.trace = trace
+        self.execution = Execution(trace)
+        self.importing = True
+        self.missing: set[str] = set()
+
+    def refuse(self, reason: str) -> Any:
+        """Raises NotTraced at the line that is being executed."""
+        self.trace.refuse(reason)
+
+    def absent(self, name: str) -> Absent:
+        """Something of a package that is not there."""
+        return Absent(name, self.refuse, lambda: self.importing)
+
+    # Tensors.
+
+    def argument(self, name: str, number: int, shape: Sequence[int], dtype: np.dtype) -> Tensor:
+        """An input."""
+        values, kind = self.trace.values, dtype.name
+
+        def initial(address: Index) -> Value:
+            return values.same(Element(name, number, kind, address))
+
+        buffer = Buffer(name, math.prod(shape), dtype, initial, number, tuple(shape))
+        self.execution.buffers.append(buffer)
+        return Tensor(self, buffer, _laid_out(shape))
+
+    def made(self, shape: Sequence[int], dtype: Any, number: float | None) -> Tensor:
+        """`torch.empty`, `torch.zeros` and the like."""
+        value = UNDEFINED if number is None else self.trace.values.number(number)
+        kind = np.dtype(np.float32 if dtype is None else dtype)
+        buffer = Buffer("", max(math.prod(shape), 1), kind, lambda _: value)
+        self.execution.buffers.append(buffer)
+        return Tensor(self, buffer, _laid_out(shape))
+
+    def computed(self, tile: Any) -> Tensor:
+        """A new tensor of a tile's elements."""
+        made = self.made(tile.shape, tile.dtype, None)
+        value, axes = tile.value, axes_of_shape(tile.shape)
+
+        def initial(address: Index) -> Value:
+            place = dict(zip(axes, digits(address, tile.shape), strict=True))
+            return self.trace.values.substitute(value, place)
+
+        made.buffer.initial = initial
+        return made
+
+    # Modules.
+
+    def modules(self) -> dict[str, ModuleType]:
+        """Those of `triton` and of `torch`, by name."""
+
+        def stub(name: str, **names: Any) -> Stub:
+            return Stub(name, self.absent, names)
+
+        properties = SimpleNamespace(multi_processor_count=PROCESSORS, warp_size=32, name="H100",
+                                     major=9, minor=0, max_shared_mem=SHARED_BYTES)  # fmt: skip
+        driver = SimpleNamespace(
+            get_current_target=lambda: SimpleNamespace(backend="cuda", arch=90, warp_size=32),
+            get_current_device=lambda: 0, get_active_torch_device=lambda: DEVICE,
+            utils=SimpleNamespace(get_device_properties=lambda *_: {
+                "multiprocessor_count": PROCESSORS, "max_shared_mem": SHARED_BYTES}),
+        )  # fmt: skip
+        language = Language(self.execution, self.absent)
+        runtime = stub("triton.runtime", driver=SimpleNamespace(active=driver))
+        triton = stub(
+            "triton", jit=self.jit, language=language, runtime=runtime, Config=Config, JITFunction=Jit,
+            autotune=self.autotune, heuristics=self.heuristics, __version__="3.5.0",
+            cdiv=lambda x, y: -(-int(x) // int(y)), set_allocator=lambda *_: None,
+            next_power_of_2=lambda n: 1 << max(int(n) - 1, 0).bit_length(),
+        )  # fmt: skip
+        cuda = stub(
+            "torch.cuda", is_available=lambda: True, get_device_capability=lambda *_: (9, 0),
+            get_device_properties=lambda *_: properties, current_device=lambda: 0,
+            device_count=lambda: 1, device=_Context, synchronize=lambda *_: None,
+        )  # fmt: skip
+        autograd = stub("torch.autograd", Function=Function)
+        torch = stub(
+            "torch", **FORMATS, **{own: FORMATS[name] for own, name in OTHER_FORMATS.items()},
+            Tensor=Tensor, Size=Size, dtype=np.dtype, device=Device, cuda=cuda, autograd=autograd,
+            empty=self._creator(None), zeros=self._creator(0), ones=self._creator(1),
+            full=lambda shape, value, dtype=None, **_: self.made(_extents([shape]), dtype, value),
+            empty_like=self._like(None), zeros_like=self._like(0), ones_like=self._like(1),
+            tensor=lambda v, dtype=None, **_: self.computed(self.trace.traced(np.asarray(v, dtype))),
+            _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda *_: 0),
+            compiler=SimpleNamespace(is_compiling=lambda: False, disable=lambda f=None, **_: f),
+            no_grad=_Context, inference_mode=_Context, is_tensor=lambda x: isinstance(x, Tensor),
+            version=SimpleNamespace(cuda="12.8", hip=None),
+            __version__="2.8.0", strided="strided", inf=math.inf, finfo=ml_dtypes.finfo, iinfo=np.iinfo, broadcast_shapes=np.broadcast_shapes,
+            contiguous_format="contiguous", where=lambda m, a, b: self.computed(where_(self.trace, *(
+                x.tile() if isinstance(x, Tensor) else x for x in (m, a, b)))),
+        )  # fmt: skip
+        for name in {*VIEWS, *METHODS, *COMPUTED, "reshape"} - vars(torch).keys():
+            setattr(torch, name, functools.partial(_called, name))
+        tuner = stub("triton.runtime.autotuner", Autotuner=Autotuner)
+        made: list[ModuleType] = [triton, runtime, tuner, torch, cuda, autograd, language]
+        return {module.__name__: module for module in made}
+
+    def _creator(self, number: float | None) -> Callable[..., Tensor]:
+        return lambda *shape, size=None, dtype=None, **_: self.made(
+            _extents([size] if size is not None else shape), dtype, number
+        )
+
+    def _like(self, number: float | None) -> Callable[..., Tensor]:
+        return lambda like, dtype=None, **_: self.made(like.shape, dtype or like.dtype, number)
+
+    # triton.jit.
+
+    def jit(self, function: Any = None, **_: Any) -> Any:
+        """A decorator with or without arguments."""
+        return (lambda f: Jit(self, f)) if function is None else Jit(self, function)
+
+    def autotune(self, configs: Any, key: Any = None, **_: Any) -> Any:
+        """The first configuration is taken."""
+        return lambda kernel: Autotuner(kernel, kernel.arg_names, configs, key)
+
+    def heuristics(self, values: Mapping[str, Callable[..., Any]]) -> Any:
+        """`triton.heuristics`."""
+        return lambda kernel: kernel.computing(dict(values))
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """The stand-ins in the place of `triton` and `torch`; what is imported meanwhile is forgotten."""
+        before, path = dict(sys.modules), list(sys.path)
+        for name in [n for n in sys.modules if n.partition(".")[0] in ("triton", "torch")]:
+            del sys.modules[name]
+        sys.modules.update(self.modules())
+        finder = _Finder(self)
+        sys.meta_path.insert(0, _Inside(self))
+        sys.meta_path.append(finder)
+        try:
+            yield
+        finally:
+            sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _Finder)]
+            sys.path[:] = path
+            for name in [n for n in sys.modules if n not in before]:
+                del sys.modules[name]
+            sys.modules.update(before)
+
+
+class Config:
+    """`triton.Config`."""
+
+    def __init__(self, kwargs: Mapping[str, Any], **more: Any) -> None:
+        self.kwargs, self.num_warps, self.num_stages = dict(kwargs), 4, 3
+        vars(self).update(more)
+
+
+class Jit:
+    """A function of `triton.jit`: launched by the host, called by kernels."""
+
+    def __init__(self, host: Host, function: Callable[..., Any]) -> None:
+        self.host, self.fn, self.__name__ = host, function, function.__name__
+        self.settings: dict[str, Any] = {}
+        self.computed: dict[str, Callable[..., Any]] = {}
+        self.arg_names = list(inspect.signature(function).parameters)
+        functools.update_wrapper(self, function, updated=())
+
+    def configured(self, settings: dict[str, Any]) -> Jit:
+        """With values that a launch need not give."""
+        self.settings = settings | self.settings
+        return self
+
+    def computing(self, values: dict[str, Callable[..., Any]]) -> Jit:
+        """With values that follow from the others."""
+        self.computed |= values
+        return self
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        return functools.partial(self.run, grid=grid)
+
+    def run(self, *args: Any, grid: Any, **more: Any) -> None:
+        """A launch."""
+        signature = inspect.signature(self.fn)
+        known = {k: v for k, v in more.items() if k in signature.parameters}
+        extra = more.keys() - known.keys() - LAUNCH_OPTIONS
+        if extra:
+            self.host.refuse(f"{self.__name__} has no parameter {min(extra)}")
+        taken = signature.bind_partial(*args, **known)
+        missing = {k: v for k, v in self.settings.items() if k not in taken.arguments}
+        missing = {k: v for k, v in missing.items() if k in signature.parameters}
+        bound = signature.bind_partial(*args, **known, **missing)
+        bound.apply_defaults()
+        meta = dict(bound.arguments)
+        for name, function in self.computed.items():
+            meta[name] = function(meta)
+        absent = [p for p in signature.parameters if p not in meta]
+        if absent:
+            self.host.refuse(f"the launch of {self.__name__} gives no {absent[0]}")
+        sizes = grid(meta) if callable(grid) else grid
+        extents = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+        constant = _constants(self.fn)
+        given = {k: self._given(v, k in constant) for k, v in meta.items()}
+        launch(self.host.execution, self.fn, extents, given)
+
+    def _given(self, value: Any, constant: bool) -> Any:
+        if isinstance(value, Tensor):
+            return value.pointer()
+        if constant or value is None or not isinstance(value, (bool, int, float)):
+            return value
+        kind = (
+            bool
+            if isinstance(value, bool)
+            else np.float32
+            if isinstance(value, float)
+            else np.int32
+        )
+        return self.host.trace.array((), kind, self.host.trace.number(value))
+
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        bound = inspect.signature(self.fn).bind(*args, **more)
+        bound.apply_defaults()
+        return call(self.host.execution, self.fn, bound.arguments)
+
+
+class Autotuner(Jit):
+    """`triton.runtime.autotuner.Autotuner`: the first configuration is taken."""
+
+    def __init__(
+        self, fn: Jit, arg_names: Any, configs: Any, key: Any = None, *_: Any, **__: Any
+    ) -> None:
+        super().__init__(fn.host, fn.fn)
+        self.base_fn, self.configs, self.keys = fn, configs, key
+        self.computed, self.settings = fn.computed, dict(fn.settings)
+        self.configured(dict(configs[0].kwargs) if configs else {})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None  # hooks and caches of its search
+
+
+@functools.lru_cache(maxsize=512)
+def _constants(function: Callable[..., Any]) -> frozenset[str]:
+    """The parameters that are `tl.constexpr`."""
+    tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(function)))
+    head = tree.body[0]
+    assert isinstance(head, ast.FunctionDef)
+    arguments = [*head.args.posonlyargs, *head.args.args, *head.args.kwonlyargs]
+    return frozenset(
+        a.arg
+        for a in arguments
+        if a.annotation is not None and "constexpr" in ast.unparse(a.annotation)
+    )
+
+
+class Function:
+    """`torch.autograd.Function`: `apply` is its forward."""
+
+    @classmethod
+    def apply(cls, *given: Any) -> Any:
+        """`forward`, without a graph."""
+        return cls.forward(SavedContext(), *given)  # type: ignore[attr-defined]
+
+
+class SavedContext:
+    """`ctx` of an autograd function."""
+
+    needs_input_grad = (True,) * 32
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def mark_non_differentiable(self, *_: Any) -> None:
+        return None
+
+    mark_dirty = set_materialize_grads = mark_non_differentiable
+
+
+class _Context:
+    """A context manager, or a decorator, that does nothing."""
+
+    idx = 0
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        return None
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: Any) -> None:
+        return None
+
+    def __call__(self, function: Any) -> Any:
+        return function
+
+
+class Stub(ModuleType):
+    """A module whose other names are absent."""
+
+    def __init__(self, name: str, absent: Callable[[str], Any], names: Mapping[str, Any]) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+        self._absent, self.__version__ = absent, "0"
+        vars(self).update(names)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._absent(f"{self.__name__}.{name}")
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Modules of packages that are missing, asked last: their names can be imported."""
+
+    inside = False
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        top = name.partition(".")[0]
+        standing = top in ("triton", "torch")
+        if standing != self.inside or not (standing or top in self.host.missing):
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: Any) -> ModuleType:
+        language = spec.name.startswith("triton.language")
+        if language:
+            return sys.modules["triton.language"]
+        return Stub(spec.name, self.host.absent, {})
+
+    def exec_module(self, module: ModuleType) -> None:
+        return None
+
+
+class _Inside(_Finder):
+    """Modules of `triton` and `torch`, asked first."""
+
+    inside = True
+
+
+def load(path: str, host: Host, folders: Sequence[str]) -> ModuleType:
+    """The module in a file, whose imports `host` answers. Packages that are missing, and that it does not
+    do without, are imported as names."""
+    place, names = Path(path), [Path(path).stem]
+    while (place.parent / "__init__.py").is_file():
+        place = place.parent
+        names.insert(0, place.name)
+    sys.path[:0] = [*folders, str(place.parent)]
+    name, before = ".".join(names), set(sys.modules)
+    while True:
+        sys.modules.pop(name, None)
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            package = str(error.name).partition(".")[0]
+            if package in host.missing or package in (names[0], ""):
+                raise
+            host.missing.add(package)
+            for imported in set(sys.modules) - before:
+                del sys.modules[imported]

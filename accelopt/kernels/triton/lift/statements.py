@@ -1,0 +1,409 @@
+"""Executes the statements of a kernel once, for all programs of a launch.
+
+An expression is evaluated by Python on tiles. A loop is executed once: what it carries becomes a value
+(`Carried`) whose closed form is found afterwards, or an index where each iteration adds the same to it. A
+branch that depends on a program's number or on data is executed both ways.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any, cast
+
+import numpy as np
+
+from accelopt.algorithm.algorithm import Constant
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.numpy_functions import scalar, select
+from accelopt.algorithm.rerolling import arguments_of
+from accelopt.algorithm.traced_array import (
+    NotTraced,
+    index_value,
+    is_float,
+)
+from accelopt.algorithm.value_nodes import Value
+from accelopt.kernels.triton.lift.execution import Execution, Range, Unknown
+from accelopt.kernels.triton.lift.kernel_trace import Tile
+from accelopt.kernels.triton.lift.loops import FARTHEST, MOST_UNROLLED, TracedLoop, assigned_in
+from accelopt.kernels.triton.lift.memory import Buffer
+
+LEAST_STAGED = 3
+"""Iterations from which on what such a loop carries is an array of its own after each."""
+
+
+@dataclass
+class Returned:
+    """The end of a function, or of an iteration by `continue`."""
+
+    value: Any = None
+
+
+def launch(
+    execution: Execution,
+    function: Callable[..., Any],
+    grid: Sequence[int],
+    given: Mapping[str, Any],
+) -> None:
+    """All programs of a launch."""
+    if execution.grid is not None:
+        execution.trace.refuse("a kernel launches another one")
+    execution.launches += 1
+    axes = tuple(Axis(f"p{execution.launches}_{n}", int(e)) for n, e in enumerate(grid))
+    execution.programs = tuple(int(e) for e in grid)
+    if any(e < 1 for e in execution.programs):
+        return
+    execution.grid = tuple(axis for axis in axes if axis.extent > 1)
+    execution.reads, execution.begun = [], {b: len(b.writes) for b in execution.buffers}
+    try:
+        call(execution, function, given)
+    finally:
+        execution.grid = None
+
+
+def call(execution: Execution, function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """Executes the body of a function with these parameters."""
+    names = dict(function.__globals__)
+    closure = inspect.getclosurevars(function)
+    names |= {**closure.nonlocals, **_builtins(execution), **given}
+    execution.trace.files.add(function.__code__.co_filename)
+    ended = Block(execution, names).run(_body(function))
+    return ended.value if ended is not None else None
+
+
+def _builtins(execution: Execution) -> dict[str, Any]:
+    def extreme(name: str) -> Callable[..., Any]:
+        def made(*given: Any) -> Any:
+            if any(isinstance(g, Tile) for g in given):
+                return functools.reduce(getattr(np, f"{name}imum"), given)
+            return getattr(builtins, name)(*given)
+
+        return made
+
+    return {
+        "range": execution.range_of, "min": extreme("min"), "max": extreme("max"),
+        "__both": _both(np.logical_and, False), "__either": _both(np.logical_or, True),
+        "__not": lambda x: np.logical_not(x) if isinstance(x, Tile) else not x,
+        "__chosen": functools.partial(_chosen, execution),
+    }  # fmt: skip
+
+
+def _chosen(
+    execution: Execution, test: Any, on_true: Callable[[], Any], on_false: Callable[[], Any]
+) -> Any:
+    known = execution.known(test)
+    if known is not None:
+        return on_true() if known else on_false()
+    return execution.merged(execution.truth(test), on_true(), on_false())
+
+
+def _both(function: Any, ends: bool) -> Callable[..., Any]:
+    def made(first: Any, *later: Callable[[], Any]) -> Any:
+        found = first
+        for other in later:
+            if not isinstance(found, Tile):
+                if bool(found) == ends:
+                    return found
+                found = other()
+                continue
+            if isinstance(found.value, Constant) and bool(found.value.value) == ends:
+                return found
+            found = function(found, other())
+        return found
+
+    return made
+
+
+class _Expressions(ast.NodeTransformer):
+    """`and`, `or`, `not` and conditional expressions as calls; `x += y` makes a new tile."""
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        self.generic_visit(node)
+        name = "__both" if isinstance(node.op, ast.And) else "__either"
+        later = [_delayed(value) for value in node.values[1:]]
+        return ast.copy_location(_call(name, [node.values[0], *later]), node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.target, ast.Name):
+            return node
+        found = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
+        return ast.copy_location(ast.Assign([node.target], found), node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Not):
+            return node
+        return ast.copy_location(_call("__not", [node.operand]), node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        self.generic_visit(node)
+        parts = [node.test, _delayed(node.body), _delayed(node.orelse)]
+        return ast.copy_location(_call("__chosen", parts), node)
+
+
+def _call(name: str, arguments: list[Any]) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), arguments, [])
+
+
+def _delayed(value: ast.expr) -> ast.Lambda:
+    none = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.Lambda(none, value)
+
+
+@functools.lru_cache(maxsize=512)
+def _body(function: Callable[..., Any]) -> tuple[ast.stmt, ...]:
+    lines, first = inspect.getsourcelines(function)
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    ast.increment_lineno(tree, first - 1)
+    made = ast.fix_missing_locations(_Expressions().visit(tree)).body[0]
+    for node in ast.walk(made):
+        node.file = function.__code__.co_filename  # type: ignore[attr-defined]
+    return tuple(made.body)
+
+
+@functools.lru_cache(maxsize=8192)
+def _compiled(node: ast.AST) -> CodeType:
+    file = getattr(node, "file", "")
+    if isinstance(node, ast.expr):
+        return compile(ast.fix_missing_locations(ast.Expression(node)), file, "eval")
+    if isinstance(node, ast.AnnAssign):
+        value = node.value or ast.Constant(None)
+        node = ast.copy_location(ast.Assign([node.target], value), node)
+    module = ast.Module([cast(ast.stmt, node)], [])
+    return compile(ast.fix_missing_locations(module), file, "exec")
+
+
+def _has(nodes: Sequence[ast.stmt], *kinds: type) -> bool:
+    return any(isinstance(part, kinds) for node in nodes for part in ast.walk(node))
+
+
+class Block:
+    """The variables of one function, and how its statements change them."""
+
+    def __init__(self, execution: Execution, names: dict[str, Any]) -> None:
+        self.execution = execution
+        self.trace = execution.trace
+        self.values = execution.values
+        self.names = names
+        self.line = ("", 0)
+
+    def run(self, body: Sequence[ast.stmt]) -> Returned | None:
+        """Executes statements; what ends the function, where they do."""
+        for number, node in enumerate(body):
+            self.line = (getattr(node, "file", ""), node.lineno)
+            if isinstance(node, (ast.Return, ast.Continue)):
+                value = node.value if isinstance(node, ast.Return) else None
+                return Returned(self.value(value) if value is not None else None)
+            if isinstance(node, ast.If):
+                ended = self._branch(node, body[number + 1 :])
+                if ended is not None:
+                    return ended
+            elif isinstance(node, ast.For):
+                if _has(node.body, ast.Return):
+                    self.trace.refuse_at(self.line, "a loop ends by `return`")
+                self._for(node)
+            elif isinstance(node, ast.While):
+                self._while(node)
+            elif isinstance(node, ast.Assert):
+                if self.execution.known(self.value(node.test)) is False:
+                    self.trace.refuse_at(self.line, "an assertion of the kernel does not hold")
+            elif isinstance(node, ast.Break):
+                self.trace.refuse_at(self.line, "a loop ends by `break`")
+            else:
+                self._check(node)
+                exec(_compiled(node), self.names)
+        return None
+
+    def value(self, node: ast.expr) -> Any:
+        """The value of an expression."""
+        self._check(node)
+        return eval(_compiled(node), self.names)
+
+    def _check(self, node: ast.AST) -> None:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+                held = self.names.get(part.id)
+                if isinstance(held, Unknown):
+                    self.trace.refuse_at(held.line, held.reason)
+
+    # Branches.
+
+    def _branch(self, node: ast.If, rest: Sequence[ast.stmt]) -> Returned | None:
+        test = self.value(node.test)
+        known = self.execution.known(test)
+        ends = _has([*node.body, *node.orelse], ast.Return, ast.Continue)
+        after = list(rest) if ends else []
+        if known is not None:
+            ended = self.run([*(node.body if known else node.orelse), *after])
+            return ended or (Returned() if ends else None)
+        truth = self.execution.truth(test)
+        otherwise = select(self.trace, truth, self.values.number(0), self.values.number(1))
+        before, outcomes = dict(self.names), []
+        for body, guard in ((node.body, truth), (node.orelse, otherwise)):
+            self.names.clear()
+            self.names.update(before)
+            marks = {buffer: len(buffer.writes) for buffer in self.execution.buffers}
+            with self.execution.under(guard):
+                outcomes.append((self.run([*body, *after]), dict(self.names)))
+            if guard is truth:  # what one branch writes, the other does not see
+                aside = [(b, n, b.writes[n:]) for b, n in marks.items()]
+                for buffer, n, _ in aside:
+                    del buffer.writes[n:]
+        for buffer, n, writes in aside:
+            buffer.writes[n:n] = writes
+        (yes, names), (no, others) = outcomes
+        self.names.clear()
+        for name in {**names, **others}:
+            if name in names and name in others:
+                self.names[name] = self.execution.merged(truth, names[name], others[name])
+            else:
+                self.names[name] = names.get(name, others.get(name))
+        if not ends:
+            return None
+        one_value, other = (r.value if r is not None else None for r in (yes, no))
+        return Returned(self.execution.merged(truth, one_value, other))
+
+    # Loops.
+
+    def _while(self, node: ast.While) -> None:
+        for _ in range(MOST_UNROLLED * 64):
+            known = self.execution.known(self.value(node.test))
+            if known is None:
+                self.trace.refuse_at(
+                    self.line, "how often a `while` loop runs is only known at run time"
+                )
+            if not known:
+                return
+            if self.run(node.body) is not None:
+                self.trace.refuse_at(self.line, "a loop ends by `return`")
+        self.trace.refuse_at(self.line, "a `while` loop does not end")
+
+    def _for(self, node: ast.For) -> None:
+        over = self.value(node.iter)
+        if not isinstance(over, Range):
+            for item in over:
+                self.iterate(node, item)
+            return
+        starts, stops = self._ends(over.start, "maximum"), self._ends(over.stop, "minimum")
+        first = [index for index in map(index_value, starts) if index is not None]
+        last = [index for index in map(index_value, stops) if index is not None]
+        if len(first) < len(starts) or (over.step < 0 and len(last) < len(stops)):
+            self.trace.refuse_at(self.line, "where this loop begins is only known at run time")
+        if len(last) == len(stops) and not any(index.terms for index in (*first, *last)):
+            trips = range(max(i.constant for i in first), min(i.constant for i in last), over.step)
+            if over.static or len(trips) <= 1:
+                for item in trips:
+                    self.iterate(node, item if over.static else self.execution.scalar(item))
+                return
+        start = self._start(first, over.step)
+        lower = [s * -1 for s in first if s is not start and (s - start).bounds[1] > 0]
+        upper = [s - 1 for s in last]
+        if over.step < 0:
+            lower, upper = [s * -1 - 1 for s in last], []
+        ends = [-(-(stop - start).bounds[over.step > 0] // over.step) for stop in last]
+        tests = [stop for stop in stops if index_value(stop) is None]
+
+        def held(index: Index) -> Value:
+            values = self.values
+            one, zero = values.number(1), values.number(0)
+            place = values.position(index)
+            for test in tests:
+                less = scalar(self.trace, "less", [place, test], True)
+                one = select(self.trace, less, one, zero)
+            return values.where(
+                [*(index + a for a in lower), *(a - index for a in upper)], one, zero
+            )
+
+        extent = min(ends) if ends else self._reach(node, start, over.step)
+        if extent > 0:
+            self._symbolic_or_unrolled(node, start, over.step, extent, held)
+
+    def _reach(self, node: ast.For, start: Index, step: int) -> int:
+        """How often a loop runs at most whose end is a number of an input: no longer than what it loads
+        is in memory."""
+        axis, execution, names = Axis("?reach", FARTHEST), self.execution, dict(self.names)
+        marks = {buffer: len(buffer.writes) for buffer in execution.buffers}
+        reads = len(execution.reads)
+        line, most = self.line, FARTHEST
+        self.iterate(node, execution.scalar(start + index_of(axis) * step))
+        for buffer, address in execution.reads[reads:]:
+            low, high = 0, most
+            while low < high:
+                middle = (low + high) // 2
+                inside = address.substitute({axis: Index(middle)}).bounds[0] < buffer.size
+                low, high = (middle + 1, high) if inside else (low, middle)
+            most = low
+        self.names.clear()
+        self.names.update(names)
+        self.restore(marks, reads)
+        if most == FARTHEST:
+            self.trace.refuse_at(line, "how often this loop runs is only known at run time")
+        return most
+
+    def _start(self, starts: list[Index], step: int) -> Index:
+        """The least of several starts, from which on all others are multiples of the step away."""
+        for start in starts:
+            apart = [other - start for other in starts]
+            whole = all(not (a.constant % step or any(c % step for _, c in a.terms)) for a in apart)
+            if whole and (not start.terms or len(starts) == 1):
+                return start
+        return self.trace.refuse_at(self.line, "where this loop begins is no multiple of its step away "
+                                    "from a number")  # fmt: skip
+
+    def _ends(self, given: Any, function: str) -> list[Value]:
+        value = self.trace.traced(given).reshape(()).value
+        return arguments_of(value, function)
+
+    def iterate(self, node: ast.For, item: Any) -> None:
+        assert isinstance(node.target, ast.Name)
+        self.names[node.target.id] = item
+        self.run(node.body)
+
+    def _symbolic_or_unrolled(
+        self, node: ast.For, start: Index, step: int, extent: int, held_at: Callable[[Index], Value]
+    ) -> None:
+        """`held_at` says whether there is an iteration with an index."""
+        execution, line = self.execution, self.line
+        names = dict(self.names)
+        marks = {buffer: len(buffer.writes) for buffer in execution.buffers}
+        reads = len(execution.reads)
+        try:
+            TracedLoop(self, node, start, step, extent, held_at).execute()
+        except NotTraced:
+            if extent > MOST_UNROLLED:
+                raise
+            self.names.clear()
+            self.names.update(names)
+            self.restore(marks, reads)
+            for number in range(extent):
+                self.line = line
+                index = start + number * step
+                held = held_at(index)
+                if held == Constant(0.0):
+                    continue
+                before = dict(self.names)
+                with execution.under(held if held != Constant(1.0) else None):
+                    self.iterate(node, execution.scalar(index))
+                if held != Constant(1.0):
+                    for name in assigned_in(node.body):
+                        if name in before:
+                            self.names[name] = execution.merged(
+                                held, self.names[name], before[name]
+                            )
+                for name in assigned_in(node.body) if extent >= LEAST_STAGED else ():
+                    tile = self.names.get(name)
+                    if name in names and isinstance(tile, Tile) and is_float(tile.dtype):
+                        self.names[name] = execution.staged(tile)
+
+    def restore(self, marks: Mapping[Buffer, int], reads: int) -> None:
+        """Takes back what was stored since."""
+        for buffer in self.execution.buffers:
+            del buffer.writes[marks.get(buffer, 0) :]
+        del self.execution.reads[reads:]

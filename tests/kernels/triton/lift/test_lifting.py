@@ -1,0 +1,161 @@
+"""What Triton kernels with their launches are lifted to."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accelopt.algorithm.algorithm import Scan
+from accelopt.algorithm.equality import same_function
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.traced_array import NotTraced
+from accelopt.kernels.triton.lift.lifting import Like, lift_launches
+
+KERNELS = Path(__file__).with_name("kernels.py")
+_random = np.random.default_rng(3)
+
+
+def _f(*shape):
+    return _random.standard_normal(shape).astype(np.float32)
+
+
+def _softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _attention(q, k, v, causal):
+    scores = q @ k.swapaxes(1, 2) * q.shape[-1] ** -0.5
+    if causal:
+        scores = np.where(np.tril(np.ones(scores.shape[1:], bool)), scores, -np.inf)
+    return [_softmax(scores) @ v]
+
+
+def _cross_entropy(logits, labels):
+    p, rows, kept = _softmax(logits), np.arange(len(logits)), labels != -100
+    at = np.where(kept, labels, 0)
+    gradient = p - (np.arange(logits.shape[1]) == at[:, None])
+    return [np.where(kept, -np.log(p[rows, at]), 0), np.where(kept[:, None], gradient, logits)]
+
+
+def _recurrence(x, a):
+    h = np.zeros_like(x)
+    for t in range(len(x)):
+        h[t] = (h[t - 1] * a[t] if t else 0) + x[t]
+    return [h]
+
+
+def _convolution(x, w):
+    padded = np.pad(x, ((0, 0), (w.shape[1] - 1, 0)))
+    return [sum(padded[:, k : k + x.shape[1]] * w[:, k : k + 1] for k in range(w.shape[1]))]
+
+
+LABELS = np.array([3, 0, -100, 49, 7, 7, 21])
+BEGINS = np.array([0, 2, 5, 9])
+CASES = {
+    "softmax": ([_f(6, 50)], lambda x: [_softmax(x)]),
+    "running_softmax": ([_f(6, 100)], lambda x: [_softmax(x)]),
+    "matmul": ([_f(64, 50), _f(50, 48)], lambda a, b: [a @ b]),
+    "matmul with a last group of one tile": ([_f(80, 50), _f(50, 48)], lambda a, b: [a @ b]),
+    "persistent_matmul": ([_f(64, 50), _f(50, 48)], lambda a, b: [a @ b]),
+    "attention": ([_f(3, 40, 16), _f(3, 40, 16), _f(3, 40, 16), False], _attention),
+    "attention causal": ([_f(3, 48, 16), _f(3, 48, 16), _f(3, 48, 16), True], _attention),
+    "cross_entropy": ([_f(7, 50), LABELS], _cross_entropy),
+    "recurrence": ([_f(12, 20), _f(12, 20)], _recurrence),
+    "column_sums": ([_f(18, 20)], lambda x: [x.sum(0)]),
+    "segment_sums": ([_f(9, 20), BEGINS], lambda x, b: [np.add.reduceat(x, b[:-1])]),
+    "causal_convolution": ([_f(3, 40), _f(3, 4)], _convolution),
+}
+
+
+def _lifted(name):
+    return lift_launches(KERNELS, name.split()[0], CASES[name][0])
+
+
+def _evaluated(name, dtype=np.float64):
+    arrays = [value for value in CASES[name][0] if isinstance(value, np.ndarray)]
+    found = _lifted(name)
+    return evaluate(found, dict(zip((a.name for a in found.inputs), arrays, strict=True)), dtype)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_is_what_the_kernel_computes(name):
+    """Evidence: the problems' definitions in NumPy. Rows, tiles and groups do not divide the shapes."""
+    wanted = CASES[name][1](*CASES[name][0])
+    for one, other in zip(_evaluated(name), wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("triton", "torch"))),
+    reason="Triton's interpreter needs the packages triton and torch",
+)
+def test_is_what_the_interpreter_computes(tmp_path):
+    """Evidence: `TRITON_INTERPRET=1`, Triton's own meaning of its language."""
+    for name, (given, _) in CASES.items():
+        np.savez(tmp_path / name, *given)
+    script = (
+        "import sys, pathlib, numpy as np, torch, kernels\n"
+        "for file in sorted(pathlib.Path(sys.argv[1]).glob('*.npz')):\n"
+        "    held = np.load(file)\n"
+        "    given = [torch.from_numpy(held[k]) if held[k].ndim else held[k].item() for k in held]\n"
+        "    found = getattr(kernels, file.stem.split()[0])(*given)\n"
+        "    found = [] if found is None else [found] if torch.is_tensor(found) else list(found)\n"
+        "    changed = [g for k, g in zip(held, given) if torch.is_tensor(g)\n"
+        "               and not np.array_equal(held[k], g.numpy())]\n"
+        "    np.savez(file.with_suffix('.out.npz'), *[one.numpy() for one in found + changed])\n"
+    )
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(KERNELS.parent)}
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    subprocess.run(command, env=environment, check=True)
+    for name in CASES:
+        wanted = np.load(tmp_path / f"{name}.out.npz")
+        for one, key in zip(_evaluated(name), wanted, strict=True):
+            np.testing.assert_allclose(one, wanted[key], rtol=1e-4, atol=1e-4)
+
+
+def test_two_ways_of_one_problem_are_one_algorithm():
+    """Evidence: softmax at once and online, a product by groups of tiles and by persistent programs."""
+    rows = [
+        lift_launches(KERNELS, name, [Like((6, 100))]) for name in ("softmax", "running_softmax")
+    ]
+    assert same_function(*rows)
+    assert same_function(_lifted("matmul"), _lifted("persistent_matmul"))
+
+
+def test_a_state_that_decays_is_a_scan():
+    """Evidence: h[t] = a[t] * h[t - 1] + x[t], as the kernel says."""
+    assert any(isinstance(one, Scan) for one in _lifted("recurrence").definitions)
+
+
+HEAD = "import torch, triton\nimport triton.language as tl\n\n@triton.jit\n"
+REFUSED = {
+    "a random number": ("def k(x, n):\n    tl.store(x, tl.rand(n, 0))", "random numbers", 6),
+    "a loop to a number of an input that bounds nothing": (
+        "def k(x, n):\n    for i in range(0, tl.load(x).to(tl.int32)):\n        tl.store(x + i, 1.0)",
+        "only known at run time", 6,
+    ),
+    "what another program stored": (
+        "def k(x, n):\n    i = tl.program_id(0)\n    tl.store(x + i, 1.0)\n"
+        "    tl.store(x + i, tl.load(x + 3 - i))",
+        "another program", 8,
+    ),
+    "two programs at one place": (
+        "def k(x, n):\n    tl.store(x, tl.program_id(0) * 1.0)", "write the same elements", 6,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_says_why_and_where_it_is_not_lifted(name, tmp_path):
+    """Evidence: the kernels' own lines."""
+    text, reason, line = REFUSED[name]
+    file = tmp_path / "kernel.py"
+    file.write_text(f"{HEAD}{text}\n\ndef run(x):\n    k[(4,)](x, 4)\n")
+    with pytest.raises(NotTraced) as refusal:
+        lift_launches(file, "run", [Like((4,))])
+    assert reason in str(refusal.value) and f"kernel.py:{line}:" in str(refusal.value)
