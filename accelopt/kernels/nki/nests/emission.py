@@ -519,7 +519,8 @@ class Emitter:
         dtype = out.dtype if out and not local else "float32"
         batch = where.free(set(product.batch)) if product and stored else ()
         together = bool(batch) and self.is_stored_together(definition, where, batch)
-        held, wide = None, where
+        held: View | None = None
+        wide = where
         if definition.out in self.nest.held:
             held = self.on_chip.place(definition, where)
         elif local or together or self.recurrences.begins(definition, where) is not None:

@@ -65,7 +65,7 @@ def _lowered(
     signature = interface.signature or ", ".join(array.name for array in ready.inputs)
     taken = {*names, *re.findall(r"[A-Za-z_]\w*", signature)}
     emitter = Emitter(ready, nest, TARGETS[target], dialect, interface.numbers, taken)
-    nodes = folded(emitter.emit(), "part")
+    nodes = folded(emitter.emit(), emitter.names)
     lines = [
         HEADERS[dialect],
         "",
@@ -108,7 +108,7 @@ def lower_part(
             view = emitter.outside[array.name] = emitter.names.new(f"{array.name}_view")
             shape = shape_text(array.shape or (1,))
             views.append(f"{view} = {array.name}.reshape({shape})")
-    nodes = folded(emitter.emit(), "part")
+    nodes = folded(emitter.emit(), emitter.names)
     lines = [text for line in rendered(nodes) for text in wrapped(line)]
     return [*views, *(line[4:] for line in lines)], price(nodes, TARGETS[target])
 

@@ -33,7 +33,7 @@ from accelopt.algorithm.algorithm import (
     with_parts,
 )
 from accelopt.algorithm.axis_names import AxisNames
-from accelopt.algorithm.contraction import contraction, factors_of, product_of
+from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.kernels.nki.nests.one_hot import without_one_hot
@@ -161,7 +161,7 @@ def _operands(algorithm: Algorithm) -> Algorithm:
     results = {array.name for array in algorithm.outputs}
     for reader in algorithm.definitions:
         found = contraction(reader) if isinstance(reader, Reduce) else None
-        if found is None:
+        if found is None or not isinstance(reader, Reduce):
             continue
         sides, made = [found.left, found.right], list[Map]()
         for n, operand in enumerate(sides):
@@ -182,11 +182,14 @@ def _operands(algorithm: Algorithm) -> Algorithm:
                     continue
                 own = Map(f"{product.out}_operand", product.axes, bare)
                 read: Expression = Read(own.out, tuple(map(index_of, own.axes)))
-                sides[n] = replace(operand, arguments=(read,)) if rounded else read
+                if rounded and isinstance(operand, Apply):
+                    read = Apply(operand.function, (read,))
+                sides[n] = read
                 made.append(own)
                 break
         if made:
-            changed = replace(reader, expression=product_of([*sides, found.scale]))
+            scale = [found.scale] if found.scale != ONE else []
+            changed = replace(reader, expression=product_of([*sides, *scale]))
             at = algorithm.definitions.index(reader)
             before, after = algorithm.definitions[:at], algorithm.definitions[at + 1 :]
             algorithm = replace(algorithm, definitions=(*before, *made, changed, *after))

@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from accelopt.kernels.nki.nests.locations import FreeNames
 from accelopt.kernels.nki.nests.statements import Comment, Each, For, Form, If, Line, NestNode
 
 LEAST_SAVED = 12
 """Statements that writing a body once has to save."""
+MOST_TRIED = 64
+"""Runs of statements that may be such bodies."""
 MOST_COLUMNS = 6
 """Values that may differ from body to body: more than those are no table that one reads."""
 _TOKEN = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.])|[A-Za-z_]\w*|\s+|.", re.DOTALL)
@@ -23,23 +26,38 @@ class _Apart(Exception):
     """Bodies that are not the same after all."""
 
 
-def folded(nodes: Sequence[NestNode], name: str) -> list[NestNode]:
-    """Statements with bodies that repeat each other written once, in a loop over `name`."""
+def folded(
+    nodes: Sequence[NestNode], names: FreeNames, around: frozenset[str] = frozenset()
+) -> list[NestNode]:
+    """Statements with bodies that repeat each other written once, in a static loop; `around` are names that
+    others use."""
     found = list(nodes)
     keys = [_key(node) for node in found]
+    used = [_named(node) for node in found]
+
+    def without(first: int, last: int) -> frozenset[str]:
+        return around.union(*used[:first], *used[last:])
+
     for first, length, count in _repeats(keys, [_size(node) for node in found]):
+        last = first + length * count
         groups = [found[first + n * length : first + (n + 1) * length] for n in range(count)]
-        rest = [*found[:first], *found[first + count * length :]]
         try:
-            made = _Folding(groups, name).made(rest)
+            made = _Folding(groups, names).made(without(first, last))
         except _Apart:
             continue
-        before, after = found[:first], found[first + count * length :]
-        return [*folded(before, name), made, *folded(after, name)]
+        before = folded(found[:first], names, without(0, first))
+        return [*before, made, *folded(found[last:], names, without(last, len(found)))]
     return [
-        replace(node, body=folded(node.body, name)) if isinstance(node, (For, If)) else node
-        for node in found
+        replace(node, body=folded(node.body, names, without(n, n + 1)))
+        if isinstance(node, (For, If))
+        else node
+        for n, node in enumerate(found)
     ]
+
+
+def _named(node: NestNode) -> set[str]:
+    """The names in a statement."""
+    return {name for text in _texts(node) for name in _NAME.findall(text)}
 
 
 def _repeats(keys: Sequence[str], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -55,7 +73,7 @@ def _repeats(keys: Sequence[str], sizes: Sequence[int]) -> list[tuple[int, int, 
                 if saved >= LEAST_SAVED:
                     found.append((saved, n, length, count + 1))
     found.sort(key=lambda entry: (-entry[0], entry[2], entry[1]))
-    return [entry[1:] for entry in found]
+    return [entry[1:] for entry in found[:MOST_TRIED]]
 
 
 def _size(node: NestNode) -> int:
@@ -89,52 +107,45 @@ def _shape(text: str) -> str:
 
 @dataclass
 class _Folding:
-    """Groups of statements of one form, and what they differ in: by the values in all of them, the name
+    """Groups of statements of one form, and what they differ in: by the values in all of them, the place
     that stands for them."""
 
     groups: list[list[NestNode]]
-    name: str
+    names: FreeNames
     columns: dict[tuple[str, ...], str] = field(default_factory=dict)
 
-    def made(self, others: Sequence[NestNode]) -> Each:
-        """One body for all groups. Raises _Apart where others need a name of theirs, or too much differs."""
+    def made(self, outside: frozenset[str]) -> Each:
+        """One body for all groups. Raises _Apart where others use a name of theirs, or too much differs."""
         texts = ["\n".join(t for node in group for t in _texts(node)) for group in self.groups]
         self.own = [
             {*_DECLARED.findall(text), *(v for node in group for v in _variables(node))}
             for text, group in zip(texts, self.groups, strict=True)
         ]
         used = [set(_NAME.findall(text)) for text in texts]
-        outside = {name for node in others for text in _texts(node) for name in _NAME.findall(text)}
         for n, own in enumerate(self.own):
             elsewhere = outside.union(*(names for m, names in enumerate(used) if m != n))
             if own & elsewhere:
-                raise _Apart(own & elsewhere)
+                raise _Apart
         self.called: list[dict[str, str]] = [{} for _ in self.groups]
         body = [self.node(same, [1.0] * len(same)) for same in zip(*self.groups, strict=True)]
-        return self.each(body, outside.union(*used))
+        return self.each(body)
 
-    def each(self, body: list[NestNode], taken: set[str]) -> Each:
+    def each(self, body: list[NestNode]) -> Each:
         """The loop, of a body in which columns stand."""
         lines = {column: _line(column) for column in self.columns}
+        rows = [column for column, line in lines.items() if line is None]
+        if len(rows) > MOST_COLUMNS:
+            raise _Apart
         said: dict[str, str] = {}
-        names: list[str] = []
-        rows: list[tuple[str, ...]] = []
-        for column, place in self.columns.items():
-            line = lines[column]
-            if line is None:
-                wanted = (
-                    f"{_COPY.sub('', column[0])}_here" if _NAME.fullmatch(column[0]) else "size"
-                )
-                said[place] = _free(wanted, {*taken, *names})
-                names.append(said[place])
-                rows.append(column)
-        index = _free(self.name, {*taken, *names})
+        for column in rows:
+            base = _COPY.sub("", column[0]) if _NAME.fullmatch(column[0]) else "size"
+            said[self.columns[column]] = self.names.new(f"{base}_here")
+        names = list(said.values())
+        index = self.names.new("part") if any(lines.values()) or not rows else ""
         for column, place in self.columns.items():
             if line := lines[column]:
                 said[place] = _along(index, *line)
-        if len(rows) > MOST_COLUMNS:
-            raise _Apart
-        if any(lines.values()) or not rows:
+        if index:
             names.insert(0, index)
             rows.insert(0, tuple(map(str, range(len(self.groups)))))
         whole = len(names) == 1 and names[0] == index
@@ -215,12 +226,6 @@ def _along(index: str, step: int, first: int) -> str:
     """A number of a line, by its index."""
     text = index if step == 1 else f"{index} * {step}"
     return f"{text} + {first}".replace("+ -", "- ") if first else text
-
-
-def _free(wanted: str, taken: set[str]) -> str:
-    """A name that is not taken."""
-    names = (wanted, *(f"{wanted}_{n}" for n in range(2, len(taken) + 3)))
-    return next(name for name in names if name not in taken)
 
 
 _PLACE = re.compile("(?P<before>[-*/%] ?)?(?P<place>\0\\d+\0)(?P<after> ?[*/%])?")

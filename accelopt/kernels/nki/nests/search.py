@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from accelopt.algorithm.algorithm import Algorithm, axes_of
@@ -137,7 +137,22 @@ class _Search:
         # Closed forms say nothing of what is made one round ahead.
         for timed in self.found.timed[:2]:
             self.time(self.changed(timed, ahead=True))
+        for _ in range(ROUNDS):
+            before = self.best
+            self.time(self.priced(self.on_engines(self.found.timed[0].nest))[:EACH])
+            if self.best > before * (1 - LEAST_GAIN):
+                break
         return self.found
+
+    def on_engines(self, nest: Nest) -> Iterator[Nest]:
+        """A nest with one definition on an engine of its own: what waits for what decides which is best."""
+        own = dict(nest.engines)
+        for stage in nest.stages:
+            for name in stage.members:
+                for engine in ("vector", "scalar"):
+                    if own.get(name) != engine:
+                        made = {**own, name: engine}
+                        yield nest.model_copy(update={"engines": tuple(made.items())})
 
     def changed(self, timed: TimedNest, ahead: bool = False) -> list[tuple[Nest, Lowered]]:
         """What single primitives make of a nest: all but those that make operands ahead, or those, but in

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-from accelopt.algorithm.algorithm import Algorithm, Definition, Read, Reduce, walk
+from accelopt.algorithm.algorithm import Algorithm, Definition, Read, Reduce, Scan, walk
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.nest import (
@@ -287,7 +287,7 @@ def _summed_as_laid(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[N
 
 def _laid_as_read(plain: Algorithm, lying: Sequence[str], target: str) -> Iterator[Nest]:
     """All in one stage, with each definition laid as those that read it take it: along what a product sums
-    over, else as its reader lies; in loops along what all have."""
+    over, else as its reader lies; in loops along what all have and no recurrence runs along."""
     *_, last = plain.definitions
     own = {axis.name: axis for axis in last.axes}
     if len(plain.definitions) < 2 or not set(lying) <= own.keys():
@@ -313,7 +313,8 @@ def _laid_as_read(plain: Algorithm, lying: Sequence[str], target: str) -> Iterat
             if math.prod(axes[name] for name in chosen) > most:
                 return
             found[definition.out] = chosen
-    taken = {*lying}.union(*found.values())
+    along = {d.along.name for d in plain.definitions if isinstance(d, Scan)}
+    taken = along.union(lying, *found.values())
     loops = tuple(
         Part(axis=a.name, size=1) for a in shared_axes(plain.definitions) if a.name not in taken
     )

@@ -581,3 +581,64 @@ def test_rims_are_parts_of_their_own(tmp_path: Path) -> None:
     check(shift, nest, "neuronxcc", tmp_path)
     text = lower_nest(shift, nest).source
     assert "affine_select" not in text and "private_hbm" not in text
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("chunks, width", [(4, 32), (6, 48)])
+def test_a_state_is_read_a_step_before_on_the_chip(
+    chunks: int, width: int, dialect: Dialect, tmp_path: Path
+) -> None:
+    """Chunks of a linear attention in one stage: what products sum over is laid, states are taken step by
+    step and read where none is yet, and each array is brought for all chunks at once."""
+    retention = algorithms.written(
+        "retention", {"h": chunks, "l": width, "n": 40, "m": 64, "j": 96},
+        {"q": (width, chunks, 64), "keys": (width, chunks, 96), "k": (chunks, 96, width),
+         "v": (chunks, 96, 40), "mask": (96, 64), "decay": (width,), "gain": (64,)},
+        "kv[h, l, n] = add[j](k[h, j, l] * v[h, j, n])",
+        "state[h, l, n] = scan[h](decay[l] * 0.1, kv[h, l, n])",
+        "old[h, m, n] = add[l](q[l, h, m] * state[h - 1, l, n])",
+        "scores[h, m, j] = add[l](q[l, h, m] * keys[l, h, j])",
+        "new[h, m, n] = add[j](scores[h, m, j] * mask[j, m] * v[h, j, n])",
+        "out[h, m, n] = new[h, m, n] + old[h, m, n] * gain[m] if h - 1 >= 0 else new[h, m, n]",
+    )  # fmt: skip
+    assert "scores_operand" in {d.out for d in prepared(retention).definitions}
+    starts = starting_nests(retention, TARGETS[dialect])
+    found = [n for n in starts if len(n.stages) == 1 and dict(n.stages[0].laid).get("state")]
+    assert found
+    for nest in found[:2]:
+        check(retention, nest, dialect, tmp_path)
+        text = lower_nest(retention, nest, target=TARGETS[dialect], dialect=dialect).source
+        assert "private_hbm" not in text and "tensor_tensor_scan" not in text
+        assert text.count("dma_copy(") <= 9  # eight arrays, one of which is read in two parts
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_bodies_that_differ_in_numbers_are_written_once(dialect: Dialect, tmp_path: Path) -> None:
+    """Twice as many parts of a band take no more lines than the rows of a table."""
+
+    def lines(rows: int) -> int:
+        band = algorithms.written(
+            "band", {"m": rows, "l": rows, "j": 32, "n": 32}, {"q": (rows, 32), "k": (rows, 32)},
+            "s[m, l] = add[j](q[m, j] * k[l, j])",
+            "p[m, l] = exp(s[m, l] * 0.05) if m - l >= 0 and l - m + 127 >= 0 else 0.0",
+            "out[m, n] = add[l](p[m, l] * k[l, n])",
+        )  # fmt: skip
+        starts = list(starting_nests(band, TARGETS[dialect]))
+        nest = next(n for n in starts if len(n.stages) == 1 and n.stages[0].skipped)
+        check(band, nest, dialect, tmp_path)
+        source = lower_nest(band, nest, target=TARGETS[dialect], dialect=dialect).source
+        assert "static_range" in source or " in ((" in source or " in (\n" in source
+        return len(source.splitlines())
+
+    assert lines(1024) <= lines(512) + 12
+
+
+def test_what_is_read_in_digits_elsewhere_has_those_digits() -> None:
+    """A sum of two arrays in flat form lies in rows where a norm of it does, and shares their stage."""
+    residual = algorithms.written(
+        "residual", {"m": 128, "n": 256, "k": 128 * 256}, {"x": (128 * 256,)},
+        "total[m] = add[n](x[m * 256 + n] * x[m * 256 + n])",
+        "out[k] = x[k] * 2.0",
+    )  # fmt: skip
+    total, out = prepared(residual).definitions
+    assert isinstance(total, Reduce) and out.axes == (*total.axes, *total.reduced)
