@@ -796,7 +796,9 @@ def test_bn_stats_without_a_masked_tail(kernel_text, random):
         ),
     ],
 )
-def test_s14_loop_reduce_begins_with_what_the_destination_holds(kernel_text, made, op, function, kind):
+def test_s14_loop_reduce_begins_with_what_the_destination_holds(
+    kernel_text, made, op, function, kind
+):
     """docs (nl.loop_reduce): "The destination tile is also the rhs input to op"."""
     text = kernel_text(
         copying(
