@@ -1305,7 +1305,9 @@ class Emitter:
             return False
         source = self.view(step.data, where)
         axes = where.free(data.axes)
-        target = self.new_tile(word_of(data), where, axes, data.dtype)
+        target = self.new_tile(
+            word_of(data), where, axes, self.reading.narrowed(data) or data.dtype
+        )
         scale, bias = step.numbers
         numbers = [self.number(scale, where), self.number(bias, where, tile=True)]
         counts = [where.span(axis).width for axis in axes]

@@ -330,16 +330,23 @@ class Memory:
                     own[axis] = own.get(axis, 0) + step * strides[n]
         return View(view.tile, view.offset, own)
 
-    def load_into(self, value: Value, where: Where, view: View) -> bool:
-        """Brings what is read straight into its place, where its elements are there once."""
+    def load_into(
+        self, value: Value, where: Where, view: View,
+        rounds: Sequence[tuple[Axis, int, int, int]] = (),
+    ) -> bool:  # fmt: skip
+        """Brings what is read straight into its place, where its elements are there once; with it that of
+        `rounds`: an axis, how many rounds there are along it, of so many elements, and their step on the chip."""
         value = self.stored(value)
         array = self.emitter.arrays[value.array]
         base, steps = self.address(array, value.indices, where)
-        if any(axis not in steps for axis in view.strides):
+        whole = where.within({axis: Span(At(), axis.extent) for axis, *_ in rounds})
+        steps |= self.address(array, value.indices, whole)[1]
+        if any(axis not in steps for axis in (*view.strides, *(a for a, *_ in rounds))):
             return False
         rows = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
-        axes = sorted(view.strides, key=lambda axis: -view.strides[axis])
-        dims = [(where.span(a).width, steps[a], view.strides[a]) for a in axes]
+        dims = [(where.span(a).width, steps[a], stride) for a, stride in view.strides.items()]
+        dims += [(count, steps[a] * size, stride) for a, count, size, stride in rounds]
+        dims.sort(key=lambda dim: -dim[2])
         self.transfer(value.array, view, base, rows, dims)
         return True
 

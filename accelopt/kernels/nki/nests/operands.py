@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from accelopt.algorithm.algorithm import Definition
 from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.nests.locations import At, Span
+from accelopt.kernels.nki.nests.memory import LITTLE
 from accelopt.kernels.nki.nests.nest import NotNested, Way
 from accelopt.kernels.nki.nests.places import Round, View, Where, row_major, spans_of
 from accelopt.kernels.nki.nests.reading import NARROW, Product, inputs_of
@@ -291,6 +292,8 @@ class Operands:
     ) -> None:  # fmt: skip
         """Brings all rounds of an operand into its tile, or those in a `span` of the summed axis."""
         emitter = self.emitter
+        if way == "direct" and not each and not span and self._at_once(value, axes, where, kept):
+            return
         width = math.prod(where.span(a).width for a in axes)
         extent = span.width if span else self.summed.extent
         group, outer = 1, list[tuple[Axis, int]]()
@@ -327,6 +330,25 @@ class Operands:
             emitter.each(row.where, parts, fill)
 
         emitter.each(start, outer, part)
+
+    def _at_once(self, value: Value, axes: tuple[Axis, ...], where: Where, kept: View) -> bool:
+        """Brings all rounds of an operand with one DMA, where that is not much and no condition cuts them."""
+        emitter, dtype = self.emitter, self.found.dtype
+        number = math.prod(where.span(a).width for a in axes)
+        loads = value.kind == "input" and not self._on_chip(value) and value.dtype == dtype
+        decided = {*emitter.deciding, *emitter.masks}
+        even = all(a.extent % size == 0 and a not in decided for a, size in self.parts)
+        much = self.size * number * self.rounds * parse(dtype).itemsize > LITTLE
+        if self.rounds == 1 or not loads or not even or much:
+            return False
+        rounds = list[tuple[Axis, int, int, int]]()
+        for axis, size in reversed(self.parts):
+            rounds.append((axis, axis.extent // size, size, number))
+            number *= axis.extent // size
+        first = {axis: Span(At(), size) for axis, size in self.parts}
+        place = Where(self.lying, {**where.spans, **first}, where.order)
+        own = {axis: kept.strides[axis] for axis in place.free(set(axes))}
+        return emitter.memory.load_into(value, place, View(kept.tile, At(), own), rounds)
 
     def begin_rounds(self) -> Callable[[Span], None]:
         """A place for the operand that members of the stage make, for all rounds of a loop along the summed
@@ -480,9 +502,9 @@ class _Turning(NamedTuple):
             offset = collected(offset + moved * self.into.strides.get(axis, 0))
         return offset
 
-    def source(self, spot: Where) -> tuple[View, int]:
-        """Where a part lies before, one run of elements, and how far these are apart: computed for all that
-        is summed at once, where that is not too long, else for the rounds that are filled together."""
+    def whole(self, spot: Where) -> tuple[View, Where]:
+        """What a part is turned from: computed for all that is summed at once, where that is not too long, else
+        for the rounds that are filled together."""
         summed = [axis for axis, _ in self.operands.parts]
         short = math.prod(axis.extent for axis in summed) <= self.emitter.stage.columns
         place = self.operands.where if short and not self.operands.within else self.place
@@ -493,15 +515,25 @@ class _Turning(NamedTuple):
         for axis, _ in self.joined:
             if axis not in view.strides and wide[axis].width > 1:
                 raise NotNested(f"an operand of {self.operands.definition.out} lacks {axis.name}")
-        lying = Where(self.lying, spot.spans, source.order)
-        view, axes = view.moved(spot, source), lying.free(self.value.axes)
+        return view, source
+
+    def step_of(self, view: View, spot: Where) -> int | None:
+        """How far the elements of a part that is turned are apart; None where it must be copied first."""
         counts = [spot.span(axis).width for axis, _ in self.joined]
         steps = merged(counts, [[view.strides.get(axis, 0) for axis, _ in self.joined]])[1][0]
-        plain = len(steps) == 1 and view.tile.dtype in ("float32", "bfloat16", "float16")
-        if view.tile.psum or not plain:
+        plain = len(steps) == 1 and view.tile.dtype in ("float32", *NARROW)
+        return steps[0] if plain and not view.tile.psum else None
+
+    def source(self, spot: Where) -> tuple[View, int]:
+        """Where a part lies before, one run of elements, and how far these are apart."""
+        view, source = self.whole(spot)
+        lying = Where(self.lying, spot.spans, source.order)
+        view, axes = view.moved(spot, source), lying.free(self.value.axes)
+        step = self.step_of(view, spot)
+        if step is None:
             view = self.emitter.converted(view, lying, axes, self.operands.found.dtype)
-            steps = [1]
-        return view, steps[0]
+            step = 1
+        return view, step
 
     def turn(self, spot: Where, psum: View) -> None:
         """One transpose by the Tensor engine."""
@@ -543,13 +575,12 @@ class _Turning(NamedTuple):
         parts += [(self.lying[0], 128)] if wide else []
         count = math.prod(-(-spot.span(a).width // n) for a, n in parts)
         dtype = self.value.dtype if self.value.dtype in NARROW else "float32"
-        psum = Tile(
-            self.emitter.names.new("turned"),
-            self.operands.size,
-            count * rows,
-            dtype,
-            psum=True,
-        )
+        if not wide:
+            raw, _ = self.whole(spot)
+            copied = self.step_of(raw, spot) is None
+            dtype = self.operands.found.dtype if copied else raw.tile.dtype
+        name = self.emitter.names.new("turned")
+        psum = Tile(name, self.operands.size, count * rows, dtype, psum=True)
         self.emitter.declare(psum)
         self.emitter.each(spot, parts, lambda r: self.turn(
             r.where, View(psum, collected(r.number * rows), {})))  # fmt: skip

@@ -116,6 +116,13 @@ class Reading:
             )
         )  # fmt: skip
 
+    def narrowed(self, value: Value) -> str:
+        """The format to which all products round a value that one sum takes besides, as it is; else none."""
+        dtype = self._formats.get(value, "")
+        products = (m.product for m in self.meanings.values() if m.product)
+        taking = sum(value in (p.left, p.right) for p in products if p.dtype == dtype)
+        return dtype if taking and self.uses.get(value) == taking + 1 else ""
+
     def _multiplied(self, left: Value, right: Value) -> str:
         """The format in which two operands are multiplied: as narrow as both are, where that is one
         format; what has no numbers of its own but ones follows the other."""
