@@ -332,10 +332,11 @@ class Memory:
 
     def load_into(
         self, value: Value, where: Where, view: View,
-        rounds: Sequence[tuple[Axis, int, int, int]] = (),
+        rounds: Sequence[tuple[Axis, int, int, int]] = (), run: Sequence[Axis] = (),
     ) -> bool:  # fmt: skip
         """Brings what is read straight into its place, where its elements are there once; with it that of
-        `rounds`: an axis, how many rounds there are along it, of so many elements, and their step on the chip."""
+        `rounds`: an axis, how many rounds there are along it, of so many elements, and their step on the chip.
+        Along the axes of a `run` it lies as in memory, and comes with what lies between."""
         value = self.stored(value)
         array = self.emitter.arrays[value.array]
         base, steps = self.address(array, value.indices, where)
@@ -344,7 +345,9 @@ class Memory:
         if any(axis not in steps for axis in (*view.strides, *(a for a, *_ in rounds))):
             return False
         rows = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
-        dims = [(where.span(a).width, steps[a], stride) for a, stride in view.strides.items()]
+        dims = [(where.span(a).width, steps[a], s) for a, s in view.strides.items() if a not in run]
+        if run:
+            dims.append((1 + sum((where.span(a).width - 1) * steps[a] for a in run), 1, 1))
         dims += [(count, steps[a] * size, stride) for a, count, size, stride in rounds]
         dims.sort(key=lambda dim: -dim[2])
         self.transfer(value.array, view, base, rows, dims)

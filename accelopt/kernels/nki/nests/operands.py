@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 OPERAND_BYTES = 84 * 1024
 """Of a partition: an operand of a product that is kept whole."""
+MOST_BETWEEN = 1.25
+"""Times the elements of an operand that its rows may take with what lies between them."""
 SQUARE = 32
 """Rows and columns that the Vector engine transposes at once."""
 
@@ -40,6 +42,7 @@ class Operands:
         self.definition = definition
         self.found = found
         self.where = where
+        self.pitched = dict[str, tuple[Axis, ...]]()
         laid = {axis for name in emitter.stage.members for axis in emitter.laid.get(name, ())}
         self.summed = max(found.contracted, key=lambda axis: (axis in laid, axis.extent))
         whole = min(emitter.spec.partitions, self.summed.extent)
@@ -270,21 +273,56 @@ class Operands:
         for block in emitter.blocks:
             if key in block.values:
                 return block.values[key]
-        tile, strides = self._new_kept(value, axes, where)
+        pitches = self._pitches(value, axes, where) if way == "direct" else {}
+        tile, strides = self._new_kept(value, axes, where, pitches)
         self._fill_rounds(value, axes, where, way, View(tile, At(), strides), each)
         view = View(tile, At(), strides)
         emitter.blocks[-1].values[key] = view
         return view
 
     def _new_kept(
-        self, value: Value, axes: tuple[Axis, ...], where: Where
-    ) -> tuple[Tile, dict[Axis, int]]:
+        self, value: Value, axes: tuple[Axis, ...], where: Where,
+        pitches: dict[Axis, int] | None = None,
+    ) -> tuple[Tile, dict[Axis, int]]:  # fmt: skip
         """A tile for all rounds of an operand, and the strides of its axes in a round."""
         sizes = [where.span(axis).width for axis in axes]
         name = self.emitter.names.new(f"{word_of(value)}_kept")
-        tile = Tile(name, self.size, math.prod(sizes) * self.rounds, self.found.dtype)
+        width = math.prod(sizes) * self.rounds
+        strides = dict(zip(axes, row_major(sizes), strict=True))
+        if pitches:
+            self.pitched[name] = tuple(pitches)
+            outer = [axis for axis in axes if axis not in pitches]
+            first = axes[len(outer)]
+            width = where.span(first).width * pitches[first]
+            own = row_major([*(where.span(axis).width for axis in outer), width])
+            strides = {**dict(zip(outer, own, strict=False)), **pitches}
+            width *= math.prod(where.span(axis).width for axis in outer)
+        tile = Tile(name, self.size, width, self.found.dtype)
         self.emitter.declare(tile)
-        return tile, dict(zip(axes, row_major(sizes), strict=True))
+        return tile, strides
+
+    def _pitches(self, value: Value, axes: tuple[Axis, ...], where: Where) -> dict[Axis, int]:
+        """Strides as in memory, for an operand of one round, of its last axes: with what lies between rows these are
+        one run of elements. None where they are one without, or where that is much."""
+        emitter = self.emitter
+        loads = (
+            value.kind == "input" and not self._on_chip(value) and value.dtype == self.found.dtype
+        )
+        if self.rounds > 1 or not loads or len(axes) < 2 or value.array in emitter.memory.unmade:
+            return {}
+        value = emitter.memory.stored(value)
+        _, steps = emitter.memory.address(emitter.arrays[value.array], value.indices, where)
+        found, last, exact = dict[Axis, int](), 1, 1
+        for axis in reversed(axes):
+            step, width = steps.get(axis, 0), where.span(axis).width
+            if (
+                step < last
+                or step * width > MOST_BETWEEN * exact * width
+                or not (found or step == 1)
+            ):
+                break
+            found, last, exact = {axis: step, **found}, step * width, exact * width
+        return found if last > exact else {}
 
     def _fill_rounds(
         self, value: Value, axes: tuple[Axis, ...], where: Where, way: Way, kept: View,
@@ -418,7 +456,9 @@ class Operands:
             if (
                 loads
                 and value.dtype == into.tile.dtype
-                and emitter.memory.load_into(value, place, view)
+                and emitter.memory.load_into(
+                    value, place, view, run=self.pitched.get(into.tile.name, ())
+                )
             ):
                 return
             spot = Where(self.lying, place.spans, own)

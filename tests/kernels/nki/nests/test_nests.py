@@ -499,6 +499,39 @@ def test_parts_of_several_summed_axes_lie_on_partitions(
         applied(Contract(definition="out", axes=(Part(axis=names[5], size=6),)), conv, nest)
 
 
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_rows_of_an_operand_come_with_what_lies_between_them(
+    dialect: Dialect, tmp_path: Path
+) -> None:
+    """All taps of a convolution of three channels on partitions: each brings rows of 14 of 16 elements as one
+    run, for each image. Rounds of a small operand come by one DMA."""
+    conv = algorithms.written(
+        "conv", {"i": 2, "h": 32, "m": 14, "n": 14, "k": 3, "l": 3, "j": 3},
+        {"x": (2, 3, 16, 16), "w": (3, 3, 3, 32)},
+        "out[i, h, m, n] = add[k, l, j](x[i, j, m + k, n + l] * w[k, l, j, h])",
+    )  # fmt: skip
+    target, out = TARGETS[dialect], prepared(conv).definition("out")
+    assert isinstance(out, Reduce)
+    taps = tuple(Part(axis=axis.name, size=3) for axis in out.reduced)
+    nest = Nest(
+        stages=(Stage(members=("out",), partition=(Part(axis=out.axes[1].name, size=32),)),)
+    )
+    nest = applied(Contract(definition="out", axes=taps), conv, nest, target)
+    check(conv, nest, dialect, tmp_path)
+    price = lower_nest(conv, nest, target=target, dialect=dialect).price
+    run = 13 * 16 + 14
+    assert price.moved == 4 * (27 * 2 * run + 27 * 32 + 2 * 32 * 14 * 14)
+
+    product = algorithms.written(
+        "product", {"m": 64, "n": 32, "k": 384}, {"x": (384, 64), "w": (384, 32)},
+        "out[m, n] = add[k](x[k, m] * w[k, n])",
+    )  # fmt: skip
+    nest = Nest(stages=(Stage(members=("out",), partition=(Part(axis="m", size=64),)),))
+    check(product, nest, dialect, tmp_path)
+    text = lower_nest(product, nest, target=target, dialect=dialect).source
+    assert len(re.findall(r"dma_copy\(\s*dst=[xw]_kept", text)) == 2 and "for i_k" in text
+
+
 @pytest.mark.parametrize(("extent", "change", "rounds"), [(128, 64, [2, 64]), (8, 3, [8])])
 def test_no_axis_is_joined_along_which_a_condition_is_decided(
     extent: int, change: int, rounds: list[int], tmp_path: Path
