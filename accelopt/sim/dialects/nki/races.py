@@ -22,7 +22,6 @@ from accelopt.sim.access import Access, Tensor
 from accelopt.sim.affine import Affine, LoopVariable, Term
 from accelopt.sim.dialects.neuronxcc.tensor import row_major
 from accelopt.sim.errors import KernelError, KernelValueError
-from accelopt.sim.isa.elementwise import TENSOR_TENSOR
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Instruction, Loop, ProgramNode, is_dynamic
 
@@ -88,7 +87,8 @@ class Values:
             for name, access in outputs.items():
                 _, *place = self.form(access)
                 value = hash((instruction.opcode, settings, counts, read, name, *place)) or 1
-                if instruction.opcode is TENSOR_TENSOR and _covers(access, instruction.mask):
+                replaces = instruction.opcode.elementwise and not instruction.opcode.keeps
+                if replaces and _covers(access, instruction.mask):
                     self.held[access.tensor] = value  # nothing of what was there
                 else:
                     self.write(access.tensor, value)
