@@ -28,6 +28,8 @@ LIFT_SECONDS = 60.0
 """Finding what one kernel computes."""
 SAME_SECONDS = 20.0
 """Finding what one kernel computes, to say that it is what its reference computes."""
+REWRITE_SECONDS = 60.0
+"""Looking for a faster loop nest, beside a profile."""
 WRITE_SECONDS = 1800.0
 """Writing a kernel from its reference: the search, and the referee on what it finds."""
 DEVICE_SECONDS = 300.0

@@ -24,6 +24,9 @@ from accelopt.algorithm.value_nodes import (
 )
 from accelopt.algorithm.values import Values, fresh_axis
 
+MOST_PARTS = 20_000
+"""Of a value that is compared with others part by part: one that shares parts can have as many as there are
+powers of two."""
 LEAST_TERMS = 3
 """Plain terms that make a reduction; of reductions, two do."""
 
@@ -106,9 +109,12 @@ def arguments_of(value: Value, function: str) -> list[Value]:
 def _grouped(values: Values, combiner: str, terms: Sequence[Value]) -> list[Value]:
     """The terms, alike ones as one reduction."""
     groups: dict[str, list[Value]] = {}
-    for term in terms:
-        groups.setdefault(_skeleton(term), []).append(term)
     result: list[Value] = []
+    for term in terms:
+        if _is_short(term):
+            groups.setdefault(_skeleton(term), []).append(term)
+        else:
+            result.append(term)
     for group in groups.values():
         least = 2 if isinstance(group[0], Fold) else LEAST_TERMS
         ordered = sorted(group, key=_constants)
@@ -125,6 +131,8 @@ def progression(values: Values, group: Sequence[Value], row: int = 2) -> tuple[A
     """One value over a new axis that takes on each of the group's in turn; None where there is none.
     The constants of its indices grow by steps, or as the digits of the axis's number do, each of at
     least `row` values."""
+    if not all(map(_is_short, group)):
+        return None
     first = _skeleton(group[0])
     if any(_skeleton(term) != first for term in group[1:]):
         return None
@@ -161,6 +169,18 @@ def _fit(numbers: Sequence[int], count: Index, least: int) -> Index | None:
         return None
     coarse = _fit(starts, count // row, least)
     return None if coarse is None else coarse + (count % row) * step
+
+
+def _is_short(value: Value) -> bool:
+    """Whether a value has at most `MOST_PARTS` parts, each counted as often as it stands in it."""
+    sizes: dict[int, int] = {}
+
+    def size(part: Value) -> int:
+        if id(part) not in sizes:
+            sizes[id(part)] = 1 + sum(map(size, children(part)))
+        return sizes[id(part)]
+
+    return size(value) <= MOST_PARTS
 
 
 def _all(value: Value) -> list[Value]:

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from accelopt.cli.child_process import Said, ask, said_by
-from accelopt.cli.kernel_file import named, naming, order, simulation_of
+from accelopt.cli.kernel_file import named, naming, order, rewrite_of, simulated
 from accelopt.errors import ConfigError, printable
 from accelopt.kernels.nki.advice import Advice, advice
 from accelopt.kernels.nki.referee.precision import formats_of
@@ -56,8 +56,8 @@ def apply_job(asked: Mapping[str, Any]) -> Said:
 
     def work() -> Said:
         kernel, written = Path(asked["kernel"]), Path(asked["written"])
-        made = simulation_of(asked)
-        found, rewrite = made.profile, made.rewritten(kernel)
+        found, rewrite = simulated(asked), rewrite_of(asked)
+        rewrite = None if isinstance(rewrite, str) else rewrite
         listed = advice(found, what_ifs(found), memory_use(found.run.program), rewrite)
         if asked["number"] > len(listed):
             raise ConfigError(f"there is no advice {asked['number']}: there are {len(listed)}")

@@ -10,13 +10,21 @@ from typing import Annotated, Any
 import typer
 
 from accelopt.errors import ConfigError
+from accelopt.evaluation import Row
 from accelopt.hardware import TARGETS
 from accelopt.hardware.front_ends import FRONT_ENDS
+from accelopt.kernels.nki.advice import Rewrite
 from accelopt.kernels.nki.calibration.machine import core_of, target_of
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.report.kernel_simulation import Simulation, as_given, simulation
+from accelopt.sandbox.progress import note
+from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.sim import timing
 from accelopt.sim.dialects.nki.versions import NEWEST, VERSIONS
+from accelopt.time_limits import REWRITE_SECONDS
+
+REWRITE_BYTES = 8 << 30
+"""Memory of the process that looks for a faster loop nest."""
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
 ReferenceOption = Annotated[
@@ -129,3 +137,32 @@ def simulation_of(order: Mapping[str, Any]) -> Simulation:
     kernel, reference = Path(order["kernel"]), Path(order["reference"])
     target, seconds = str(order["target"]), float(order["seconds"])
     return simulation(kernel, reference, target, seconds, str(order["compiler"]), core)
+
+
+class Written(Row):
+    """The answer of `rewrite_job`: the kernel by another loop nest, where there is one."""
+
+    change: str = ""
+    source: str = ""
+    latency_ms: float = 0.0
+
+
+def rewrite_of(order: Mapping[str, Any], seconds: float = REWRITE_SECONDS) -> Rewrite | str | None:
+    """The kernel by another loop nest, looked for in a process of its own; None where there is none, and why it
+    was given up, after so many seconds say."""
+    note("looking for a faster loop nest")
+    call = Call("accelopt.cli.kernel_file:rewrite_job", order, seconds, REWRITE_BYTES)
+    found = perform(call, Written)
+    if isinstance(found, Fault):
+        reason = found.message.replace("the evaluation's process", "that")
+        return f"looking for a faster loop nest was given up: {reason}"
+    return Rewrite(found.change, found.source, found.latency_ms) if found.source else None
+
+
+def rewrite_job(order: Mapping[str, Any]) -> Written:
+    """The work of `rewrite_of`."""
+    from accelopt.kernels.nki.rewriting import rewritten
+
+    made = simulation_of(order)
+    found = rewritten(Path(order["kernel"]), made.arguments, made.profile)
+    return Written(**found._asdict()) if found else Written()

@@ -18,8 +18,8 @@ from accelopt.cli.kernel_file import (
     TargetOption,
     naming,
     order,
+    rewrite_of,
     simulated,
-    simulation_of,
 )
 from accelopt.report.profile_text import profile_text
 from accelopt.report.timeline import timeline_json
@@ -52,9 +52,11 @@ def profile_job(asked: Mapping[str, Any]) -> Said:
     """The work of `profile`, in a child process."""
 
     def work() -> Said:
-        found, _ = made = simulation_of(asked)
-        rewrite = made.rewritten(Path(asked["kernel"]))
-        return Said(text=profile_text(found, interval(found), rewrite, asked["apply"]))
+        found, rewrite = simulated(asked), rewrite_of(asked)
+        remark = f"{rewrite}\n" if isinstance(rewrite, str) else ""
+        rewrite = None if isinstance(rewrite, str) else rewrite
+        text = profile_text(found, interval(found), rewrite, asked["apply"])
+        return Said(text=text + remark)
 
     return said_by(work)
 

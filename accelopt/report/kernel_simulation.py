@@ -7,12 +7,10 @@ from typing import NamedTuple
 
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
-from accelopt.kernels.nki.advice import Rewrite
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices import KernelArgument, KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice, tensors_of
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.rewriting import rewritten
 from accelopt.report.rule_check import stopped
 from accelopt.sandbox.progress import note
 from accelopt.sim import timing
@@ -25,11 +23,6 @@ class Simulation(NamedTuple):
 
     profile: timing.KernelProfile
     arguments: tuple[KernelArgument, ...]
-
-    def rewritten(self, kernel: Path) -> Rewrite | None:
-        """The kernel in that file, which was simulated, by another loop nest."""
-        note("looking for a faster loop nest")
-        return rewritten(kernel, self.arguments, self.profile)
 
 
 def simulate(
