@@ -7,6 +7,7 @@ that equal ones are the same object.
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -35,6 +36,8 @@ from accelopt.algorithm.value_nodes import (
 V = TypeVar("V")
 
 
+LONGEST_KEY = 20_000
+"""Characters of a text by which values are ordered."""
 DROWNS = 2e-5 * 2.0**24
 """A constant that is larger leaves what is added to it wrong by more than the published bound: such a
 sum, as `(mask - 1) * 1e9` is, stays one by itself, for its own terms may cancel it."""
@@ -139,7 +142,10 @@ class Values:
             if isinstance(value, Constant):
                 below = repr(value.value)
             names = "".join(str(index) for index in own_indices(value))
-            self._keys[value] = f"{rank}{type(value).__name__}{below}|{names}"
+            key = f"{rank}{type(value).__name__}{below}|{names}"
+            if len(key) > LONGEST_KEY:  # parts that are shared would be written out again and again
+                key = f"{rank}{type(value).__name__}#{hashlib.sha256(key.encode()).hexdigest()}"
+            self._keys[value] = key
         return self._keys[value]
 
     def _floored(self, value: Value) -> frozenset[Axis]:
