@@ -10,8 +10,7 @@ import ast
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ import numpy as np
 
 from accelopt.algorithm.algorithm import Algorithm, Array, Constant, Position
 from accelopt.algorithm.axis_joining import joined
+from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
@@ -48,8 +48,6 @@ from accelopt.algorithm.value_nodes import (
 from accelopt.algorithm.values import Values, fresh_axis
 from accelopt.algorithm.whole_forms import rewritten, whole
 
-DEEPEST = 20_000
-"""Python frames that composing may take."""
 LEAST_ITERATIONS = 3
 """Iterations from which on a loop is looked at as one."""
 MOST_UNROLLED = 64
@@ -80,7 +78,7 @@ def trace_reference(path: str | Path, source: str, inputs: Sequence[Any]) -> Tra
     path = str(Path(path).resolve())
     trace = Trace(path)
     loops = _Loops(trace)
-    with _deep(), warnings.catch_warnings(), np.errstate(all="ignore"):
+    with deep_recursion(), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         module = _module(path, source, trace, loops)
         forward = module["forward"]
@@ -105,16 +103,6 @@ def _blamed(trace: Trace, function: Callable[..., Any], given: Sequence[Any]) ->
         lines = [f.lineno for f in inspect.trace() if f.filename == trace.path]
         said = f"{type(error).__name__}: {error}".splitlines()[0]
         raise NotTraced(said, trace.path, lines[-1] if lines else 0) from error
-
-
-@contextmanager
-def _deep() -> Iterator[None]:
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, DEEPEST))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
 
 
 # The module.

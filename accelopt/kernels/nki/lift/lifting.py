@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm, Array, expressions_of, walk
 from accelopt.algorithm.axis_joining import joined, row_major
+from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
 from accelopt.algorithm.index import Axis
 from accelopt.algorithm.loop_results import settled
@@ -22,8 +21,6 @@ from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 from accelopt.time_limits import LIFT_SECONDS
 
-DEEPEST = 20_000
-"""Python frames that composing may take: a few for each instruction between input and output."""
 LEAST_KEPT = 100
 """Expressions from which on a kernel is lifted by way of its arrays in HBM, too."""
 LEAST_SHORTER = 1.5
@@ -56,7 +53,7 @@ def lift_with_lines(
     """
     if program.ranks:
         raise NotLifted("it passes elements between ranks", program.source)
-    with _deep():
+    with deep_recursion():
         try:
             found = _lifted(program, seconds, strict)
             size = _parts(found.algorithm)
@@ -211,14 +208,3 @@ def _free_name(tensor: Tensor, taken: set[str]) -> str:
         name = f"{wanted}{number}" if wanted == "out" else f"{wanted}_out{number - 1}"
     taken.add(name)
     return name
-
-
-@contextmanager
-def _deep() -> Iterator[None]:
-    """Lets composition go as deep as long kernels need."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, DEEPEST))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +12,7 @@ import numpy as np
 
 from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.algorithm.axis_joining import joined
+from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.algorithm.loop_results import settled
@@ -22,9 +21,6 @@ from accelopt.algorithm.value_nodes import Undefined
 from accelopt.algorithm.whole_forms import whole
 from accelopt.kernels.triton.lift.host import Host, Tensor, load
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace
-
-DEEPEST = 20_000
-"""Python frames that composing may take."""
 
 
 class Like(NamedTuple):
@@ -48,7 +44,7 @@ def lift_launches(
     path = str(Path(path).resolve())
     trace = KernelTrace(path)
     host = Host(trace)
-    with _deep(), host.installed():
+    with deep_recursion(), host.installed():
         try:
             module = load(path, host, folders)
             host.importing = False
@@ -141,13 +137,3 @@ def _defined(host: Host, tensor: Tensor, taken: set[str], count: int) -> Defined
     value = values.under(whole(values, value), ())
     joint = tuple(axis for axis in joint if axis.extent > 1) or joint[:1]
     return DefinedOutput(name, joint, value, tensor.dtype.name, shape)
-
-
-@contextmanager
-def _deep() -> Iterator[None]:
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, DEEPEST))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
