@@ -146,7 +146,7 @@ class Execution:
         try:
             if on_true == on_false:
                 return on_true
-        except Exception:
+        except (TypeError, ValueError):  # of arrays, several truths
             pass
         return Unknown("a variable differs between two branches", self.trace.line())
 
