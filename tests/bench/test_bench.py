@@ -67,13 +67,17 @@ def test_several_what_ifs_are_answered_alone_and_together(tmp_path):
             await call("what_if", changes="line 999 x 0.5"),
             await call("what_if", changes="line 10 x 2"),
             await call("what_if", changes="faster please"),
+            await call("what_if", changes="lines 8 to 13 x 50%, everything x 2; line 10 x 0.5 "),
         )
 
-    both, nowhere, longer, vague = benches.at_bench(tmp_path, work)
+    both, nowhere, longer, vague, part = benches.at_bench(tmp_path, work)
     scalar, loads, together = (float(ms) for ms in re.findall(r": ([\d.]+) ms", both))
     assert together <= min(scalar, loads)
     assert "Line 999 has no instruction" in nowhere and "at most 1" in longer
     assert "Ask as in" in vague
+    # Read as `tensor x 0` alone, and not said, was `lines 27-30 x 0.5, tensor x 0`.
+    assert part.startswith("lines 8 to 13 x 50%: ") and "line 10 x 0.5: " in part
+    assert "Not read: `everything x 2`. Ask as in" in part
 
 
 def test_check_says_what_the_command_says(tmp_path):
@@ -198,7 +202,12 @@ def test_a_page_says_what_it_leaves_out():
     assert first.endswith("\n59\n[lines 1 to 59 of 100; first=60 shows what follows]")
     assert page(text, 60).startswith("60\n") and page(text, 60).endswith("[lines 60 to 100 of 100]")
     assert page("short") == "short" and page(text, 999).splitlines()[0] == "100"
-    assert page("x" * 1000) == "x" * 400 + " [600 characters more]"
+    assert [len(one) for one in page("x" * 1000).splitlines()] == [400, 400, 200]
+    words = page("nc_matmul " * 100)  # the end of a note was cut, and could not be asked for
+    assert words.replace("\n", "") == ("nc_matmul " * 100).rstrip()
+    assert not [one for one in words.splitlines() if len(one) > 400]
+    flood = page("x" * 100_000)  # what a kernel printed for 100 MB
+    assert len(flood) < 8100 and flood.endswith("first=21 shows what follows]")
     said = placed_nowhere("/root/.cache/accelopt/trials/secret and ~/a/b.py, 440 GB/s, a/b, 1/2")
     assert said == "secret and b.py, 440 GB/s, a/b, 1/2"
 
