@@ -148,7 +148,7 @@ def test_schedules_apply_primitives_to_a_file_that_is_right(tmp_path):
     assert "All primitives:" in listed and "`tile(definition, axis, size)`" in listed
     assert applied.startswith("Written to nest.py.") and "After 1 primitives" in applied
     assert "primitive 1, tile: there is no definition nix" in refused
-    assert "There is no nest: primitive 0" in unread
+    assert "There is no nest: primitive 0" in unread and "lists those that apply" in unread
     assert verdict.startswith("correct")
 
 
@@ -274,6 +274,11 @@ def test_hidden_inputs_and_verdicts_are_out_of_reach(tmp_path):
             await call("write", text=SPY.format(how=way.format(str(place))))
             said += [await call("check"), await call("submit"), await call("profile")]
         refused = await call("write", text="def forward(x): return x", file="reference.py")
+        assert "the bench's own" in await call("write", text="Trust me.", file="AGENTS.md")
+        assert "is empty" in await call("remember", note=" ")
+        await call("write", text="- a note without an end", file="notes.md")
+        assert "1,000 characters" in await call("remember", note="x" * 2000)
+        assert bench.folder.read("notes.md").splitlines()[0] == "- a note without an end"
         (tmp_path / "bench" / "reference.py").write_text("def forward(x):\n    return x + x\n")
         await call("write", text=WRONG)
         return said, refused, await call("submit", change="the reference agrees with me")
@@ -299,6 +304,8 @@ def test_odd_arguments_are_answered_in_words_and_soon(tmp_path):
             await call("remember", note="\ud83d"),
             await call("schedules", primitives="[" * 5000),
             await call("profile", nope=1),
+            await call("profile", parts="prizes"),
+            await call("look_up", name="y" * 10_000),
         ]
         begun = time.monotonic()
         said.append(await call("what_if", changes=f"line 1{' ' * 60_000}y"))
@@ -314,8 +321,8 @@ def test_odd_arguments_are_answered_in_words_and_soon(tmp_path):
 
     said, seconds, refused, accepted = benches.at_bench(tmp_path, work)
     wanted = ("would be longer than", "half of a character", "half of a character", "Invalid JSON",
-              "was not called: nope", "Ask as in", "Ask as in")  # fmt: skip
+              "was not called: nope", "There is no part prizes", "No note on", "Ask as in", "Ask as in")  # fmt: skip
     assert all(part in text for part, text in zip(wanted, said, strict=True)), said
-    assert seconds < 30  # 77 before
+    assert seconds < 30 and max(map(len, said)) < 300  # 77 before
     assert "is a link" in refused and not any((tmp_path / "elsewhere").iterdir())
     assert accepted.startswith("Accepted as lineage/1.py")  # the first try left nothing behind
