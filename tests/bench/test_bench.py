@@ -86,9 +86,11 @@ def test_check_says_what_the_command_says(tmp_path):
         for name, text in (("right", FAST), ("wrong", WRONG), ("broken", BROKEN)):
             await call("write", text=text)
             said[name] = await call("check")
-        return said
+        await call("write", text=small_problem.KERNEL.replace("nl.exp(", "nl.expo("))
+        return said, await call("check")
 
-    said = benches.at_bench(tmp_path, work)
+    said, unknown = benches.at_bench(tmp_path, work)
+    assert "no attribute 'expo'" in unknown and "Near names: nl.exp" in unknown
     for name, text in (("right", FAST), ("wrong", WRONG), ("broken", BROKEN)):
         kernel, reference = benches.files(tmp_path / name, text)
         printed = benches.command(
@@ -104,6 +106,7 @@ def test_check_says_what_the_command_says(tmp_path):
         for rule in re.findall(r":\d+: ([a-z_]+)\n", printed):
             assert f"[{rule}]" in said[name]
     assert "line 10" in said["broken"] and "wrong_numbers" in said["wrong"]
+    assert said["wrong"].count("max diff") == 1  # the first check that failed stood there twice
 
 
 def test_what_is_submitted_is_kept_when_it_is_right_and_faster(tmp_path):
