@@ -90,7 +90,8 @@ def read_completion(
     text = THOUGHT.sub("", written)
     kept = {"role": "assistant", "content": text[:LONGEST_TEXT]}
     if text != written:
-        kept[REASONING[0]] = "\n".join(THOUGHT.findall(written))[:LONGEST_TEXT]
+        thoughts = (re.sub(f"</?{_TAG}", "", one, flags=re.I) for one in THOUGHT.findall(written))
+        kept[REASONING[0]] = "\n".join(thoughts)[:LONGEST_TEXT]
     for name in REASONING:
         if isinstance(message.get(name), str):
             kept[name] = message[name][:LONGEST_TEXT]

@@ -97,9 +97,9 @@ class Planner:
         if found is not None:
             return PlanDraft(found.change, reasoning)
         plan = Plan.read(answer.text)  # one without a title is its words alone
-        return (
-            PlanDraft(plan, reasoning) if plan.text or SPECIFIC.search(plan.sentence) else NO_PLAN
-        )
+        named = {*NAMED.findall(view.kernel)} & {*re.findall(r"[A-Za-z]{3,}", plan.sentence)}
+        says = plan.text or named or SPECIFIC.search(plan.sentence)
+        return PlanDraft(plan, reasoning) if says else NO_PLAN
 
     def question(self, view: KernelView, draw: int, draws: int = 1) -> Question:
         """The prompt of draw number `draw`: the same for the same view, seed and draw. Aspects go on

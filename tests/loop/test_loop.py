@@ -171,7 +171,7 @@ def test_a_model_that_answers_nothing_is_one_sentence_and_the_rules_go_on(tmp_pa
 
 
 def test_a_model_that_writes_no_code_at_all_does_not_end_the_run(tmp_path):
-    with ScriptedServer(lambda _: "I would rather not.") as server:
+    with ScriptedServer(lambda _: "I would rather not touch line 2.") as server:
         [outcome], _ = run(tmp_path, server.url, backend="toy:Ruleless")
     assert (outcome.correct, outcome.speedup) == (0, 1.0)
     assert outcome.nodes
@@ -181,7 +181,7 @@ def test_experts_whose_answers_nobody_can_read_leave_the_knobs_to_the_rules(tmp_
     """Twelve calls for nothing ended a run at 1.00x, where a model that hung left it to the rules."""
     said, watcher = heard()
     settings = Settings(strategy="experts", iterations=2, evaluations=6)
-    with ScriptedServer(lambda _: "I would rather not.") as server:
+    with ScriptedServer(lambda _: "I would rather not touch line 2.") as server:
         [outcome], _ = run(tmp_path, server.url, settings=settings, watcher=watcher)
     assert re.search("memory holds no JSON object.*the rules go on alone", *said)
     assert outcome.speedup > 1

@@ -69,23 +69,25 @@ def briefing(
 
 
 def _engines(found: KernelProfile) -> str:
-    """When each engine begins and ends, and its longest gaps with what they waited for."""
-    now, two = found.latency_ms, found.run.stream.cores > 1
-    rows = ["engines from first to last instruction, and their longest gaps; ms after the launch"]
+    """When each engine begins and ends, and its longest gaps with what they waited for; cores that do the
+    same at the same time together."""
+    told: dict[tuple[str, str], list[int]] = {}
     for one in engine_activity(found):
-        name = f"{one.name} of core {one.core}" if two else one.name
         gaps = (
             f"{one.gaps:,} gaps, the longest:"
             if one.gaps > 1
             else "one gap:" * one.gaps or "no gap"
         )
-        rows.append(
-            f"  {name:8s} {one.first_ms:.4g} to {one.last_ms:.4g}, works for {one.busy_ms / now:.1%} "
-            f"of the time; {gaps}"
-        )
-        rows += [
+        share = one.busy_ms / found.latency_ms
+        head = f"{one.first_ms:.4g} to {one.last_ms:.4g}, works for {share:.1%} of the time; {gaps}"
+        waits = [
             f"    at {gap.start_ms:.4g} for {gap.ms:.3g}: {_waiting(gap)}" for gap in one.longest
         ]
+        told.setdefault((one.name, "\n".join([head, *waits])), []).append(one.core)
+    rows = ["engines from first to last instruction, and their longest gaps; ms after the launch"]
+    for (name, text), cores in told.items():
+        where = f" of core{'s' * (len(cores) > 1)} {', '.join(map(str, cores))}"
+        rows.append(f"  {name + where * (found.run.stream.cores > 1):8s} {text}")
     return "\n".join(rows)
 
 

@@ -300,13 +300,15 @@ def _engines(text, facts):
     wrong, engine = [], ("", 0)
     for line in text.splitlines()[1:]:
         if one := re.fullmatch(
-            rf"  (\w+)(?: of core (\d))? +{N} to {N}, works for ([\d.]+)% of the time; .*", line
+            rf"  (\w+)(?: of cores? (\d(?:, \d)*))? +{N} to {N}, works for ([\d.]+)% of the time; .*",
+            line,
         ):
-            engine = one[1], int(one[2] or 0)
-            share = facts.found.occupancy_by_core[engine[1]][one[1]]
-            good = (
-                near(one[3], facts.first[engine], 1e-3) and near(one[4], facts.last[engine], 1e-3)
-                and abs(number(one[5]) / 100 - share) <= 6e-4
+            cores = [*map(int, (one[2] or "0").split(", "))]
+            engine = one[1], cores[0]
+            good = all(
+                near(one[3], facts.first[one[1], core], 1e-3) and near(one[4], facts.last[one[1], core], 1e-3)
+                and abs(number(one[5]) / 100 - facts.found.occupancy_by_core[core][one[1]]) <= 6e-4
+                for core in cores
             )  # fmt: skip
         elif one := re.fullmatch(
             rf"    at {N} for {N}: line (\d+) (?:waits for .* line (\d+) \((\w+)\)|follows; .*)",
