@@ -289,9 +289,9 @@ class Reaching:
         solutions = self._iterations(tensor, address, place)
         if not solutions:
             return None
-        single = {s.axes.get(_trip(loop)) for s in solutions}
+        single = dict.fromkeys(s.axes.get(_trip(loop)) for s in solutions)
         if loop.variable.trips == 1:
-            single = {Index()}
+            single = {Index(): None}
         if None in single:
             closed = recurrences.closed(self, tensor.id, address, place.path, place.trips)
             writes = self._inside[place.path, tensor]
@@ -365,7 +365,7 @@ class Reaching:
         solutions = self._iterations(tensor, address, place)
         if not solutions or trip == Index():
             return self.content(tensor, address, place)
-        single = {s.axes.get(_trip(loop)) for s in solutions}
+        single = dict.fromkeys(s.axes.get(_trip(loop)) for s in solutions)
         if None in single:
             before = self.content(tensor, address, place)
             return self.values.same(Carried(tensor.id, address, block, trips[:-1], trip, before))
