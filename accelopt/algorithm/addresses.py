@@ -7,12 +7,32 @@ and a remainder a digit; where they are none, iterations overwrite each other's 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
 
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
-from accelopt.algorithm.values import follows, ranges_where
+from accelopt.algorithm.values import MOST_PLACES, follows, ranges_where
+
+
+@lru_cache(maxsize=4096)
+def never(conditions: tuple[Index, ...]) -> bool:
+    """Whether conditions (each >= 0) surely hold nowhere together: by the bounds of one, or tried at all
+    places of their axes where those are few."""
+    if any(condition.bounds[1] < 0 for condition in conditions):
+        return True
+    axes = sorted(frozenset[Axis]().union(*(condition.axes for condition in conditions)))
+    if math.prod(axis.extent for axis in axes) > MOST_PLACES:
+        return False
+    places = dict(zip(axes, np.ix_(*(np.arange(axis.extent) for axis in axes)), strict=True))
+    holds = functools.reduce(
+        np.logical_and, (condition.evaluate(places) >= 0 for condition in conditions), np.True_
+    )
+    return not np.any(holds)
 
 
 @dataclass(slots=True)

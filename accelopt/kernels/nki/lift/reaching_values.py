@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from accelopt.algorithm import recurrences
-from accelopt.algorithm.addresses import AxisSolution, narrowed, solve
+from accelopt.algorithm.addresses import AxisSolution, narrowed, never, solve
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.value_nodes import UNDEFINED, Carried, Element, Value
@@ -311,7 +311,8 @@ class Reaching:
         """One of several values whose conditions exclude each other."""
         for n, (conditions, _) in enumerate(found):
             for others, _ in found[:n]:
-                if not any((a + b).bounds[1] < 0 for a in conditions for b in others):
+                excluded = any((a + b).bounds[1] < 0 for a in conditions for b in others)
+                if not excluded and not never((*conditions, *others)):
                     raise NotLifted(
                         "different iterations of this loop write the same elements",
                         self.loop_at(place.path).source,
@@ -373,9 +374,9 @@ class Reaching:
         for written in single:
             assert written is not None
             gap = trip - written - 1
-            if gap.bounds[1] < 0:
-                continue
             ranges = _common(solutions, _trip(loop), written, len(single) > 1)
+            if never((gap, *ranges)):
+                continue
             earlier = self._earlier(tensor, address, place, written)
             value = self.values.where([gap, *ranges], earlier, value)
         return value
