@@ -7,7 +7,6 @@ and a remainder a digit; where they are none, iterations overwrite each other's 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,10 +28,10 @@ def never(conditions: tuple[Index, ...]) -> bool:
     if math.prod(axis.extent for axis in axes) > MOST_PLACES:
         return False
     places = dict(zip(axes, np.ix_(*(np.arange(axis.extent) for axis in axes)), strict=True))
-    holds = functools.reduce(
-        np.logical_and, (condition.evaluate(places) >= 0 for condition in conditions), np.True_
-    )
-    return not np.any(holds)
+    held = np.ones([axis.extent for axis in axes], bool)
+    for condition in conditions:
+        held &= condition.evaluate(places) >= 0
+    return not held.any()
 
 
 @dataclass(slots=True)
