@@ -159,8 +159,10 @@ class Reaching:
     def left_in(
         self, tensor: int, address: Index, loop: NodePath, trips: tuple[Index, ...]
     ) -> Value:
-        """`after_iteration`, of the tensor of an id."""
-        return self.after_iteration(self._tensors[tensor], address, loop, trips)
+        """`after_iteration`, of the tensor of an id, where the address is one of its elements."""
+        found = self.after_iteration(self._tensors[tensor], address, loop, trips)
+        last = math.prod(self._tensors[tensor].shape) - 1
+        return self.values.under(found, (address, address * -1 + last))
 
     def refusal(self, loop: NodePath, reason: str) -> NotLifted:
         """What to raise where a loop has no closed form."""
