@@ -116,7 +116,8 @@ STEP = {"index": 0, "existed": "yes", "method": "hoist"}
 POINT = {"by": 3, "way": "direct"}
 WRITTEN = {"method": "hoist", "detail": "once", "code": KERNEL}
 ROLES = {
-    "judge": (bottlenecks, ([ROW], {"bottlenecks": [ROW]}, ROW, {"Root Cause": "x", **ROW}),
+    "judge": (bottlenecks, ([ROW], {"bottlenecks": [ROW]}, ROW, {"Root Cause": "x", **ROW},
+                           {**ROW, "fixes": {"first": "hoist"}}),
               ("dma", 0.65, ("hoist",))),
     "reflector": (reflexion, ({"lessons": "read once", "tryPatterns": ["hoist"]},
                               {"reflexion": {"Lessons": ["read once"]}}), ("read once",)),
@@ -125,7 +126,8 @@ ROLES = {
     "summarizer": (learned, (LESSON, [LESSON]), ("**Load once**", True)),
     "lister": (listed, ([WRITTEN], {"candidates": [WRITTEN]}), [("hoist", KERNEL.strip())]),
     "relabeler": (relabelled, ([STEP], {"steps": [STEP]}, STEP), [STEP]),
-    "expert": (configured, (POINT, {"values": POINT}, [POINT]), POINT),
+    "expert": (configured, (POINT, {"values": POINT}, [POINT], {**POINT, "why": "it fits"},
+                            {"by": "3", "way": " Direct"}), POINT),
     "executor": (written, ({"explanation": "short", "code": KERNEL},), KERNEL),
     "fixer": (mended, ({"code": KERNEL},), KERNEL),
     "generator": (generated, ({"change": "hoist", "code": KERNEL},), KERNEL),
@@ -185,6 +187,7 @@ UNREAD = {
     "numbers": "[1, 2, 3]",
     "a kernel": f"```python\n{KERNEL}```",
     "cut off": '[{"method": "hoist", "code": "def kernel(',
+    "no numbers": '[{"method": "a", "code": NaN, "by": NaN, "index": NaN}]',
     "one row spoiled": '[{"method": "a", "index": 0}, {"method": b c}]',
     "huge": "{" * 50_000 + "no" * 150_000,
     "unicode": "\u202e{\u200b\u201c\u0000\ud83d\ude00",
