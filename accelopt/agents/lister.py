@@ -90,8 +90,7 @@ class Lister:
 
         def read(answer: Answer) -> list[dict[str, Any]] | str:
             found = rows_in(json_in(answer.text), "steps")
-            numbered = any(str(row.get("index")).isdecimal() for row in found)
-            return found if numbered else NO_STEPS
+            return found if any(isinstance(row.get("index"), int) for row in found) else NO_STEPS
 
         try:
             found = await ask_and_read(self.relabeler, question, read)

@@ -121,9 +121,8 @@ def read_reply(reply: str, count: int) -> dict[int, str]:
     steps that there are not, or in another form, is left out."""
     said: defaultdict[int, list[str]] = defaultdict(list)
     for row in rows_in(json_in(reply), "steps"):
-        text = str(row.get("index"))
-        index = int(text) if text.isdecimal() else count
-        if index < count:
+        index = row.get("index")
+        if isinstance(index, int) and not isinstance(index, bool) and 0 <= index < count:
             existed = str(row.get("existed", "")).lower() in ("yes", "true")
             said[index].append(str(row.get("method") or "") if existed else "")
     return {index: names[0] for index, names in said.items() if len(names) == 1}
