@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from accelopt.algorithm.algorithm import each_once
 from accelopt.algorithm.value_nodes import (
     Application,
     Element,
@@ -41,9 +42,15 @@ class Origins:
                 waiting.extend(children(part))
 
     def place(self, value: Value) -> Hashable | None:
-        """The only place where a value like this one was made; None where there are several."""
+        """The only place where a value like this one was made; None where there are several. One that
+        goes into another one is a part of that: a sum over tiles of sums over a tile."""
         wanted = self._signature(value)
-        found = {place for part, place in self._places.items() if self._signature(part) == wanted}
+        alike = [part for part in self._places if self._signature(part) == wanted]
+        inner: set[Value] = set()
+        if len(alike) > 1:
+            below = (each_once(child, children) for part in alike for child in children(part))
+            inner.update(*below)
+        found = {self._places[part] for part in alike if part not in inner}
         return found.pop() if len(found) == 1 else None
 
     def _signature(self, value: Value) -> frozenset[str]:

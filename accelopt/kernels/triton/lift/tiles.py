@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
 
-from accelopt.kernels.triton.lift.kernel_trace import Tile
+from accelopt.algorithm.traced_array import is_float
+from accelopt.algorithm.value_nodes import Value
+from accelopt.kernels.triton.lift.kernel_trace import KernelTrace, Tile
 from accelopt.kernels.triton.lift.memory import Buffer
 
 FORMATS = {
@@ -19,6 +21,35 @@ FORMATS = {
     "float8e5": np.dtype(ml_dtypes.float8_e5m2), "int1": np.dtype(bool),
 }  # fmt: skip
 """Formats by Triton's names."""
+
+
+FORMAT_ATTRIBUTES: dict[str, Callable[[np.dtype], Any]] = {
+    **dict.fromkeys(("value", "scalar", "element_ty"), lambda d: d),
+    "primitive_bitwidth": lambda d: 8 * d.itemsize if d.kind != "b" else 1,
+    "int_bitwidth": lambda d: 8 * d.itemsize if d.kind != "b" else 1,
+    **{name: lambda d, test=test: lambda: test(d) for name, test in {
+        "is_floating": is_float, "is_int": lambda d: d.kind in "iub",
+        "is_int_signed": lambda d: d.kind == "i", "is_int_unsigned": lambda d: d.kind in "ub",
+        "is_bool": lambda d: d.kind == "b", "is_int1": lambda d: d.kind == "b", "is_ptr": lambda d: False,
+        "is_fp8": lambda d: is_float(d) and d.itemsize == 1,
+        "is_standard_floating": lambda d: d.name in ("float16", "bfloat16", "float32", "float64"),
+        **{f"is_{short}": lambda d, name=name: d.name == name for short, name in {
+            "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "int8": "int8",
+            "int16": "int16", "int32": "int32", "int64": "int64"}.items()},
+    }.items()},
+}  # fmt: skip
+"""Attributes of `tl.dtype`."""
+
+
+def attribute(trace: KernelTrace, held: Any, name: str) -> Any:
+    """An attribute in a kernel's text. Formats are NumPy's; a `tl.constexpr` is its own `value`; a number is
+    a scalar."""
+    if isinstance(held, np.dtype) and name in FORMAT_ATTRIBUTES:
+        return FORMAT_ATTRIBUTES[name](held)
+    if name == "value" and (held is None or isinstance(held, (bool, str, tuple))):
+        return held
+    number = isinstance(held, (bool, int, float)) and not hasattr(held, name)
+    return getattr(trace.traced(held) if number else held, name)
 
 
 @dataclass(frozen=True)
@@ -63,6 +94,40 @@ class Pointer:
                 "a pointer to another format has no definition as an Algorithm"
             )
         return self
+
+    cast = to
+
+
+@dataclass(frozen=True)
+class ChosenPointer:
+    """`on_true` where a truth value holds, which differs by program, else `on_false`, into another buffer."""
+
+    chosen: Value
+    on_true: Pointer | ChosenPointer
+    on_false: Pointer | ChosenPointer
+
+    __array_ufunc__ = None
+    dtype = property(lambda self: self.on_true.dtype)
+    type = dtype
+    shape = property(lambda self: self.on_true.shape)
+
+    def _both(self, change: Callable[[Any], Any]) -> ChosenPointer:
+        return replace(self, on_true=change(self.on_true), on_false=change(self.on_false))
+
+    def __add__(self, other: Any) -> ChosenPointer:
+        return self._both(lambda pointer: pointer + other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> ChosenPointer:
+        return self._both(lambda pointer: pointer - other)
+
+    def __getitem__(self, key: Any) -> ChosenPointer:
+        return self._both(lambda pointer: pointer[key])
+
+    def to(self, kind: Any, **_: Any) -> ChosenPointer:
+        """The same elements as each pointer's own; anything else is refused."""
+        return self._both(lambda pointer: pointer.to(kind))
 
     cast = to
 
