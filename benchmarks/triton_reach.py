@@ -31,6 +31,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 from triton_cases import CASES, SHELLS, Case
 
+ENDED = "the interpreter's process ended"
+
 
 def located(case: Case, folders: list[Path]) -> tuple[Path, Path] | None:
     """The file of a case and the folder that its package lies in."""
@@ -141,8 +143,9 @@ def _imported(name: str) -> ModuleType:
 
 
 def _scalars(interpreter: Any, tl: Any) -> None:
-    """Gives the interpreter's plain float parameters what they have on a device: `to`."""
+    """Gives the interpreter's plain float parameters and formats what they have on a device."""
     plain = interpreter._implicit_cvt
+    tl.dtype.value = property(lambda self: self)  # as of the constant that it is on a device
 
     def converted(given: Any) -> Any:
         if isinstance(given, float):
@@ -207,7 +210,7 @@ def interpreted(names: str, folders: list[Path], out: Path) -> None:
         if found is None or names not in case.name or kept:
             continue
         file, root = found
-        (out / f"{case.name}.txt").write_text("the interpreter's process ended")
+        (out / f"{case.name}.txt").write_text(ENDED)
         sys.path[:0] = [str(root), str(file.parent)]
         try:
             with shells(root):
@@ -278,11 +281,14 @@ def report(folders: list[Path], only: str = "", interpreter: str = "", seconds: 
     tried = lifts = right = 0
     kept = Path(tempfile.mkdtemp())
     if interpreter:
-        command = [interpreter, __file__, *map(str, folders), "--interpret"]
-        command += ["--only", only, "--out", str(kept)]
+        command = [interpreter, __file__, *map(str, folders), "--interpret", "--out", str(kept)]
         environment = {**os.environ, "TRITON_INTERPRET": "1"}
-        while subprocess.run(command, env=environment).returncode < 0:
-            pass  # a kernel that writes outside of a tensor ends it: on with the next
+        while subprocess.run([*command, "--only", only], env=environment).returncode < 0:
+            pass  # a kernel that reads or writes outside of a tensor ends it: on with the next
+        for file in kept.glob("*.txt"):
+            if file.read_text() == ENDED:  # by itself it may come through
+                file.unlink()
+                subprocess.run([*command, "--only", file.stem], env=environment)
     for case in CASES:
         found = located(case, folders)
         if found is None or only not in case.name:
