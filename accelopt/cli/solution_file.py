@@ -14,7 +14,11 @@ from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.cases import COMPILED, ProblemFiles
 from accelopt.kernels.gpu.problems import is_torch_problem
-from accelopt.kernels.triton.lift.problem import LiftedProblem, lifted_problem
+from accelopt.kernels.triton.lift.problem import (
+    LiftedProblem,
+    lifted_problem,
+    problem_bound,
+)
 
 TRITON = re.compile(r"^\s*(import|from)\s+triton\b", re.MULTILINE)
 
@@ -28,7 +32,8 @@ class GivenSolution(NamedTuple):
 
     def bound(self, target: GPU) -> Bound:
         """The least time of the problem."""
-        return self.lifted.bound(self.problem.definition, self.problem.workload.workload, target)
+        workload = self.problem.workload.workload
+        return problem_bound(self.lifted.algorithm, self.problem.definition, workload, target)
 
 
 def solution_of(

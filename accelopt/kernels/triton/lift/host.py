@@ -102,12 +102,8 @@ class Tensor:
                 return self
             self.host.refuse("a tensor's bits as another format have no definition as an Algorithm")
         wanted = _extents(shape)
-        made = self.elements.view()
-        try:
-            made.shape = wanted
-        except AttributeError:
-            return self.contiguous().view(wanted)
-        return self._viewed(made)
+        made = _reshaped(self.elements, wanted)
+        return self.contiguous().view(wanted) if made is None else self._viewed(made)
 
     reshape = view
 
@@ -193,9 +189,9 @@ METHODS: dict[str, Callable[..., Any]] = {
     "dim": lambda a: a.ndim, "numel": lambda a: a.elements.size, "nelement": lambda a: a.elements.size,
     "element_size": lambda a: a.dtype.itemsize, "data_ptr": lambda a: 1 << 20,
     "is_floating_point": lambda a: a.dtype.kind not in "biu", "is_complex": lambda a: False,
-    **{name: lambda a, f=name: a.to(FORMATS[OTHER_FORMATS.get(f, f)])
-       for name in ("float", "half", "bfloat16", "double", "int", "long", "bool")},
-"tolist": lambda a: a.item(), "view_as": lambda a, b: a.view(b.shape),
+    **{name: lambda a, kind=FORMATS[kind]: a.to(kind) for name, kind in (
+        *OTHER_FORMATS.items(), ("bfloat16", "bfloat16"))},
+    "tolist": lambda a: a.item(), "view_as": lambda a, b: a.view(b.shape),
     "reshape_as": lambda a, b: a.view(b.shape), "clone": lambda a, **_: a.host.computed(a.tile()),
     **dict.fromkeys(("detach", "cuda", "cpu", "requires_grad_"), lambda a, *_: a),
     "flatten": lambda a, start=0, end=-1: a.view(
@@ -247,6 +243,31 @@ def _laid_out(shape: Sequence[int]) -> np.ndarray:
     """An array of a shape whose strides are those of a new tensor."""
     strides = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
     return np.lib.stride_tricks.as_strided(np.empty(1, np.int8), shape, strides)
+
+
+def _reshaped(elements: np.ndarray, wanted: Sequence[int]) -> np.ndarray | None:
+    """The same elements in another shape, None where that takes a copy; NumPy would read them to make it.
+    Raises ValueError for another number of elements."""
+    size = elements.size
+    left = max(math.prod(n for n in wanted if n != -1), 1)
+    shape = [size // left if n == -1 else n for n in wanted]
+    if math.prod(shape) != size:
+        raise ValueError(f"a tensor of {size} elements has no shape {list(wanted)}")
+    runs: list[tuple[int, int]] = []  # of elements at equal distances, and how far they are apart
+    for extent, stride in zip(elements.shape, elements.strides, strict=True):
+        if extent > 1 and runs and runs[-1][1] == extent * stride:
+            runs[-1] = (runs[-1][0] * extent, stride)
+        elif extent > 1:
+            runs.append((extent, stride))
+    strides: list[int] = []
+    for extent in reversed(shape):
+        count, stride = runs.pop() if extent > 1 and runs else (1, 1)
+        if extent > 1 and count % extent:
+            return None
+        strides.insert(0, stride)
+        if count > extent > 1:
+            runs.append((count // extent, stride * extent))
+    return np.lib.stride_tricks.as_strided(elements, shape, strides)
 
 
 def _extents(given: Sequence[Any]) -> tuple[int, ...]:
@@ -386,10 +407,11 @@ class Host:
         for name, function in COMPUTED.items():
             setattr(functional, name, functools.partial(self.calculated, function))
             setattr(torch, name, getattr(functional, name))
-        torch.nn = stub("torch.nn", functional=functional, Module=Module)
+        modules = stub("torch.nn", functional=functional, Module=Module)
+        vars(torch)["nn"] = modules
         tuner = stub("triton.runtime.autotuner", Autotuner=Autotuner)
         made: list[ModuleType] = [triton, runtime, tuner, torch, cuda, autograd, language,
-                                  torch.nn, functional, kinds]  # fmt: skip
+                                  modules, functional, kinds]  # fmt: skip
         return {module.__name__: module for module in made}
 
     def _creator(self, number: float | None) -> Callable[..., Tensor]:

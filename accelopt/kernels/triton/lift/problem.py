@@ -32,10 +32,24 @@ class LiftedProblem(NamedTuple):
                 return found.algorithm
         return None
 
-    def bound(self, definition: Definition, workload: Workload, target: GPU) -> Bound:
-        """The least time of the problem: of what is computed, else of the definition's kind."""
-        plain = bound(definition, workload, target)
-        return plain if self.algorithm is None else bound_of(self.algorithm, plain, target)
+
+def problem_algorithm(
+    solution: Solution, definition: Definition, workload: Workload
+) -> Algorithm | None:
+    """What a problem's reference computes, else its solution; None where neither is traced."""
+    for one in (None, solution):
+        found = _lifted(one, definition, workload)
+        if not isinstance(found, NotTraced):
+            return found.algorithm
+    return None
+
+
+def problem_bound(
+    algorithm: Algorithm | None, definition: Definition, workload: Workload, target: GPU
+) -> Bound:
+    """The least time of a problem: of what is computed, else of the definition's kind."""
+    plain = bound(definition, workload, target)
+    return plain if algorithm is None else bound_of(algorithm, plain, target)
 
 
 def lifted_problem(solution: Solution, definition: Definition, workload: Workload) -> LiftedProblem:

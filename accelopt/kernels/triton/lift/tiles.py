@@ -23,29 +23,28 @@ FORMATS = {
 """Formats by Triton's names."""
 
 
-FORMAT_ATTRIBUTES: dict[str, Callable[[np.dtype], Any]] = {
-    **dict.fromkeys(("value", "scalar", "element_ty"), lambda d: d),
-    "primitive_bitwidth": lambda d: 8 * d.itemsize if d.kind != "b" else 1,
-    "int_bitwidth": lambda d: 8 * d.itemsize if d.kind != "b" else 1,
-    **{name: lambda d, test=test: lambda: test(d) for name, test in {
-        "is_floating": is_float, "is_int": lambda d: d.kind in "iub",
-        "is_int_signed": lambda d: d.kind == "i", "is_int_unsigned": lambda d: d.kind in "ub",
-        "is_bool": lambda d: d.kind == "b", "is_int1": lambda d: d.kind == "b", "is_ptr": lambda d: False,
-        "is_fp8": lambda d: is_float(d) and d.itemsize == 1,
-        "is_standard_floating": lambda d: d.name in ("float16", "bfloat16", "float32", "float64"),
-        **{f"is_{short}": lambda d, name=name: d.name == name for short, name in {
-            "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "int8": "int8",
-            "int16": "int16", "int32": "int32", "int64": "int64"}.items()},
-    }.items()},
+KINDS: dict[str, Callable[[np.dtype], bool]] = {
+    "is_floating": is_float, "is_int": lambda d: d.kind in "iub", "is_int_signed": lambda d: d.kind == "i",
+    "is_int_unsigned": lambda d: d.kind in "ub", "is_bool": lambda d: d.kind == "b",
+    "is_int1": lambda d: d.kind == "b", "is_ptr": lambda d: False,
+    "is_fp8": lambda d: is_float(d) and d.itemsize == 1,
+    "is_standard_floating": lambda d: is_float(d) and d.itemsize > 1,
 }  # fmt: skip
-"""Attributes of `tl.dtype`."""
+"""What `tl.dtype` is asked."""
+NAMES = {"is_fp16": "float16", "is_bf16": "bfloat16", "is_fp32": "float32", "is_fp64": "float64",
+         "is_int8": "int8", "is_int16": "int16", "is_int32": "int32", "is_int64": "int64"}  # fmt: skip
 
 
 def attribute(trace: KernelTrace, held: Any, name: str) -> Any:
     """An attribute in a kernel's text. Formats are NumPy's; a `tl.constexpr` is its own `value`; a number is
     a scalar."""
-    if isinstance(held, np.dtype) and name in FORMAT_ATTRIBUTES:
-        return FORMAT_ATTRIBUTES[name](held)
+    if isinstance(held, np.dtype):
+        if name in ("value", "scalar", "element_ty"):
+            return held
+        if name in ("primitive_bitwidth", "int_bitwidth"):
+            return 8 * held.itemsize if held.kind != "b" else 1
+        if name in KINDS or name in NAMES:
+            return lambda: KINDS[name](held) if name in KINDS else held.name == NAMES[name]
     if name == "value" and (held is None or isinstance(held, (bool, str, tuple))):
         return held
     number = isinstance(held, (bool, int, float)) and not hasattr(held, name)
