@@ -10,7 +10,7 @@ from typing import NamedTuple
 from accelopt.api import starting_case
 from accelopt.errors import ConfigError
 from accelopt.hardware.gpus import GPU
-from accelopt.kernels.gpu.bench.files.tracefiles import Solution
+from accelopt.kernels.gpu.bench.files.tracefiles import Solution, SourceFile
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.cases import COMPILED, ProblemFiles
 from accelopt.kernels.gpu.problems import is_torch_problem
@@ -58,5 +58,11 @@ def solution_of(
             f"{kernel} is a {solution.spec.language} solution, which is not read: `accelopt optimize` "
             "has hints and knobs for it"
         )
+    if kernel.suffix == ".py" and kernel.stem.isidentifier():  # lines are told of the user's file
+        entry = f"{kernel.name}::{solution.spec.entry_point.rpartition('::')[2]}"
+        spec = solution.spec.model_copy(update={"entry_point": entry})
+        sources = [SourceFile(path=kernel.name, content=solution.main_source)]
+        named = {"name": kernel.stem, "sources": sources, "spec": spec}
+        solution = solution.model_copy(update=named)
     found = lifted_problem(solution, files.definition, files.workload.workload)
     return GivenSolution(files, solution, found)

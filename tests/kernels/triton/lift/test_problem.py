@@ -132,6 +132,6 @@ def test_explain_and_check_of_a_solution(call, tmp_path):
     file = tmp_path / "kernel.py"
     file.write_text(f"import ctypes\n{SCALED}")
     refused = call("check", file, *given)
-    assert refused.exit_code == 1 and "main.py:1: `" in refused.output
+    assert refused.exit_code == 1 and "kernel.py:1: `" in refused.output
     alone = call("explain", file)
     assert "is a Triton kernel" in str(alone.exception)
