@@ -36,6 +36,8 @@ from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.values import narrowed
+from accelopt.kernels.nki.nests.equal_definitions import defined_once
 from accelopt.kernels.nki.nests.one_hot import without_one_hot
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
 
@@ -75,7 +77,7 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     found = _split(without_one_hot(algorithm))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
-    return _ordered(_scaled_last(_operands(_joint(_summed_last(_once(named))))))
+    return _ordered(_scaled_last(_operands(_joint(_summed_last(defined_once(named))))))
 
 
 def _summed_last(algorithm: Algorithm) -> Algorithm:
@@ -249,28 +251,6 @@ def arrays_read(definition: Definition) -> set[str]:
     """The arrays that a definition reads, but for itself."""
     parts = (part for e in expressions_of(definition) for part in walk(e))
     return {part.array for part in parts if isinstance(part, Read)} - {definition.out}
-
-
-def _once(algorithm: Algorithm) -> Algorithm:
-    """With what is defined twice defined once."""
-    first: dict[Definition, str] = {}
-    same: dict[str, str] = {}
-    kept: list[Definition] = []
-    results = {array.name for array in algorithm.outputs}
-
-    def renamed(expression: Expression) -> Expression:
-        if isinstance(expression, Read) and expression.array in same:
-            return replace(expression, array=same[expression.array])
-        return with_parts(expression, map(renamed, parts_of(expression)))
-
-    for definition in algorithm.definitions:
-        made = _rewritten(definition, renamed)
-        known = first.setdefault(replace(made, out=""), made.out)
-        if known != made.out and made.out not in results:
-            same[made.out] = known
-        else:
-            kept.append(made)
-    return replace(algorithm, definitions=tuple(kept))
 
 
 def cut(algorithm: Algorithm, splits: Iterable[tuple[str, int]]) -> Algorithm:
@@ -652,7 +632,7 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
             if (out, axis) in digits
         }
         made = with_expressions(
-            definition, [changed(moved(e, values)) for e in expressions_of(definition)]
+            definition, [_placed(changed(moved(e, values))) for e in expressions_of(definition)]
         )
         made = replace(made, axes=pieces(out, definition.axes))
         if isinstance(made, Reduce):
@@ -673,6 +653,30 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
     return replace(
         algorithm, definitions=definitions, outputs=tuple(map(shaped, algorithm.outputs))
     )
+
+
+def _placed(expression: Expression) -> Expression:
+    """With the floors in indices as they are where the conditions around them hold: `(k + 1) // 24` is 0
+    where `22 >= k`."""
+    expression = with_parts(expression, map(_placed, parts_of(expression)))
+    if not isinstance(expression, Where):
+        return expression
+    on_true, on_false = expression.on_true, expression.on_false
+    for condition in expression.conditions:
+        on_true = _where(condition, on_true)
+    if len(expression.conditions) == 1:
+        on_false = _where(expression.conditions[0] * -1 - 1, on_false)
+    return replace(expression, on_true=on_true, on_false=on_false)
+
+
+def _where(condition: Index, expression: Expression) -> Expression:
+    """The expression where a condition on one axis holds."""
+    narrow = narrowed(condition)
+    floors = (t for p in walk(expression) for i in indices_of(p) for t, _ in i.terms)
+    if narrow is None or not any(isinstance(term, Floor) for term in floors):
+        return expression
+    part, back = narrow
+    return substituted(substituted(expression, part, {}), back, {})
 
 
 def _digit_axes(axis: Axis, chain: tuple[int, ...]) -> tuple[tuple[Axis, int], ...]:
