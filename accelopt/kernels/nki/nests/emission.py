@@ -140,7 +140,10 @@ class Emitter(Calculation):
         if copies > MOST_COPIES:
             raise NotNested(f"{stage.members[-1]} has {copies} parts with blocks of their own")
         self.scanned = {d.along for d in members if isinstance(d, Scan)}
-        carried = [d for d in members if isinstance(d, Reduce) and set(lying) & set(d.reduced)]
+        carried = [
+            d for d in members
+            if isinstance(d, Reduce) and {*self.laid.get(d.out, lying)} & {*lying} & {*d.reduced}
+        ]  # fmt: skip
         self.sequential = bool(carried)
         for definition in carried:
             self.partitions.begin_carried(definition, lying)
@@ -271,7 +274,11 @@ class Emitter(Calculation):
                     f"{definition.out} does not depend on {missing[0]}, which lies on partitions"
                 )
             if definition.out not in self.carried and (
-                cut := [a.name for a in spans if a not in definition.axes]
+                cut := [
+                    axis.name
+                    for axis, span in spans.items()
+                    if axis not in definition.axes and span.width < axis.extent
+                ]
             ):
                 raise NotNested(
                     f"{definition.out} runs over {cut[0]}, which its stage takes in parts"

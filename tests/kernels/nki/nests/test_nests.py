@@ -278,6 +278,25 @@ def test_what_a_later_product_sums_over_is_laid_on_partitions(
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
+def test_a_product_sums_over_what_lies_on_partitions_where_all_of_it_does(
+    dialect: Dialect, tmp_path: Path
+) -> None:
+    """Squeeze and excitation in one stage, image by image: of 256 channels 128 lie on partitions, and the two
+    halves beside each other, so that the sums of each channel are an operand as they lie."""
+    excite = algorithms.written(
+        "excite", {"b": 2, "m": 256, "n": 24, "k": 16},
+        {"x": (2, 256, 24), "v": (256, 16), "w": (16, 256)},
+        "total[b, m] = add[n](x[b, m, n])",
+        "hidden[k, b] = add[m](v[m, k] * total[b, m])",
+        "product[b, m] = add[k](maximum(hidden[k, b], 0.0) * w[k, m])",
+        "out[b, m, n] = x[b, m, n] * sigmoid(product[b, m])",
+    )  # fmt: skip
+    found = [n for n in starting_nests(excite, TARGETS[dialect]) if n.splits and n.stages[0].laid]
+    assert [len(nest.stages) for nest in found] == [1], found
+    check(excite, found[0], dialect, tmp_path)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
 @pytest.mark.parametrize("length, width", [(1024, 64), (1024, 32)])
 def test_blocks_that_a_mask_empties_are_not_computed(
     length: int, width: int, dialect: Dialect, tmp_path: Path
