@@ -40,6 +40,7 @@ from accelopt.algorithm.values import narrowed
 from accelopt.kernels.nki.nests.equal_definitions import defined_once
 from accelopt.kernels.nki.nests.one_hot import without_one_hot
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
+from accelopt.kernels.nki.nests.shared_functions import functions_shared
 
 RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
               "tanh", "erf", "silu_dx", "gelu_dx")  # fmt: skip
@@ -74,6 +75,7 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
     definitions = tuple(part for d in map(_unrolled, definitions) for part in _in_two(d))
     algorithm = scaled_and_shifted(replace(algorithm, definitions=definitions))
+    algorithm = functions_shared(algorithm)
     found = _split(without_one_hot(algorithm))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
