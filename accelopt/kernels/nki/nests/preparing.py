@@ -362,8 +362,11 @@ def _unrounded(definition: Definition) -> Definition:
     """Without roundings, but for those of the factors of a sum: more precision costs nothing."""
     if not isinstance(definition, Reduce) or definition.combiner != "add":
         return _rewritten(definition, _exact)
-    factors = list[Expression]()
-    for factor in factors_of(definition.expression):
+    found, factors = factors_of(definition.expression), list[Expression]()
+    rounded_ = [f for f in found if isinstance(f, Apply) and f.function in ROUNDINGS]
+    if len(found) > 2 and not rounded_:
+        return _rewritten(definition, _exact)  # with the squares that it has among its factors
+    for factor in found:
         if not isinstance(factor, Apply) or factor.function not in ROUNDINGS:
             factors.append(_exact(factor))
             continue
