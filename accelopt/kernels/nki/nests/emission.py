@@ -273,6 +273,8 @@ class Emitter(Calculation):
             value = meaning.value
             assert value is not None
             for part in reductions_of(value):
+                if part.function not in NEUTRAL:
+                    raise NotNested(f"{definition.out} is one of all its elements, in no rounds")
                 total = self.new_tile(word_of(part), place, place.free(part.axes))
                 dst = self.text.inside(total.tile, place.rows, At(), [total.tile.width], [1])
                 neutral = str(NEUTRAL[part.function])
@@ -365,7 +367,12 @@ class Emitter(Calculation):
             self.pending[definition.out] = definition, place
             value = self.reading.meanings[definition.out].value
             across = value and value.kind == "reduce" and set(lying) & set(value.reduced)
-            if across and value and definition.out not in self.carried:
+            if (
+                across
+                and value
+                and value.function in NEUTRAL
+                and definition.out not in self.carried
+            ):
                 # Partitions are combined when somebody reads it: others work meanwhile.
                 inner = tuple(
                     a for a in value.reduced if a not in lying and place.span(a).width > 1

@@ -36,6 +36,7 @@ from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.value_nodes import RANKED
 from accelopt.algorithm.values import narrowed
 from accelopt.kernels.nki.nests.equal_definitions import defined_once
 from accelopt.kernels.nki.nests.one_hot import without_one_hot
@@ -79,7 +80,37 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     found = _split(without_one_hot(algorithm))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
-    return _ordered(_scaled_last(_operands(_joint(_summed_last(defined_once(named))))))
+    return _ordered(
+        _scaled_last(_operands(_joint(_summed_last(_compared_as_ranked(defined_once(named))))))
+    )
+
+
+def _compared_as_ranked(algorithm: Algorithm) -> Algorithm:
+    """With a definition for what one of the largest elements is taken of: who compares elements with it
+    takes the same numbers, which were rounded once."""
+    for out in [d.out for d in algorithm.definitions]:
+        reduce = algorithm.definition(out)
+        if not isinstance(reduce, Reduce) or reduce.combiner not in RANKED:
+            continue
+        body, name = reduce.expression, f"{reduce.out}_of"
+        if isinstance(body, Read):
+            continue
+        read = Read(name, tuple(map(index_of, own_axes(reduce))))
+
+        def taken(
+            expression: Expression, body: Expression = body, read: Expression = read
+        ) -> Expression:
+            if expression == body:
+                return read
+            return with_parts(
+                expression, (taken(part, body, read) for part in parts_of(expression))
+            )
+
+        rest = [_rewritten(d, taken) for d in algorithm.definitions]
+        at = algorithm.definitions.index(reduce)
+        rest.insert(at, Map(name, own_axes(reduce), body))
+        algorithm = replace(algorithm, definitions=tuple(rest))
+    return algorithm
 
 
 def _summed_last(algorithm: Algorithm) -> Algorithm:
@@ -337,6 +368,8 @@ def _in_two(definition: Definition) -> tuple[Definition, ...]:
     """What combines many elements into a single one as parts, which can lie on partitions, and what
     combines those."""
     if not isinstance(definition, Reduce) or math.prod(a.extent for a in definition.axes) > 1:
+        return (definition,)
+    if definition.combiner in RANKED:
         return (definition,)
     first, *rest = sorted(definition.reduced, key=lambda axis: definition.reduced.index(axis))
     body = definition.expression
