@@ -35,6 +35,8 @@ from accelopt.kernels.nki.nests.selection import COMMUTES
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 MOST_ORDERS = 24
 """Orders of a definition's axes that are compared."""
+MOST_TERMS = 64
+"""Of a sum or product that is taken apart: one that stands in itself twice has twice as many in each level."""
 
 
 def defined_once(algorithm: Algorithm) -> Algorithm:
@@ -96,7 +98,8 @@ def _form(expression: Expression, names: Mapping[Axis, Index], done: dict[Expres
     if expression not in done:
         function = expression.function if isinstance(expression, Apply) else ""
         parts: list[Expression] = list(parts_of(expression))
-        while function in ASSOCIATIVE and any(_applies(part, function) for part in parts):
+        nested = function in ASSOCIATIVE
+        while nested and len(parts) < MOST_TERMS and any(_applies(p, function) for p in parts):
             parts = [
                 p
                 for part in parts

@@ -20,6 +20,7 @@ from accelopt.algorithm.algorithm import (
     Map,
     Read,
     axes_of,
+    each_once,
     parts_of,
     walk,
     with_parts,
@@ -48,7 +49,9 @@ def functions_shared(algorithm: Algorithm) -> Algorithm:
                 axes = tuple(Axis(f"{name}_{n}", extent) for n, extent in enumerate(shapes[array]))
                 read = Read(array, tuple(map(index_of, axes)))
                 made.append(Map(name, axes, _at(function, read)))
-            definition = replace(definition, expression=_reading(definition.expression, names))
+            if names:
+                expression = _reading(definition.expression, names)
+                definition = replace(definition, expression=expression)
         made.append(definition)
     return replace(algorithm, definitions=tuple(made))
 
@@ -82,13 +85,14 @@ def _repeated(definition: Map) -> Iterator[tuple[str, Expression]]:
 
 def _functions(expression: Expression) -> Iterator[tuple[Read, Expression]]:
     """The largest parts of an expression that are made of one element and of numbers."""
-    read = _only(expression)
-    if read is not None:
-        if read != expression:
-            yield read, _at(expression, Read(HERE, ()))
-        return
-    for part in parts_of(expression):
-        yield from _functions(part)
+
+    def below(part: Expression) -> tuple[Expression, ...]:
+        return () if _only(part) else parts_of(part)
+
+    for part in each_once(expression, below):
+        read = _only(part)
+        if read is not None and read != part:
+            yield read, _at(part, Read(HERE, ()))
 
 
 def _only(expression: Expression) -> Read | None:
