@@ -314,6 +314,10 @@ def test_the_largest_of_a_row_are_found_together(dialect: Dialect, tmp_path: Pat
     fused = [nest for nest in starting_nests(router, target) if len(nest.stages) == 1]
     check(router, fused[0], dialect, tmp_path)
     assert (tmp_path / "kernel.py").read_text().count("nisa.max8(") == 1
+    ranked = prepared(router).definition("second").expression
+    assert isinstance(ranked, Read)
+    with pytest.raises(NotNested, match=f"{ranked.array} is compared with its largest"):
+        applied(Inline(definition=ranked.array), router, fused[0], target)
     few = algorithms.written(
         "few", {"m": 8, "n": 4}, {"x": (8, 4)}, "out[m] = largest_2[n](x[m, n])"
     )
