@@ -40,6 +40,9 @@ HELP: Mapping[str, Any] = {
         "or a100 for a Triton solution"
     ),
     "compiler": get_args(CompilerOption)[1],
+    "lnc": typer.Option(
+        min=1, max=2, help="cores of a logical NeuronCore that a schedule may use (`nki`, trn2 on)"
+    ),
     "machine": get_args(MachineOption)[1],
     "rel_tol": get_args(RelTol)[1],
     "precision": typer.Option(help="formats allowed below the inputs' own, such as bfloat16"),

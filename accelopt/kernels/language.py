@@ -47,6 +47,7 @@ class LanguageOptions(NamedTuple):
     that are diagnosed each `profile_every`-th is profiled by Nsight Compute, where that can be; 0 is none.
     `gpus` are the indices of those that evaluate, one kernel at a time on each. `constants` are a
     calibrated machine's, in place of the table's; `compiler` is the version of the front end to be emulated.
+    `lnc` are the physical cores of a logical one that a schedule may use.
     """
 
     folder: Path
@@ -62,6 +63,7 @@ class LanguageOptions(NamedTuple):
     gpus: tuple[int, ...] = (0,)
     constants: Mapping[str, float] | None = None
     compiler: str = ""
+    lnc: int = 1
 
 
 class Configured(NamedTuple):

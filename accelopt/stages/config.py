@@ -72,6 +72,7 @@ class Config(NamedTuple):
             **({"agent": self.agent._asdict()} if self.agent else {}),
             **({"machine": dict(language.constants)} if language.constants else {}),
             **({"compiler": language.compiler} if language.compiler else {}),
+            **({"lnc": language.lnc} if language.lnc > 1 else {}),
         }
 
 
@@ -79,7 +80,8 @@ class Options(NamedTuple):
     """What a run may be told. The command line's options (`accelopt optimize --help`) by their names,
     and below them what commands and programs alone say.
 
-    `iterations` None is a few. `compiler` is the version of the front end, empty for the default. `target` None is that of `machine`, a calibrated machine's file, else the
+    `iterations` None is a few. `compiler` is the version of the front end, empty for the default; `lnc` are the
+    physical cores of a logical one that a schedule may use. `target` None is that of `machine`, a calibrated machine's file, else the
     default of the command. `strategy_option` are texts KEY=VALUE. `seconds` is the time after which no
     evaluation begins; `save_fields` None are those of `prompts/profile_list.json`. `traceset_root` is
     the trace set that solutions of FlashInfer-Bench belong to; what the runs in the folders `spent_in`
@@ -103,6 +105,7 @@ class Options(NamedTuple):
     window: int = 4
     target: str | None = None
     compiler: str = ""
+    lnc: int = 1
     machine: Path | None = None
     rel_tol: float | None = None
     precision: str = "float32"

@@ -131,7 +131,13 @@ class Scheduling:
         """What a kernel computes. Raises NotLifted and KernelFailure."""
         arguments = self.inspector.arguments(node.case, node.source)
         path = self.inspector.write(node.case, node.source)
-        return lifted_kernel(node.source, path, arguments, self.target, _author(node))
+        found = lifted_kernel(node.source, path, arguments, self.target, _author(node))
+        return found.on_cores(self.lnc)
+
+    @property
+    def lnc(self) -> int:
+        """The cores of a logical one that a schedule may use."""
+        return self.inspector.options.lnc
 
     def actions(self, node: Node, loop: asyncio.AbstractEventLoop) -> list[Action]:
         """Kernels by schedule for one that lifts, fastest first, timed by workers of `loop`."""
@@ -143,7 +149,9 @@ class Scheduling:
             times = partial(self._times, node.case, arguments, loop)
             shelf, author = self.inspector.shelf, _author(node)
             try:
-                found = offered(node.source, path, arguments, self.target, shelf, times, author)
+                found = offered(
+                    node.source, path, arguments, self.target, shelf, times, author, self.lnc
+                )
                 found = found._replace(refusal=placeless(found.refusal, path))
                 self.inspector.shelf.put("schedules", key, found.as_json())
             except (AcceloptError, OSError):
@@ -181,7 +189,7 @@ class Scheduling:
 
     def _key(self, node: Node, arguments: Mapping[str, ParameterFacts]) -> str:
         return self.inspector.key(
-            node.case, node.source, _author(node), repr(arguments), self.target
+            node.case, node.source, _author(node), repr(arguments), self.target, str(self.lnc)
         )
 
     def _times(

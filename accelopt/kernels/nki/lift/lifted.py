@@ -68,6 +68,11 @@ class Lifted(NamedTuple):
                 raise NotNested("a plain argument enters the computation in more than one way")
         return kernel
 
+    def on_cores(self, lnc: int) -> Lifted:
+        """The same for schedules that may use so many cores of a logical one."""
+        cores = max(self.interface.cores, lnc)
+        return self._replace(interface=self.interface._replace(cores=cores))
+
     def located(self, reason: str) -> str:
         """A reason that begins with the name of a definition, with the source line of that before it and
         what it is behind it, where they are known."""

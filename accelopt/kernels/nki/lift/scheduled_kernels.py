@@ -122,15 +122,17 @@ def offered(
     shelf: VerdictCache | None = None,
     times: Times | None = None,
     author: str = "",
+    lnc: int = 1,
 ) -> ScheduledKernels:
     """The fastest schedules of the kernel `source`, which lies at `path`. `given` has shape and
     format of what is passed for each parameter; a plain number has no dimensions. What a search
     came to is kept on the `shelf`. `times` predicts; without it the search does so by itself.
-    `author` is the module that the kernels are written into, where that is not `source`."""
+    `author` is the module that the kernels are written into, where that is not `source`; they may use `lnc`
+    cores of a logical one."""
     if not given:
         return ScheduledKernels(refusal="the shapes of the kernel's arguments are not known")
     try:
-        lifted = lifted_kernel(source, path, given, target, author)
+        lifted = lifted_kernel(source, path, given, target, author).on_cores(lnc)
         # Kernels that compute the same, in whatever way, are searched once.
         called = repr((lifted.interface, lifted.dialect))
         same = (lifted.algorithm.to_json(), called, target, package_key())

@@ -111,23 +111,8 @@ class _Search:
         starts = list(starting_nests(self.algorithm, self.target))
         if self.interface.cores > 1:
             halved = (m for n in starts for m in on_two_cores(self.algorithm, n, self.target))
-            starts = [nest for nest, _ in self.priced(halved)] or starts
-        wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
-        spread = [
-            made
-            for nest in starts
-            if (made := with_rows_spread(self.algorithm, with_columns(nest, NARROW))).spread
-        ]
-        kept = [
-            made
-            for nest in starts
-            if (made := with_operands_resident(self.algorithm, with_columns(nest, NARROW))).resident
-        ]
-        first = self.priced([*starts, *wide, *spread, *kept])
-        near = [p for p in first[:FIRST] if p[1].price.ms < FAR * first[0][1].price.ms]
-        self.time(near)
-        if self.best == math.inf:
-            self.time(first[len(near) :])
+            self.begin([nest for nest, _ in self.priced(halved)])
+        self.begin(starts)
         tried: set[Nest] = set()
         for _ in range(ROUNDS):
             before = self.best
@@ -150,6 +135,26 @@ class _Search:
             if self.best > before * (1 - LEAST_GAIN):
                 break
         return self.found
+
+    def begin(self, starts: Sequence[Nest]) -> None:
+        """Times the cheapest nests of some to begin with, and of what they are with wide instructions, rows
+        spread, operands resident."""
+        wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
+        spread = [
+            made
+            for nest in starts
+            if (made := with_rows_spread(self.algorithm, with_columns(nest, NARROW))).spread
+        ]
+        kept = [
+            made
+            for nest in starts
+            if (made := with_operands_resident(self.algorithm, with_columns(nest, NARROW))).resident
+        ]
+        first = self.priced([*starts, *wide, *spread, *kept])
+        near = [p for p in first[:FIRST] if p[1].price.ms < FAR * first[0][1].price.ms]
+        self.time(near)
+        if self.best == math.inf:
+            self.time(first[len(near) :])
 
     def fastest(self) -> list[TimedNest]:
         """The fastest nest, and the fastest of another kind."""

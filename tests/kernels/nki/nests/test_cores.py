@@ -11,9 +11,12 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from warm import core
 
 from accelopt.algorithm.algorithm import Algorithm
+from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.nests.emission import CORES
 from accelopt.kernels.nki.nests.lowering import lower_nest
@@ -120,3 +123,20 @@ def test_the_launch_on_two_cores_stays_as_its_author_wrote_it(launch: str, tmp_p
     one, two = default_nest(lifted.algorithm, "trn2"), next(halved(lifted.algorithm))
     assert launch in lifted.authored(lifted.lowered(two, "trn2").source)
     assert "[2]" not in lifted.authored(lifted.lowered(one, "trn2").source)
+
+
+@pytest.mark.parametrize(
+    "launch", ["", "\nkernel = scaled\n", "\ndef run(x):\n    return scaled(x)\n"]
+)
+def test_a_kernel_of_one_core_may_be_given_both(launch: str, tmp_path: Path) -> None:
+    path, source = tmp_path / "own.py", TWO_CORES.replace("{launch}", launch)
+    path.write_text(source)
+    lifted = lifted_kernel(source, path, {"x": ParameterFacts((512, 64), "float32")}, "trn2")
+    assert lifted.interface.cores == 1 and lifted.on_cores(2).interface.cores == CORES
+    text = lifted.authored(lifted.lowered(next(halved(lifted.algorithm)), "trn2").source)
+    assert text.count("scaled[2]") == 1
+    path.write_text(text)
+    given = np.random.default_rng(3).normal(size=(512, 64)).astype(np.float32)
+    specs = [TensorArgument(given.shape, "float32")]
+    (found,) = core("trn2").compile(str(path), specs).run([given])
+    assert np.allclose(found, np.exp(given) * 0.5, rtol=1e-5)

@@ -72,7 +72,8 @@ def with_kernel(source: str, kernel: str, made: str) -> str:
             missing = []
         else:
             kept.append(part.above + part.text)
-    return "".join(kept).lstrip("\n").rstrip("\n") + "\n"
+    text = "".join(kept).lstrip("\n").rstrip("\n") + "\n"
+    return text if _grid(source) else _with_grid(text, kernel, _grid(made))
 
 
 def _blank_lines(text: str) -> int:
@@ -108,6 +109,19 @@ def _grid(source: str) -> str:
         return kernel_function(source).grid
     except NoKernel:
         return ""
+
+
+def _with_grid(source: str, kernel: str, grid: str) -> str:
+    """A module in which a kernel that was launched without a grid is launched with this one."""
+    if not grid:
+        return source
+    launch = f"{kernel}[{grid}]"
+    places = [
+        (node, launch)
+        for node in ast.walk(parse_python(source))
+        if isinstance(node, ast.Name) and node.id == kernel and isinstance(node.ctx, ast.Load)
+    ]
+    return replaced(source, places) if places else f"{source}\n\nkernel = {launch}\n"
 
 
 def _at_module_level(source: str, kernel: str) -> str:
