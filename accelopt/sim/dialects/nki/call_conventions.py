@@ -225,6 +225,9 @@ def _moved(view: TensorView, shape: tuple[int, ...]) -> Any:
 
     found = []
     for item in view.gathered:
+        if item.group:  # of free elements in their order
+            found.append(item)
+            continue
         rows = item.index.shape[0]
         if rows not in (1, shape[0]):
             fail(KernelValueError("access_pattern", "a gathered operand cannot be regrouped."))

@@ -75,8 +75,6 @@ def test_a_change_that_tells_no_version_holds_unless_one_is_said(nki_text):
 def test_a_removed_instruction_has_its_pages_advice(nki_text):
     with pytest.raises(Unsupported, match=r"Removed in NKI 0.4: Use nisa.tensor_copy with .ap"):
         kernel(nki_text, "nisa.tensor_copy_dynamic_src(t, t)").trace(A)
-    with pytest.raises(Unsupported, match="tensor indirection"):
-        kernel(nki_text, "t.indirect(number)").trace(A)
 
 
 def test_a_kernel_of_the_older_package_is_for_no_version(nki_text):
