@@ -93,6 +93,22 @@ def _format(dtype: Any) -> np.dtype:
     return dtypes.parse(dtype)
 
 
+def draw_nothing() -> None:
+    """For tests whose kernels are traced and no more: what NumPy draws is zeros, memory that nothing touches."""
+
+    def zeros(shape: Any) -> Any:
+        return 0.0 if shape in (None, ()) else np.zeros(shape, np.float32)
+
+    draws: dict[str, Any] = {
+        **dict.fromkeys(("randn", "rand"), lambda *shape: zeros(shape)),
+        **dict.fromkeys(("random", "random_sample"), lambda size=None: zeros(size)),
+        "normal": lambda loc=0.0, scale=1.0, size=None: zeros(size),
+        "uniform": lambda low=0.0, high=1.0, size=None: zeros(size),
+    }
+    for name, draw in draws.items():
+        setattr(np.random, name, draw)
+
+
 def given_to(inputs: Any, ranks: int) -> dict[str, Any]:
     """A kernel's arguments; those of several ranks with the ranks as the first axis of every array."""
     each = [inputs.for_rank(n) if hasattr(inputs, "for_rank") else inputs for n in range(ranks)]

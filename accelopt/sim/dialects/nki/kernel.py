@@ -95,7 +95,7 @@ class Kernel:
         if active() is not None:
             return self.function(*args, **kwargs)
         raise_if_awaited(self, args, kwargs)
-        given = arrays_of((args, kwargs))
+        given = arrays_of((args, kwargs), HOST.target or self.target)
         return in_framework_of((args, kwargs), self._run(*given))
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
