@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nki_library_hosts import Foreign, compare, draw_nothing, given_to
+from nki_library_hosts import Foreign, compare, draw_in_float32, given_to
 
 TESTS = "test/integration/nkilib"
 SOURCES = "src/nkilib_src/nkilib"
@@ -209,8 +209,7 @@ def run_child(checkout: Path, flags: str) -> int:
     where = [] if any("::" in flag for flag in rest) else [str(checkout / TESTS)]
     tests = [str(checkout / flag) if "::" in flag else flag for flag in rest]
     result, seconds, target, trace, gigabytes = own_flags.values()
-    if trace:
-        draw_nothing()
+    draw_in_float32(nothing=bool(trace))
     if most := int(float(gigabytes) * 2**30):
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
     plugin = Plugin(result, checkout, float(seconds), target, bool(trace))

@@ -21,7 +21,7 @@ from accelopt.sim.dialects.neuronxcc.isa.checks import endpoint
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
-from accelopt.sim.dialects.nki import cores
+from accelopt.sim.dialects.nki import cores, versions
 from accelopt.sim.dialects.nki.call_conventions import call, instruction
 from accelopt.sim.dialects.nki.registers import NkiScalar, made
 from accelopt.sim.errors import KernelTypeError, KernelValueError
@@ -406,5 +406,6 @@ def rank_id() -> NkiScalar:
 
 
 _CALLS = calls_of(sys.modules[__name__])
+globals().update(versions.changed("nki.collectives", _CALLS))
 __all__ = ["ReplicaGroup", "rg_partition_op", *_CALLS]
 __getattr__ = absent_names("nki.collectives", {})

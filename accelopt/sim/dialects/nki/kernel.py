@@ -157,10 +157,11 @@ def trace_kernel(
         "conventions": CONVENTIONS,
     }
 
-    ranks, told = 0, list[KernelError]()
+    ranks, told, attempts = 0, list[KernelError](), list[Tracer]()
 
     def record(tracer: Tracer) -> Returned:
         tracer.versions = versions.Versions(version)
+        attempts.append(tracer)
         return _record(tracer, wrapped, args, kwargs or {}, ranks)
 
     # Names count iterations; where cores are no pair, their programs are one long one.
@@ -192,7 +193,12 @@ def trace_kernel(
             if named is None:
                 raise error from None
             raise
-        return traced()
+        try:
+            return traced()
+        except Exception:
+            if named is None and not any(attempt.spoke for attempt in attempts):
+                raise error from None  # nobody spoke: what all have was what it was meant for
+            raise
     finally:
         for one in told:
             report(one)  # type: ignore[misc]
