@@ -45,6 +45,8 @@ class ReplicaGroup:
 
     def __init__(self, groups: Sequence[Sequence[int]]) -> None:
         self.groups = tuple(tuple(int(rank) for rank in group) for group in groups)
+        if (tracer := active()) is not None:
+            tracer.spoke = True
         ranks = sorted(rank for group in self.groups for rank in group)
         if not ranks or ranks != list(range(len(ranks))):
             said = f"ReplicaGroup({list(map(list, self.groups))}) does not name every rank from 0 on once."
@@ -82,6 +84,7 @@ def _collective(
 ) -> None:  # fmt: skip
     """Checks the operands by the page of each (SDK 2.33) and waits for all other ranks; the last one to come
     records what each of them does."""
+    current().spoke = True
     if not isinstance(group, ReplicaGroup):
         fail(KernelTypeError("replica_group", f"{group!r} is no nki.collectives.ReplicaGroup."))
     given = [endpoint(one, f"srcs[{n}]", COPY_FIRST) for n, one in enumerate(srcs)]
@@ -236,6 +239,7 @@ def _by_lengths(
     by: str,
 ) -> None:
     """Checks the metadata and moves, or prepares to."""
+    current().spoke = True
     srcs, dsts, group = operands
     rows = endpoint(metadata, "metadata_tensor", COPY_FIRST)
     if placed:
@@ -346,6 +350,7 @@ def collective_permute(
     srcs: Any, dsts: Any, source_target_pairs: Any, priority: Any = None
 ) -> None:
     """dst of the target of every pair = src of its source; who is no target keeps what dst holds."""
+    current().spoke = True
     pairs = tuple((int(source), int(target)) for source, target in source_target_pairs)
     if len({target for _, target in pairs}) < len(pairs):
         fail(KernelValueError("collective", f"two sources of {list(pairs)} have the same target."))
