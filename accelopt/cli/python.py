@@ -68,9 +68,10 @@ def _run_script(command: list[str]) -> None:
     main = sys.modules["__main__"] = ModuleType(
         "__main__"
     )  # what Python's own has, argv[0] as it was given
-    main.__dict__.update(__file__=str(script.absolute()), __builtins__=builtins)
+    file = str(script.absolute())
+    main.__dict__.update(__file__=file, __builtins__=builtins)
     with _Traceback():
-        exec(compile(script.read_bytes(), main.__file__, "exec"), main.__dict__)
+        exec(compile(script.read_bytes(), file, "exec"), main.__dict__)
 
 
 def _run_module(command: list[str], target: str | None, nki: str, seed: int | None) -> None:

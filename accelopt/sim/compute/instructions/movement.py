@@ -105,7 +105,10 @@ def dma_window(site: LaneSite) -> Closure:
             said = f"{number} elements to combine with {due} of another rank."
             raise KernelIndexError("window", said, "", site.instruction.source)
         part = given[first : first + number]
-        found[:number] = getattr(np, by)(*np.float32((found[:number], part))) if by else part
+        if by:
+            both = (one.astype(np.float32) for one in (found[:number], part))
+            part = getattr(np, by)(*both)
+        found[:number] = part
         return found.reshape(site.result.shape)
 
     return put(site.destination(site.result, None), read, _held(site.result))

@@ -88,8 +88,8 @@ class Kernel:
             return run_kernel(tracer, self.function, args, kwargs)
         raise_if_awaited(self, args, kwargs)
         target = str(self.options.get("platform_target") or HOST.target or self.target)
-        given = arrays_of((args, kwargs), target)
-        return in_framework_of((args, kwargs), self._run(*given, target))
+        plain, words = arrays_of((args, kwargs), target)
+        return in_framework_of((args, kwargs), self._run(plain, words, target))
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], target: str) -> Any:
         """On the host: the results as NumPy arrays, measured and kept in files as the mode asks."""
