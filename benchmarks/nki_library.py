@@ -1,10 +1,10 @@
 """How much of the vendor's kernel library (aws-neuron/nki-library) runs right on the simulated core.
 
-    python benchmarks/nki_library.py CHECKOUT [--seconds 120] [--jobs 2] [--results FILE] [--trace] [--tests -k cumsum]
+    python benchmarks/nki_library.py CHECKOUT [--seconds 120] [--gigabytes 16] [--jobs 2] [--results FILE] [--trace] [--tests -k cumsum]
 
 Runs the library's own fast tests, unchanged, against their own references; what the library's test
-framework brings (hosts, uploads, metrics) is left out. Each file runs in a child process, and a test
-that takes too much CPU time ends. Prints a line a test, then counts: tests by outcome, and source
+framework brings (hosts, uploads, metrics) is left out. Each file runs in a child process, a new one after a
+test that ended it; a test that takes too much CPU time or memory ends. Prints a line a test, then counts: tests by outcome, and source
 files that emitted instructions in tests that passed. What stands in FILE already is not run again.
 Needs torch and allpairspy.
 """
@@ -14,10 +14,12 @@ from __future__ import annotations
 import argparse
 import builtins
 import contextlib
+import itertools
 import json
 import math
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -29,7 +31,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nki_library_hosts import Foreign, compare, given_to
+from nki_library_hosts import Foreign, compare, draw_in_float32, given_to
 
 TESTS = "test/integration/nkilib"
 SOURCES = "src/nkilib_src/nkilib"
@@ -51,6 +53,9 @@ def main() -> int:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--tests", nargs=argparse.REMAINDER, default=[], help="pytest's flags")
     parser.add_argument("--seconds", type=float, default=120.0, help="CPU time of one test")
+    parser.add_argument(
+        "--gigabytes", type=float, default=16.0, help="addresses of a child process"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--target", default="trn2", help="trn3 for tests of microscaling")
     parser.add_argument("--trace", action="store_true", help="trace and check, execute nothing")
@@ -113,31 +118,37 @@ def first_of_each(tests: list[str], count: int) -> list[str]:
 
 
 def in_child(options: argparse.Namespace, tests: list[str]) -> list[dict[str, Any]]:
-    """What became of the tests of one file, run in one process."""
-    checkout, seconds, ended = options.checkout, options.seconds, "the process took too long"
+    """What became of the tests of one file. They run in one process; after a test that ended it, the others run
+    in another."""
+    results: list[dict[str, Any]] = []
+    while left := tests[len(results) :]:
+        told, ended = _told_by_child(options, left)
+        results += [{**r, "test": t} for r, t in zip(told, left, strict=False)]
+        if len(told) < len(left):
+            outcome = {"outcome": "fail", "detail": ended, "files": []}
+            results.append({**outcome, "test": left[len(told)]})
+    for result in results:
+        print(f"{result['outcome']:<12} {result['test']}  {result['detail'][:300]}", flush=True)
+    return results
+
+
+def _told_by_child(
+    options: argparse.Namespace, tests: list[str]
+) -> tuple[list[dict[str, Any]], str]:
+    """The results of the first tests, all but for one that ends the process, and how it ended."""
+    seconds, ended = options.seconds, "the process took too long"
     with tempfile.NamedTemporaryFile("r+") as file:
-        command = [sys.executable, __file__, str(checkout)]
-        command += [
-            "--child",
-            json.dumps(
-                [*tests, f"--result={file.name}", f"--seconds={seconds}",
-                 f"--target={options.target}", f"--trace={'trace' * options.trace}"]
-            ),
-        ]  # fmt: skip
+        own = {"result": file.name, "seconds": seconds, "target": options.target,
+               "trace": "trace" * options.trace, "gigabytes": options.gigabytes}  # fmt: skip
+        flags = [*tests, *(f"--{name}={value}" for name, value in own.items())]
+        command = [sys.executable, __file__, str(options.checkout), "--child", json.dumps(flags)]
         with contextlib.suppress(subprocess.TimeoutExpired):
             limit = 600 + 10 * seconds * len(tests)
             done = subprocess.run(command, capture_output=True, timeout=limit)
             ended = f"the process ended with {done.returncode}"
         told = {r["test"]: r for r in map(json.loads, file.read().splitlines())}
-    results = [
-        told.get(test.rpartition("::")[2], {"outcome": "fail", "detail": ended}) for test in tests
-    ]
-    results = [
-        {"files": [], "detail": "", **r, "test": t} for r, t in zip(results, tests, strict=True)
-    ]
-    for result in results:
-        print(f"{result['outcome']:<12} {result['test']}  {result['detail'][:300]}", flush=True)
-    return results
+    names = [test.rpartition("::")[2] for test in tests]
+    return [told[name] for name in itertools.takewhile(told.__contains__, names)], ended
 
 
 def report(checkout: Path, results: list[dict[str, Any]]) -> None:
@@ -174,7 +185,13 @@ def beyond(text: str) -> list[str]:
 def run_child(checkout: Path, flags: str) -> int:
     """pytest in this process, with the simulated core as the device."""
     given = json.loads(flags)
-    own_flags = {"--result": "", "--seconds": "0", "--target": "trn2", "--trace": ""}
+    own_flags = {
+        "--result": "",
+        "--seconds": "0",
+        "--target": "trn2",
+        "--trace": "",
+        "--gigabytes": "0",
+    }
     own_flags |= dict(f.split("=", 1) for f in given if f.partition("=")[0] in own_flags)
     rest = [f for f in given if f.partition("=")[0] not in own_flags]
     sys.path[:0] = [str(checkout), str(checkout / "src")]
@@ -191,7 +208,10 @@ def run_child(checkout: Path, flags: str) -> int:
            "-m", "fast", "--continue-on-collection-errors", "--rootdir", str(checkout), "-c", "/dev/null"]  # fmt: skip
     where = [] if any("::" in flag for flag in rest) else [str(checkout / TESTS)]
     tests = [str(checkout / flag) if "::" in flag else flag for flag in rest]
-    result, seconds, target, trace = own_flags.values()
+    result, seconds, target, trace, gigabytes = own_flags.values()
+    draw_in_float32(nothing=bool(trace))
+    if most := int(float(gigabytes) * 2**30):
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     plugin = Plugin(result, checkout, float(seconds), target, bool(trace))
     return int(pytest.main([*where, *tests, *own], plugins=[plugin]))
 
@@ -322,6 +342,7 @@ class Plugin:
             absent = isinstance(error, Unsupported)
             outcome = "skip" if skipped else "unsupported" if absent else "fail"
             outcome = "time" if isinstance(error, TooLong) else outcome
+            outcome = "memory" if out_of_memory(error) else outcome
             detail = " ".join(f"{type(error).__name__}: {error}".split())
         record = {
             "test": item.name,
@@ -337,6 +358,11 @@ def size_of(tensors: dict[str, dict[Any, Any]]) -> int:
     """The product of all dimensions of a case."""
     sizes = [n for dims in tensors.values() for n in dims.values() if type(n) is int and n > 0]
     return math.prod(sizes)
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """True for what a process is told that asks for more memory than it may have, by NumPy or by torch."""
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
 
 
 class TooLong(BaseException):

@@ -3,12 +3,13 @@ vendor's package."""
 
 from __future__ import annotations
 
+import builtins
 import os
 import runpy
 import sys
 import traceback
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Annotated
 
 import numpy as np
@@ -64,8 +65,13 @@ def _run_script(command: list[str]) -> None:
         raise ConfigError(f"{script} is not a file; a module is run with -m")
     sys.argv[:] = command
     sys.path.insert(0, str(script.resolve().parent))
+    main = sys.modules["__main__"] = ModuleType(
+        "__main__"
+    )  # what Python's own has, argv[0] as it was given
+    file = str(script.absolute())
+    main.__dict__.update(__file__=file, __builtins__=builtins)
     with _Traceback():
-        runpy.run_path(str(script.absolute()), run_name="__main__")
+        exec(compile(script.read_bytes(), file, "exec"), main.__dict__)
 
 
 def _run_module(command: list[str], target: str | None, nki: str, seed: int | None) -> None:

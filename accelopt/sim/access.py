@@ -77,12 +77,15 @@ class Tensor:
 class Indirect:
     """A run-time index: element `index[p, ...]` times `stride` is added to the address.
 
-    `index` broadcasts against the access it belongs to; values lie in 0..size-1.
+    `index` broadcasts against the access it belongs to; values lie in 0..size-1. Where `group` is not 0 that many
+    partitions share their indices instead: free element i of each takes `index[first + i % group, i // group]`,
+    `first` being the first partition of the group (tensor indirection of NeuronCore-v4).
     """
 
     index: Access
     stride: int
     size: int
+    group: int = 0
 
 
 @dataclass(frozen=True, slots=True)

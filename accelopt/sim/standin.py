@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
+from typing import Any
 
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import NOWHERE, UnsupportedDialect
@@ -133,8 +134,21 @@ def _standalone() -> None:
     top, home = StandIn("nki"), importlib.import_module("accelopt.sim.dialects.nki")
     for name in (*home.__all__, "__version__"):
         setattr(top, name, getattr(home, name))
+    top.__getattr__ = _of_the_older_package  # type: ignore[method-assign]
     sys.modules["nki"] = top
     _fill(STANDALONE, STANDALONE_ABSENT)
+
+
+def _of_the_older_package(name: str) -> Any:
+    """What scripts look for in `nki` that only `neuronxcc.nki` has (release notes of NKI 0.2)."""
+    if name == "simulate_kernel":
+        raise AttributeError(
+            "nki has no simulate_kernel: write nki.simulate(kernel)(...) (NKI 0.3)."
+        )
+    if name in ("baremetal", "benchmark", "profile"):
+        said = f"nki has no {name} since NKI 0.2: call the kernel. neuron-explorer measures it on a core, and"
+        raise AttributeError(f"{said} `accelopt python` says what is predicted.")
+    raise AttributeError(f"module 'nki' has no attribute {name!r}")
 
 
 def _fill(present: Mapping[str, str], absent: Mapping[str, str]) -> None:

@@ -120,6 +120,7 @@ class Tracer:
         self.device_loops: list[object] = []  # that are being recorded, outermost first
         self.versions: object = None  # of the dialect's package that the kernel may be for
         self.pair: object = None  # the cores under way, where there are several
+        self.spoke = False  # to other ranks
         self.core = 0  # whose instructions are being recorded, over all ranks
         self.cores_of_rank = 1
         self.parts: dict[

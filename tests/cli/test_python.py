@@ -37,11 +37,19 @@ def printed(a):
     return a
 """
 SCRIPT = """
-import sys
+import os, sys
+class Named: pass
 from own_kernels import doubled, np, nki, test_kernel as measured
 a = np.ones((128, 64), np.float32)
 assert (doubled(a) == 2).all() and (nki.simulate(doubled)(a) == 2).all()
 measured(a)
+import pickle
+assert sys.argv[0] == "script.py" and __file__ == os.path.abspath("script.py") and pickle.loads(pickle.dumps(Named))
+assert not hasattr(nki, "benchmark") and not hasattr(nki, "nothing")
+try:
+    nki.profile(doubled)
+except AttributeError as error:
+    assert "`accelopt python` says what is predicted" in str(error)
 print(sys.argv[1:], __name__, measured.benchmark_result.nc_latency.get_latency_percentile(50) > 0)
 raise {"0": SystemExit(7), "1": ValueError("one")}[sys.argv[-1]]
 """

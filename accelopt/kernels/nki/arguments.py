@@ -11,11 +11,18 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Row, Status
 from accelopt.kernels.nki.devices import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.sim.dtypes import is_packed, name_of
 
 
 def argument_of(value: object) -> KernelArgument:
     """A kernel input without its data. Raises KernelFailure for what no kernel can be given."""
     if isinstance(value, np.ndarray) and value.ndim:
+        if is_packed(value.dtype):
+            said = f"a kernel input of {name_of(value.dtype)} cannot be drawn: packed elements are made by "
+            raise KernelFailure(
+                Status.COMPILE_ERROR,
+                f"{said}nisa.quantize_mx, or given in a script to `accelopt python`",
+            )
         return TensorArgument(value.shape, value.dtype.name)
     if isinstance(value, (np.ndarray, np.generic)):
         scalar: float | int | bool = value.item()

@@ -8,9 +8,10 @@ the reference's: what its transforms do to shapes is found by trying, and writte
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import pprint
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,7 +20,7 @@ import numpy as np
 
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.arguments import argument_of
-from accelopt.kernels.nki.devices import KernelFailure
+from accelopt.kernels.nki.devices import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.kernel_folder import kernel_folder
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.kernel_function import kernel_entry
@@ -32,12 +33,14 @@ NARROW = ("bfloat16", "float16")
 
 
 class Rearranged(NamedTuple):
-    """An array as another one: reshaped to `split`, its axes in the order `axes`, reshaped to `shape`."""
+    """An array as another one: reshaped to `split`, its axes in the order `axes`, reshaped to `shape`, with
+    zeros before and after it along each axis (none: no padding)."""
 
     source: int
     split: tuple[int, ...]
     axes: tuple[int, ...]
     shape: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...] = ()
 
     def of(self, array: np.ndarray) -> np.ndarray:
         """The array, rearranged."""
@@ -50,17 +53,72 @@ class Rearranged(NamedTuple):
             text += f".reshape({self.split})"
         text += f".{permute}({self.axes})" if moved else ""
         there = tuple(self.split[axis] for axis in self.axes) if moved else given
-        return text if there == self.shape else f"{text}.reshape({self.shape})"
+        text = text if there == self.shape else f"{text}.reshape({self.shape})"
+        if not self.pads:
+            return text
+        if permute == "transpose":
+            return f"jnp.pad({text}, {self.pads})"
+        ends = tuple(itertools.chain.from_iterable(reversed(self.pads)))
+        return f"torch.nn.functional.pad({text}, {ends})"
+
+
+class Taken(NamedTuple):
+    """An array of which each element is one of a source's, or a constant: which, its reference's transform tells."""
+
+    source: int
+    dtype: str
 
 
 def rearranged(result: np.ndarray, sources: Sequence[Any]) -> Rearranged | None:
-    """How an array is made of one of others by reshaping and permuting; None where it is not. The arrays hold
-    random numbers, so that equal elements are the same."""
+    """How an array is made of one of others by reshaping, permuting and padding; None where it is not. The arrays
+    hold random numbers, so that equal elements are the same."""
+    filled = [
+        np.flatnonzero(result.any(axis=tuple({*range(result.ndim)} - {n})))
+        for n in range(result.ndim)
+    ]
+    if not all(map(len, filled)):
+        return None
+    inner = result[tuple(slice(at[0], at[-1] + 1) for at in filled)]
+    pads = tuple(
+        (int(at[0]), int(n - 1 - at[-1])) for at, n in zip(filled, result.shape, strict=True)
+    )
     for at, source in enumerate(sources):
-        if isinstance(source, np.ndarray) and source.size == result.size:
-            for form in _forms(at, source.shape, result.shape):
-                if np.array_equal(form.of(source), result):
-                    return form
+        if isinstance(source, np.ndarray) and source.size == inner.size:
+            for form in _forms(at, source.shape, inner.shape):
+                if np.array_equal(form.of(source), inner):
+                    return form._replace(pads=pads) if any(map(any, pads)) else form
+    return None
+
+
+def places(of: Any, plain: Any, source: int) -> Any:
+    """Which element of input `source`, in its order, each element of an argument is (-1: of none), and what it is
+    then. `of` makes the argument of inputs, which are like `plain`, all zeros; it is shown the numbers of elements
+    digit by digit, which every format holds."""
+
+    def shown(digit: Any) -> Any:
+        given = [np.array(one) for one in plain]
+        given[source] = digit.reshape(plain[source].shape).astype(plain[source].dtype)
+        return np.asarray(of(given), np.float64)
+
+    numbers = np.arange(plain[source].size)
+    constant = shown(np.zeros_like(numbers))
+    held = shown(np.ones_like(numbers)) != constant
+    at = np.where(held, 0, -1)
+    for place in range(len(f"{numbers.size:x}")):
+        at[held] += shown(numbers // 16**place % 16)[held].astype(np.int64) * 16**place
+    return np.minimum(at, numbers.size - 1), constant
+
+
+def _taken(of: Callable[[Any], np.ndarray], drawn: list[Any], dtype: str) -> Taken | None:
+    """How an argument is made of elements of one input and of constants; None where it is not."""
+    if not all(isinstance(one, np.ndarray) for one in drawn):
+        return None
+    plain, made = [np.zeros_like(one) for one in drawn], of(drawn)
+    for source, array in enumerate(drawn):
+        at, constant = places(of, plain, source)
+        found = np.where(at < 0, constant, array.reshape(-1)[np.maximum(at, 0)])
+        if np.array_equal(found.astype(made.dtype), made):
+            return Taken(source, dtype)
     return None
 
 
@@ -78,7 +136,9 @@ def _forms(at: int, source: tuple[int, ...], result: tuple[int, ...]) -> Iterato
             yield Rearranged(at, tuple(split), axes, result)
 
 
-NO_TORCH = frozenset({"float8_e4m3", "float8_e3m4"})  # those that end in fn are other formats
+BY_ITS_BITS = {"float8_e4m3": "float8_e4m3fn"}
+"""What the compiler takes as IEEE's format for trn1 and trn2, where PyTorch has no other (NCC_EVRF051 of SDK 2.32:
+--experimental-unsafe-fp8e4m3fn-as-fp8e4m3)."""
 
 
 class Operation(NamedTuple):
@@ -90,7 +150,7 @@ class Operation(NamedTuple):
     kinds: tuple[str, ...]  # of its arguments: "array", or the type of a plain value
     arguments: tuple[tuple[tuple[int, ...], str] | None, ...]
     results: tuple[tuple[tuple[int, ...], str], ...]
-    passed: tuple[Rearranged | Any, ...]
+    passed: tuple[Rearranged | Taken | Any, ...]
     returned: tuple[Rearranged, ...]
     outputs: tuple[tuple[int, ...], ...]
 
@@ -122,11 +182,16 @@ def operation_of(
         same = next(
             (n for n, one in enumerate(drawn) if one is value or _equal_number(one, value)), None
         )
-        form = rearranged(value, drawn) if isinstance(value, np.ndarray) else same
-        if form is None and isinstance(value, np.ndarray):
-            raise ConfigError(
-                _unclear("transform_to_nki_inputs", f"argument {number} of the kernel", "input")
-            )
+        form: Any = same
+        if isinstance(value, np.ndarray):
+            given = arguments[number]
+            assert isinstance(given, TensorArgument)
+            form = rearranged(value, drawn) or _taken(
+                lambda inputs, at=number: problem.kernel_inputs(inputs)[at], drawn, given.dtype  # type: ignore[misc]
+            )  # fmt: skip
+            if form is None:
+                what = f"argument {number} of the kernel"
+                raise ConfigError(_unclear("transform_to_nki_inputs", what, "input"))
         passed.append(Constant(value) if form is None else form)
     expected = problem.forward(inputs)
     shapes = [program.shape_of_result(n) or () for n in range(len(program.results))]
@@ -181,9 +246,6 @@ def files_of(
         raise ConfigError(
             f"{kernel} is a module of the package {folder.package}: export a file by itself"
         )
-    formats = {dtype for _, dtype in (*filter(None, made.arguments), *made.results)}
-    if framework == "torch" and (lost := sorted(formats & NO_TORCH)):
-        raise ConfigError(f"{kernel}: PyTorch has no {lost[0]}, as --jax has")
     return {
         **folder.files,
         "kernel.py": kernel.read_text(encoding="utf-8-sig"),
@@ -198,8 +260,11 @@ def _module(made: Operation, framework: Framework) -> str:
     names = [f"a{n}" for n in range(len(made.arguments))]
     outs = [f"o{n}" for n in range(len(made.outputs))]
     passed = []
-    for one in made.passed:
-        if isinstance(one, Rearranged):
+    for number, one in enumerate(made.passed):
+        if isinstance(one, Taken):
+            at = one.source
+            passed.append(f"_taken({number}, {at}, {_named(one.dtype, framework)!r}, {names[at]})")
+        elif isinstance(one, Rearranged):
             shape = made.arguments[one.source]
             assert shape is not None
             passed.append(one.text(names, shape[0], permute))
@@ -207,12 +272,19 @@ def _module(made: Operation, framework: Framework) -> str:
             passed.append(repr(one.value) if isinstance(one, Constant) else names[one])
     returned = [one.text(outs, made.outputs[one.source], permute) for one in made.returned]
     kinds = ["torch.Tensor" if kind == "array" else kind for kind in made.kinds]
-    one = len(made.results) == 1
+    one, taken = len(made.results) == 1, ""
+    if any(isinstance(form, Taken) for form in made.passed):
+        taken = f"{inspect.getsource(places)}\n\n{_template(f'taken_{framework}')}\n\n"
+    arguments, results = (
+        tuple(each and (each[0], _named(each[1], framework)) for each in all_of)
+        for all_of in (made.arguments, made.results)
+    )
     return _template(framework).format(
         name=made.name,
         entry=made.entry,
-        arguments=pprint.pformat(made.arguments),
-        results=pprint.pformat(made.results),
+        arguments=pprint.pformat(arguments),
+        results=pprint.pformat(results),
+        taken=taken,
         names=", ".join(names),
         typed=", ".join(f"{n}: {k}" for n, k in zip(names, kinds, strict=True)),
         passed=", ".join(passed),
@@ -220,6 +292,11 @@ def _module(made: Operation, framework: Framework) -> str:
         returned=returned[0] if one else f"({', '.join(returned)})",
         first="[0]" if one else "",
     )
+
+
+def _named(dtype: str, framework: Framework) -> str:
+    """A format as the framework calls it."""
+    return BY_ITS_BITS.get(dtype, dtype) if framework == "torch" else dtype
 
 
 def _test(made: Operation, framework: Framework) -> str:

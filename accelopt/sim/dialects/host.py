@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from accelopt.hardware import TARGETS
 from accelopt.sim import dtypes
 from accelopt.sim.program import Program
 
@@ -33,19 +34,26 @@ def tell(program: Program) -> None:
         HOST.launched(program)
 
 
-def arrays_of(value: Any) -> Any:
+BY_THEIR_BITS = {"float8_e4m3fn": "float8_e4m3"}
+"""Formats of torch that the compiler can be told to take as others of the same bits for trn1 and trn2, which lack
+them (NCC_EVRF051 of SDK 2.32: --experimental-unsafe-fp8e4m3fn-as-fp8e4m3)."""
+
+
+def arrays_of(value: Any, target: str) -> Any:
     """`value` with NumPy arrays in the place of tensors of torch and jax that lie in this host's memory,
     inside of sequences and dicts too; those of torch share it, so that a kernel can write them."""
     if isinstance(value, dict):
-        return {key: arrays_of(item) for key, item in value.items()}
+        return {key: arrays_of(item, target) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(map(arrays_of, value))
+        return type(value)(arrays_of(item, target) for item in value)
     framework = _framework(value)
     if framework == "jax":
         return np.asarray(value)
     if framework == "torch":
         torch, tensor = sys.modules["torch"], value.detach()
         name = str(tensor.dtype).removeprefix("torch.")
+        if target in TARGETS and TARGETS[target].generation < 4:
+            name = BY_THEIR_BITS.get(name, name)
         if name in dtypes.FORMATS and not hasattr(np, name):  # NumPy has it from ml_dtypes
             bits = torch.int16 if tensor.element_size() == 2 else torch.int8
             return tensor.contiguous().view(bits).numpy().view(dtypes.FORMATS[name])
@@ -65,7 +73,7 @@ def in_framework_of(given: Any, results: Any) -> Any:
     torch, name = sys.modules["torch"], results.dtype.name
     if name in dtypes.FORMATS and not hasattr(np, name):
         bits = torch.from_numpy(results.view(f"i{results.dtype.itemsize}"))
-        return bits.view(getattr(torch, name))
+        return bits.view(getattr(torch, {v: k for k, v in BY_THEIR_BITS.items()}.get(name, name)))
     return torch.from_numpy(results)
 
 

@@ -20,6 +20,7 @@ ACTIVATION = Opcode(
     "free axes",
     calls={"activation": call(reduce_res=VECTOR)},
     elementwise=True, widened=True,
+    indirect=("data", "result"),
 )  # fmt: skip
 TENSOR_SCALAR = Opcode(
     "tensor_scalar", ("data", "operand0", "operand1"),
@@ -34,6 +35,7 @@ TENSOR_SCALAR = Opcode(
         "tensor_scalar_reduce": call(operand0=VECTOR, reduce_res=VECTOR),
     },
     cost=Cost.FAST_PASS, elementwise=True, widened=True,
+    indirect=("data", "result"),
 )  # fmt: skip
 TENSOR_TENSOR = Opcode(
     "tensor_tensor", ("data1", "data2"), {"op": kinds.BINARY_OPERATOR, ASSIGN: kinds.TRUTH},
@@ -41,6 +43,7 @@ TENSOR_TENSOR = Opcode(
     meaning="result = op(data1, data2), free axes broadcast",
     calls={"tensor_tensor": call(("data1", "data2"))},
     cost=Cost.TWO_TILES, elementwise=True, widened=True,
+    indirect=("data1", "result"),
 )  # fmt: skip
 SCALAR_TENSOR_TENSOR = Opcode(
     "scalar_tensor_tensor", ("data", "operand0", "operand1"),

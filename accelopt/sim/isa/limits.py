@@ -43,6 +43,8 @@ USABLE_SBUF_BYTES = TRN1.sbuf_usable_bytes
 """Of a partition on NeuronCore-v2, which is what `nl.tile_size` tells; rules ask the target."""
 MAX_FREE_IN_SBUF = 65_536
 MAX_FREE_IN_PSUM = 4_096
+SHARING, SHARING_TENSOR = 16, 32
+"""Partitions that share their indices in tensor indirection; of the Tensor engine's operands (SDK 2.32)."""
 MAX_RANK = 5
 """Partition axis and four free axes."""
 

@@ -103,6 +103,7 @@ MATMUL = Opcode(
         "nc_matmul_mx result": call(dst=OperandLimits(sbuf=False, formats=(FLOAT32, BFLOAT16))),
     },
     fits=_multiplied, product=True, packed=True,
+    indirect=("stationary", "moving", "result"),
 )  # fmt: skip
 QUANTIZE_MX = Opcode(
     "quantize_mx", ("data",), {}, (Engine.VECTOR,), ("result", *QUANTIZED_SCALES),

@@ -50,8 +50,10 @@ DMA_COPY = Opcode(
     reaches_hbm=True,
 )  # fmt: skip
 DMA_WINDOW = Opcode(
-    "dma_window", ("source", "window"), engines=(Engine.DMA,),
-    meaning="the first n elements of result = those of source from s on, (n, s) = window; the others stay",
+    "dma_window", ("source", "window", "like"), {"accumulate": kinds.ACCUMULATION}, (Engine.DMA,),
+    optional=("accumulate", "like"),
+    meaning="the first n elements of result = those of source from s on, (n, s) = window; the others stay; "
+    "`accumulate` adds; `like` is a window that has the same n",
     fits=anything, not_lifted="how many elements it moves is known at run time only", keeps=True,
     computes=False, packed=True, reaches_hbm=True,
 )  # fmt: skip
@@ -61,6 +63,7 @@ COPY = Opcode(
     meaning="result = data, broadcasting",
     fits=moves("data"), cost=Cost.FAST_PASS, elementwise=True, copied="data", computes=False,
     packed=True, widened=True,
+    indirect=("data", "result"),
 )  # fmt: skip
 MEMSET = Opcode(
     "memset", attributes={"value": kinds.NUMBER}, engines=(Engine.VECTOR, Engine.GPSIMD),
@@ -86,6 +89,7 @@ COPY_PREDICATED = Opcode(
             predicate=OperandLimits(formats=UNSIGNED)),
     },
     cost=Cost.PREDICATED, elementwise=True, keeps=True,
+    indirect=("predicate", "result"),
 )  # fmt: skip
 STREAM_SHUFFLE = Opcode(
     "stream_shuffle", ("source",), {"shuffle_mask": kinds.SHUFFLE}, (Engine.VECTOR,),

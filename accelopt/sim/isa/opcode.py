@@ -99,6 +99,8 @@ class Opcode(str):
     transposes: bool = False
     fills: bool = False
     """Every element of the result is the attribute `value`."""
+    indirect: tuple[str, ...] = ()
+    """Operands that tensor indirection may gather or scatter (NeuronCore-v4)."""
     keeps: bool = False
     """Elements of the result may stay what they were."""
     ordered: bool = False

@@ -49,6 +49,7 @@ TENSOR_REDUCE = Opcode(
     meaning="result = (-) reduction of data over `axes`, counted from the front of data's shape; "
     "result has the axes kept with length 1, or dropped, or is (P, 1): same element count",
     fits=_reduced, cost=Cost.SUM, verb="reduce", mask_over="data", widened=True,
+    indirect=("data", "result"),
 )  # fmt: skip
 PARTITION_REDUCE = Opcode(
     "partition_reduce", ("data",), {"op": kinds.COMBINATION}, (Engine.GPSIMD,),

@@ -12,9 +12,17 @@ from collections.abc import Iterator
 from accelopt.sim.access import Access
 from accelopt.sim.dtypes import is_packed, name_of
 from accelopt.sim.errors import KernelError
-from accelopt.sim.isa.limits import MAX_FREE_IN_PSUM, MAX_FREE_IN_SBUF, MAX_PARTITIONS, TILE
+from accelopt.sim.isa.limits import (
+    MAX_FREE_IN_PSUM,
+    MAX_FREE_IN_SBUF,
+    MAX_PARTITIONS,
+    SHARING,
+    SHARING_TENSOR,
+    TILE,
+)
 from accelopt.sim.isa.matrix import ROWS_AT_ONCE
 from accelopt.sim.isa.shapes import into_result, one_each
+from accelopt.sim.microscaling import QUADRANT
 from accelopt.sim.program import Buffer, Engine, Instruction, Program
 
 
@@ -49,6 +57,9 @@ def _form(instruction: Instruction) -> tuple[object, ...]:
     for accesses in (instruction.outputs, instruction.inputs):
         for name, access in accesses.items():
             form += (name, bool(access.mask.constraints), *access.layout)
+            for item in access.indirect:
+                if item.group:  # no two are taken for one
+                    form.append(instruction)
     return tuple(form)
 
 
@@ -57,6 +68,8 @@ def _problems(instruction: Instruction) -> Iterator[str]:
     if engine not in (*opcode.engines, Engine.UNASSIGNED):
         yield f"cannot run on the {engine.value} engine"
     for name, access in (*instruction.outputs.items(), *instruction.inputs.items()):
+        if any(item.group for item in access.indirect):
+            yield from _indirection(instruction, name, access)
         if access.tensor.buffer.on_chip:
             yield from _on_chip(instruction, name, access)
         elif not opcode.reaches_hbm:
@@ -92,6 +105,73 @@ def _takes_packed(instruction: Instruction) -> bool:
     return len(formats) == 1 and not attributes.get("accumulate")
 
 
+def _indirection(instruction: Instruction, name: str, access: Access) -> Iterator[str]:
+    """Tensor indirection: who takes it, and where indices lie (the pages of SDK 2.32). That a group of
+    partitions is whole and has as many indices as elements follows from where the page finds them."""
+    opcode, group = instruction.opcode, SHARING_TENSOR if instruction.opcode.product else SHARING
+    engine = opcode.engine if instruction.engine is Engine.UNASSIGNED else instruction.engine
+    if name not in opcode.indirect or (opcode.copied and engine is Engine.GPSIMD):
+        yield f"takes no operand {name} by tensor indirection"
+    if name == "result" and engine is Engine.SCALAR and access.tensor.buffer is Buffer.PSUM:
+        yield "cannot scatter into PSUM on the scalar engine"
+    if name == "moving" and instruction.attributes.get("is_transpose"):
+        yield "takes no operand moving by tensor indirection where it transposes"
+    if opcode.product and name != "result" and access.dtype.itemsize > 2:
+        yield f"takes no operand {name} of {name_of(access.dtype)} by tensor indirection"
+    for item in access.indirect:
+        index, most = item.index, group * item.index.free_elements
+        if index.tensor.buffer is not Buffer.SBUF or index.dtype.kind not in "iu":
+            yield f"has indices of its operand {name} in {index.tensor.buffer.value}, {name_of(index.dtype)}"
+        if item.group != group or len(access.indirect) > 1 or index.indirect:
+            yield f"has indices of its operand {name} for {item.group} partitions, not {group}"
+        elif access.partitions % group or index.partitions != access.partitions:
+            yield (
+                f"shares indices of its operand {name} in groups of {group} partitions: "
+                f"{access.shape} by {index.shape} has other ones"
+            )
+        elif access.free_elements > most:
+            yield (
+                f"finds {most} indices of its operand {name} in {index.shape}, {group} partitions "
+                f"together, not {access.free_elements}: pass num_elem"
+            )
+        if instruction.mask.constraints or access.mask.constraints:
+            yield f"has a mask beside the indices of its operand {name}"
+        yield from _bases(instruction, name, access, index)
+
+
+def _bases(instruction: Instruction, name: str, access: Access, index: Access) -> Iterator[str]:
+    """Where indices of direct allocations begin: on a quadrant, beside what they gather; of a scatter,
+    beside the operand that is scattered, in PSUM beside its indices."""
+    at = _partition(index)
+    if at is None:
+        return
+    if at % QUADRANT:
+        yield f"has indices of its operand {name} from partition {at} on, no multiple of {QUADRANT}"
+    beside: Access | None = access
+    if name == "result":
+        given = (instruction.inputs[n] for n in instruction.opcode.indirect if n != "result")
+        beside = next(given)
+        if beside.tensor.buffer is Buffer.PSUM:
+            beside = beside.indirect[0].index if beside.indirect else None
+    other = None if beside is None else _partition(beside)
+    if other not in (None, at):
+        yield f"has indices of its operand {name} from partition {at} on, and the operand from {other} on"
+
+
+def _partition(access: Access) -> int | None:
+    """The first partition of a tile that the kernel placed; None for others."""
+    placement, row = access.tensor.placement, _row(access)
+    if placement is None or placement.partitions.ndim or access.offset.terms or not row:
+        return None
+    return int(placement.partitions) + access.offset.constant // row
+
+
+def _row(access: Access) -> int:
+    """Elements of the access's format from one partition to the next."""
+    tensor = access.tensor
+    return math.prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize // access.dtype.itemsize
+
+
 def _on_chip(instruction: Instruction, name: str, access: Access) -> Iterator[str]:
     opcode, tensor = instruction.opcode, access.tensor
     if max(access.partitions, tensor.tile_shape[0]) > MAX_PARTITIONS:
@@ -108,7 +188,7 @@ def _on_chip(instruction: Instruction, name: str, access: Access) -> Iterator[st
         most *= ROWS_AT_ONCE
     if _free(access) > most:
         yield f"has an operand {name} of {_free(access)} elements a partition, at most {most}"
-    row = math.prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize // access.dtype.itemsize
+    row = _row(access)
     if row == 0:
         yield f"has an operand {name} whose elements are wider than a row of its tensor"
         return

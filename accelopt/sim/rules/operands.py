@@ -93,6 +93,12 @@ needs_microscaling = Rule(
     "Trace it for trn3 (--target trn3), or multiply bfloat16, or float8 with perf_mode double_row.",
     KernelValueError,
 )
+needs_indirection = Rule(
+    "indirect",
+    ".indirect needs NeuronCore-v4 (trn3), and this kernel is traced for {0}.",
+    "Trace it for trn3 (--target trn3), or gather with nisa.nc_n_gather or nisa.dma_copy and vector_offset.",
+    KernelValueError,
+)
 both_in_psum = Rule(
     "err_unsupported_memory",
     "'{1}' and '{2}' of {0} both lie in PSUM.",

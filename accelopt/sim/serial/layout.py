@@ -10,7 +10,8 @@
                  or an instruction, [form, access, ...]
       its form   [opcode, engine, [output name], [input name], {attribute}, mask, source]
     access       [tensor number, form, offset], or with block indices and run-time indices
-                 [tensor number, form, offset, [index], [[access, stride, size]]]
+                 [tensor number, form, offset, [index], [[access, stride, size]]]; of partitions in groups
+                 [access, stride, size, group]
       its form   [shape, strides, dtype, mask]
     affine       constant, or [constant, [term, factor], ...]
     term         a loop's variable, ["axis", position, extent], ["quotient" | "remainder", affine,

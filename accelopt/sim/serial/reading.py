@@ -378,8 +378,10 @@ class _Reader:
             raise MalformedProgram("an address depends on a tile axis outside of its strides")
         with self.deeper():
             indirect = tuple(
-                Indirect(self.access(index), integer(stride), positive(size))
-                for index, stride, size in runtime
+                Indirect(
+                    self.access(index), integer(stride), positive(size), *map(positive, group[:1])
+                )
+                for index, stride, size, *group in runtime
             )
         return Access(
             tensor, form.shape, block, offset, form.strides, form.dtype, indirect, form.mask

@@ -128,7 +128,12 @@ class _Writer:
         ]
         if access.block or access.indirect:
             item.append([_affine(index) for index in access.block])
-            item.append([[self.access(i.index), i.stride, i.size] for i in access.indirect])
+            item.append(
+                [
+                    [self.access(i.index), i.stride, i.size, *[i.group] * bool(i.group)]
+                    for i in access.indirect
+                ]
+            )
         return item
 
 

@@ -14,14 +14,20 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
+from accelopt.errors import printable, reason
+from accelopt.sandbox import remove
 from accelopt.time_limits import CAPTURE_SECONDS
 
 EXPLORER = "neuron-explorer"
 _NAMES = (EXPLORER, "neuron-profile")
+MOST_SAID = 16 << 20
+"""Bytes of what a profiler prints: a summary has some thousands."""
 
 
 class ProfilerError(Exception):
@@ -42,7 +48,8 @@ class Profiler:
     seconds: float = CAPTURE_SECONDS
 
     def capture(self, neff: Path, trace: Path) -> Path:
-        """Run the compiled kernel once more and trace it; the file the trace is in."""
+        """Run the compiled kernel once more and trace it; the file the trace is in, none of an earlier run."""
+        trace.unlink(missing_ok=True)
         self._call("capture", "-n", str(neff), "-s", str(trace))
         if not trace.is_file():
             raise ProfilerError(f"{self.command} capture wrote no {trace.name}")
@@ -63,6 +70,7 @@ class Profiler:
 
     def export(self, neff: Path, trace: Path, folder: Path) -> Path:
         """The whole profile of a trace in a new `folder`: that folder, or the JSON file in it."""
+        remove(folder)
         folder.mkdir(parents=True, exist_ok=True)
         kind, place = (
             ("parquet", folder) if self.writes_tables else ("json", folder / "profile.json")
@@ -81,25 +89,47 @@ class Profiler:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
                 env=dict(self.environment),
                 start_new_session=True,
             )
         except OSError as error:
-            raise ProfilerError(f"{asked}: {error}") from error
-        with process:
-            try:
-                said, wrong = process.communicate(timeout=self.seconds)
-            except subprocess.TimeoutExpired:
-                raise ProfilerError(f"{asked} took longer than {self.seconds:g} s") from None
-            finally:  # with whatever it started
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+            raise ProfilerError(f"{asked}: {reason(error)}") from error
+        assert process.stdout is not None and process.stderr is not None
+        said, wrong = (_Last(pipe) for pipe in (process.stdout, process.stderr))
+        try:
+            process.wait(self.seconds)
+        except subprocess.TimeoutExpired:
+            raise ProfilerError(f"{asked} took longer than {self.seconds:g} s") from None
+        finally:  # with whatever it started
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            texts = said.text(), wrong.text()
         if process.returncode != 0:
-            last = (wrong or said).strip()[-2000:]
+            last = " ".join(printable(texts[1] or texts[0]).split())[-300:]
             raise ProfilerError(f"{asked} ended with exit code {process.returncode}: {last}")
-        return said
+        return texts[0]
+
+
+class _Last:
+    """The last of what comes out of a pipe, read as it comes, so that nobody waits for it to be read."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe, self._held = pipe, bytearray()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with self._pipe as pipe:
+            while part := pipe.read1(1 << 16):  # type: ignore[attr-defined]
+                self._held += part
+                if len(self._held) > 2 * MOST_SAID:
+                    del self._held[:-MOST_SAID]
+
+    def text(self) -> str:
+        """All of it, or its end; what is no UTF-8 is replaced. Who left its session may hold the pipe."""
+        self._thread.join(timeout=1.0)
+        return bytes(self._held[-MOST_SAID:]).decode(errors="replace")
 
 
 def parse_summary(text: str) -> dict[str, float]:
@@ -112,7 +142,7 @@ def parse_summary(text: str) -> dict[str, float]:
         document = json.loads(text[text.index("{") :])
         numbers = numbers_of(next(iter(document.values())))
     except (ValueError, StopIteration, AttributeError, RecursionError) as error:
-        raise ProfilerError(f"the profiler's summary cannot be read: {text[:500]!r}") from error
+        raise ProfilerError(f"the profiler's summary cannot be read: {text[:200]!r}") from error
     total = numbers.get("total_time", math.nan)
     if not (math.isfinite(total) and total > 0):
         raise ProfilerError(f"the profiler's summary has no positive total_time: {total}")

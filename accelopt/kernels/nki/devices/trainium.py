@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from accelopt.errors import AcceloptError
+from accelopt.errors import AcceloptError, reason
 from accelopt.evaluation import Status
 from accelopt.hardware import TARGETS
 from accelopt.kernels.measurement import TimedRuns
@@ -257,14 +257,17 @@ class TrainiumExecutable:
         """A profile of the compiled file's second run, for `read_profile`, with the compiled file and the
         trace in `folder`. Raises KernelFailure."""
         profiler = self._profiler()
-        folder.mkdir(parents=True, exist_ok=True)
-        neff = Path(shutil.copy(self.compiled, folder / "kernel.neff"))
         try:
+            folder.mkdir(parents=True, exist_ok=True)
+            neff = Path(shutil.copy(self.compiled, folder / "kernel.neff"))
             profiler.capture(neff, folder / "kernel.ntff")
             trace = profiler.capture(neff, folder / "kernel.ntff")
             return profiler.export(neff, trace, folder / "tables")
         except neuron_profile.ProfilerError as error:
             raise KernelFailure(Status.BENCHMARK_ERROR, str(error)) from error
+        except OSError as error:
+            said = f"{error.filename or folder}: {reason(error)}"
+            raise KernelFailure(Status.BENCHMARK_ERROR, said) from error
 
     def inexact(self) -> tuple[Inexactness, ...]:
         """It is a real core."""

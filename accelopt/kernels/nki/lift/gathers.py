@@ -25,6 +25,8 @@ def gathered(
         raise NotLifted("it skips run-time indices that are out of bounds", instruction.source)
     numbers: dict[Axis, Value] = {}
     for item in access.indirect:
+        if item.group:
+            raise NotLifted("it gathers by indices that partitions share", instruction.source)
         own = tuple(coordinates)[-len(item.index.shape) :]
         if item.index.shape[0] == access.shape[0]:
             own = tuple(coordinates)[: len(item.index.shape)]

@@ -74,7 +74,6 @@ GONE = {
     "all_reduce": "exchange tiles with nisa.sendrecv",
     "atomic_rmw": "use nisa.dma_compute",
     "spmd_dim": "launch on the cores of a logical core",
-    "shared_constant": "nl.shared_constant of nki takes an array of the format, and no dtype",
     "tensor_copy_dynamic_src": "use .ap(scalar_offset=...)",
     "tensor_copy_dynamic_dst": "use .ap(scalar_offset=...)",
 }

@@ -9,6 +9,9 @@ import libcst as cst
 from accelopt.kernels.nki.translation.indices import text_of
 from accelopt.kernels.nki.translation.names import ROOTS, ModuleNames
 
+HOST_NAMES = frozenset({"baremetal", "benchmark", "profile", "trace"})
+"""What measures kernels of `neuronxcc.nki` on the host, and `nki` does not have."""
+
 
 def with_imports(source: str, names: ModuleNames, to: str) -> str:
     """The module with the modules of the dialect `to` under the names that the file has for them;
@@ -21,6 +24,7 @@ def with_imports(source: str, names: ModuleNames, to: str) -> str:
         names.top: f"import {new} as {names.top}" if new != names.top else f"import {new}",
         names.isa: f"import {new}.isa as {names.isa}",
         names.language: f"import {new}.language as {names.language}",
+        "ml_dtypes": "import ml_dtypes",
     }
     body = re.sub(r"(?m)^\s*(import|from) .*$", "", text)
     missing = [
@@ -79,7 +83,8 @@ class _Renamed(cst.CSTTransformer):
             return updated_node
         names = updated_node.names
         if not isinstance(names, cst.ImportStar):
-            kept = [alias for alias in names if text_of(alias.name) != "par_dim"]
+            gone = {"par_dim", *(HOST_NAMES if self.new == "nki" and name == "nki" else ())}
+            kept = [alias for alias in names if text_of(alias.name) not in gone]
             if not kept:
                 return cst.RemoveFromParent()
             kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)

@@ -200,7 +200,7 @@ class Instructions(Masking):
         if fact.function == "matmul":
             given = self._as_instruction(given, fact)
         given = {k: self._operand(k, v, fact) for k, v in given.items() if k != "mask"}
-        place = self._place(target)
+        place = target.removesuffix("[...]")  # which is translated already
         rows = f"0 : {given['stationary']}.shape[1]" if given["stationary"] in self.ragged else ":"
         columns = f"0 : {given['moving']}.shape[1]" if given["moving"] in self.ragged else ":"
         if (rows, columns) != (":", ":"):

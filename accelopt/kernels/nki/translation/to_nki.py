@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import libcst as cst
+import numpy as np
 from libcst.metadata import MetadataWrapper
 
 from accelopt.kernels.nki.translation.facts import CallFacts, Fact
@@ -20,6 +21,7 @@ from accelopt.kernels.nki.translation.forms import (
     in_place,
     like,
 )
+from accelopt.kernels.nki.translation.imports import HOST_NAMES
 from accelopt.kernels.nki.translation.indices import Indices, Limit, Untranslated, text_of
 from accelopt.kernels.nki.translation.instructions import (
     NOTHING,
@@ -64,6 +66,14 @@ class ToNki(Instructions):
         self.held: dict[int, tuple[cst.EmptyLine, ...]] = {}
 
     # Statements.
+
+    def visit_Module(self, node: cst.Module) -> None:
+        """A function may use tensors that stand below it."""
+        assigned = [n for n in nodes_in(node) if isinstance(n, cst.Assign)]
+        for made in assigned:
+            given = made.value.args if isinstance(made.value, cst.Call) else ()
+            if given and (marked := _partition_place(given[0].value)):
+                self.blocks.setdefault(text_of(made.targets[0].target), marked)
 
     def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
         self.before.append([])
@@ -201,8 +211,8 @@ class ToNki(Instructions):
             return made
         space, function = name
         fact = self._fact(node)
-        if function in RANGES:
-            return made
+        if function in RANGES:  # whose directives are for the older compiler
+            return made.with_changes(args=without(made.args, "directives"))
         if space == "nl" and function == "par_dim":
             return made.args[0].value
         if function in GONE:
@@ -210,6 +220,11 @@ class ToNki(Instructions):
             return made
         if space == "nl" and function in ("ndarray", "zeros", "full", "ones"):
             return self._creation(node, made, function)
+        if space == "nl" and function == "shared_constant" and fact is not None and fact.result:
+            kind = fact.result.dtype  # which an array of nki has itself
+            kind = f'"{kind}"' if hasattr(np, kind) else f"ml_dtypes.{kind}"
+            array = cst.parse_expression(f"({text_of(made.args[0].value)}).astype({kind})")
+            return made.with_changes(args=[cst.Arg(array)])
         given = {k: v for k, v in self._arguments(made, function, fact).items() if k != "mask"}
         if space == "nisa" and function == "dma_copy" and "dst_rmw_op" in given:
             into, added = given["dst"], given["src"]
@@ -298,14 +313,10 @@ class ToNki(Instructions):
         """nl.ndarray and its like, with the partition dimension first."""
         shape = node.args[0].value
         target = self.targets.get(id(node), "")
-        elements = shape.elements if isinstance(shape, (cst.Tuple, cst.List)) else ()
-        marked = [n for n, e in enumerate(elements) if f"{self.nl}.par_dim" in text_of(e.value)
-                  or "par_dim(" in text_of(e.value)]  # fmt: skip
-        sizes = made.args[0].value
-        if marked and marked[0] and isinstance(sizes, (cst.Tuple, cst.List)):
-            self.blocks[target] = marked[0]
+        at, sizes = _partition_place(shape), made.args[0].value
+        if at and isinstance(sizes, (cst.Tuple, cst.List)):
+            self.blocks[target] = at
             texts = [text_of(e.value) for e in sizes.elements]
-            at = marked[0]
             order = [texts[at], *texts[:at], *texts[at + 1 :]]
             sizes = cst.parse_expression(f"({', '.join(order)})")
         args = [made.args[0].with_changes(value=sizes), *made.args[1:]]
@@ -381,16 +392,27 @@ class ToNki(Instructions):
     def _is_blocked(self, made: cst.Subscript) -> bool:
         return text_of(made.value) in self.blocks
 
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> Any:
+        if text_of(updated_node) != f"{self.names.top}.tensor":
+            return updated_node
+        return cst.parse_expression(f"{self.nl}.ndarray")  # what kernels of nki annotate
+
     def leave_Decorator(self, original_node: cst.Decorator, updated_node: cst.Decorator) -> Any:
         decorator = updated_node.decorator
         called = decorator.func if isinstance(decorator, cst.Call) else decorator
         if text_of(called).rpartition(".")[2] in HINTS:
             return cst.RemoveFromParent()
-        if text_of(called).endswith((".jit", ".baremetal", ".trace", ".benchmark")):
+        if text_of(called).rpartition(".")[2] in {"jit", *HOST_NAMES}:
             return updated_node.with_changes(
                 decorator=cst.parse_expression(f"{self.names.top}.jit")
             )
         return updated_node
+
+
+def _partition_place(shape: cst.BaseExpression) -> int:
+    """Where `par_dim` stands in a shape, which is the number of block dimensions; 0 where it does not."""
+    elements = shape.elements if isinstance(shape, (cst.Tuple, cst.List)) else ()
+    return next((n for n, e in enumerate(elements) if "par_dim(" in text_of(e.value)), 0)
 
 
 def to_nki(source: str, facts: CallFacts, names: ModuleNames) -> tuple[str, list[tuple[int, str]]]:

@@ -89,9 +89,10 @@ def dma_copy(site: LaneSite) -> Closure:
 
 
 def dma_window(site: LaneSite) -> Closure:
-    """The first n elements of result = those of source from s on, (n, s) = window; the others stay."""
-    inputs = site.instruction.inputs
+    """The first n elements of result = (or +=) those of source from s on, (n, s) = window; the others stay."""
+    inputs, by = site.instruction.inputs, site.text("accumulate")
     source, window, old = map(site.view, (inputs["source"], inputs["window"], site.result))
+    like = site.view(inputs.get("like", inputs["window"]))
 
     def read() -> np.ndarray:
         found = old().reshape(-1).copy()
@@ -100,7 +101,14 @@ def dma_window(site: LaneSite) -> Closure:
         if not 0 <= number <= found.size or not 0 <= first <= given.size - number:
             said = f"{number} elements from {first} on, of {given.size} into {found.size}."
             raise KernelIndexError("window", said, "", site.instruction.source)
-        found[:number] = given[first : first + number]
+        if number != (due := int(like().flat[0])):
+            said = f"{number} elements to combine with {due} of another rank."
+            raise KernelIndexError("window", said, "", site.instruction.source)
+        part = given[first : first + number]
+        if by:
+            both = (one.astype(np.float32) for one in (found[:number], part))
+            part = getattr(np, by)(*both)
+        found[:number] = part
         return found.reshape(site.result.shape)
 
     return put(site.destination(site.result, None), read, _held(site.result))

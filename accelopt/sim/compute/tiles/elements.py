@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Access
+from accelopt.sim.access import Access, Indirect
 from accelopt.sim.errors import KernelIndexError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Elements:
         self.site, self.access, self.keys = site, access, keys
         self._address = site.address(access)
         self._indices = [
-            (_index_values(site, item.index, access, keys), item.stride, item.size)
+            (_index_values(site, item, access, keys), item.stride, item.size)
             for item in access.indirect
         ]
         grid: np.ndarray = np.zeros((1,) * len(access.shape), dtype=np.int64)
@@ -35,6 +35,7 @@ class Elements:
         self._grid = grid
         self._by_row = (
             len(access.indirect) == 1
+            and not access.indirect[0].group
             and access.strides[0] == 0
             and access.indirect[0].index.elements == access.indirect[0].index.shape[0]
             and access.indirect[0].index.shape[0] == access.shape[0]
@@ -179,10 +180,19 @@ class Elements:
 
 
 def _index_values(
-    site: LaneSite, index: Access, access: Access, keys: Keys
+    site: LaneSite, item: Indirect, access: Access, keys: Keys
 ) -> Callable[[], np.ndarray]:
     """Run-time indices that broadcast against a tile, int64."""
-    rank = len(access.shape)
+    index, rank, group = item.index, len(access.shape), item.group
+    if group:
+        shared = site.whole(index)
+
+        def of_groups() -> np.ndarray:
+            values = shared().astype(np.int64).reshape(-1, group, index.free_elements)
+            lines = values.transpose(0, 2, 1).reshape(len(values), -1)[:, : access.free_elements]
+            return lines.repeat(group, axis=0).reshape(access.shape)
+
+        return of_groups
     missing = rank - len(index.shape)
     if missing > 0 and index.shape[0] == access.shape[0]:
         index = replace(

@@ -87,18 +87,17 @@ class Kernel:
                 tracer.refuse(kernels.nested_grid(self.function.__name__))
             return run_kernel(tracer, self.function, args, kwargs)
         raise_if_awaited(self, args, kwargs)
-        given = arrays_of((args, kwargs))
-        return in_framework_of((args, kwargs), self._run(*given))
+        target = str(self.options.get("platform_target") or HOST.target or self.target)
+        plain, words = arrays_of((args, kwargs), target)
+        return in_framework_of((args, kwargs), self._run(plain, words, target))
 
-    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], target: str) -> Any:
         """On the host: the results as NumPy arrays, measured and kept in files as the mode asks."""
         from accelopt.sim.dialects.neuronxcc import (  # which tracing alone does not need
             launch,
             measurement,
         )
 
-        said = self.options.get("platform_target")
-        target = str(said or HOST.target or self.target)
         program = trace_kernel(self, args, kwargs, target=target)
         rules.check(program)
         tell(program)

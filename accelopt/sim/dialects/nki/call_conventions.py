@@ -28,6 +28,7 @@ MENDS = {
     "dtype": "The result has the format of dst.",
     "dst_rmw_op": "Use nisa.dma_compute(dst, srcs, reduce_op) (NKI 0.3).",
     "unique_indices": "Use nisa.dma_compute (NKI 0.3).",
+    "imm": "Pass it as src (NKI 0.3).",
     "use_gpsimd_dma": "Pass dma_engine=nisa.dma_engine.gpsimd_dma (NKI 0.3).",
     "precise_schedule": "The option is gone: leave it out (NKI 0.3).",
     "lazy_initialization": "Write the tensor with nisa.memset.",
@@ -225,6 +226,9 @@ def _moved(view: TensorView, shape: tuple[int, ...]) -> Any:
 
     found = []
     for item in view.gathered:
+        if item.group:  # of free elements in their order
+            found.append(item)
+            continue
         rows = item.index.shape[0]
         if rows not in (1, shape[0]):
             fail(KernelValueError("access_pattern", "a gathered operand cannot be regrouped."))

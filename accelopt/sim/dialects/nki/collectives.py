@@ -21,7 +21,7 @@ from accelopt.sim.dialects.neuronxcc.isa.checks import endpoint
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
-from accelopt.sim.dialects.nki import cores
+from accelopt.sim.dialects.nki import cores, versions
 from accelopt.sim.dialects.nki.call_conventions import call, instruction
 from accelopt.sim.dialects.nki.registers import NkiScalar, made
 from accelopt.sim.errors import KernelTypeError, KernelValueError
@@ -45,6 +45,8 @@ class ReplicaGroup:
 
     def __init__(self, groups: Sequence[Sequence[int]]) -> None:
         self.groups = tuple(tuple(int(rank) for rank in group) for group in groups)
+        if (tracer := active()) is not None:
+            tracer.spoke = True
         ranks = sorted(rank for group in self.groups for rank in group)
         if not ranks or ranks != list(range(len(ranks))):
             said = f"ReplicaGroup({list(map(list, self.groups))}) does not name every rank from 0 on once."
@@ -82,6 +84,7 @@ def _collective(
 ) -> None:  # fmt: skip
     """Checks the operands by the page of each (SDK 2.33) and waits for all other ranks; the last one to come
     records what each of them does."""
+    current().spoke = True
     if not isinstance(group, ReplicaGroup):
         fail(KernelTypeError("replica_group", f"{group!r} is no nki.collectives.ReplicaGroup."))
     given = [endpoint(one, f"srcs[{n}]", COPY_FIRST) for n, one in enumerate(srcs)]
@@ -197,25 +200,64 @@ class _Lengths(NamedTuple):
     rows: TensorView
     read: TensorView
     told: bool  # how much came from each rank, in row 2
+    by: str  # how what ranks send is combined: in one slot
 
     def run(self) -> None:
         """Slot s of dst, of as many as there are ranks, begins with what rank s sends; the rest of a slot stays."""
 
         def moves(at: int, given: Sequence[Any], into: Any) -> Any:
-            dst, rows = into
-            slots = dst.reshape((len(given), math.prod(dst.shape) // len(given)))
-            column = slice(at, at + 1) if self.name == "all_to_all_v" else slice(0, 1)
+            (dst, rows), slots_of = into, 1 if self.by else len(given)
+            slots = dst.reshape((slots_of, math.prod(dst.shape) // slots_of))
+            column = slice(0, 1) if self.name == "all_gather_v" else slice(at, at + 1)
             for n, (source, counts) in enumerate(given):
                 window = {"source": source, "window": subscript(counts, (slice(0, 2), column))}
-                emit(movement.DMA_WINDOW, result=subscript(slots, slice(n, n + 1)), inputs=window)
+                slot, more = (
+                    subscript(slots, slice(n % slots_of, n % slots_of + 1)),
+                    bool(n and self.by),
+                )
+                if more:
+                    window["like"] = subscript(given[0][1], (slice(0, 2), column))
+                emit(movement.DMA_WINDOW, result=slot, inputs=window,
+                     attributes={"accumulate": self.by} if more else None)  # fmt: skip
                 if self.told:
                     of_chip = (slice(0, 1),) * (rows.ndim - 2)
                     place = subscript(rows, (*of_chip, slice(2, 3), slice(n, n + 1)))
                     yield place, subscript(counts, (slice(0, 1), column)).reshape(place.shape)
 
         srcs, dsts, group = self.operands
-        _collective(self.name, [*srcs, self.read], dsts, group, (self.told,), moves, several=False,
+        _collective(self.name, [*srcs, self.read], dsts, group, (self.told, self.by), moves, several=False,
                     each=2, beside=self.rows)  # fmt: skip
+
+
+def _by_lengths(
+    name: str,
+    ahead: bool,
+    operands: tuple[Any, Any, Any],
+    metadata: Any,
+    known: bool,
+    placed: bool,
+    by: str,
+) -> None:
+    """Checks the metadata and moves, or prepares to."""
+    current().spoke = True
+    srcs, dsts, group = operands
+    rows = endpoint(metadata, "metadata_tensor", COPY_FIRST)
+    if placed:
+        said = f"{name}: has_rdispls is of ranks on several nodes; without it slots have one size."
+        fail(KernelValueError("collective", said))
+    ranks = len(group.groups[0]) if isinstance(group, ReplicaGroup) else 0
+    forms = [(*(1,) * rows.on_chip, n, ranks) for n in (2, 3, 4)][not known :]
+    if rows.dtype != dtypes.UINT32 or rows.shape not in forms:
+        said = f"{name} takes uint32 metadata of shape {forms[-2]}, not {rows!r}."
+        fail(KernelTypeError("collective", said))
+    inputs = subscript(rows, (*(slice(None),) * (rows.ndim - 2), slice(0, 2)))
+    read = _for_others(inputs, ahead).reshape((2, ranks))
+    told = _Lengths(name, (srcs, dsts, group), rows, read, not known, by)
+    if not ahead:
+        told.run()
+    elif cores.world() and told is not _prepared().setdefault(current().core, told):
+        said = f"{name}_prepare comes before the trigger of another one: there is one slot."
+        fail(KernelValueError("collective", said))
 
 
 def _of_lengths(name: str, ahead: bool = False) -> Any:
@@ -226,28 +268,22 @@ def _of_lengths(name: str, ahead: bool = False) -> Any:
         """Slot s of dst = what rank s sends: to all_gather_v's the chunk that the first column of its metadata
         tells (elements in row 0, from the element of row 1 on), to all_to_all_v's that of the receiver's column.
         Row 2 becomes how much came of each. `_prepare` reads the metadata, `_trigger` moves."""
-        rows = endpoint(metadata_tensor, "metadata_tensor", COPY_FIRST)
-        if has_rdispls:
-            said = (
-                f"{name}: has_rdispls is of ranks on several nodes; without it slots have one size."
-            )
-            fail(KernelValueError("collective", said))
-        ranks = len(replica_group.groups[0]) if isinstance(replica_group, ReplicaGroup) else 0
-        forms = [(*(1,) * rows.on_chip, n, ranks) for n in (2, 3, 4)][not recv_counts_known :]
-        if rows.dtype != dtypes.UINT32 or rows.shape not in forms:
-            said = f"{name} takes uint32 metadata of shape {forms[-2]}, not {rows!r}."
-            fail(KernelTypeError("collective", said))
-        inputs = subscript(rows, (*(slice(None),) * (rows.ndim - 2), slice(0, 2)))
-        read = _for_others(inputs, ahead).reshape((2, ranks))
-        told = _Lengths(name, (srcs, dsts, replica_group), rows, read, not recv_counts_known)
-        if not ahead:
-            told.run()
-        elif cores.world() and told is not _prepared().setdefault(current().core, told):
-            said = f"{name}_prepare comes before the trigger of another one: there is one slot."
-            fail(KernelValueError("collective", said))
+        operands = (srcs, dsts, replica_group)
+        _by_lengths(name, ahead, operands, metadata_tensor, recv_counts_known, has_rdispls, "")
 
-    collective.__name__ = f"{name}{'_prepare' * ahead}"
-    return instruction(collective)
+    def reduction(
+        srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, op: Any, recv_counts_known: bool = False,
+        has_rdispls: bool = False, priority: Any = None,
+    ) -> None:  # fmt: skip
+        """The first elements of dst = the sum, the largest or the smallest of what each rank sends to this one, as
+        many of each. No page of it was to be had: what it takes and does is assumed to be all_to_all_v's, with
+        `op` where reduce_scatter has it (the runtime's ReduceScatterV, SDK 2.32)."""
+        operands = (srcs, dsts, replica_group)
+        _by_lengths(name, ahead, operands, metadata_tensor, recv_counts_known, has_rdispls, _by(op))
+
+    made = reduction if name == "reduce_scatter_v" else collective
+    made.__name__ = f"{name}{'_prepare' * ahead}"
+    return instruction(made)
 
 
 def _trigger(name: str) -> Any:
@@ -266,11 +302,12 @@ def _prepared() -> dict[int, Any]:
     return current().pair.prepared  # type: ignore[attr-defined, no-any-return]
 
 
-all_gather_v, all_to_all_v = map(_of_lengths, ("all_gather_v", "all_to_all_v"))
-all_gather_v_prepare, all_to_all_v_prepare = (
-    _of_lengths(name, True) for name in ("all_gather_v", "all_to_all_v")
+_V = ("all_gather_v", "all_to_all_v", "reduce_scatter_v")
+all_gather_v, all_to_all_v, reduce_scatter_v = map(_of_lengths, _V)
+all_gather_v_prepare, all_to_all_v_prepare, reduce_scatter_v_prepare = (
+    _of_lengths(name, True) for name in _V
 )
-all_gather_v_trigger, all_to_all_v_trigger = map(_trigger, ("all_gather_v", "all_to_all_v"))
+all_gather_v_trigger, all_to_all_v_trigger, reduce_scatter_v_trigger = map(_trigger, _V)
 
 
 @instruction
@@ -313,6 +350,7 @@ def collective_permute(
     srcs: Any, dsts: Any, source_target_pairs: Any, priority: Any = None
 ) -> None:
     """dst of the target of every pair = src of its source; who is no target keeps what dst holds."""
+    current().spoke = True
     pairs = tuple((int(source), int(target)) for source, target in source_target_pairs)
     if len({target for _, target in pairs}) < len(pairs):
         fail(KernelValueError("collective", f"two sources of {list(pairs)} have the same target."))
@@ -373,12 +411,6 @@ def rank_id() -> NkiScalar:
 
 
 _CALLS = calls_of(sys.modules[__name__])
+globals().update(versions.changed("nki.collectives", _CALLS))
 __all__ = ["ReplicaGroup", "rg_partition_op", *_CALLS]
-
-__getattr__ = absent_names(
-    "nki.collectives",
-    {
-        "reduce_scatter_v reduce_scatter_v_prepare reduce_scatter_v_trigger": "Use reduce_scatter: "
-        "what these take and where they put it is not known here.",
-    },
-)
+__getattr__ = absent_names("nki.collectives", {})

@@ -335,6 +335,7 @@ def world() -> int:
         of = f" of {together.cores} cores" * (together.cores > 1)
         mend = f"A chip of {current().target} has {most} cores."
         raise Unsupported(f"a launch on {together.count} ranks{of}", mend, running_line())
+    current().spoke = True
     return together.count
 
 

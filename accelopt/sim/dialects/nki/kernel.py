@@ -95,7 +95,7 @@ class Kernel:
         if active() is not None:
             return self.function(*args, **kwargs)
         raise_if_awaited(self, args, kwargs)
-        given = arrays_of((args, kwargs))
+        given = arrays_of((args, kwargs), HOST.target or self.target)
         return in_framework_of((args, kwargs), self._run(*given))
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -157,10 +157,11 @@ def trace_kernel(
         "conventions": CONVENTIONS,
     }
 
-    ranks, told = 0, list[KernelError]()
+    ranks, told, attempts = 0, list[KernelError](), list[Tracer]()
 
     def record(tracer: Tracer) -> Returned:
         tracer.versions = versions.Versions(version)
+        attempts.append(tracer)
         return _record(tracer, wrapped, args, kwargs or {}, ranks)
 
     # Names count iterations; where cores are no pair, their programs are one long one.
@@ -192,7 +193,12 @@ def trace_kernel(
             if named is None:
                 raise error from None
             raise
-        return traced()
+        try:
+            return traced()
+        except Exception:
+            if named is None and not any(attempt.spoke for attempt in attempts):
+                raise error from None  # nobody spoke: what all have was what it was meant for
+            raise
     finally:
         for one in told:
             report(one)  # type: ignore[misc]

@@ -127,7 +127,7 @@ class Values:
             self._affine(access.offset),
             tuple(map(self._affine, access.block)),
             access.dtype,
-            tuple((self.form(i.index), i.stride, i.size) for i in access.indirect),
+            tuple((self.form(i.index), i.stride, i.size, i.group) for i in access.indirect),
         )
 
     def _affine(self, expression: Affine) -> Hashable:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Access, Indirect
+from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelError
 from accelopt.sim.isa.limits import PSUM_BANK_BYTES
@@ -182,5 +182,5 @@ def _access(access: Access, moved: Moved) -> Access:
         tensor=whole,
         offset=offset,
         strides=(along(access.strides[0]), *access.strides[1:]),
-        indirect=tuple(Indirect(i.index, along(i.stride), i.size) for i in indirect),
+        indirect=tuple(replace(i, stride=along(i.stride)) for i in indirect),
     )

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
+from accelopt.hardware import TARGETS
 from accelopt.sim.access import Indirect
 from accelopt.sim.affine import Affine
-from accelopt.sim.call_sites import asks_whether_it_is_there, running_line
+from accelopt.sim.call_sites import asks_whether_it_is_there
 from accelopt.sim.dialects.neuronxcc.builder import fail
 from accelopt.sim.dialects.neuronxcc.index import MaskExpression, TileIndex
 from accelopt.sim.dialects.neuronxcc.neuronxcc_tensor import NeuronxccTensor
@@ -33,7 +34,8 @@ from accelopt.sim.dialects.nki.formats import element_of
 from accelopt.sim.dialects.nki.operators import without_operators
 from accelopt.sim.dialects.nki.registers import VirtualRegister, is_known, offset_of
 from accelopt.sim.dialects.nki.shared_addresses import place_of
-from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError, Unsupported
+from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
+from accelopt.sim.isa.limits import SHARING
 from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current
 
@@ -108,6 +110,7 @@ class NkiTensor(NeuronxccTensor):
 
     def __getitem__(self, key: Any) -> NkiTensor:
         items = key if isinstance(key, tuple) else (key,)
+        self._check_viewed()
         at = next((n for n, item in enumerate(items) if _register_of(item) is not None), None)
         if at is not None and Ellipsis not in items[:at]:
             return self._from_register(items, at)
@@ -290,14 +293,31 @@ class NkiTensor(NeuronxccTensor):
 
     def view(self, dtype: Any) -> NkiTensor:
         """The same bytes in another format; the last dimension changes with the element's size."""
+        self._check_viewed()
         return super().view(element_of(dtype))  # type: ignore[return-value]
 
     reinterpret_cast = view
 
-    def indirect(self, *_: Any, **__: Any) -> NoReturn:
-        """Tensor indirection of NeuronCore-v4."""
-        mend = "Gather with nisa.nc_n_gather or nisa.dma_copy and vector_offset."
-        raise Unsupported("tensor indirection (NkiTensor.indirect, trn3)", mend, running_line())
+    def indirect(self, index: Any, num_elem: Any = None) -> NkiTensor:
+        """(P, num_elem): elements of this tile's free dimensions at offsets that an integer tile (P, K) in SBUF
+        holds (NeuronCore-v4). Groups of 16 partitions, on the Tensor engine 32, share them: offset i is
+        `index[i % 16, i // 16]` of each. Offsets are of integer formats and count elements of a tile whose
+        free dimensions follow one another (assumed)."""
+        if TARGETS[current().target].generation < 4:
+            fail(operands.needs_indirection(current().target))
+        self._check_direct()
+        tile = _runtime_tile(index)
+        rows, free, given = tile.shape[0], math.prod(self.shape[1:]), math.prod(tile.shape)
+        count = given if num_elem is None else int(num_elem)
+        if not self.on_chip or tile.in_psum or rows != self.shape[0] or not self.is_contiguous():
+            said = f"of {self!r} by {tile!r} is not of a tile whose free dimensions follow one another, by one "
+            fail(KernelValueError("indirect", f".indirect {said}in SBUF of as many partitions."))
+        if not 1 <= count <= given:
+            said = f"num_elem={count} is not one of 1 to {given}, the offsets of {tile!r}."
+            fail(KernelValueError("indirect", said))
+        flat = tile.reshape((rows, math.prod(tile.shape[1:]))).access()
+        view = self._of([(rows, self.strides[0]), (count, 0)], bounds=())
+        return view.replaced(gathered=(Indirect(flat, 1, free, SHARING),))  # type: ignore[return-value]
 
     # Parts of the above.
 
@@ -327,6 +347,7 @@ class NkiTensor(NeuronxccTensor):
         return at
 
     def _of(self, pairs: Any, **changes: Any) -> NkiTensor:
+        self._check_viewed()
         shape, strides = zip(*pairs, strict=True) if pairs else ((), ())
         return self.replaced(shape=tuple(shape), strides=tuple(strides), **changes)  # type: ignore[return-value]
 
@@ -341,6 +362,11 @@ class NkiTensor(NeuronxccTensor):
         if self.gathered:
             said = f"{self!r} already has a run-time index."
             fail(KernelValueError("run_time_index", said, "Only one is possible."))
+
+    def _check_viewed(self) -> None:
+        if self.gathered and any(item.group for item in self.gathered):
+            said = f"{self!r} is gathered by .indirect, and has no views."
+            fail(KernelValueError("indirect", said, "View the tile, or what is copied from it."))
 
     def _check_partition_step(self, pairs: list[tuple[int, int]], itemsize: int) -> None:
         row = math.prod(self.storage.tile_shape[1:]) * self.storage.dtype.itemsize // itemsize

@@ -52,6 +52,18 @@ ADDED = (
     Change("0.6", ["nki.language.fori_loop"], "Loop with nl.dynamic_range."),
     Change("0.6", ["nki.language.while_loop"], "Loop with `while` on a register."),
     Change("0.6", ["nki.isa.topk"], "Use nisa.max8 and its like."),
+    Change("0.4", ["nki.collectives.all_to_all_v"], "Use ncc.all_to_all of whole slots."),
+    Change("0.6", ["nki.collectives.all_gather_v"], "Use ncc.all_gather of whole slots."),
+    Change("0.7", ["nki.collectives.reduce_scatter_v"], "Use ncc.reduce_scatter of whole slots."),
+    Change(
+        "0.7",
+        [
+            f"nki.collectives.{name}_{part}"
+            for name in ("all_gather_v", "all_to_all_v", "reduce_scatter_v")
+            for part in ("prepare", "trigger")
+        ],
+        "Call it in one.",
+    ),
     Change(
         "0.7",
         ["nki.isa.scalar_load", "nki.isa.scalar_store"],
@@ -75,6 +87,12 @@ REMOVED = (
         "0.4",
         ["nki.isa.tensor_copy_dynamic_src", "nki.isa.tensor_copy_dynamic_dst"],
         "Use nisa.tensor_copy with .ap(scalar_offset=...).",
+    ),
+    Change(
+        "0.4",
+        ["nisa.dma_transpose into a dst of lower rank"],
+        "Give dst the rank of src, or src and axes the rank of dst.",
+        tells=False,
     ),
     Change(
         "0.5",
@@ -172,7 +190,9 @@ def _less(one: str, other: str) -> bool:
 
 
 def _short(name: str) -> str:
-    return name.replace("nki.language.", "nl.").replace("nki.isa.", "nisa.")
+    for home, short in (("language", "nl"), ("isa", "nisa"), ("collectives", "ncc")):
+        name = name.replace(f"nki.{home}.", f"{short}.")
+    return name
 
 
 def use(name: str) -> None:

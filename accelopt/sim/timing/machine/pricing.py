@@ -91,9 +91,11 @@ def _semaphore(operation: Operation, spec: Hardware) -> OperationCost:
 
 
 def has_dynamic_address(operation: Operation) -> bool:
-    """True where the place of an operand is read at run time: GpSimd's gathers are made for that."""
+    """True where the place of an operand is read at run time: GpSimd's gathers are made for that, and
+    tensor indirection needs no other instruction (trainium3_arch.rst); that it takes no longer is assumed."""
     accesses = (*operation.reads, *operation.writes)
-    return bool(operation.opcode.copied) and any(access.indirect for access in accesses)
+    items = [item for access in accesses for item in access.indirect]
+    return bool(operation.opcode.copied) and not all(item.group for item in items)
 
 
 def _wide(operation: Operation) -> int:

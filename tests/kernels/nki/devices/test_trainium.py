@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
@@ -289,6 +290,53 @@ def test_an_explorer_that_misbehaves_is_a_benchmarking_error(kernel, profiler, t
         executable.measure(Timings(0, 1))
     assert failure.value.status is Status.BENCHMARK_ERROR
     assert "unknown output format: summary-json" in failure.value.message
+    executable.close()
+
+
+MISDEEDS = {
+    "exit 0": "capture wrote no kernel.ntff",
+    "exec sleep 60": "capture took longer than 1 s",
+    "touch $5; (sleep 60) & exit 3": r"capture ended with exit code 3: $",
+    "head -c 100000000 /dev/zero | tr '\\0' x >&2; echo 'no \033[31mcore\nleft' >&2; exit 1":
+        r"capture ended with exit code 1: x*.?no .*core left$",
+    "printf '\\377\\376 broken' >&2; exit 1": "exit code 1: \ufffd\ufffd broken",
+    "echo 'No space left on device' >&2; exit 28": "exit code 28: No space left on device",
+    "kill -9 $$": "ended with exit code -9: ",
+    "[ $1 = view ] || touch $5": "view left no profile in",
+    "[ $1 = view ] || touch $5; [ $1 = capture ] || head -c 100 /dev/urandom > $5": "view ended with exit code 2: .*tables|profile.json",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["neuron-explorer", "neuron-profile"])
+@pytest.mark.parametrize("script", MISDEEDS)
+def test_a_tool_that_misbehaves_is_one_sentence_and_nothing_old_is_taken(
+    tmp_path, kernel, name, script
+):
+    """Both tools, beside what an earlier capture left in the folder; what they print is kept to its end."""
+    tool = tmp_path / name
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    kept = tmp_path / "kept"
+    (kept / "tables").mkdir(parents=True)
+    for old in ("kernel.ntff", "tables/Summary.parquet", "tables/profile.json"):
+        (kept / old).write_bytes(b"PAR1")
+    there = TrainiumDevice(
+        core=3,
+        profiler=str(tool),
+        sdk_paths=(SDK,),
+        capture_seconds=1.0 if "exec" in script else 60.0,
+    )
+    executable = there.compile(kernel(TODAY), [TensorArgument((4, 3), "float32")])
+    started = time.monotonic()
+    with pytest.raises((KernelFailure, ConfigError), match=MISDEEDS[script]) as failure:
+        read_profile(executable.profile(kept))
+    assert time.monotonic() - started < 30 and len(str(failure.value)) < 700
+    assert "\n" not in str(failure.value) and "\033" not in str(failure.value)
+    with pytest.raises(KernelFailure, match=r"kept/kernel\.neff/below: not a directory"):
+        executable.profile(kept / "kernel.neff" / "below")
+    tool.chmod(0o644)
+    with pytest.raises(KernelFailure, match=f"{name} capture: permission denied"):
+        executable.profile(kept)
     executable.close()
 
 

@@ -95,6 +95,43 @@ def kernel(x):
 """
 
 
+SAMPLES = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+from neuronxcc.nki import benchmark
+
+
+@nki.jit
+def kernel(x: nki.tensor):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+
+    def multiply(n):
+        sums[n, :, :] += nisa.nc_matmul(held, turned)
+
+    turned = nl.load(x)
+    identity = nl.shared_constant(np.identity(128, dtype=np.int8), dtype=nl.{dtype})
+    held = nl.copy(nl.load(identity), dtype=x.dtype)
+    sums = nl.zeros((2, nl.par_dim(128), 64), dtype=nl.float32, buffer=nl.psum)
+    for n in nl.sequential_range(2, directives=nki.compiler.no_reorder()):
+        multiply(n)
+    nl.store(out, nl.add(sums[0], sums[1]))
+    return out
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_the_vendors_attention_samples_write(dtype):
+    """attention_kernels.py of nki-samples (December 2025): a constant of another format, block dimensions that a
+    function uses above the line that makes them, directives of a loop, an import and an annotation of names that
+    nki lacks."""
+    there = translate(SAMPLES.format(dtype=dtype), "nki", (f(128, 64),))
+    assert there.complete, there
+    assert "benchmark" not in there.source and "x: nl.ndarray" in there.source
+    assert ("ml_dtypes.bfloat16" in there.source) is (dtype == "bfloat16")
+
+
 def test_sums_of_whole_tiles_and_the_package_by_its_parent():
     given = (f(4, 128, 64),)
     there = translate(SUMS, "nki", given)

@@ -1,5 +1,7 @@
 """Which version of NKI a kernel is for, and what 0.6 and 0.7 brought: scalars, grids, topk."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -21,6 +23,17 @@ KERNEL = """
         nl.store(out, t)
         return out
 """
+OLDEST = {
+    "nisa.dma_copy(t, a, dst_rmw_op=nl.add)": "Use nisa.dma_compute",
+    "nisa.dma_compute(t, [a, t], [1.0, 1.0], nl.add)": r"dma_compute\(dst, srcs, reduce_op, scales=None",
+    "nisa.memset(number, value=2.0)": "Pass 2, a whole number",
+    "nisa.affine_select(t, [[1, 16]], 0, 1, t, t)": r"offset is a keyword: affine_select\(dst, pattern",
+    "nisa.register_move(register, imm=42)": r"Pass it as src \(NKI 0.3\)",
+    "nl.zeros((128, 16), dtype=a.dtype, buffer='sbuf')": "Use nl.sbuf, nl.psum",
+    "nisa.dma_copy(t, a, dge_mode=2)": "Write nisa.dge_mode.unknown and so on",
+    "nisa.sendrecv(t, t, 0, 0, 0, use_gpsimd_dma=True)": "dma_engine=nisa.dma_engine.gpsimd_dma",
+    "nl.mgrid[0:4, 0:4]": "use slices, or .ap",
+}
 LINES = {
     "0.4": "nl.tile_size.sbuf_fmax",
     "0.5": "t.slice(1, 0, 4)",
@@ -72,11 +85,58 @@ def test_a_change_that_tells_no_version_holds_unless_one_is_said(nki_text):
         kernel(nki_text, line).trace(A)
 
 
+@pytest.mark.parametrize("line", OLDEST)
+def test_what_ended_with_nki_02_has_its_pages_advice_in_every_version(nki_text, line):
+    """The page of the migration from 0.2 to 0.3: the lines before."""
+    for version in ("", "0.3"):
+        with pytest.raises(KernelError) as refused:
+            kernel(nki_text, line).trace(A, version=version)
+        assert re.search(OLDEST[line], str(refused.value))
+
+
+def test_an_older_name_of_a_size_is_of_every_version(nki_text):
+    """tile_size.total_available_sbuf_size is deprecated since 0.4, and says what sbuf_fmax_bytes does."""
+    for version in ("0.3", "0.7"):
+        kernel(nki_text, "assert nl.tile_size.total_available_sbuf_size > 190_000").trace(
+            A, version=version
+        )
+
+
+def test_an_import_of_collectives_is_no_launch_of_ranks(nki_text):
+    """An error is told of the arguments as they were given, where no collective was come to."""
+    line = "import nki.collectives as ncc\n        t.reshape((128, 15))"
+    with pytest.raises(KernelError, match=r"cannot reshape \(128, 16\) to \(128, 15\)"):
+        nki_text(
+            "import nki.collectives as ncc\n" + KERNEL.format(lines=line).replace("\n    ", "\n")
+        ).trace(A)
+
+
+def test_a_transpose_into_lower_rank_was_padded_before_it_was_refused(nki_text):
+    """Migration to 0.4: a lower rank "was silently padded"; "match the dst rank to the src rank"."""
+    line = "nisa.dma_transpose(nl.ndarray((16, 128), nl.float32, buffer=nl.sbuf), a.reshape((128, 1, 16)), (2, 1, 0))"
+    kernel(nki_text, line).trace(A, version="0.3")
+    for version in ("", "0.4", "0.7"):
+        with pytest.raises(
+            KernelError, match=r"lower rank was removed in NKI 0.4, .* Give dst the rank of src"
+        ):
+            kernel(nki_text, line).trace(A, version=version)
+
+
+def test_collectives_of_lengths_are_of_later_versions(nki_text):
+    """all_to_all_v stands in the pages of SDK 2.30, all_gather_v is new in NKI 0.6, `_prepare` and `_trigger` in 0.7."""
+    for call, since in (
+        ("all_to_all_v", "0.4"),
+        ("all_gather_v", "0.6"),
+        ("all_gather_v_prepare", "0.7"),
+    ):
+        line = f"import nki.collectives as ncc; ncc.{call}([], [], None, a)"
+        with pytest.raises(KernelError, match=rf"ncc.{call} came with NKI {since}, .* for NKI 0.3"):
+            kernel(nki_text, line).trace(A, version="0.3")
+
+
 def test_a_removed_instruction_has_its_pages_advice(nki_text):
     with pytest.raises(Unsupported, match=r"Removed in NKI 0.4: Use nisa.tensor_copy with .ap"):
         kernel(nki_text, "nisa.tensor_copy_dynamic_src(t, t)").trace(A)
-    with pytest.raises(Unsupported, match="tensor indirection"):
-        kernel(nki_text, "t.indirect(number)").trace(A)
 
 
 def test_a_kernel_of_the_older_package_is_for_no_version(nki_text):
@@ -90,11 +150,11 @@ def test_a_kernel_of_the_older_package_is_for_no_version(nki_text):
 
 def test_every_name_of_the_table_is_there_or_a_phrase():
     """A name that was misspelled would never be checked."""
-    from accelopt.sim.dialects.nki import isa, language, tensor
+    from accelopt.sim.dialects.nki import collectives, isa, language, tensor
     from accelopt.sim.dialects.nki.language import memories
 
     homes = {
-        "nki.isa": vars(isa), "nki.language": vars(language), "NkiTensor": vars(tensor.NkiTensor),
+        "nki.isa": vars(isa), "nki.language": vars(language), "nki.collectives": vars(collectives), "NkiTensor": vars(tensor.NkiTensor),
         "tile_size": vars(memories._TileSize),
     }  # fmt: skip
     lost = {

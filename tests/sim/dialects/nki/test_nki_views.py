@@ -1,8 +1,12 @@
 """Views of NkiTensor: those of the language guide and of nki-aps.rst, by what they read."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.sim import timing
 from accelopt.sim.errors import KernelError
 
 A = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
@@ -82,6 +86,87 @@ def test_a_view_that_cannot_be_is_refused(nki_text, view):
 def test_a_pattern_that_no_instruction_uses_may_leave_its_tensor(nki_text):
     """The vendor library's output_projection_tkg makes such patterns, and uses them under an `if`."""
     nki_text(READ.format(view="(t.ap(pattern=[[64, 128], [1, 65]]), t)[1]")).trace(A)
+
+
+def test_a_load_repeats_a_row_as_a_copy_does(nki_text):
+    """nl.load is nisa.dma_copy into a new tile (SDK 2.32); a partition step of 0 repeats (nki-aps.rst)."""
+    assert (
+        nki_text(READ.format(view="nl.load(a.ap([[0, 128], [1, 64]], offset=64))")).run(A) == A[1]
+    ).all()
+
+
+INDIRECT = """
+    @nki.jit
+    def kernel(a, rows):
+        t, index = nl.load(a), nl.load(rows)
+        r = nl.zeros((32, 64), dtype=a.dtype, buffer=nl.sbuf)
+        p = nl.ndarray((32, 40), dtype=nl.float32, buffer=nl.psum)
+        {lines}
+        out = nl.ndarray((32, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, r)
+        return out
+"""
+GATHERED, PART = "t.indirect(index, 40)", "r[:, 0:40]"
+SHARED = {
+    f"nisa.tensor_copy({PART}, {GATHERED})": 16,
+    f"nisa.tensor_scalar({PART}, {GATHERED}, nl.multiply, 1.0)": 16,
+    f"nisa.tensor_tensor({PART}, t.indirect(index, num_elem=40), r[:, 0:40], nl.add)": 16,
+    f"nisa.activation({PART}, nl.copy, {GATHERED})": 16,
+    f"nisa.tensor_copy({PART}.reshape((32, 5, 8)), {GATHERED})": 16,
+    f"nisa.nc_matmul(p, nl.shared_identity_matrix(32, dtype=a.dtype), {GATHERED})\n        nisa.tensor_copy({PART}, p)": 32,
+    "nisa.tensor_copy(r.indirect(index, 40), t[:, 0:40])": 0,
+}  # fmt: skip
+NOT_SHARED = {
+    f"nisa.tensor_copy({PART}, {GATHERED}, engine=nisa.engine.gpsimd)": "takes no operand data by tensor indirection",
+    f"nisa.tensor_tensor({PART}, {PART}, {GATHERED}, nl.add)": "takes no operand data2 by tensor indirection",
+    f"nisa.dma_copy({PART}, {GATHERED})": "takes no operand source by tensor indirection",
+    "nisa.activation(p.indirect(index, 40), nl.copy, t[:, 0:40])": "cannot scatter into PSUM on the scalar engine",
+    f"nisa.nc_matmul(p, t[:, 0:32], {GATHERED})": "takes no operand moving of float32",
+    "nisa.tensor_copy(r[:, 0:49], t.indirect(index, 49))": "finds 48 indices .* not 49: pass num_elem",
+    "nisa.tensor_copy(r[0:8, 0:40], t[0:8].indirect(index[0:8], 24))": "differ in shape",
+    "nisa.tensor_copy(r[0:8, 0:24], t[0:8].indirect(index[0:8], 24))": "in groups of 16 partitions",
+    "t.indirect(index, 97)": "num_elem=97 is not one of 1 to 96",
+    f"{GATHERED}[:, 0:4]": "has no views",
+    "t[:, ::2].indirect(index)": "free dimensions follow one another",
+    "t.indirect(t)": "must be integer",
+    "s = nl.ndarray((32, 3), dtype=nl.int32, buffer=nl.sbuf, address=(16, 0))\n        nisa.dma_copy(s, rows)\n"
+    f"        nisa.tensor_copy({PART}, t.indirect(s, 40))": "from partition 16 on, no multiple of 32",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", SHARED)
+def test_partitions_in_groups_share_the_offsets_of_what_they_gather(nki_text, lines):
+    """NkiTensor.indirect (SDK 2.31, NeuronCore-v4): offset i is index[i % G, i // G] of each group of G partitions,
+    16, of the Tensor engine 32. Such an instruction is priced as one of plain tiles, and not lifted (assumed)."""
+    rng, group = np.random.default_rng(2), SHARED[lines]
+    half = ml_dtypes.bfloat16 if "matmul" in lines else np.float32
+    data, rows = (
+        rng.standard_normal((32, 64)).astype(half),
+        rng.integers(0, 64, (32, 3)).astype(np.int32),
+    )
+    wanted = np.zeros_like(data)
+    for p, e in np.ndindex(32, 40):
+        at = rows[p // (group or 16) * (group or 16) + e % (group or 16), e // (group or 16)]
+        wanted[(p, e) if group else (p, at)] = data[(p, at) if group else (p, e)]
+    kernel = nki_text(INDIRECT.format(lines=lines))
+    assert np.array_equal(kernel.run(data, rows, target="trn3"), wanted)
+    assert timing.profile(kernel.trace(data, rows, target="trn3")).latency_ms > 0
+    with pytest.raises(NotLifted):
+        lift(kernel.trace(data, rows, target="trn3"))
+    with pytest.raises(KernelError, match="needs NeuronCore-v4"):
+        kernel.trace(data, rows)
+    rows[5, 0] = 64
+    with pytest.raises(IndexError, match="out of bounds"):
+        kernel.run(data, rows, target="trn3")
+
+
+@pytest.mark.parametrize("lines", NOT_SHARED)
+def test_what_cannot_be_gathered_by_shared_offsets_is_refused(nki_text, lines):
+    """SDK 2.32, "Tensor indirection" of each instruction: which operands, on which engines, in which formats, and
+    from which partitions on indices lie."""
+    data, rows = np.zeros((32, 64), np.float32), np.zeros((32, 3), np.int32)
+    with pytest.raises(KernelError, match=NOT_SHARED[lines]):
+        nki_text(INDIRECT.format(lines=lines)).trace(data, rows, target="trn3")
 
 
 def test_run_time_indices_by_access_pattern(nki_text):

@@ -54,6 +54,12 @@ def load(
         refuse(
             KernelValueError("partition_stride", "a load repeats one row on all partitions.", mend)
         )
+    return loaded(source, dtype, mask, mode)
+
+
+def loaded(src: Any, dtype: Any, mask: Any = None, mode: Any = oob_mode.error) -> TensorView:
+    """load, of rows that may be the same: `nki` has it as nisa.dma_copy into a new tile (SDK 2.32)."""
+    source = _two_dimensional(in_hbm(src, "src"))
     return transfer(
         new_tile(source.shape, dtype or source.dtype),
         source,

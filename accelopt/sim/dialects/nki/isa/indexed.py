@@ -79,6 +79,10 @@ def affine_select(
     offset: Any = 0,
 ) -> None:
     """dst = on_true_tile where the pattern's value compares with 0, elsewhere a number."""
+    if builder.is_number(on_true_tile) and isinstance(on_false_value, TensorView):
+        mend = "Since NKI 0.3 offset is a keyword: affine_select(dst, pattern, channel_multiplier, "
+        fail(KernelTypeError("arguments", "affine_select() has an offset in third place.",
+                             f"{mend}on_true_tile, on_false_value, offset=offset)."))  # fmt: skip
     target, source = destination(dst, psum=False), tile(on_true_tile, "on_true_tile")
     check(indexed.AFFINE_SELECT, on_true_tile=source)
     builder.in_reach_of_gpsimd(on_true_tile=source)

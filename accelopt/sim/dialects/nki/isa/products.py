@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from accelopt.sim import dtypes
@@ -23,6 +24,7 @@ from accelopt.sim.dialects.nki.isa import enums
 from accelopt.sim.dialects.nki.python_loops import Condition
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.isa import matrix, movement
+from accelopt.sim.isa.limits import SHARING_TENSOR
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
 from accelopt.sim.rules.dependencies import never_written
@@ -64,6 +66,12 @@ def nc_matmul(
         fail(KernelValueError("destination_shape", said))
     if not double and columns != target.tile_shape[1:]:
         target = with_columns(target, columns)
+    left, right, target = map(_of_tensor_engine, (left, right, target))
+    if tuple(tile_position or ()) not in ((), (0, 0)) and any(
+        item.group for view in (left, right, target) for item in view.gathered
+    ):
+        said = f"tile_position {tuple(tile_position)} beside tensor indirection."
+        fail(KernelValueError("tile_position", said, "Leave it out."))
     attributes: dict[str, Any] = {
         "is_stationary_onezero": bool(is_stationary_onezero),
         "is_moving_onezero": bool(is_moving_onezero),
@@ -75,6 +83,12 @@ def nc_matmul(
         attributes["accumulate"] = True
     emit(matrix.MATMUL, result=target, inputs={"stationary": left, "moving": right},
          attributes=attributes)  # fmt: skip
+
+
+def _of_tensor_engine(view: TensorView) -> TensorView:
+    """An operand of tensor indirection, whose indices this engine finds in other partitions."""
+    items = [replace(i, group=SHARING_TENSOR) if i.group else i for i in view.gathered]
+    return view.replaced(gathered=tuple(items)) if items else view
 
 
 def with_columns(view: TensorView, columns: tuple[int, ...]) -> TensorView:
@@ -99,6 +113,9 @@ def accumulates(target: TensorView, wanted: Any) -> bool:
     a place overwrites, the next ones add (nisa.nc_matmul, "Accumulation mode"). What is said to add to
     a tile that nothing has written reads what PSUM held before."""
     tracer = current()
+    if wanted is None and target.gathered:
+        said = "a product that scatters says accumulate=True or False: where it writes is not known here."
+        fail(KernelValueError("accumulate", said))
     places = tracer.products.setdefault(target.storage, set())
     access = target.access()
     place = (access.offset, access.shape, access.strides)

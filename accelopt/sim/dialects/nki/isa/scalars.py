@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from accelopt.sim.dialects.neuronxcc.builder import fail
 from accelopt.sim.dialects.nki import registers
 from accelopt.sim.dialects.nki.call_conventions import call, instruction
-from accelopt.sim.errors import KernelTypeError
 
 
 @call
@@ -29,12 +27,9 @@ def scalar_store(dst: Any, value: Any) -> None:
 
 
 @instruction
-def register_move(dst: Any, src: Any = None, imm: Any = None) -> None:
-    """dst = a number or another register's value; `imm` is its name before NKI 0.4."""
-    value = imm if src is None else src
-    if value is None:
-        fail(KernelTypeError("register", "register_move needs a number or a register as src."))
-    registers.write(registers.writable(dst), value)
+def register_move(dst: Any, src: Any) -> None:
+    """dst = a number or another register's value."""
+    registers.write(registers.writable(dst), src)
 
 
 @instruction

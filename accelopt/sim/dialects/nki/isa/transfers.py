@@ -11,6 +11,7 @@ from accelopt.sim.dialects.neuronxcc.builder import fail, refuse, transfer
 from accelopt.sim.dialects.neuronxcc.isa.checks import TRANSPOSED, endpoint
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
 from accelopt.sim.dialects.neuronxcc.tokens import op_name
+from accelopt.sim.dialects.nki import versions
 from accelopt.sim.dialects.nki.call_conventions import (
     destination,
     generation,
@@ -90,6 +91,9 @@ def dma_compute(
     it; with a run-time index that is a gather or scatter that accumulates."""
     target = endpoint(dst, "dst", COPY_FIRST)
     assignment.check_writable(target)
+    if isinstance(reduce_op, (list, tuple)):
+        mend = "Since NKI 0.3: dma_compute(dst, srcs, reduce_op, scales=None, unique_indices=True)."
+        fail(KernelTypeError("arguments", "dma_compute() has its scales in third place.", mend))
     op_name(reduce_op, frozenset({"add"}))
     sources = [endpoint(source, f"srcs[{n}]", COPY_FIRST) for n, source in enumerate(srcs)]
     if not 1 <= len(sources) <= 16:
@@ -144,6 +148,9 @@ def dma_transpose(
         mend = f"The axes of a {rank}-D tile are {TRANSPOSED.get(rank, 'none')}."
         fail(KernelTypeError("transpose_axes", f"dma_transpose cannot permute by {axes}.", mend))
     shape = tuple(source.shape[axis] for axis in TRANSPOSED[rank])
+    if target.ndim < rank and target.shape == tuple(n for n in shape if n != 1):
+        versions.use("nisa.dma_transpose into a dst of lower rank")
+        target = target.replaced(shape=shape, strides=_padded(target, shape))
     if target.shape != shape:
         said = f"dst {target.shape} is not the transposed shape {shape} (NKI 0.4)."
         fail(KernelValueError("destination_shape", said))
@@ -154,6 +161,12 @@ def dma_transpose(
     )
     mode = member(out_of_bounds, oob_mode, "oob_mode").name
     transfer(target, turned, oob_mode=mode, transpose=True, **descriptors(dge_mode))
+
+
+def _padded(view: TensorView, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a view in a shape with more axes of length 1."""
+    steps = iter(view.strides)
+    return tuple(0 if n == 1 else next(steps) for n in shape)
 
 
 def _turned(source: TensorView, axes: tuple[int, ...]) -> Any:

@@ -84,7 +84,7 @@ _UNMASKED: dict[str, Any] = {
     "gather_flattened": lambda data, indices, axis=0, dtype=None: movement.gather_flattened(
         data, indices, dtype=_of(dtype)
     ),
-    "load": lambda src, dtype=None: movement.load(src, dtype=_of(dtype)),
+    "load": lambda src, dtype=None: movement.loaded(src, _of(dtype)),
     "load_transpose2d": lambda src, dtype=None: movement.load_transpose2d(src, dtype=_of(dtype)),
     "matmul": lambda x, y, transpose_x=False: reductions.matmul(x, y, transpose_x=transpose_x),
     "rms_norm": lambda x, w, axis, n, epsilon=1e-6, dtype=None, compute_dtype=None: (

@@ -90,24 +90,24 @@ class _TileSize(TileLimits):
 
     @property
     def sbuf_fmax_bytes(self) -> int:
+        """The newer name of total_available_sbuf_size."""
+        return self.total_available_sbuf_size
+
+    @property
+    def sbuf_fmax(self) -> int:
+        """The same in float32 elements."""
+        return self.total_available_sbuf_size // 4
+
+    @property
+    def total_available_sbuf_size(self) -> int:
         """Bytes of a partition that tiles can take."""
         tracer = active()
         return TARGETS[DEFAULT_TARGET if tracer is None else tracer.target].sbuf_usable_bytes
 
     @property
-    def sbuf_fmax(self) -> int:
-        """The same in float32 elements."""
-        return self.sbuf_fmax_bytes // 4
-
-    @property
-    def total_available_sbuf_size(self) -> int:
-        """The older name of sbuf_fmax_bytes."""
-        return self.sbuf_fmax_bytes
-
-    @property
     def sbuf_size_bytes(self) -> int:
         """Of all partitions."""
-        return self.sbuf_fmax_bytes * self.pmax
+        return self.total_available_sbuf_size * self.pmax
 
 
 for _name, _limit in versions.changed("tile_size", vars(_TileSize)).items():
