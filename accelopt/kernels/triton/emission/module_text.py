@@ -1,0 +1,209 @@
+"""The module of a schedule: its kernels, and a host function that launches them like the one that was lifted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+from accelopt.algorithm.algorithm import Algorithm, Array, Constant, Map, Read, Reduce, substituted
+from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.value_nodes import NEUTRAL
+from accelopt.kernels.triton.emission.functions import FORMATS, HELPERS
+from accelopt.kernels.triton.emission.groups import (
+    Group,
+    address,
+    arrays_of,
+    joined,
+    member_of,
+    needs,
+    with_member,
+)
+from accelopt.kernels.triton.emission.kernel_text import KernelText, Tiles
+from accelopt.kernels.triton.emission.schedule import NotEmitted, Schedule, Split
+from accelopt.kernels.triton.emission.simplifying import chosen, simple, simplified
+
+HEAD = '''"""{title}"""
+
+import torch
+import triton
+import triton.language as tl
+
+'''
+EXPECT = '''
+def _expected(name, tensor, shape, dtype):
+    """The tensor, its elements beside each other. The kernels are for its size and format."""
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+        raise ValueError(
+            f"{name} is {tuple(tensor.shape)} {tensor.dtype}; these kernels are for {shape} {dtype}"
+        )
+    return tensor.contiguous()
+'''
+
+
+class Host(NamedTuple):
+    """How the function is called whose kernels are written: its name, its parameters, and what it returns,
+    as a Python expression over names of results. Without `returned` it returns the results in the
+    Algorithm's order."""
+
+    entry: str = "run"
+    parameters: tuple[str, ...] = ()
+    returned: str = ""
+
+
+def changed_inputs(algorithm: Algorithm) -> dict[str, str]:
+    """The results that lifting names after an input, since they lie in its memory: the host function
+    changes or returns it."""
+    found: dict[str, str] = {}
+    for output in algorithm.outputs:
+        for array in algorithm.inputs:
+            same = (math.prod(output.given), output.dtype) == (math.prod(array.given), array.dtype)
+            if output.name.rstrip("0123456789") == f"{array.name}_out" and same:
+                found[output.name] = array.name
+    return found
+
+
+def _returned_as_given(algorithm: Algorithm) -> Algorithm:
+    """Without results that are an input that nothing changes."""
+    inputs, left = changed_inputs(algorithm), set[str]()
+    for name, array in inputs.items():
+        definition = algorithm.definition(name)
+        body = definition.expression if isinstance(definition, Map) else None
+        own = address(tuple(map(index_of, definition.axes)), [a.extent for a in definition.axes])
+        if not isinstance(body, Read) or body.array != array:
+            continue
+        if address(body.indices, algorithm.input(array).shape) == own:
+            left.add(name)
+    return replace(
+        algorithm,
+        definitions=tuple(d for d in algorithm.definitions if d.out not in left),
+        outputs=tuple(array for array in algorithm.outputs if array.name not in left),
+    )
+
+
+def prepared(algorithm: Algorithm, splits: tuple[Split, ...] = ()) -> Algorithm:
+    """The Algorithm whose definitions a schedule's kernels compute."""
+    found = simplified(_returned_as_given(algorithm))
+    for split in splits:
+        found = _in_two(found, split)
+    return found
+
+
+def _in_two(algorithm: Algorithm, split: Split) -> Algorithm:
+    """With a reduction made of parts of its first axis, and of what they give."""
+    definition = algorithm.definition(split.definition)
+    if not isinstance(definition, Reduce) or not definition.reduced:
+        raise NotEmitted(f"{split.definition} is no reduction that could be split")
+    first, *others = definition.reduced
+    size = -(-first.extent // split.parts)
+    parts = -(-first.extent // size)
+    taken = {axis.name for axis in (*definition.axes, *definition.reduced)}
+    part = Axis(next(f"part{n or ''}" for n in range(99) if f"part{n or ''}" not in taken), parts)
+    rest = Axis(first.name, size)
+    index = index_of(part) * size + (index_of(rest) if size > 1 else 0)
+    body = simple(substituted(definition.expression, {first: index}, {}), {})
+    if size * parts > first.extent:
+        neutral = Constant(NEUTRAL[definition.combiner])
+        body = chosen((index * -1 + (first.extent - 1),), body, neutral)
+    reduced = (*([rest] if size > 1 else []), *others)
+    axes = (part, *definition.axes)
+    name = f"{definition.out}_parts"
+    one = (
+        Reduce(name, axes, reduced, definition.combiner, body) if reduced else Map(name, axes, body)
+    )
+    two = replace(definition, reduced=(part,), expression=Read(name, tuple(map(index_of, axes))))
+    made: list[object] = []
+    for own in algorithm.definitions:
+        made += [one, two] if own.out == definition.out else [own]
+    return replace(algorithm, definitions=tuple(made))  # type: ignore[arg-type]
+
+
+def groups_of(algorithm: Algorithm, members: tuple[tuple[str, ...], ...]) -> list[Group]:
+    """The groups of a prepared Algorithm's definitions. Raises NotEmitted."""
+    arrays, found = arrays_of(algorithm), list[Group]()
+    for names in members:
+        group: Group | None = None
+        for name in names:
+            own = member_of(algorithm.definition(name))
+            before = group
+            group = Group((own,)) if before is None else with_member(before, own, arrays)
+            if group is None:
+                raise NotEmitted(f"{name} cannot be computed in one kernel with {names[0]}")
+        if group is not None:
+            found.append(joined(group))
+    return found
+
+
+def source_of(algorithm: Algorithm, schedule: Schedule, host: Host | None = None) -> str:
+    """The module as text. Raises NotEmitted for a definition or a schedule that has no kernel."""
+    host = host or Host()
+    ready = prepared(algorithm, schedule.splits)
+    arrays = arrays_of(ready)
+    groups = groups_of(ready, tuple(kernel.members for kernel in schedule.kernels))
+    results = [array.name for array in algorithm.outputs]
+    own = changed_inputs(algorithm)
+    kernels: list[str] = []
+    launches: list[str] = []
+    helpers: set[str] = set()
+    made: set[str] = set()
+    inputs = {array.name for array in ready.inputs}
+    for number, (group, kernel) in enumerate(zip(groups, schedule.kernels, strict=True)):
+        later = {name for other in groups[number + 1 :] for name in needs(other)}
+        name = f"kernel_{number}"
+        stored = {m.out for m in group.members if m.out in results or m.out in later}
+        text = KernelText(name, group, kernel, arrays, stored, schedule.precision)
+        kernels.append("\n".join(text.lines()) + "\n")
+        helpers |= text.helpers
+        for out in (p for p in text.parameters if p not in made | inputs):
+            made.add(out)
+            if out in own and _in_place(out, own[out], groups, number):
+                launches.append(f"{out} = {own[out]}")
+            else:
+                launches.append(_empty(arrays[out], out in results, ready.inputs[0].name))
+        tiles = Tiles(group, kernel)
+        count = str(tiles.programs)
+        if kernel.persistent:
+            count = f"min({tiles.programs}, 2 * _processors())"
+        given = ", ".join(text.parameters)
+        options = f"num_warps={kernel.warps}, num_stages={kernel.stages}"
+        launches.append(f"{name}[({count},)]({given}, {options})")
+    body = [
+        f'{array.name} = _expected("{array.name}", {array.name}, {array.given!r}, torch.{array.dtype})'
+        for array in ready.inputs
+    ]
+    body += launches
+    for result, array in own.items():
+        if f"{result} = {array}" not in body:
+            body += [f"{array}.copy_({result}.view_as({array}))"] if result in made else []
+            body.append(f"{result} = {array}")
+    returned = host.returned or (results[0] if len(results) == 1 else f"({', '.join(results)})")
+    parameters = host.parameters or tuple(array.name for array in ready.inputs)
+    called = [HELPERS[helper] for helper in HELPERS if helper in helpers]
+    lines = [f"def {host.entry}({', '.join(parameters)}):", *(f"    {line}" for line in body)]
+    lines.append(f"    return {returned}")
+    parts = [*called, *kernels, EXPECT.strip() + "\n", "\n".join(lines) + "\n"]
+    title = f"Kernels of {algorithm.name}, written from what it computes."
+    return HEAD.format(title=title) + "\n" + "\n\n".join(parts)
+
+
+def _in_place(out: str, array: str, groups: list[Group], number: int) -> bool:
+    """Whether a kernel may write a result over the input whose memory it has: nobody reads an element of
+    it but the program that writes the element, before it does."""
+    if any(array in needs(group) for group in groups[number + 1 :]):
+        return False
+    group = groups[number]
+    member = group.member(out)
+    assert member is not None
+    if {*group.free} - {*member.definition.axes}:
+        return False
+    reads = [read for other in group.members for read in other.reads if read.array == array]
+    return all(read.indices == member.place for read in reads)
+
+
+def _empty(array: Array, result: bool, beside: str) -> str:
+    if result and array.dtype not in FORMATS:
+        raise NotEmitted(f"{array.name} is {array.dtype}, which the kernels do not compute in")
+    shape = array.given if result else array.shape
+    return (
+        f"{array.name} = torch.empty({shape!r}, dtype=torch.{array.dtype}, device={beside}.device)"
+    )

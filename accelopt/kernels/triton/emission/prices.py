@@ -1,0 +1,309 @@
+"""The expected time of a kernel of a schedule, in closed form, before anything is built.
+
+Programs run in waves of as many as registers, shared memory and warps allow. A wave takes as long as its
+slowest part: bytes from memory, bytes from the caches, products, elements, special functions. The numbers
+of the machine are `hardware.gpus`'; those below are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from accelopt.algorithm.algorithm import (
+    Apply,
+    Array,
+    Expression,
+    Indirect,
+    Read,
+    Where,
+    axes_of,
+    expressions_of,
+    walk,
+)
+from accelopt.algorithm.index import Axis
+from accelopt.hardware.gpus import GPU
+from accelopt.kernels.triton.emission.functions import COSTLY, FORMATS
+from accelopt.kernels.triton.emission.groups import Group, Member, address, flat
+from accelopt.kernels.triton.emission.kernel_text import NARROW, Tiles, axes_of_member
+from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
+from accelopt.kernels.triton.emission.simplifying import conditions_of
+
+LAUNCH_SECONDS = 2.5e-6
+"""Between the starts of two kernels that wait for each other (assumed)."""
+PROGRAM_SECONDS = 1.0e-6
+"""Of a wave: the first loads, and the last stores (assumed)."""
+ROUND_SECONDS = 0.15e-6
+"""Of a round of a loop, where nothing hides what a barrier and the first instructions wait (assumed)."""
+IN_FLIGHT_BYTES = 24 << 10
+"""Loads of a multiprocessor that its share of the bandwidth needs under way: Little's law with 0.8 us."""
+OTHER_REGISTERS = 24
+"""Of a thread: addresses and masks (assumed)."""
+MASK_LEFT = 0.55
+"""Of a walk that a mask ends at the diagonal."""
+FULL_TILE = (128, 128, 32)
+"""Rows, columns and summed elements with which products reach `DOT_REACHED` of the peak (assumed)."""
+AGAIN = 0.35
+"""Of the bytes of a row that is read again soon, those that come from memory (assumed)."""
+DOT_REACHED = 0.65
+SINGLE_IN_THREE = 3
+"""Products of tf32 that one of fp32 takes as `tf32x3`."""
+
+
+class Price(NamedTuple):
+    """Seconds of a kernel, what its programs take of a multiprocessor, and what limits it."""
+
+    seconds: float
+    registers: int
+    shared_bytes: int
+    limit: str
+
+
+@dataclass
+class _Work:
+    """Of one program."""
+
+    bytes: float = 0.0
+    flops: dict[str, float] = field(default_factory=dict)
+    elements: float = 0.0
+    special: float = 0.0
+    shared: int = 0
+    live: float = 0.0
+    in_flight: float = 0.0
+    rounds: float = 0.0
+
+
+def price(
+    group: Group, kernel: Kernel, arrays: Mapping[str, Array], stored: Iterable[str], gpu: GPU,
+    precision: str = "tf32",
+) -> Price:  # fmt: skip
+    """The expected time. Raises NotEmitted for tiles that no multiprocessor holds."""
+    tiles = Tiles(group, kernel)
+    work = _work(tiles, arrays, set(stored))
+    threads = kernel.warps * gpu.warp_threads
+    registers = int(OTHER_REGISTERS + work.live / threads)
+    if registers > gpu.thread_registers:
+        raise NotEmitted(f"{kernel.members[0]}: its tiles take {registers} registers a thread")
+    if work.shared > gpu.block_shared_bytes:
+        raise NotEmitted(
+            f"{kernel.members[0]}: its tiles take {work.shared} bytes of shared memory"
+        )
+    blocks = min(
+        gpu.blocks,
+        gpu.warps // kernel.warps,
+        gpu.registers // (max(registers, 32) * threads),
+        gpu.shared_bytes // (work.shared + gpu.block_reserve_bytes),
+    )
+    if blocks < 1:
+        raise NotEmitted(f"{kernel.members[0]}: a multiprocessor holds no program of its tiles")
+    programs, cores = tiles.programs, gpu.multiprocessors
+    busy = min(blocks, -(-programs // cores))
+    waves = -(-programs // (cores * blocks))
+    rounds = waves * busy if waves > 1 else busy
+    # Programs of the fullest multiprocessor, one after the other at its rates.
+    core = cores * 1.0
+    unique = _unique_bytes(tiles, arrays, set(stored))
+    reach = min(1.0, max(busy * work.in_flight, 1.0) / IN_FLIGHT_BYTES)
+    used = min(programs, cores) / core
+    clock = gpu.single_tflops * 1e12 / (2 * gpu.single_results_per_clock * cores)
+    traffic = work.bytes * programs
+    parts = {
+        "memory": max(unique, 0.0)
+        / (gpu.gigabytes_per_second * 1e9 * 0.92)
+        / min(1.0, reach * used * 1.6),
+        "caches": traffic / (gpu.l2_gigabytes_per_second * 1e9 * 0.9) / used,
+        "products": _product_seconds(work, gpu, precision, kernel.warps) * rounds * core,
+        "elements": work.elements / (gpu.single_results_per_clock * clock) * rounds,
+        "special": work.special / (gpu.special_results_per_clock * clock) * rounds,
+    }
+    limit = max(parts, key=lambda name: parts[name])
+    lesser = sum(parts.values()) - parts[limit]
+    waiting = PROGRAM_SECONDS + ROUND_SECONDS * work.rounds / min(busy, 2)
+    seconds = parts[limit] + 0.6 / min(busy, 4) * lesser + waves**0.5 * waiting + LAUNCH_SECONDS
+    return Price(seconds, registers, work.shared, limit)
+
+
+def _product_seconds(work: _Work, gpu: GPU, precision: str, warps: int) -> float:
+    """Of one program's products, were all multiprocessors its own."""
+    total = 0.0
+    for kind, flops in work.flops.items():
+        peak = gpu.half_tflops * 1e12
+        if kind not in NARROW:
+            slow = {"tf32": 1, "tf32x3": SINGLE_IN_THREE}.get(precision)
+            peak = gpu.single_tflops * 1e12 if slow is None else peak / 2 / slow
+        total += flops / (peak * (1.0 if warps >= 4 else 0.7))
+    return total
+
+
+def _reached(sizes: list[int]) -> float:
+    """The part of the tensor cores' peak that a product of rows, columns and summed elements reaches."""
+    rows, columns, summed = (
+        min(1.0, size / full) for size, full in zip(sizes, FULL_TILE, strict=True)
+    )
+    return DOT_REACHED * float((rows * columns) ** 0.5 * summed**0.5)
+
+
+def _size(tiles: Tiles, axes: Iterable[Axis]) -> int:
+    return math.prod(tiles.sizes.get(axis, 1) for axis in axes)
+
+
+def item_bytes(array: Array) -> int:
+    """Of an element."""
+    if array.dtype not in FORMATS:
+        return 4
+    return {"bfloat16": 2, "bool": 1}.get(array.dtype) or (
+        1 if array.dtype.startswith("float8") else np.dtype(array.dtype).itemsize
+    )
+
+
+def _evaluated(tiles: Tiles) -> dict[int, list[Member]]:
+    """The members that each walk computes, and under -1 those that none does."""
+    passes, found = tiles.passes(), dict[int, list[Member]]()
+    for member in tiles.group.members:
+        walks = tiles.walked is not None and tiles.walked in axes_of_member(member)
+        found.setdefault(passes[member.out] if walks else -1, []).append(member)
+    for number, members in found.items():
+        waiting = list(members) if number >= 0 else []
+        while waiting:
+            member = waiting.pop()
+            for read in member.reads:
+                other = tiles.group.member(read.array)
+                if other is None or other in members or tiles.walked in other.reduced:
+                    continue
+                if tiles.walked in axes_of_member(other):
+                    members.append(other)
+                    waiting.append(other)
+    return found
+
+
+def _share(tiles: Tiles, members: Iterable[Member]) -> float:
+    """The part of a walk that a mask leaves."""
+    sums = [m for m in members if tiles.walked in m.reduced]
+    definitions = [m.definition for m in sums]
+    masked = bool(sums) and all(
+        any(tiles.walked in c.axes and len(c.axes) > 1 for c in conditions_of(d))  # type: ignore[arg-type]
+        for d in definitions
+    )
+    return MASK_LEFT if masked else 1.0
+
+
+def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
+    work = _Work()
+    kernel = tiles.kernel
+    state, live = 0.0, dict[int, float]()
+    for number, members in _evaluated(tiles).items():
+        rounds = (
+            tiles.count(tiles.walked) * _share(tiles, members)
+            if number >= 0 and tiles.walked
+            else 1.0
+        )
+        loaded: set[tuple[object, ...]] = set()
+        largest = held = 0.0
+        work.rounds += rounds if number >= 0 else 0
+        for member in members:
+            product = tiles.product(member)
+            own = tiles.dims(tuple(axes_of_member(member)))
+            kept = _size(tiles, tiles.dims(member.definition.axes))
+            if tiles.walked in member.reduced or product is not None:
+                state += kept
+            if product is not None:
+                sides = [
+                    tiles.dims(side) for side in (product.rows, product.columns, product.contracted)
+                ]
+                kinds = [_kind(side, tiles.group, arrays) for side in (product.left, product.right)]
+                kind = kinds[0] if kinds[0] == kinds[1] and kinds[0] in NARROW else "float32"
+                sizes = [_size(tiles, side) for side in sides]
+                flops = 2.0 * math.prod(sizes) * rounds / _reached(sizes)
+                work.flops[kind] = work.flops.get(kind, 0.0) + flops
+                wide = 2 if kind in NARROW else 4
+                stages = max(1, kernel.stages - 1) if number >= 0 else 1
+                both = (sizes[0] + sizes[1]) * sizes[2] * wide
+                work.shared = (
+                    max(work.shared, both * stages) if number < 0 else work.shared + both * stages
+                )
+            else:
+                largest = max(largest, float(_size(tiles, own)))
+            whole = expressions_of(member.definition)
+            for expression in (
+                whole if product is None else (product.left, product.right, product.scale)
+            ):
+                for part in walk(expression):
+                    dims = tiles.dims(axes_of(part))
+                    size = _size(tiles, dims)
+                    if isinstance(part, Read) and tiles.group.member(part.array) is None:
+                        key = (part, number)
+                        if key in loaded:
+                            continue
+                        loaded.add(key)
+                        varies = tiles.walked in axes_of(part)
+                        moved = _moved(part, tiles, arrays, size)
+                        if product is None and size > 1:
+                            held += size
+                        work.bytes += moved * (rounds if varies else 1)
+                        work.in_flight += moved * (
+                            max(1, min(kernel.stages - 1, rounds)) if varies else 1
+                        )
+                    elif isinstance(part, (Apply, Where)):
+                        work.elements += size * rounds
+                        if isinstance(part, Apply) and part.function in COSTLY:
+                            work.special += (
+                                size * rounds * (2 if part.function not in ("exp", "rsqrt") else 1)
+                            )
+            if member.out in stored:
+                size = _size(tiles, tiles.dims(member.definition.axes))
+                work.bytes += item_bytes(arrays[member.out]) * size * rounds
+        live[number] = min(held, 3 * largest) + largest
+    before = live.pop(-1, 0.0)  # what no walk computes: the results of products are among it
+    work.live = max([state + max(live.values(), default=0.0), before])
+    return work
+
+
+def _moved(read: Read, tiles: Tiles, arrays: Mapping[str, Array], size: int) -> float:
+    """Bytes through the caches for a tile: a sector at least for what lies apart."""
+    array = arrays[read.array]
+    index = flat(read, arrays)
+    beside = next((t for t, f in index.terms if f == 1 and isinstance(t, Axis)), None)
+    run = tiles.sizes.get(beside, 1) if beside is not None else 1
+    one = item_bytes(array)
+    return size * one * max(1.0, 32 / max(run * one, 1) if size > 1 else 1.0)
+
+
+def _kind(expression: Expression, group: Group, arrays: Mapping[str, Array]) -> str:
+    if isinstance(expression, Where):
+        return _kind(expression.on_true, group, arrays)
+    if isinstance(expression, Indirect):
+        return _kind(expression.element, group, arrays)
+    if isinstance(expression, Apply) and expression.function in NARROW:
+        return expression.function
+    if isinstance(expression, Read) and group.member(expression.array) is None:
+        return arrays[expression.array].dtype
+    return "float32"
+
+
+def _unique_bytes(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> float:
+    """Bytes between the memory and the caches, were these large enough."""
+    total = 0.0
+    seen: set[str] = set()
+    walks: dict[str, int] = {}
+    for number, members in _evaluated(tiles).items():
+        for name in (
+            {read.array for member in members for read in member.reads} if number >= 0 else ()
+        ):
+            walks[name] = walks.get(name, 0) + 1
+    for member in tiles.group.members:
+        for read in member.reads:
+            if read.array in seen or tiles.group.member(read.array) is not None:
+                continue
+            seen.add(read.array)
+            array = arrays[read.array]
+            touched = math.prod(axis.extent for axis in flat(read, arrays).axes)
+            bytes_once = item_bytes(array) * min(math.prod(array.shape), touched)
+            total += bytes_once * (1 + AGAIN * max(0, walks.get(read.array, 1) - 1))
+        if member.out in stored:
+            index = address(member.place, arrays[member.out].shape)
+            total += item_bytes(arrays[member.out]) * math.prod(axis.extent for axis in index.axes)
+    return total
