@@ -24,6 +24,7 @@ from accelopt.algorithm.value_nodes import Element, Value
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace, Tile
 from accelopt.kernels.triton.lift.memory import Buffer, Write, applied, content, where_is, written
 from accelopt.kernels.triton.lift.tiles import BlockPointer, Pointer
+from accelopt.sim.errors import SourceLine
 
 FIRST_STAGE = 10_000
 """The number of the first array between inputs and outputs, among the inputs."""
@@ -176,7 +177,8 @@ class Execution:
     ) -> None:  # fmt: skip
         """Notes a store of a tile, whose axes are d0, d1, ..., at an address of those and of axes that
         are `numbers`."""
-        grid = self.grid or ()
+        grid, line = self.grid or (), self.trace.line()
+        self.trace.origins.note(value, SourceLine(*line))
         tile = tuple(a for a in axes_of_shape(pointer.shape) if a.extent > 1)
         names = {a: index_of(written(a)) for a in (*tile, *self.loops, *grid)}
         value, mask = (self.values.substitute(v, names) for v in (value, self.guarded(mask)))
@@ -186,7 +188,7 @@ class Execution:
         tiles, loops, programs = (tuple(map(written, group)) for group in (tile, self.loops, grid))
         pointer.buffer.writes.append(
             Write(address.substitute(names), value, mask, tiles, loops, programs, pointer.radix, combiner,
-                  self.trace.line(), found)
+                  line, found)
         )  # fmt: skip
 
     def read(self, buffer: Buffer, address: Index) -> Value:

@@ -278,6 +278,7 @@ class Host:
         """A new tensor of a tile's elements."""
         made = self.made(tile.shape, tile.dtype, None)
         value, axes = tile.value, axes_of_shape(tile.shape)
+        self.trace.note(tile, self.trace.line())
 
         def initial(address: Index) -> Value:
             place = dict(zip(axes, digits(address, tile.shape), strict=True))

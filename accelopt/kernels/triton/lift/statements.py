@@ -219,12 +219,16 @@ class Block:
             else:
                 self._check(node)
                 exec(_compiled(node), self.names)
+                for name in assigned_in([node]):
+                    self.trace.note(self.names[name], self.line)
         return None
 
     def value(self, node: ast.expr) -> Any:
         """The value of an expression."""
         self._check(node)
-        return eval(_compiled(node), self.names)
+        found = eval(_compiled(node), self.names)
+        self.trace.note(found, self.line)
+        return found
 
     def _check(self, node: ast.AST) -> None:
         for part in ast.walk(node):
@@ -273,17 +277,19 @@ class Block:
     # Loops.
 
     def _while(self, node: ast.While) -> None:
+        line = self.line
         for _ in range(MOST_UNROLLED * 64):
+            self.line = line
             known = self.execution.known(self.value(node.test))
             if known is None:
                 self.trace.refuse_at(
-                    self.line, "how often a `while` loop runs is only known at run time"
+                    line, "how often a `while` loop runs is only known at run time"
                 )
             if not known:
                 return
             if self.run(node.body) is not None:
-                self.trace.refuse_at(self.line, "a loop ends by `return`")
-        self.trace.refuse_at(self.line, "a `while` loop does not end")
+                self.trace.refuse_at(line, "a loop ends by `return`")
+        self.trace.refuse_at(line, "a `while` loop does not end")
 
     def _for(self, node: ast.For) -> None:
         over = self.value(node.iter)
