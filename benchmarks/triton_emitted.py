@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import inspect
 import json
 import math
 import statistics
@@ -137,12 +138,7 @@ def _case(problem: Problem) -> Case:
 
 def written(problem: Problem, folders: list[Path], out: Path, most: int) -> str:
     """Writes the candidates of a problem, and what they are in a line."""
-    from accelopt.algorithm.deep_recursion import deep_recursion
     from accelopt.algorithm.traced_array import NotTraced
-    from accelopt.hardware.gpus import H100
-    from accelopt.kernels.triton.emission.module_text import source_of
-    from accelopt.kernels.triton.emission.planning import plans
-    from accelopt.kernels.triton.emission.schedule import NotEmitted
     from accelopt.kernels.triton.lift.lifting import Like, lift_launches
 
     case = _case(problem)
@@ -151,20 +147,115 @@ def written(problem: Problem, folders: list[Path], out: Path, most: int) -> str:
         return "no such file"
     file, root = found
     given = [Like(shape, dtype) for shape, dtype in problem.inputs]
-    for old in out.glob(f"{_name(problem)}.*"):
+    try:
+        with shells(root):
+            algorithm = lift_launches(file, case.call, given, folders=[str(root)])
+        return _emitted(_name(problem), algorithm, out, most)
+    except NotTraced as refusal:
+        return f"no: {refusal}"
+
+
+def _emitted(name: str, algorithm: Any, out: Path, most: int) -> str:
+    from accelopt.algorithm.deep_recursion import deep_recursion
+    from accelopt.hardware.gpus import H100
+    from accelopt.kernels.triton.emission.module_text import source_of
+    from accelopt.kernels.triton.emission.planning import plans
+    from accelopt.kernels.triton.emission.schedule import NotEmitted
+
+    for old in out.glob(f"{name}.*"):
         old.unlink()
     try:
-        with shells(root), deep_recursion():
-            algorithm = lift_launches(file, case.call, given, folders=[str(root)])
+        with deep_recursion():
             ranked = plans(algorithm, H100, most)
             for number, plan in enumerate(ranked):
-                text = source_of(algorithm, plan.schedule)
-                (out / f"{_name(problem)}.{number}.py").write_text(text)
-    except (NotTraced, NotEmitted) as refusal:
+                (out / f"{name}.{number}.py").write_text(source_of(algorithm, plan.schedule))
+    except NotEmitted as refusal:
         return f"no: {refusal}"
     rows = [[plan.seconds * 1e3, plan.schedule.model_dump()] for plan in ranked]
-    (out / f"{_name(problem)}.json").write_text(json.dumps(rows))
+    (out / f"{name}.json").write_text(json.dumps(rows))
     return f"{len(ranked)} candidates, {ranked[0].seconds * 1e3:.4f} ms expected"
+
+
+STARTERS = Path(__file__).parents[1] / "experiments" / "flb_optimize" / "starter_trace"
+
+
+def _starters() -> list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
+    """Definition, first workload and solution of the starters of FlashInfer-Bench's form."""
+    found = []
+    for file in sorted(STARTERS.glob("definitions/*/*.json")):
+        definition = json.loads(file.read_text())
+        name = definition["name"]
+        rows = next(STARTERS.glob(f"workloads/*/{name}.jsonl")).read_text().splitlines()
+        solution = json.loads(next(STARTERS.glob(f"solutions/**/{name}/*.json")).read_text())
+        found.append((definition, json.loads(rows[0])["workload"], solution))
+    return found
+
+
+def _starter_written(starter: Any, out: Path, most: int) -> str:
+    from accelopt.algorithm.traced_array import NotTraced
+    from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Workload
+    from accelopt.kernels.triton.lift.confined import lift_solution
+
+    definition, workload, solution = starter
+    try:
+        algorithm = lift_solution(
+            Solution.model_validate(solution), Definition.model_validate(definition),
+            Workload.model_validate(workload),
+        ).algorithm  # fmt: skip
+    except NotTraced as refusal:
+        return f"no: {refusal}"
+    return _emitted(definition["name"], algorithm, out, most)
+
+
+def _starter_given(torch: Any, definition: Any, workload: Any) -> list[Any]:
+    torch.manual_seed(1)
+    sizes = {name: axis.get("value") for name, axis in definition["axes"].items()} | workload[
+        "axes"
+    ]
+    made: list[Any] = []
+    for name, spec in definition["inputs"].items():
+        if spec["shape"] is None:
+            made.append(workload["inputs"][name]["value"])
+            continue
+        shape = [sizes[axis] for axis in spec["shape"]]
+        if name == "kv_indptr":
+            whole = sizes.get("num_kv_indices", sizes.get("total_kv"))
+            made.append(torch.arange(shape[0]).mul(whole // (shape[0] - 1)).int().cuda())
+        elif name == "qo_indptr":
+            made.append(torch.arange(shape[0]).mul(sizes["total_q"] // (shape[0] - 1)).int().cuda())
+        elif name == "kv_indices":
+            made.append(torch.randperm(sizes["num_pages"])[: shape[0]].int().cuda())
+        elif name == "kv_last_page_len":
+            made.append(torch.full(shape, sizes["page_size"]).int().cuda())
+        elif "int" in spec["dtype"]:
+            made.append(torch.arange(shape[0]).remainder(4096).int().cuda())
+        else:
+            made.append(torch.randn(shape, device="cuda").to(getattr(torch, spec["dtype"])))
+    return made
+
+
+def _from_text(name: str, file: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def starter_timed(starter: Any, out: Path) -> dict[str, Any]:
+    """As `timed`, of a starter."""
+    import torch
+
+    definition, workload, solution = starter
+    name, entry = definition["name"], solution["spec"]["entry_point"].split("::")
+    text = next(s["content"] for s in solution["sources"] if s["path"] == entry[0])
+    (out / f"start_{name}.txt.py").write_text(text)
+    start = getattr(_from_text(f"start_{name}", out / f"start_{name}.txt.py"), entry[1])
+    looped = "for " in definition["reference"]
+    (out / f"reference_{name}.txt.py").write_text(definition["reference"])
+    reference = _from_text(f"reference_{name}", out / f"reference_{name}.txt.py").run
+    given = lambda: _starter_given(torch, definition, workload)  # noqa: E731
+    return _measured(name, start, given, None if looped else reference, out)
 
 
 def _tensors(torch: Any, returned: Any) -> list[Any]:
@@ -195,7 +286,6 @@ def _away(one: Any, other: Any) -> float:
 def timed(problem: Problem, folders: list[Path], out: Path) -> dict[str, Any]:
     """Milliseconds of the start, the candidates and torch.compile."""
     import torch
-    from triton.testing import do_bench
 
     case = _case(problem)
     found = located(case, folders)
@@ -203,41 +293,50 @@ def timed(problem: Problem, folders: list[Path], out: Path) -> dict[str, Any]:
     file, root = found
     sys.path[:0] = [str(root), str(file.parent)]
     sys.meta_path.append(_Missing())
-    row: dict[str, Any] = {"case": problem.case}
+    try:
+        with shells(root):
+            module = _imported(case.file.removesuffix(".py").replace("/", "."))
+            return _measured(
+                _name(problem), lambda *given: case.call(module, *given), lambda: _given(torch, problem),
+                lambda *given: problem.torch(torch, *given), out,
+            )  # fmt: skip
+    finally:
+        del sys.path[:2]
 
-    def ms(function: Callable[[], Any]) -> float:
-        return float(do_bench(function, warmup=20, rep=80, return_mode="median"))
 
-    with shells(root):
-        module = _imported(case.file.removesuffix(".py").replace("/", "."))
-        given = _given(torch, problem)
-        wanted = _tensors(torch, case.call(module, *[x.clone() for x in given]))
-        row["start"] = ms(lambda: case.call(module, *given))
-        for text in sorted(out.glob(f"{_name(problem)}.*.py")):
-            own = f"emitted_{text.stem.replace('.', '_')}"
-            spec = importlib.util.spec_from_file_location(own, text)
-            assert spec is not None and spec.loader is not None
-            emitted = importlib.util.module_from_spec(spec)
-            try:
-                spec.loader.exec_module(emitted)
-                given = _given(torch, problem)
-                made = _tensors(torch, emitted.run(*given))
-                away = max(map(_away, made, wanted))
-                ran = ms(lambda e=emitted, g=given: e.run(*g))  # type: ignore[misc]
-                row.setdefault("candidates", []).append((ran, away))
-            except Exception as error:
-                said = str(error).strip().splitlines() or [""]
-                row.setdefault("candidates", []).append(
-                    (math.inf, f"{type(error).__name__}: {said[0]}")
-                )
-    del sys.path[:2]
-    given = _given(torch, problem)
+def _measured(
+    name: str, start: Callable[..., Any], inputs: Callable[[], list[Any]],
+    reference: Callable[..., Any] | None, out: Path,
+) -> dict[str, Any]:  # fmt: skip
+    import torch
+    from triton.testing import do_bench
+
+    def ms(function: Callable[..., Any]) -> float:
+        given = inputs()
+        return float(do_bench(lambda: function(*given), warmup=20, rep=80, return_mode="median"))
+
+    row: dict[str, Any] = {"case": name, "candidates": []}
+    wanted = _tensors(torch, start(*inputs()))
+    row["start"] = ms(start)
+    for file in sorted(out.glob(f"{name}.*.py")):
+        try:
+            emitted = _from_text(f"emitted_{file.stem.replace('.', '_')}", file).run
+            parameters = len(inspect.signature(emitted).parameters)
+            made = _tensors(torch, emitted(*inputs()[:parameters]))
+            away = max(map(_away, made, wanted))
+            row["candidates"].append(
+                (ms(lambda *given, e=emitted, n=parameters: e(*given[:n])), away)
+            )
+        except Exception as error:
+            said = str(error).strip().splitlines() or [""]
+            row["candidates"].append((math.inf, f"{type(error).__name__}: {said[0]}"))
+    if reference is None:
+        return row
     try:
         torch._dynamo.reset()
-        compiled = torch.compile(lambda *tensors: problem.torch(torch, *tensors))
-        compiled(*given)
-        row["compile"] = ms(lambda: compiled(*given))
-        row["eager"] = ms(lambda: problem.torch(torch, *given))
+        compiled = torch.compile(reference)
+        compiled(*inputs())
+        row["compile"], row["eager"] = ms(compiled), ms(reference)
     except Exception as error:
         row["compile_failure"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     return row
@@ -260,30 +359,38 @@ def main() -> None:
     folders = [folder.resolve() for folder in options.folders]
     options.out.mkdir(parents=True, exist_ok=True)
     begun, gains, beside = time.monotonic(), list[float](), list[float]()
-    for problem in PROBLEMS:
-        if options.only not in problem.case:
+    every: list[Any] = [*PROBLEMS, *_starters()]
+    for one in every:
+        name = one.case if isinstance(one, Problem) else one[0]["name"]
+        if options.only not in name:
             continue
+        before = time.monotonic()
         if options.what == "write":
-            before = time.monotonic()
-            said = written(problem, folders, options.out, options.most)
-            print(f"{problem.case:24}{time.monotonic() - before:6.1f} s  {said}", flush=True)
+            said = (
+                written(one, folders, options.out, options.most)
+                if isinstance(one, Problem)
+                else _starter_written(one, options.out, options.most)
+            )
+            print(f"{name:40}{time.monotonic() - before:6.1f} s  {said}", flush=True)
             continue
-        if time.monotonic() - begun > options.seconds:
-            print(f"{problem.case:24} no time left")
+        if before - begun > options.seconds:
+            print(f"{name:40} no time left")
             continue
         try:
-            row = timed(problem, folders, options.out)
+            row = (
+                timed(one, folders, options.out)
+                if isinstance(one, Problem)
+                else starter_timed(one, options.out)
+            )
         except Exception:
-            print(f"{problem.case:24} {traceback.format_exc()[-600:]}", flush=True)
+            print(f"{name:40} {traceback.format_exc()[-600:]}", flush=True)
             continue
-        right = [
-            ms for ms, away in row.get("candidates", ()) if isinstance(away, float) and away < CLOSE
-        ]
+        right = [ms for ms, away in row["candidates"] if isinstance(away, float) and away < CLOSE]
         best = min(right, default=math.inf)
         gains.append(row["start"] / min(best, row["start"]))
         if "compile" in row:
             beside.append(row["compile"] / min(best, row["start"]))
-        print(f"{problem.case:24} gain {row['start'] / best:.3f}  {json.dumps(row)}", flush=True)
+        print(f"{name:40} gain {row['start'] / best:.3f}  {json.dumps(row)}", flush=True)
     if gains:
         print(f"geometric mean of gains {statistics.geometric_mean(gains):.3f}, each at least 1")
     if beside:

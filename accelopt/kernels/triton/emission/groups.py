@@ -17,6 +17,7 @@ from accelopt.algorithm.algorithm import (
     Algorithm,
     Array,
     Definition,
+    Expression,
     Map,
     Read,
     Reduce,
@@ -24,8 +25,10 @@ from accelopt.algorithm.algorithm import (
     axes_of,
     expressions_of,
     substituted,
+    walk,
     with_expressions,
 )
+from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import ZERO, Axis, Floor, Index, index_of
 from accelopt.kernels.triton.emission.simplifying import arrays_read, product_in, reads_of
 
@@ -48,6 +51,27 @@ class Member:
     def reduced(self) -> tuple[Axis, ...]:
         """The axes that it reduces."""
         return self.definition.reduced if isinstance(self.definition, Reduce) else ()
+
+    @cached_property
+    def product(self) -> Contraction | None:
+        """The matrix product that it is."""
+        return product_in(self.definition)
+
+    @cached_property
+    def every_axis(self) -> frozenset[Axis]:
+        """Every axis that it has or depends on."""
+        own = (axis for e in expressions_of(self.definition) for axis in axes_of(e))
+        return frozenset((*own, *self.axes))
+
+    @cached_property
+    def parts(self) -> list[tuple[Expression, frozenset[Axis]]]:
+        """Everything that is computed of an element, or of an operand where it is a matrix product, and the
+        axes that it depends on."""
+        product = self.product
+        whole = expressions_of(self.definition)
+        if product is not None:
+            whole = (product.left, product.right, product.scale)
+        return [(part, axes_of(part)) for expression in whole for part in walk(expression)]
 
     @cached_property
     def reads(self) -> list[Read]:
@@ -337,8 +361,7 @@ def _joined(member: Member, moved: Substitution, order: Mapping[Axis, tuple[Axis
 
 
 def _role(member: Member, axis: Axis) -> object:
-    definition = member.definition
-    found = product_in(definition)
+    definition, found = member.definition, member.product
     if found is not None:
         sides = (found.batch, found.rows, found.columns, found.contracted)
         return next((n for n, axes in enumerate(sides) if axis in axes), None)

@@ -8,9 +8,11 @@ Whatever does not depend on the walked axis is computed before the loop, and eve
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import (
@@ -48,12 +50,21 @@ from accelopt.kernels.triton.emission.functions import (
 from accelopt.kernels.triton.emission.groups import Group, Member, address
 from accelopt.kernels.triton.emission.running import growth
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
-from accelopt.kernels.triton.emission.simplifying import conditions_of, product_in, simple
+from accelopt.kernels.triton.emission.simplifying import (
+    bound_by,
+    conditions_of,
+    product_in,
+    simple,
+    tests_of,
+    unguarded,
+)
 
 LEAST_OF_DOT = 16
 """Elements of each axis of an operand of `tl.dot`."""
 LONGEST = 72
 """Of a text that stands inside of another one."""
+RESERVED = ("torch", "triton", "tl", "program", "first", "height")
+"""Names that the kernels have for other things than arrays."""
 NARROW = ("bfloat16", "float16")
 
 Axes = tuple[Axis, ...]
@@ -115,7 +126,7 @@ class Tiles:
 
     def product(self, member: Member) -> Contraction | None:
         """The matrix product of a member, where its tiles are ones for the tensor cores."""
-        found = product_in(member.definition)
+        found = member.product
         if found is None:
             return None
         sides = [self.dims(axes) for axes in (found.rows, found.columns, found.contracted)]
@@ -125,6 +136,7 @@ class Tiles:
             return None
         return found
 
+    @cached_property
     def passes(self) -> dict[str, int]:
         """The walk in which each member is known: one that does not reduce the walked axis at its end."""
         found: dict[str, int] = {}
@@ -143,7 +155,7 @@ class Tiles:
             if now and self.growth(member, now) is not None:
                 return last
             return last + 1
-        if self.walked in axes_of_member(member):
+        if self.walked in member.every_axis:
             return last + 1
         return max([last, *(known[name] for name in before)], default=0)
 
@@ -188,12 +200,6 @@ class Tiles:
         return found
 
 
-def axes_of_member(member: Member) -> frozenset[Axis]:
-    """Every axis that a member has or depends on, itself."""
-    own = frozenset(axis for e in expressions_of(member.definition) for axis in axes_of(e))
-    return own | frozenset(member.axes)
-
-
 def power_of_two(extent: int) -> int:
     """The next one."""
     return 1 << max(extent - 1, 0).bit_length()
@@ -213,11 +219,19 @@ class KernelText:
         self.helpers: set[str] = set()
         self._outer = Scope(1)
         self._inner: Scope | None = None
-        self._known: Index | None = None
+        self._known: frozenset[Index | Expression] = frozenset()
         self._numbers: Counter[str] = Counter()
         self._bound: dict[Axis, Text] = {}
         self._uses: Counter[Expression] = Counter()
-        self._taken = {a.name for a in group.axes} | set(arrays) | {f"{a}_at" for a in arrays}
+        self._axis_names: dict[Axis, str] = {}
+        self._taken = {*arrays, *(f"{array}_at" for array in arrays), *RESERVED}
+        for axis in group.axes:
+            plain = re.sub(r"\W", "_", axis.name)
+            name = next(
+                n for n in (plain, *(f"{plain}_{k}" for k in range(99))) if n not in self._taken
+            )
+            self._axis_names[axis] = name
+            self._taken |= {name, f"{name}_start"}
         own = {member.out for member in group.members}
         read = {r.array for m in group.members for r in m.reads} - own
         written = [m.out for m in group.members if m.out in stored]
@@ -233,13 +247,13 @@ class KernelText:
     def lines(self) -> list[str]:
         """The kernel as lines. Raises NotEmitted."""
         self._program()
-        passes = self.tiles.passes()
+        passes = self.tiles.passes
         written: set[str] = set()
         last = max(passes.values(), default=0) if self.walked else -1
         for number in range(last + 1):
             self._walk(number, passes, written)
         for member in self.group.members:
-            inside = self.walked is not None and self.walked in axes_of_member(member)
+            inside = self.walked is not None and self.walked in member.every_axis
             if member.out not in self._outer.held and not inside:
                 self._member(member, written)
         head = [f"@triton.jit\ndef {self.name}({', '.join(f'{p}_at' for p in self.parameters)}):"]
@@ -251,10 +265,6 @@ class KernelText:
         wide = any(math.prod(array.shape) >= 1 << 31 for array in self.arrays.values())
         if tiles.grid:
             add("program = tl.program_id(0)" + (".to(tl.int64)" if wide else ""))
-        if self.kernel.persistent and tiles.grid:
-            self._outer.lines.pop()
-            add(f"for program in range(tl.program_id(0), {tiles.programs}, tl.num_programs(0)):")
-            self._outer.indent += 1
         left = "program"
         blocks: dict[Axis, str] = {}
         if len(tiles.grid) == 2 and self.kernel.together > 1:
@@ -287,7 +297,7 @@ class KernelText:
             add(f"{self._axis(axis)} = {start}tl.arange(0, {size})")
 
     def _axis(self, axis: Axis) -> str:
-        return axis.name.replace("'", "_")
+        return self._axis_names[axis]
 
     def _walk(self, number: int, passes: Mapping[str, int], written: set[str]) -> None:
         """One walk along the walked axis."""
@@ -296,19 +306,19 @@ class KernelText:
         sums = [m for m in self.group.members
                 if axis in m.reduced and passes[m.out] == number]  # fmt: skip
         kept = [m for m in self.group.members
-                if axis not in m.reduced and axis in axes_of_member(m) and m.out in self.stored
+                if axis not in m.reduced and axis in m.every_axis and m.out in self.stored
                 and passes[m.out] == number]  # fmt: skip
         if not sums and not kept:
             return
         for member in sums:
             self._begin(member)
-        begin, whole, end, condition = self._range(sums, kept)
-        if whole is not None and condition is not None:
+        begin, whole, end, decided = self._range(sums, kept)
+        if whole is not None:
             full = self._fresh("whole")
             self._outer.add(f"{full} = {whole}")
-            self._known = condition
+            self._known = decided
             self._loop(sums, kept, (begin, full), set())
-            self._known, begin = None, full
+            self._known, begin = frozenset(), full
         self._loop(sums, kept, (begin, end), written)
         for member in sums:
             self._end(member)
@@ -339,16 +349,22 @@ class KernelText:
 
     def _range(
         self, sums: Sequence[Member], kept: Sequence[Member]
-    ) -> tuple[str, str | None, str, Index | None]:
-        """The part of the walked axis in which something is added, and where a condition begins to decide
-        that: before, it always holds."""
+    ) -> tuple[str, str | None, str, frozenset[Index | Expression]]:
+        """The part of the walked axis in which something is added, and up to where all of some conditions
+        hold that decide that."""
         assert self.walked is not None
         axis, size = self.walked, self.tiles.sizes[self.walked]
-        begin, end, whole, decided = "0", str(axis.extent), None, None
-        if kept:
-            return begin, None, end, None
+        begin, end, whole = "0", str(axis.extent), list[str]()
+        decided = set[Index | Expression]()
         common = [set(conditions_of(self._resolved(m))) for m in sums]
-        for condition in sorted(set.intersection(*common), key=str):
+        for condition in sorted(set.intersection(*common), key=str) if sums and not kept else ():
+            if not isinstance(condition, Index):
+                last = self._last(condition)
+                if last is not None:
+                    end = f"tl.minimum({end}, {last})"
+                    whole.append(last)
+                    decided.add(condition)
+                continue
             factor = condition.coefficient(axis)
             rest = condition - Index(0, ((axis, factor),))
             if abs(factor) != 1 or axis in rest.axes or not rest.axes <= set(self.group.free):
@@ -358,17 +374,33 @@ class KernelText:
                 continue
             if factor < 0:
                 end = f"tl.minimum({end}, {corner} + 1)"
-                if decided is None and axis.extent % size == 0:
-                    whole, decided = (
-                        f"tl.minimum({axis.extent}, {least} + 1) // {size} * {size}",
-                        condition,
-                    )
+                whole.append(f"{least} + 1")
+                decided.add(condition)
             else:
                 begin = f"tl.maximum({begin}, (-({corner})) // {size} * {size})"
-                decided = condition
-        if begin != "0":
-            return begin, None, end, None
-        return begin, whole, end, decided
+        if begin != "0" or not whole or axis.extent % size:
+            return begin, None, end, frozenset()
+        full = str(axis.extent)
+        for one in whole:
+            full = f"tl.minimum({full}, {one})"
+        return begin, f"{full} // {size} * {size}", end, frozenset(decided)
+
+    def _last(self, test: Expression) -> str | None:
+        """Where along the walked axis a test at run time holds no longer, alike for a program's tile."""
+        found = bound_by(test)
+        if found is None or self.walked is None:
+            return None
+        index, bound, more = found
+        if index - Index(0, ((self.walked, 1),)) != Index() or self.walked in axes_of(bound):
+            return None
+        if self.tiles.dims(axes_of(bound)) or any(
+            self.group.member(part.array) for part in walk(bound) if isinstance(part, Read)
+        ):
+            return None
+        value = self.value(bound, (), ())
+        if value.kind != "int":
+            return None
+        return f"{value.text} + {more}" if more else value.text
 
     def _corner(self, rest: Index, first: bool = False) -> str | None:
         """The largest value of an index in a program's tile, whose terms grow with their axes, or the
@@ -425,7 +457,7 @@ class KernelText:
         if self.walked not in member.reduced:
             return None
         behind = self.tiles.reductions_behind(member)
-        passes = self.tiles.passes()
+        passes = self.tiles.passes
         now = {name for name in behind if passes[name] == passes[member.out]}
         return self.tiles.growth(member, now) if now else None
 
@@ -556,8 +588,7 @@ class KernelText:
         return _bare(text)
 
     def _format_of(self, expression: Expression) -> str:
-        if isinstance(expression, Where) and expression.on_false == Constant(0.0):
-            return self._format_of(expression.on_true)
+        expression = unguarded(expression, 0.0)
         if isinstance(expression, Apply) and expression.function in ROUNDINGS:
             return expression.function
         if isinstance(expression, Indirect):
@@ -758,7 +789,7 @@ class KernelText:
         if isinstance(expression, Indirect):
             return self._gathered(expression, dims, facts)
         if isinstance(expression, Where):
-            left = [c for c in expression.conditions if c != self._known]
+            left = [c for c in expression.conditions if c not in self._known]
             if not left:
                 return self.value(expression.on_true, dims, facts)
             tests = [f"({self._index_text(c, self._names(dims))} >= 0)" for c in left]
@@ -771,6 +802,10 @@ class KernelText:
         return self._applied(expression, dims, facts)
 
     def _choice(self, test: str, yes: Text, no: Text) -> Text:
+        if yes.kind == "int" and _is_whole(no.text):
+            no = Text(str(int(float(no.text.strip("()")))), "int")
+        if no.kind == "int" and _is_whole(yes.text):
+            yes = Text(str(int(float(yes.text.strip("()")))), "int")
         if yes.kind != no.kind:
             kind = (
                 yes.kind if _is_number(no.text) else no.kind if _is_number(yes.text) else "float32"
@@ -786,9 +821,16 @@ class KernelText:
 
     def _applied(self, expression: Apply, dims: Axes, facts: tuple[str, ...]) -> Text:
         name = expression.function
-        given = [self.value(argument, dims, facts) for argument in expression.arguments]
+        if name == "select" and self._known:
+            left = [t for t in tests_of(expression.arguments[0]) if t not in self._known]
+            if not left:
+                return self.value(expression.arguments[1], dims, facts)
         if name == "select":
-            return self._choice(self._truth(given[0]), given[1], given[2])
+            test = self._truth(self.value(expression.arguments[0], dims, facts))
+            yes = self.value(expression.arguments[1], dims, (*facts, test))
+            no = self.value(expression.arguments[2], dims, (*facts, f"({test} == 0)"))
+            return self._choice(test, yes, no)
+        given = [self.value(argument, dims, facts) for argument in expression.arguments]
         if name in COMPARISONS:
             left, right = self._alike(given)
             return Text(f"({left} {COMPARISONS[name]} {right})", "bool")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import math
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from accelopt.kernels.triton.emission.groups import (
     needs,
     with_member,
 )
-from accelopt.kernels.triton.emission.kernel_text import KernelText, Tiles
+from accelopt.kernels.triton.emission.kernel_text import RESERVED, KernelText, Tiles
 from accelopt.kernels.triton.emission.schedule import NotEmitted, Schedule, Split
 from accelopt.kernels.triton.emission.simplifying import chosen, simple, simplified
 
@@ -39,16 +40,6 @@ def _expected(name, tensor, shape, dtype):
         )
     return tensor.contiguous()
 '''
-
-
-class Host(NamedTuple):
-    """How the function is called whose kernels are written: its name, its parameters, and what it returns,
-    as a Python expression over names of results. Without `returned` it returns the results in the
-    Algorithm's order."""
-
-    entry: str = "run"
-    parameters: tuple[str, ...] = ()
-    returned: str = ""
 
 
 def changed_inputs(algorithm: Algorithm) -> dict[str, str]:
@@ -134,10 +125,21 @@ def groups_of(algorithm: Algorithm, members: tuple[tuple[str, ...], ...]) -> lis
     return found
 
 
-def source_of(algorithm: Algorithm, schedule: Schedule, host: Host | None = None) -> str:
-    """The module as text. Raises NotEmitted for a definition or a schedule that has no kernel."""
-    host = host or Host()
+class KernelsText(NamedTuple):
+    """Kernels with what they call, and the lines of a host function whose arguments have the names of the
+    Algorithm's inputs: it launches them and returns the results."""
+
+    kernels: tuple[str, ...]
+    launches: tuple[str, ...]
+
+
+def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
+    """The kernels and launches of a schedule. Raises NotEmitted for a definition or a schedule that has no
+    kernel."""
     ready = prepared(algorithm, schedule.splits)
+    for name in (*(a.name for a in ready.inputs), *(d.out for d in ready.definitions)):
+        if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED:
+            raise NotEmitted(f"{name} cannot be the name of a tensor in the kernels")
     arrays = arrays_of(ready)
     groups = groups_of(ready, tuple(kernel.members for kernel in schedule.kernels))
     results = [array.name for array in algorithm.outputs]
@@ -145,8 +147,7 @@ def source_of(algorithm: Algorithm, schedule: Schedule, host: Host | None = None
     kernels: list[str] = []
     launches: list[str] = []
     helpers: set[str] = set()
-    made: set[str] = set()
-    inputs = {array.name for array in ready.inputs}
+    made = {array.name for array in ready.inputs}
     for number, (group, kernel) in enumerate(zip(groups, schedule.kernels, strict=True)):
         later = {name for other in groups[number + 1 :] for name in needs(other)}
         name = f"kernel_{number}"
@@ -154,35 +155,35 @@ def source_of(algorithm: Algorithm, schedule: Schedule, host: Host | None = None
         text = KernelText(name, group, kernel, arrays, stored, schedule.precision)
         kernels.append("\n".join(text.lines()) + "\n")
         helpers |= text.helpers
-        for out in (p for p in text.parameters if p not in made | inputs):
+        for out in (p for p in text.parameters if p not in made):
             made.add(out)
             if out in own and _in_place(out, own[out], groups, number):
                 launches.append(f"{out} = {own[out]}")
             else:
                 launches.append(_empty(arrays[out], out in results, ready.inputs[0].name))
-        tiles = Tiles(group, kernel)
-        count = str(tiles.programs)
-        if kernel.persistent:
-            count = f"min({tiles.programs}, 2 * _processors())"
-        given = ", ".join(text.parameters)
+        count = str(Tiles(group, kernel).programs)
         options = f"num_warps={kernel.warps}, num_stages={kernel.stages}"
-        launches.append(f"{name}[({count},)]({given}, {options})")
-    body = [
-        f'{array.name} = _expected("{array.name}", {array.name}, {array.given!r}, torch.{array.dtype})'
-        for array in ready.inputs
-    ]
-    body += launches
+        launches.append(f"{name}[({count},)]({', '.join(text.parameters)}, {options})")
     for result, array in own.items():
-        if f"{result} = {array}" not in body:
-            body += [f"{array}.copy_({result}.view_as({array}))"] if result in made else []
-            body.append(f"{result} = {array}")
-    returned = host.returned or (results[0] if len(results) == 1 else f"({', '.join(results)})")
-    parameters = host.parameters or tuple(array.name for array in ready.inputs)
+        if f"{result} = {array}" not in launches:
+            launches += [f"{array}.copy_({result}.view_as({array}))"] if result in made else []
+            launches.append(f"{result} = {array}")
+    launches.append(f"return {', '.join(results)}")
     called = [HELPERS[helper] for helper in HELPERS if helper in helpers]
-    lines = [f"def {host.entry}({', '.join(parameters)}):", *(f"    {line}" for line in body)]
-    lines.append(f"    return {returned}")
-    parts = [*called, *kernels, EXPECT.strip() + "\n", "\n".join(lines) + "\n"]
+    return KernelsText((*called, *kernels), tuple(launches))
+
+
+def source_of(algorithm: Algorithm, schedule: Schedule, entry: str = "run") -> str:
+    """A module with the kernels and a function that is given the Algorithm's inputs and returns its results;
+    it refuses tensors of other sizes. Raises NotEmitted."""
+    text = kernels_text(algorithm, schedule)
+    lines = [f"def {entry}({', '.join(array.name for array in algorithm.inputs)}):"]
+    for array in algorithm.inputs:
+        given = f"{array.given!r}, torch.{array.dtype}"
+        lines.append(f'    {array.name} = _expected("{array.name}", {array.name}, {given})')
+    lines += [f"    {line}" for line in text.launches]
     title = f"Kernels of {algorithm.name}, written from what it computes."
+    parts = [*text.kernels, EXPECT.strip() + "\n", "\n".join(lines) + "\n"]
     return HEAD.format(title=title) + "\n" + "\n\n".join(parts)
 
 

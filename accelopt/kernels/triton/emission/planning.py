@@ -303,7 +303,7 @@ def _apart(one: Kernel, other: Kernel) -> int:
 
 def _kernels(group: Group, names: tuple[str, ...], arrays: Mapping[str, Array]) -> Iterator[Kernel]:
     """Tiles, warps and stages to choose among."""
-    products = [p for p in (product_in(m.definition) for m in group.members) if p is not None]
+    products = [m.product for m in group.members if m.product is not None]
     sides = {axis for p in products for axis in (*p.rows, *p.columns, *p.contracted)}
     beside = _beside(group, arrays)
     sizes: list[list[int]] = []

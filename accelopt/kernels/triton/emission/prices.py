@@ -20,18 +20,22 @@ from accelopt.algorithm.algorithm import (
     Expression,
     Indirect,
     Read,
+    Reduce,
     Where,
     axes_of,
-    expressions_of,
     walk,
 )
-from accelopt.algorithm.index import Axis
+from accelopt.algorithm.index import Axis, Index
 from accelopt.hardware.gpus import GPU
 from accelopt.kernels.triton.emission.functions import COSTLY, FORMATS
 from accelopt.kernels.triton.emission.groups import Group, Member, address, flat
-from accelopt.kernels.triton.emission.kernel_text import NARROW, Tiles, axes_of_member
+from accelopt.kernels.triton.emission.kernel_text import NARROW, Tiles
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
-from accelopt.kernels.triton.emission.simplifying import conditions_of
+from accelopt.kernels.triton.emission.simplifying import (
+    bound_by,
+    conditions_of,
+    unguarded,
+)
 
 LAUNCH_SECONDS = 2.5e-6
 """Between the starts of two kernels that wait for each other (assumed)."""
@@ -162,9 +166,9 @@ def item_bytes(array: Array) -> int:
 
 def _evaluated(tiles: Tiles) -> dict[int, list[Member]]:
     """The members that each walk computes, and under -1 those that none does."""
-    passes, found = tiles.passes(), dict[int, list[Member]]()
+    passes, found = tiles.passes, dict[int, list[Member]]()
     for member in tiles.group.members:
-        walks = tiles.walked is not None and tiles.walked in axes_of_member(member)
+        walks = tiles.walked is not None and tiles.walked in member.every_axis
         found.setdefault(passes[member.out] if walks else -1, []).append(member)
     for number, members in found.items():
         waiting = list(members) if number >= 0 else []
@@ -174,21 +178,34 @@ def _evaluated(tiles: Tiles) -> dict[int, list[Member]]:
                 other = tiles.group.member(read.array)
                 if other is None or other in members or tiles.walked in other.reduced:
                     continue
-                if tiles.walked in axes_of_member(other):
+                if tiles.walked in other.every_axis:
                     members.append(other)
                     waiting.append(other)
     return found
 
 
 def _share(tiles: Tiles, members: Iterable[Member]) -> float:
-    """The part of a walk that a mask leaves."""
-    sums = [m for m in members if tiles.walked in m.reduced]
-    definitions = [m.definition for m in sums]
-    masked = bool(sums) and all(
-        any(tiles.walked in c.axes and len(c.axes) > 1 for c in conditions_of(d))  # type: ignore[arg-type]
-        for d in definitions
-    )
-    return MASK_LEFT if masked else 1.0
+    """The part of a walk that is left by what ends it: a mask, or a length that is read. Lengths are taken to
+    add up to the axis, as those of parts of it do."""
+    sums = [m.definition for m in members if tiles.walked in m.reduced]
+    found = [_left(tiles, d) for d in sums if isinstance(d, Reduce)]
+    return max(found, default=1.0)
+
+
+def _left(tiles: Tiles, definition: Reduce) -> float:
+    left = 1.0
+    for condition in conditions_of(definition):
+        if isinstance(condition, Index):
+            masked = tiles.walked in condition.axes and len(condition.axes) > 1
+            left = min(left, MASK_LEFT if masked else 1.0)
+            continue
+        bound = bound_by(condition)
+        if bound is None or tiles.walked in axes_of(bound[1]):
+            continue
+        reads = [part for part in walk(bound[1]) if isinstance(part, Read)]
+        ends = [index.bounds for read in reads for index in read.indices]
+        left = min(left, 1 / max((high - low + 1 for low, high in ends), default=1))
+    return left
 
 
 def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
@@ -201,12 +218,12 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
             if number >= 0 and tiles.walked
             else 1.0
         )
-        loaded: set[tuple[object, ...]] = set()
+        loaded: set[Read] = set()
         largest = held = 0.0
         work.rounds += rounds if number >= 0 else 0
         for member in members:
             product = tiles.product(member)
-            own = tiles.dims(tuple(axes_of_member(member)))
+            own = tiles.dims(tuple(member.every_axis))
             kept = _size(tiles, tiles.dims(member.definition.axes))
             if tiles.walked in member.reduced or product is not None:
                 state += kept
@@ -227,32 +244,22 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
                 )
             else:
                 largest = max(largest, float(_size(tiles, own)))
-            whole = expressions_of(member.definition)
-            for expression in (
-                whole if product is None else (product.left, product.right, product.scale)
-            ):
-                for part in walk(expression):
-                    dims = tiles.dims(axes_of(part))
-                    size = _size(tiles, dims)
-                    if isinstance(part, Read) and tiles.group.member(part.array) is None:
-                        key = (part, number)
-                        if key in loaded:
-                            continue
-                        loaded.add(key)
-                        varies = tiles.walked in axes_of(part)
-                        moved = _moved(part, tiles, arrays, size)
-                        if product is None and size > 1:
-                            held += size
-                        work.bytes += moved * (rounds if varies else 1)
-                        work.in_flight += moved * (
-                            max(1, min(kernel.stages - 1, rounds)) if varies else 1
-                        )
-                    elif isinstance(part, (Apply, Where)):
-                        work.elements += size * rounds
-                        if isinstance(part, Apply) and part.function in COSTLY:
-                            work.special += (
-                                size * rounds * (2 if part.function not in ("exp", "rsqrt") else 1)
-                            )
+            for part, axes in member.parts:
+                size, varies = _size(tiles, tiles.dims(axes)), tiles.walked in axes
+                if isinstance(part, Read) and tiles.group.member(part.array) is None:
+                    if part in loaded:
+                        continue
+                    loaded.add(part)
+                    moved = _moved(part, tiles, arrays, size)
+                    held += size if product is None and size > 1 else 0
+                    under_way = max(1, min(kernel.stages - 1, rounds)) if varies else 1
+                    work.bytes += moved * (rounds if varies else 1)
+                    work.in_flight += moved * under_way
+                elif isinstance(part, (Apply, Where)):
+                    work.elements += size * rounds
+                    if isinstance(part, Apply) and part.function in COSTLY:
+                        several = 1 if part.function in ("exp", "rsqrt") else 2
+                        work.special += size * rounds * several
             if member.out in stored:
                 size = _size(tiles, tiles.dims(member.definition.axes))
                 work.bytes += item_bytes(arrays[member.out]) * size * rounds
@@ -273,8 +280,7 @@ def _moved(read: Read, tiles: Tiles, arrays: Mapping[str, Array], size: int) -> 
 
 
 def _kind(expression: Expression, group: Group, arrays: Mapping[str, Array]) -> str:
-    if isinstance(expression, Where):
-        return _kind(expression.on_true, group, arrays)
+    expression = unguarded(expression, 0.0)
     if isinstance(expression, Indirect):
         return _kind(expression.element, group, arrays)
     if isinstance(expression, Apply) and expression.function in NARROW:

@@ -12,24 +12,20 @@ from collections.abc import Set
 from accelopt.algorithm.algorithm import Apply, Constant, Expression, Read, Where, axes_of, walk
 from accelopt.algorithm.contraction import factors_of
 from accelopt.algorithm.index import Axis
-from accelopt.kernels.triton.emission.simplifying import applied
+from accelopt.kernels.triton.emission.simplifying import applied, unguarded
 
 
 def growth(summand: Expression, running: Set[str], along: Axis | None) -> Expression | None:
     """`b`, where a summand reads what the arrays `running` hold in such a factor alone, which changes along
     the axis that is walked."""
-    while isinstance(summand, Where):
-        if reads_any(summand.on_false, running):
-            return None
-        summand = summand.on_true
+    summand = unguarded(summand)
     found: Expression | None = None
     for factor in factors_of(summand):
         if not reads_any(factor, running):
             continue
         if along not in axes_of(factor):
             return None
-        while isinstance(factor, Where) and factor.on_false == Constant(0.0):
-            factor = factor.on_true
+        factor = unguarded(factor, 0.0)
         if isinstance(factor, Apply) and factor.function in ("bfloat16", "float16"):
             factor = factor.arguments[0]
         if found is not None or not isinstance(factor, Apply) or factor.function != "exp":

@@ -26,8 +26,7 @@ class Tile(BaseModel):
 class Kernel(BaseModel):
     """One launch. Programs have tiles of the axes that no member reduces, one element of those without a
     tile; the axis `walked` is looped over tile by tile, any other reduced one is held whole. `together`
-    counts rows of tiles that programs visit before the next column. `persistent` programs, as many as
-    multiprocessors hold, take one tile after the other."""
+    counts rows of tiles that programs visit before the next column."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,7 +36,6 @@ class Kernel(BaseModel):
     warps: int = 4
     stages: int = 2
     together: int = 1
-    persistent: bool = False
 
     def size(self, axis: str) -> int:
         """The tile of an axis."""

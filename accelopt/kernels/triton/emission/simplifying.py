@@ -135,19 +135,105 @@ def applied(name: str, arguments: tuple[Expression, ...]) -> Expression:
     if folded is not None:
         return folded
     for argument in arguments:
-        if not isinstance(argument, Where):
+        test = _test(argument)
+        if not test:
             continue
-        branches = [
-            (a.on_true, a.on_false)
-            if isinstance(a, Where) and a.conditions == argument.conditions
-            else (a, a)
-            for a in arguments
-        ]
-        no = applied(name, tuple(pair[1] for pair in branches))
+        pairs = [(a, a) if _test(a) != test else (branch(a), branch(a, False)) for a in arguments]
+        no = applied(name, tuple(pair[1] for pair in pairs))
         if isinstance(no, Constant):
-            yes = applied(name, tuple(pair[0] for pair in branches))
-            return chosen(argument.conditions, yes, no)
+            yes = applied(name, tuple(pair[0] for pair in pairs))
+            if isinstance(argument, Where):
+                return chosen(argument.conditions, yes, no)
+            return selected([t for t in test if isinstance(t, Apply)], yes, no)
+    if name == "select" and isinstance(arguments[2], Constant):
+        return selected(tests_of(arguments[0]), arguments[1], arguments[2])
     return Apply(name, arguments)
+
+
+def _test(expression: Expression) -> tuple[Index | Expression, ...]:
+    """What a choice is made by whose other branch is a number: conditions, or what is found at run time."""
+    if isinstance(expression, Where) and isinstance(expression.on_false, Constant):
+        return expression.conditions
+    if not isinstance(expression, Apply) or expression.function != "select":
+        return ()
+    by_number = isinstance(expression.arguments[2], Constant)
+    return tuple(tests_of(expression.arguments[0])) if by_number else ()
+
+
+def branch(choice: Expression, holds: bool = True) -> Expression:
+    """What a choice is where it holds, or where it does not."""
+    if isinstance(choice, Where):
+        return choice.on_true if holds else choice.on_false
+    assert isinstance(choice, Apply)
+    return choice.arguments[1 if holds else 2]
+
+
+def tests_of(expression: Expression) -> list[Expression]:
+    """What must all be true for an expression to be."""
+    if isinstance(expression, Apply) and expression.function == "logical_and":
+        return [test for part in expression.arguments for test in tests_of(part)]
+    if isinstance(expression, Apply) and expression.function == "select":
+        test, yes, no = expression.arguments
+        if no == Constant(0.0) and _is_truth(yes):
+            return [*tests_of(test), *tests_of(yes)]
+    return [expression]
+
+
+def selected(tests: list[Expression], yes: Expression, no: Expression) -> Expression:
+    """A choice by what is found at run time, one for several within each other, without the tests that
+    follow from others."""
+    tests = list(dict.fromkeys(tests))
+    yes = _under(yes, frozenset(tests), {})
+    while isinstance(yes, Apply) and yes.function == "select" and yes.arguments[2] == no:
+        tests = list(dict.fromkeys([*tests, *tests_of(yes.arguments[0])]))
+        yes = _under(yes.arguments[1], frozenset(tests), {})
+    if yes == no:
+        return no
+    for test in list(tests):
+        if any(other != test and _implies(other, test) for other in tests):
+            tests.remove(test)
+    made = tests[0]
+    for test in tests[1:]:
+        made = Apply("logical_and", (made, test))
+    return Apply("select", (made, yes, no))
+
+
+def _under(
+    expression: Expression, tests: frozenset[Expression], done: dict[Expression, Expression]
+) -> Expression:
+    """The expression where some tests hold."""
+    if expression not in done:
+        own = _test(expression)
+        if own and not isinstance(expression, Where) and tests.issuperset(own):
+            done[expression] = _under(branch(expression), tests, done)
+        else:
+            parts = [_under(part, tests, done) for part in parts_of(expression)]
+            done[expression] = with_parts(expression, parts)
+    return done[expression]
+
+
+def bound_by(test: Expression) -> tuple[Index, Expression, int] | None:
+    """An index, and what it is less than, and what to add to that: `index < bound + more`."""
+    if isinstance(test, Apply) and test.function in ("less", "less_equal"):
+        index, bound = test.arguments
+        if isinstance(index, Position) and not isinstance(bound, Constant):
+            return index.index, bound, int(test.function == "less_equal")
+    return None
+
+
+def _implies(test: Expression, other: Expression) -> bool:
+    one, two = bound_by(test), bound_by(other)
+    return (
+        one is not None and two is not None and one[1:] == two[1:]
+        and (one[0] - two[0]).bounds[0] >= 0
+    )  # fmt: skip
+
+
+def unguarded(expression: Expression, no: float | None = None) -> Expression:
+    """What a choice is where it holds, as long as its other branch is a number (`no`, where it is given)."""
+    while _test(expression) and (no is None or branch(expression, False) == Constant(no)):
+        expression = branch(expression)
+    return expression
 
 
 def _folded(name: str, arguments: tuple[Expression, ...]) -> Expression | None:
@@ -159,8 +245,11 @@ def _folded(name: str, arguments: tuple[Expression, ...]) -> Expression | None:
         return arguments[1]
     if name == "select" and isinstance(arguments[0], Constant):
         return arguments[1] if arguments[0].value else arguments[2]
-    if name == "select" and arguments[1:] == (Constant(1.0), Constant(0.0)):
-        return arguments[0] if _is_truth(arguments[0]) else None
+    if name == "select" and _is_truth(arguments[0]):
+        if arguments[1:] == (Constant(1.0), Constant(0.0)):
+            return arguments[0]
+        if arguments[1:] == (Constant(0.0), Constant(1.0)):
+            return Apply("logical_not", (arguments[0],))
     if len(arguments) != 2 or not numbers:
         return None
     (number,) = numbers
@@ -238,9 +327,8 @@ def _joined_sums(algorithm: Algorithm) -> Algorithm:
     for outer in list(found):
         if not isinstance(outer, Reduce):
             continue
-        bare, conditions = outer.expression, tuple[Index, ...]()
-        if isinstance(bare, Where) and _neutral(bare.on_false, outer.combiner):
-            bare, conditions = bare.on_true, bare.conditions
+        neutral = NEUTRAL[outer.combiner]
+        bare = unguarded(outer.expression, neutral)
         if not isinstance(bare, Read) or bare.array in results:
             continue
         inner = next((d for d in found if d.out == bare.array), None)
@@ -251,11 +339,24 @@ def _joined_sums(algorithm: Algorithm) -> Algorithm:
         moved = {a: index_of(b) for a, b in free.items()}
         moved |= dict(zip(inner.axes, bare.indices, strict=True))
         body = simple(substituted(inner.expression, moved, {}), {})
-        body = chosen(conditions, body, Constant(NEUTRAL[outer.combiner]))
+        body = _reguarded(outer.expression, bare, body)
         made = replace(outer, expression=body, reduced=(*outer.reduced, *free.values()))
         found[found.index(outer)] = made
         found.remove(inner)
     return replace(algorithm, definitions=tuple(found))
+
+
+def _reguarded(expression: Expression, bare: Expression, body: Expression) -> Expression:
+    """Another expression behind the choices that stand around one."""
+    if expression == bare:
+        return body
+    inner, no = _reguarded(branch(expression), bare, body), branch(expression, False)
+    if isinstance(expression, Where):
+        return chosen(expression.conditions, inner, no)
+    if isinstance(inner, Where) and inner.on_false == no:
+        tests = [t for t in _test(expression) if isinstance(t, Apply)]
+        return chosen(inner.conditions, selected(tests, inner.on_true, no), no)
+    return selected([t for t in _test(expression) if isinstance(t, Apply)], inner, no)
 
 
 def arrays_read(definition: Definition) -> set[str]:
@@ -264,11 +365,13 @@ def arrays_read(definition: Definition) -> set[str]:
     return {part.array for part in parts if isinstance(part, Read)} - {definition.out}
 
 
-def conditions_of(definition: Reduce) -> tuple[Index, ...]:
-    """What holds of every element that counts in a reduction."""
-    body = definition.expression
-    held = isinstance(body, Where) and _neutral(body.on_false, definition.combiner)
-    return body.conditions if held and isinstance(body, Where) else ()
+def conditions_of(definition: Reduce) -> tuple[Index | Expression, ...]:
+    """What holds of every element that counts in a reduction: conditions, and tests at run time."""
+    body, found = definition.expression, list[Index | Expression]()
+    while (test := _test(body)) and _neutral(branch(body, False), definition.combiner):
+        found += test
+        body = branch(body)
+    return tuple(found)
 
 
 def reads_of(definition: Definition) -> list[Read]:
@@ -281,18 +384,17 @@ def product_in(definition: Definition) -> Contraction | None:
     """The matrix product that a definition is; a mask of the sum is one of an operand."""
     if not isinstance(definition, Reduce) or definition.combiner != "add":
         return None
+    factors = factors_of(unguarded(definition.expression, 0.0))
     conditions = conditions_of(definition)
     if not conditions:
         return contraction(definition)
-    assert isinstance(definition.expression, Where)
-    factors = factors_of(definition.expression.on_true)
-    asked = {axis for index in conditions for axis in index.axes}
+    asked = {axis for c in conditions for axis in (c.axes if isinstance(c, Index) else axes_of(c))}
 
     def fit(factor: Expression) -> tuple[int, int]:
         own = axes_of(factor)
         return len(asked - own), len(own - asked)
 
     masked = min(factors, key=fit)
-    n = factors.index(masked)
-    factors[n] = Where(conditions, masked, Constant(0.0))
+    made = _reguarded(definition.expression, unguarded(definition.expression, 0.0), masked)
+    factors[factors.index(masked)] = made
     return contraction(replace(definition, expression=product_of(factors)))
