@@ -85,6 +85,49 @@ def _group(torch: Any, x: Any, w: Any, b: Any) -> Any:
     return torch.nn.functional.group_norm(x, 8, w, b, 1e-6)
 
 
+def _dyt_backward(torch: Any, dy: Any, x: Any, a: Any, g: Any, b: Any) -> Any:
+    f, d = x.float(), dy.float()
+    t = torch.tanh(a.float() * f)
+    grown = d * g.float() * (1 - t * t)
+    da = (grown * f).sum().reshape(1).to(a.dtype)
+    return (grown * a.float()).to(x.dtype), da, (d * t).sum(0).to(g.dtype), d.sum(0).to(b.dtype)
+
+
+def _poly_norm(torch: Any, x: Any, w: Any, b: Any) -> Any:
+    f, parts = x.float(), 0
+    for n in (3, 2, 1):
+        p = f**n
+        parts = parts + w[3 - n] * p * torch.rsqrt((p * p).mean(-1, keepdim=True) + 1e-6)
+    return (parts + b).to(x.dtype)
+
+
+def _jsd(torch: Any, x: Any, y: Any) -> Any:
+    q, p = x.exp(), y.exp()
+    m = torch.log((q + p) * 0.5)
+    return (0.5 * (q * (x - m) + p * (y - m))).sum() / x.shape[0], 0.5 * q * (x - m) / x.shape[0]
+
+
+def _rotary(torch: Any, x: Any, c: Any, s: Any) -> Any:
+    a, b = x.chunk(2, -1)
+    c, s = c[None, :, None], s[None, :, None]
+    return torch.cat((a * c - b * s, b * c + a * s), -1)
+
+
+def _attn_res(torch: Any, b: Any, q: Any, w: Any) -> Any:
+    f = b.float()
+    k = f * torch.rsqrt(f.pow(2).mean(-1, keepdim=True) + 1e-6) * w.float()
+    a = torch.softmax((k * q.float()).sum(-1), 0)
+    return (a[..., None] * f).sum(0).to(b.dtype)
+
+
+def _attention_backward(torch: Any, q: Any, k: Any, v: Any, do: Any) -> Any:
+    p = torch.softmax((q.float() @ k.float().mT) * 0.25, -1)
+    d, p16 = do.float(), p.to(q.dtype).float()
+    dp = d @ v.float().mT
+    ds = p * (dp - (dp * p).sum(-1, keepdim=True)) * 0.25
+    return ds @ k.float(), ds.mT @ q.float(), p16.mT @ d
+
+
 def _swiglu_backward(torch: Any, dc: Any, a: Any, b: Any) -> Any:
     f = a.float()
     gate = torch.sigmoid(f)
@@ -123,6 +166,19 @@ PROBLEMS = (
                      ((1, 2048, 128), _b)), _rope),
     Problem("fla softmax", (((8192, 4096), _b),), lambda torch, x: torch.softmax(x.float(), -1)),
     Problem("swiglu backward", (((8192, 11008), _b),) * 3, _swiglu_backward),
+)  # fmt: skip
+PROBLEMS += (
+    Problem("dyt backward", (((8192, 4096), _b), ((8192, 4096), _b), ((1,), _b), ((4096,), _b), ((4096,), _b)),
+            _dyt_backward),
+    Problem("poly_norm", (((8192, 4096), _b), ((3,), _b), ((1,), _b)), _poly_norm),
+    Problem("jsd", (((4096, 32000), _f), ((4096, 32000), _f)), _jsd),
+    Problem("fla mean pooling", (((4, 4096, 16, 128), _b),),
+            lambda torch, x: x.view(4, 256, 16, 16, 128).float().mean(2).to(x.dtype)),
+    Problem("fla rotary", (((4, 4096, 16, 128), _b), ((4096, 64), _b), ((4096, 64), _b)), _rotary),
+    Problem("fla cumsum vector", (((2, 4096, 16, 128), _f),),
+            lambda torch, x: x.view(2, 256, 16, 16, 128).cumsum(2).view(x.shape)),
+    Problem("attn_res", (((8, 4, 2048, 1024), _b), ((1024,), _b), ((1024,), _b)), _attn_res),
+    Problem("kernels attention backward", (((2, 8, 2048, 64), _h),) * 4, _attention_backward),
 )  # fmt: skip
 _NAMED = {case.name: case for case in CASES}
 

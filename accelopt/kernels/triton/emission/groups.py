@@ -243,18 +243,18 @@ def with_member(group: Group, added: Member, arrays: Mapping[str, Array]) -> Gro
         return None
     held = [(flat(r, arrays), r.array) for m in group.members for r in m.reads]
     held += [(address(m.place, arrays[m.out].shape), m.out) for m in group.members]
-    ours = sorted(
+    known = sorted(
         (p for p in set(held) if not _looked_up(p[0])), key=lambda pair: -len(pair[0].axes)
     )
     for read in sorted(apart.reads, key=lambda r: -len(axes_of(r))):
         if _looked_up(flat(read, arrays)):
             continue
-        for place, array in ours:
+        for where, array in known:
             trial = union.copy()
             if array != read.array:
                 continue
             try:
-                trial.unify(place, flat(read, arrays))
+                trial.unify(where, flat(read, arrays))
             except _Apart:
                 continue
             if _distinct(apart, trial.right):

@@ -48,7 +48,7 @@ from accelopt.kernels.triton.emission.functions import (
     power_text,
 )
 from accelopt.kernels.triton.emission.groups import Group, Member, address
-from accelopt.kernels.triton.emission.running import growth
+from accelopt.kernels.triton.emission.running import grown, growth, vanishes
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
 from accelopt.kernels.triton.emission.simplifying import (
     bound_by,
@@ -92,6 +92,13 @@ class Scope:
     lines: list[str] = field(default_factory=list)
     known: dict[object, Text] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
+    stores: list[str] = field(default_factory=list)
+    """At the end: a result may lie in the memory of what is read."""
+
+    def end(self) -> None:
+        """Writes the stores."""
+        for store in self.stores:
+            self.add(store)
 
     def add(self, line: str) -> None:
         """Writes a line."""
@@ -248,14 +255,14 @@ class KernelText:
         """The kernel as lines. Raises NotEmitted."""
         self._program()
         passes = self.tiles.passes
-        written: set[str] = set()
         last = max(passes.values(), default=0) if self.walked else -1
         for number in range(last + 1):
-            self._walk(number, passes, written)
+            self._walk(number, passes)
         for member in self.group.members:
             inside = self.walked is not None and self.walked in member.every_axis
             if member.out not in self._outer.held and not inside:
-                self._member(member, written)
+                self._member(member)
+        self._outer.end()
         head = [f"@triton.jit\ndef {self.name}({', '.join(f'{p}_at' for p in self.parameters)}):"]
         return head + self._outer.lines
 
@@ -299,7 +306,7 @@ class KernelText:
     def _axis(self, axis: Axis) -> str:
         return self._axis_names[axis]
 
-    def _walk(self, number: int, passes: Mapping[str, int], written: set[str]) -> None:
+    def _walk(self, number: int, passes: Mapping[str, int]) -> None:
         """One walk along the walked axis."""
         assert self.walked is not None
         axis = self.walked
@@ -317,9 +324,9 @@ class KernelText:
             full = self._fresh("whole")
             self._outer.add(f"{full} = {whole}")
             self._known = decided
-            self._loop(sums, kept, (begin, full), set())
+            self._loop(sums, kept, (begin, full))
             self._known, begin = frozenset(), full
-        self._loop(sums, kept, (begin, end), written)
+        self._loop(sums, kept, (begin, end))
         for member in sums:
             self._end(member)
 
@@ -328,7 +335,6 @@ class KernelText:
         sums: Sequence[Member],
         kept: Sequence[Member],
         ends: tuple[str, str],
-        written: set[str],
     ) -> None:
         """The rounds of a walk from one of its elements to another."""
         assert self.walked is not None
@@ -340,7 +346,8 @@ class KernelText:
             if member in sums:
                 self._accumulate(member, {m.out for m in sums})
             elif member in kept:
-                self._member(member, written)
+                self._member(member, stored=True)
+        inner.end()
         self._inner = None
         step = "" if size == 1 else f", {size}"
         loop = name if size == 1 else f"{name}_start"
@@ -507,7 +514,7 @@ class KernelText:
         self._outer.held[member.out] = Held(variable, self.tiles.dims(definition.axes))
         self._finish(member)
 
-    def _finish(self, member: Member) -> None:
+    def _finish(self, member: Member, stored: bool = True) -> None:
         """What is left to do of a reduction when all is added: the scale of a product, and the store."""
         product = self.tiles.product(member)
         scope = self._scope(member)
@@ -515,7 +522,8 @@ class KernelText:
         if product is not None and product.scale != ONE:
             scale = self.value(product.scale, dims, ())
             scope.add(f"{variable} = {variable} * {self._single(scale)}")
-        self._store(member)
+        if scope is self._outer or stored:
+            self._store(member)
 
     def _over_axes(self, value: str, definition: Reduce) -> str:
         dims = self.tiles.dims([*definition.axes, *definition.reduced])
@@ -609,15 +617,14 @@ class KernelText:
         names = sorted({p.array for p in walk(alpha) if isinstance(p, Read) and p.array in now})
         key = (alpha, "rescaled")
         if key not in scope.known:
-            own = self.tiles.dims({a for n in names for a in self._outer.held[n].dims})
-            new = self._single(self.value(self._finite(alpha, now), own, ()))
-            old = self._single(self.value(_renamed(alpha, names), own, ()))
-            first = " & ".join(
-                f'({self._outer.held[n].text}_before == float("-inf"))' for n in names
-            )
-            text = f"tl.where({first}, 0.0, tl.exp({_bare(new)} - {closed(old)}))"
+            own = self.tiles.dims([a for n in names for a in self._outer.held[n].dims])
+            rise = grown(_renamed(alpha, names), self._finite(alpha, now))
+            text = self.value(Apply("exp", (rise,)), own, ()).text
+            if not vanishes(alpha):
+                nothing = (f'({self._outer.held[n].text}_before == float("-inf"))' for n in names)
+                text = f"tl.where({' & '.join(nothing)}, 0.0, {_bare(text)})"
             name = self._fresh("rescaled")
-            scope.add(f"{name} = {text}")
+            scope.add(f"{name} = {_bare(text)}")
             scope.known[key] = Text(name, "float32")
             self._outer.held[f"{name}@"] = Held(name, own)
         name = scope.known[key].text
@@ -646,8 +653,9 @@ class KernelText:
             return self._inner
         return self._outer
 
-    def _member(self, member: Member, written: set[str] | None = None) -> Held:
-        """Computes a member for the tile, and stores it where others read it."""
+    def _member(self, member: Member, stored: bool = False) -> Held:
+        """Computes a member for the tile, and stores it where others read it: what is computed in each round of
+        several walks in one of them, when it is `stored`."""
         definition, scope = member.definition, self._scope(member)
         variable = self._variable(member.out)
         dims = self.tiles.dims(definition.axes)
@@ -660,9 +668,7 @@ class KernelText:
                 scope.add(f"{variable} = tl.full([{shape}], 0.0, tl.float32)")
                 scope.held[member.out] = Held(variable, dims)
                 self._dot(variable, product, dims)
-                if written is not None:
-                    written.add(member.out)
-                self._finish(member)
+                self._finish(member, stored)
                 return scope.held[member.out]
             tile = self._tile(definition, self.tiles.dims([*definition.axes, *definition.reduced]))
             value = self._over_axes(tile, definition)
@@ -671,10 +677,8 @@ class KernelText:
             value = self._whole(value, definition.expression, dims)
         scope.add(f"{variable} = {_bare(value)}")
         scope.held[member.out] = Held(variable, dims)
-        if self._inner is None or scope is self._inner or written is not None:
+        if scope is self._outer or stored:
             self._store(member)
-        if written is not None:
-            written.add(member.out)
         return scope.held[member.out]
 
     def _scanned(self, scan: Scan, dims: Axes) -> str:
@@ -705,11 +709,14 @@ class KernelText:
         index = address(member.place, array.shape)
         where = self._index_text(index, self._names(dims))
         masks = self._overhang(dims, dims)
+        for axis in self.tiles.grid:  # the first of the programs that compute the same stores it
+            if axis not in member.definition.axes:
+                start = self._axis(axis) + ("_start" if self.tiles.sizes[axis] > 1 else "")
+                masks.append(f"({start} == 0)")
         mask = f", mask={' & '.join(masks)}" if masks else ""
         if dims and not set(index.axes) & set(dims):
             raise NotEmitted(f"{member.out} has no axis of its tile")
-        place = f"{member.out}_at + {where}"
-        scope.add(f"tl.store({place}, {variable}{mask})")
+        scope.stores.append(f"tl.store({member.out}_at + {where}, {variable}{mask})")
 
     # Expressions.
 
@@ -821,10 +828,8 @@ class KernelText:
 
     def _applied(self, expression: Apply, dims: Axes, facts: tuple[str, ...]) -> Text:
         name = expression.function
-        if name == "select" and self._known:
-            left = [t for t in tests_of(expression.arguments[0]) if t not in self._known]
-            if not left:
-                return self.value(expression.arguments[1], dims, facts)
+        if name == "select" and self._known.issuperset(tests_of(expression.arguments[0])):
+            return self.value(expression.arguments[1], dims, facts)
         if name == "select":
             test = self._truth(self.value(expression.arguments[0], dims, facts))
             yes = self.value(expression.arguments[1], dims, (*facts, test))
@@ -860,11 +865,26 @@ class KernelText:
         if name == "power" and _is_number(texts[1]):
             base = self._once(texts[0], dims, expression)
             return Text(power_text(base, float(texts[1].strip("()"))), "float32")
+        if name == "exp":
+            return Text(
+                self._exponential(expression.arguments[0], texts[0], dims, facts), "float32"
+            )
         if name in _REPEATING:
             texts = [self._once(text, dims, expression) for text in texts]
         text = float_text(name, texts)
         self.helpers |= {helper for helper in _HELPERS if f"{helper}(" in text}
         return Text(text, "float32")
+
+    def _exponential(self, given: Expression, text: str, dims: Axes, facts: tuple[str, ...]) -> str:
+        """exp, by a power of two where that takes a factor in."""
+        if isinstance(given, Apply) and given.function == "multiply":
+            for n, part in enumerate(given.arguments):
+                if isinstance(part, Constant):
+                    factor = part.value / math.log(2)
+                    inner = self._single(self.value(given.arguments[1 - n], dims, facts))
+                    scale = "" if abs(factor - 1) < 1e-7 else f" * {number_text(factor)}"
+                    return f"tl.exp2({_bare(inner) if not scale else inner}{scale})"
+        return f"tl.exp({_bare(text)})"
 
     def _once(self, text: str, dims: Axes, expression: Expression) -> str:
         """A text that may stand twice."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from accelopt.kernels.triton.emission.groups import (
     Group,
     address,
     arrays_of,
+    flat,
     joined,
     member_of,
     needs,
@@ -24,6 +26,7 @@ from accelopt.kernels.triton.emission.kernel_text import RESERVED, KernelText, T
 from accelopt.kernels.triton.emission.schedule import NotEmitted, Schedule, Split
 from accelopt.kernels.triton.emission.simplifying import chosen, simple, simplified
 
+Arrays = Mapping[str, Array]
 HEAD = '''"""{title}"""
 
 import torch
@@ -157,7 +160,7 @@ def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
         helpers |= text.helpers
         for out in (p for p in text.parameters if p not in made):
             made.add(out)
-            if out in own and _in_place(out, own[out], groups, number):
+            if out in own and _in_place(out, own[out], groups, text.tiles, arrays):
                 launches.append(f"{out} = {own[out]}")
             else:
                 launches.append(_empty(arrays[out], out in results, ready.inputs[0].name))
@@ -187,18 +190,28 @@ def source_of(algorithm: Algorithm, schedule: Schedule, entry: str = "run") -> s
     return HEAD.format(title=title) + "\n" + "\n\n".join(parts)
 
 
-def _in_place(out: str, array: str, groups: list[Group], number: int) -> bool:
+def _in_place(out: str, array: str, groups: list[Group], tiles: Tiles, arrays: Arrays) -> bool:
     """Whether a kernel may write a result over the input whose memory it has: nobody reads an element of
     it but the program that writes the element, before it does."""
-    if any(array in needs(group) for group in groups[number + 1 :]):
-        return False
-    group = groups[number]
+    group, number = tiles.group, groups.index(tiles.group)
     member = group.member(out)
     assert member is not None
+    if any(array in needs(later) for later in groups[number + 1 :]):
+        return False
     if {*group.free} - {*member.definition.axes}:
         return False
-    reads = [read for other in group.members for read in other.reads if read.array == array]
-    return all(read.indices == member.place for read in reads)
+    place = address(member.place, arrays[out].shape)
+    for reader in group.members:
+        for read in reader.reads:
+            if read.array != array:
+                continue
+            behind = tiles.walked is not None and (
+                not {tiles.walked} <= reader.every_axis & member.every_axis
+                or tiles.passes[reader.out] > tiles.passes[out]
+            )
+            if behind or flat(read, arrays) != place:
+                return False
+    return True
 
 
 def _empty(array: Array, result: bool, beside: str) -> str:

@@ -331,8 +331,8 @@ def _kernels(group: Group, names: tuple[str, ...], arrays: Mapping[str, Array]) 
             wide = (1, 4, 16, 32, 64)
         walks += [(axis, s) for s in wide if s < limit]
     for walked, step in walks:
-        whole = [power_of_two(a.extent) for a in group.reduced if a != walked]
-        if math.prod(whole) > LONGEST_ROW:
+        held = [power_of_two(a.extent) for a in group.reduced if a != walked]
+        if math.prod(held) > LONGEST_ROW:
             continue
         for chosen in itertools.product(*sizes):
             tiles = [

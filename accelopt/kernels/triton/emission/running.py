@@ -60,3 +60,20 @@ def _part(expression: Expression, running: Set[str]) -> Expression | None:
     alone = all(part.array in running for part in walk(expression) if isinstance(part, Read))
     plain = not any(isinstance(part, Where) for part in walk(expression))
     return expression if alone and plain else None
+
+
+def grown(b: Expression, new: Expression) -> Expression:
+    """`b_new - b`, where `new` is `b` of the new values."""
+    if isinstance(b, Apply) and isinstance(new, Apply):
+        if b.function == "negative":
+            return Apply("subtract", (b.arguments[0], new.arguments[0]))
+        if b.function == "multiply" and isinstance(b.arguments[1], Constant):
+            return Apply("multiply", (grown(b.arguments[0], new.arguments[0]), b.arguments[1]))
+    return Apply("subtract", (new, b))
+
+
+def vanishes(b: Expression) -> bool:
+    """Whether `exp(b_new - b)` is 0 where the old maximum is that of nothing: `b` falls as it grows."""
+    if isinstance(b, Apply) and b.function == "multiply" and isinstance(b.arguments[1], Constant):
+        return b.arguments[1].value > 0 and vanishes(b.arguments[0])
+    return isinstance(b, Apply) and b.function == "negative" and isinstance(b.arguments[0], Read)

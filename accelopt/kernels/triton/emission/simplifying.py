@@ -8,6 +8,7 @@ Here that is `exp(x[k] - m) if k <= 99 else 0`, and a sum of it runs over 100 el
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -179,10 +180,10 @@ def tests_of(expression: Expression) -> list[Expression]:
     return [expression]
 
 
-def selected(tests: list[Expression], yes: Expression, no: Expression) -> Expression:
+def selected(given: Sequence[Expression], yes: Expression, no: Expression) -> Expression:
     """A choice by what is found at run time, one for several within each other, without the tests that
     follow from others."""
-    tests = list(dict.fromkeys(tests))
+    tests = list(dict.fromkeys(given))
     yes = _under(yes, frozenset(tests), {})
     while isinstance(yes, Apply) and yes.function == "select" and yes.arguments[2] == no:
         tests = list(dict.fromkeys([*tests, *tests_of(yes.arguments[0])]))
