@@ -26,7 +26,8 @@ from accelopt.nodes import Action, Node, Rewrite, made
 from accelopt.sandbox.workers import Pool
 
 MOST_PROPOSALS = 48
-MOST_WRITTEN = 6
+MOST_WRITTEN, WORTH_TIMING = 6, 3.0
+"""Kernels written anew that are timed, and times the solution's latency that they may be expected to take."""
 COMPILED, WRITTEN, PROMISE = "take_compiled_reference", "write_anew", 2.0
 
 
@@ -73,7 +74,13 @@ class Triton(Solutions):
             self._not_written[node.case.case_name] = str(refusal)
             return []
         latency, actions = node.latency or 1.0, list[Action]()
+        if made_anew[0].milliseconds > WORTH_TIMING * latency:
+            self._not_written[node.case.case_name] = (
+                f"they are expected to take {made_anew[0].milliseconds:.3g} ms"
+            )
         for candidate in made_anew:
+            if candidate.milliseconds > WORTH_TIMING * latency:
+                continue
             kernels = len(candidate.schedule.kernels)
             change = Rewrite(
                 move=WRITTEN, parameters={"schedule": candidate.schedule.model_dump_json()},

@@ -110,3 +110,48 @@ def number_text(value: float) -> str:
     if math.isinf(value) or math.isnan(value):
         return f'float("{value}")'
     return repr(float(value)) if value >= 0 else f"({float(value)!r})"
+
+
+def bare(text: str) -> str:
+    """A text without brackets around all of it."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for n, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0 and n < len(text) - 1:
+            return text
+    inner = text[1:-1]
+    return text if _has_comma(inner) else inner
+
+
+def _has_comma(text: str) -> bool:
+    depth = 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            return True
+    return False
+
+
+def is_name(text: str) -> bool:
+    """Whether a text is a variable."""
+    return text.isidentifier()
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number."""
+    bare = text.strip("()")
+    try:
+        float(bare)
+    except ValueError:
+        return bare.startswith('float("')
+    return True
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text is a whole number."""
+    try:
+        return float(text.strip("()")).is_integer()
+    except ValueError:
+        return False

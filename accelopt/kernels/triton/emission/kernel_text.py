@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import (
@@ -42,13 +41,17 @@ from accelopt.kernels.triton.emission.functions import (
     FORMATS,
     LOGICAL,
     OVER_AXIS,
+    bare,
     closed,
     float_text,
+    is_name,
+    is_number,
+    is_whole,
     number_text,
     power_text,
 )
 from accelopt.kernels.triton.emission.groups import Group, Member, address
-from accelopt.kernels.triton.emission.running import grown, growth, vanishes
+from accelopt.kernels.triton.emission.running import grown, vanishes
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
 from accelopt.kernels.triton.emission.simplifying import (
     bound_by,
@@ -58,16 +61,12 @@ from accelopt.kernels.triton.emission.simplifying import (
     tests_of,
     unguarded,
 )
+from accelopt.kernels.triton.emission.tiles import NARROW, Axes, Tiles
 
-LEAST_OF_DOT = 16
-"""Elements of each axis of an operand of `tl.dot`."""
 LONGEST = 72
 """Of a text that stands inside of another one."""
 RESERVED = ("torch", "triton", "tl", "program", "first", "height")
 """Names that the kernels have for other things than arrays."""
-NARROW = ("bfloat16", "float16")
-
-Axes = tuple[Axis, ...]
 
 
 class Text(NamedTuple):
@@ -103,113 +102,6 @@ class Scope:
     def add(self, line: str) -> None:
         """Writes a line."""
         self.lines.append("    " * self.indent + line)
-
-
-class Tiles:
-    """What a kernel's tiles make of its group's axes."""
-
-    def __init__(self, group: Group, kernel: Kernel) -> None:
-        self.group, self.kernel = group, kernel
-        self.walked = next((a for a in group.axes if a.name == kernel.walked), None)
-        self.sizes = {a: kernel.size(a.name) for a in group.axes}
-        for axis in group.reduced:
-            if axis != self.walked:
-                self.sizes[axis] = power_of_two(axis.extent)
-        self.order = (*group.free, *(a for a in group.axes if a in group.reduced))
-        self.grid = tuple(a for a in group.free if a.extent > self.sizes[a])
-
-    def count(self, axis: Axis) -> int:
-        """Tiles of an axis."""
-        return -(-axis.extent // self.sizes[axis])
-
-    @property
-    def programs(self) -> int:
-        """How many tiles of free axes there are."""
-        return math.prod(self.count(axis) for axis in self.grid)
-
-    def dims(self, axes: Sequence[Axis] | frozenset[Axis]) -> Axes:
-        """Those axes of which a program has more than one element at once, free ones first."""
-        return tuple(a for a in self.order if a in axes and self.sizes[a] > 1)
-
-    def product(self, member: Member) -> Contraction | None:
-        """The matrix product of a member, where its tiles are ones for the tensor cores."""
-        found = member.product
-        if found is None:
-            return None
-        sides = [self.dims(axes) for axes in (found.rows, found.columns, found.contracted)]
-        if self.dims(found.batch) or any(len(side) != 1 for side in sides):
-            return None
-        if any(self.sizes[side[0]] < LEAST_OF_DOT for side in sides):
-            return None
-        return found
-
-    @cached_property
-    def passes(self) -> dict[str, int]:
-        """The walk in which each member is known: one that does not reduce the walked axis at its end."""
-        found: dict[str, int] = {}
-        for member in self.group.members:
-            found[member.out] = self._pass(member, found)
-        return found
-
-    def _pass(self, member: Member, known: Mapping[str, int]) -> int:
-        before = [r.array for r in member.reads if r.array in known]
-        if self.walked is None:
-            return 0
-        sums = self.reductions_behind(member)
-        last = max((known[name] for name in sums), default=-1)
-        if self.walked in member.reduced:
-            now = {name for name in sums if known[name] == last}
-            if now and self.growth(member, now) is not None:
-                return last
-            return last + 1
-        if self.walked in member.every_axis:
-            return last + 1
-        return max([last, *(known[name] for name in before)], default=0)
-
-    def growth(self, member: Member, running: set[str]) -> Expression | None:
-        """What a sum is rescaled by when the arrays `running` change, which end with the same walk."""
-        if member.definition.out in running or not isinstance(member.definition, Reduce):
-            return None
-        if member.definition.combiner != "add":
-            return None
-        names = {name for name in running if self._is_extreme(name)}
-        direct = {r.array for r in member.reads}
-        if names != running or not running <= direct or self._behind(member, running):
-            return None
-        return growth(member.definition.expression, running, self.walked)
-
-    def _behind(self, member: Member, running: set[str]) -> bool:
-        """Whether something between a member and running results is made of them."""
-        for read in member.reads:
-            other = self.group.member(read.array)
-            if other is None or read.array in running:
-                continue
-            if self.reductions_behind(other) & running:
-                return True
-        return False
-
-    def _is_extreme(self, name: str) -> bool:
-        member = self.group.member(name)
-        assert member is not None
-        return isinstance(member.definition, Reduce) and member.definition.combiner == "maximum"
-
-    def reductions_behind(self, member: Member) -> set[str]:
-        """The reductions over the walked axis that a member is made of, but for what they are made of."""
-        found: set[str] = set()
-        for read in member.reads:
-            other = self.group.member(read.array)
-            if other is None or other is member:
-                continue
-            if self.walked in other.reduced:
-                found.add(other.out)
-            else:
-                found |= self.reductions_behind(other)
-        return found
-
-
-def power_of_two(extent: int) -> int:
-    """The next one."""
-    return 1 << max(extent - 1, 0).bit_length()
 
 
 class KernelText:
@@ -501,7 +393,7 @@ class KernelText:
         if not self._at_end(member):
             value = self._over_axes(value, definition)
         text = COMBINED[definition.combiner].format(variable, value)
-        scope.add(f"{variable} = {_bare(text)}")
+        scope.add(f"{variable} = {bare(text)}")
 
     def _end(self, member: Member) -> None:
         definition = member.definition
@@ -541,7 +433,7 @@ class KernelText:
         masks = self._overhang([a for a in dims if a in definition.reduced], dims)
         if masks:
             neutral = number_text(NEUTRAL[definition.combiner])
-            value = f"tl.where({' & '.join(masks)}, {_bare(value)}, {neutral})"
+            value = f"tl.where({' & '.join(masks)}, {bare(value)}, {neutral})"
         return value
 
     def _whole(self, value: str, expression: Expression, dims: Axes) -> str:
@@ -553,7 +445,7 @@ class KernelText:
             return value
         if not self._dimensions(expression) & set(dims):
             return f"tl.full([{shape}], 0.0, tl.float32) + {value}"
-        return f"tl.broadcast_to({_bare(value)}, [{shape}])"
+        return f"tl.broadcast_to({bare(value)}, [{shape}])"
 
     def _dimensions(self, expression: Expression) -> set[Axis]:
         found: set[Axis] = set()
@@ -591,9 +483,9 @@ class KernelText:
         text = self._whole(text, expression, dims)
         masks = self._overhang([inner], dims)
         if masks and not isinstance(expression, Read):
-            text = f"tl.where({masks[0]}, {_bare(text)}, 0.0)"
+            text = f"tl.where({masks[0]}, {bare(text)}, 0.0)"
             text = text if kind == "float32" else f"{text}.to({FORMATS[kind]})"
-        return _bare(text)
+        return bare(text)
 
     def _format_of(self, expression: Expression) -> str:
         expression = unguarded(expression, 0.0)
@@ -622,9 +514,9 @@ class KernelText:
             text = self.value(Apply("exp", (rise,)), own, ()).text
             if not vanishes(alpha):
                 nothing = (f'({self._outer.held[n].text}_before == float("-inf"))' for n in names)
-                text = f"tl.where({' & '.join(nothing)}, 0.0, {_bare(text)})"
+                text = f"tl.where({' & '.join(nothing)}, 0.0, {bare(text)})"
             name = self._fresh("rescaled")
-            scope.add(f"{name} = {_bare(text)}")
+            scope.add(f"{name} = {bare(text)}")
             scope.known[key] = Text(name, "float32")
             self._outer.held[f"{name}@"] = Held(name, own)
         name = scope.known[key].text
@@ -675,7 +567,7 @@ class KernelText:
         else:
             value = self._single(self.value(definition.expression, dims, ()))
             value = self._whole(value, definition.expression, dims)
-        scope.add(f"{variable} = {_bare(value)}")
+        scope.add(f"{variable} = {bare(value)}")
         scope.held[member.out] = Held(variable, dims)
         if scope is self._outer or stored:
             self._store(member)
@@ -690,10 +582,10 @@ class KernelText:
         term = self._whole(self._single(self.value(scan.term, dims, ())), scan.term, dims)
         factor = self._single(self.value(scan.factor, dims, ()))
         if scan.factor == Constant(1.0) and scan.initial == Constant(0.0):
-            return f"tl.cumsum({_bare(term)}, {along})"
+            return f"tl.cumsum({bare(term)}, {along})"
         factor = self._whole(factor, scan.factor, dims)
         self.helpers.add("_recurrence")
-        pair = f"({_bare(factor)}, {_bare(term)})"
+        pair = f"({bare(factor)}, {bare(term)})"
         scope, names = self._outer, [self._fresh(n) for n in ("scale", "scanned")]
         scope.add(f"{', '.join(names)} = tl.associative_scan({pair}, {along}, _recurrence)")
         if scan.initial == Constant(0.0):
@@ -709,13 +601,9 @@ class KernelText:
         index = address(member.place, array.shape)
         where = self._index_text(index, self._names(dims))
         masks = self._overhang(dims, dims)
-        for axis in self.tiles.grid:  # the first of the programs that compute the same stores it
-            if axis not in member.definition.axes:
-                start = self._axis(axis) + ("_start" if self.tiles.sizes[axis] > 1 else "")
-                masks.append(f"({start} == 0)")
+        if {*self.tiles.grid} - {*member.definition.axes}:
+            raise NotEmitted(f"several programs would store the same elements of {member.out}")
         mask = f", mask={' & '.join(masks)}" if masks else ""
-        if dims and not set(index.axes) & set(dims):
-            raise NotEmitted(f"{member.out} has no axis of its tile")
         scope.stores.append(f"tl.store({member.out}_at + {where}, {variable}{mask})")
 
     # Expressions.
@@ -764,7 +652,7 @@ class KernelText:
         load = isinstance(expression, Read) and self._held(expression.array) is None
         again = self._uses[expression] > 1 and not isinstance(expression, (Read, Position))
         hoisted = not varies and self._inner is not None and not isinstance(expression, Position)
-        if (load or again or hoisted or len(made.text) > LONGEST) and not _is_name(made.text):
+        if (load or again or hoisted or len(made.text) > LONGEST) and not is_name(made.text):
             made = self._named(made, expression, scope)
         scope.known[key] = made
         return made
@@ -774,7 +662,7 @@ class KernelText:
         if isinstance(expression, Apply) and expression.function in ("exp", "rsqrt", "sqrt", "log"):
             hint = expression.function
         name = self._fresh(hint.partition("@")[0])
-        scope.add(f"{name} = {_bare(made.text)}")
+        scope.add(f"{name} = {bare(made.text)}")
         return Text(name, made.kind)
 
     def _guarded(self, expression: Expression) -> bool:
@@ -809,22 +697,20 @@ class KernelText:
         return self._applied(expression, dims, facts)
 
     def _choice(self, test: str, yes: Text, no: Text) -> Text:
-        if yes.kind == "int" and _is_whole(no.text):
+        if yes.kind == "int" and is_whole(no.text):
             no = Text(str(int(float(no.text.strip("()")))), "int")
-        if no.kind == "int" and _is_whole(yes.text):
+        if no.kind == "int" and is_whole(yes.text):
             yes = Text(str(int(float(yes.text.strip("()")))), "int")
         if yes.kind != no.kind:
-            kind = (
-                yes.kind if _is_number(no.text) else no.kind if _is_number(yes.text) else "float32"
-            )
+            kind = yes.kind if is_number(no.text) else no.kind if is_number(yes.text) else "float32"
             kind = "float32" if kind in ("int", "bool") else kind
             yes, no = (
                 Text(self._single(t), "float32") if kind == "float32" else t for t in (yes, no)
             )
             if kind != "float32":
-                text = f"tl.where({test}, {_bare(yes.text)}, {_bare(no.text)}).to({FORMATS[kind]})"
+                text = f"tl.where({test}, {bare(yes.text)}, {bare(no.text)}).to({FORMATS[kind]})"
                 return Text(text, kind)
-        return Text(f"tl.where({test}, {_bare(yes.text)}, {_bare(no.text)})", yes.kind)
+        return Text(f"tl.where({test}, {bare(yes.text)}, {bare(no.text)})", yes.kind)
 
     def _applied(self, expression: Apply, dims: Axes, facts: tuple[str, ...]) -> Text:
         name = expression.function
@@ -851,18 +737,18 @@ class KernelText:
             text = closed(self._single(given[0]))
             if name == "float32":
                 return Text(text, name)
-            if _is_number(text):
+            if is_number(text):
                 return Text(text, "float32")
             return Text(f"{text}.to({FORMATS[name]})", name)
-        if all(g.kind == "int" or _is_whole(g.text) for g in given) and name in (
+        if all(g.kind == "int" or is_whole(g.text) for g in given) and name in (
             "add", "subtract", "multiply"):  # fmt: skip
             sign = {"add": "+", "subtract": "-", "multiply": "*"}[name]
             parts = [
-                str(int(float(g.text.strip("()")))) if _is_number(g.text) else g.text for g in given
+                str(int(float(g.text.strip("()")))) if is_number(g.text) else g.text for g in given
             ]
             return Text(f"({parts[0]} {sign} {parts[1]})", "int")
         texts = [self._single(g) for g in given]
-        if name == "power" and _is_number(texts[1]):
+        if name == "power" and is_number(texts[1]):
             base = self._once(texts[0], dims, expression)
             return Text(power_text(base, float(texts[1].strip("()"))), "float32")
         if name == "exp":
@@ -883,22 +769,22 @@ class KernelText:
                     factor = part.value / math.log(2)
                     inner = self._single(self.value(given.arguments[1 - n], dims, facts))
                     scale = "" if abs(factor - 1) < 1e-7 else f" * {number_text(factor)}"
-                    return f"tl.exp2({_bare(inner) if not scale else inner}{scale})"
-        return f"tl.exp({_bare(text)})"
+                    return f"tl.exp2({bare(inner) if not scale else inner}{scale})"
+        return f"tl.exp({bare(text)})"
 
     def _once(self, text: str, dims: Axes, expression: Expression) -> str:
         """A text that may stand twice."""
-        if _is_name(text) or _is_number(text):
+        if is_name(text) or is_number(text):
             return text
         scope = self._inner if self._varies(expression) and self._inner is not None else self._outer
         name = self._fresh("part")
-        scope.add(f"{name} = {_bare(text)}")
+        scope.add(f"{name} = {bare(text)}")
         return name
 
     def _alike(self, given: Sequence[Text]) -> list[str]:
-        if all(g.kind == "int" or _is_whole(g.text) for g in given):
+        if all(g.kind == "int" or is_whole(g.text) for g in given):
             return [
-                str(int(float(g.text.strip("()")))) if _is_number(g.text) else g.text for g in given
+                str(int(float(g.text.strip("()")))) if is_number(g.text) else g.text for g in given
             ]
         return [self._single(g) for g in given]
 
@@ -910,7 +796,7 @@ class KernelText:
         if given.kind == "float32":
             return given.text
         if given.kind == "bool":
-            return f"tl.where({_bare(given.text)}, 1.0, 0.0)"
+            return f"tl.where({bare(given.text)}, 1.0, 0.0)"
         if given.kind == "int":
             return f"({given.text} * 1.0)"
         return f"{closed(given.text)}.to(tl.float32)"
@@ -1032,45 +918,3 @@ def _renamed(
     if isinstance(expression, Read) and expression.array in names:
         return replace(expression, array=f"{expression.array}{end}")
     return with_parts(expression, [_renamed(p, names, end) for p in parts_of(expression)])
-
-
-def _bare(text: str) -> str:
-    """A text without brackets around all of it."""
-    if not (text.startswith("(") and text.endswith(")")):
-        return text
-    depth = 0
-    for n, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0 and n < len(text) - 1:
-            return text
-    inner = text[1:-1]
-    return text if _top_comma(inner) else inner
-
-
-def _top_comma(text: str) -> bool:
-    depth = 0
-    for letter in text:
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and not depth:
-            return True
-    return False
-
-
-def _is_name(text: str) -> bool:
-    return text.isidentifier()
-
-
-def _is_number(text: str) -> bool:
-    bare = text.strip("()")
-    try:
-        float(bare)
-    except ValueError:
-        return bare.startswith('float("')
-    return True
-
-
-def _is_whole(text: str) -> bool:
-    try:
-        return float(text.strip("()")).is_integer()
-    except ValueError:
-        return False

@@ -22,9 +22,10 @@ from accelopt.kernels.triton.emission.groups import (
     needs,
     with_member,
 )
-from accelopt.kernels.triton.emission.kernel_text import RESERVED, KernelText, Tiles
+from accelopt.kernels.triton.emission.kernel_text import RESERVED, KernelText
 from accelopt.kernels.triton.emission.schedule import NotEmitted, Schedule, Split
 from accelopt.kernels.triton.emission.simplifying import chosen, simple, simplified
+from accelopt.kernels.triton.emission.tiles import Tiles
 
 Arrays = Mapping[str, Array]
 HEAD = '''"""{title}"""
@@ -85,7 +86,8 @@ def prepared(algorithm: Algorithm, splits: tuple[Split, ...] = ()) -> Algorithm:
 
 def _in_two(algorithm: Algorithm, split: Split) -> Algorithm:
     """With a reduction made of parts of its first axis, and of what they give."""
-    definition = algorithm.definition(split.definition)
+    found = [d for d in algorithm.definitions if d.out == split.definition]
+    definition = found[0] if found else None
     if not isinstance(definition, Reduce) or not definition.reduced:
         raise NotEmitted(f"{split.definition} is no reduction that could be split")
     first, *others = definition.reduced

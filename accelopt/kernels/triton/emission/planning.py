@@ -25,7 +25,6 @@ from accelopt.kernels.triton.emission.groups import (
     needs,
     with_member,
 )
-from accelopt.kernels.triton.emission.kernel_text import LEAST_OF_DOT, Tiles, power_of_two
 from accelopt.kernels.triton.emission.module_text import prepared
 from accelopt.kernels.triton.emission.prices import price
 from accelopt.kernels.triton.emission.schedule import (
@@ -37,9 +36,12 @@ from accelopt.kernels.triton.emission.schedule import (
     Tile,
 )
 from accelopt.kernels.triton.emission.simplifying import arrays_read, product_in
+from accelopt.kernels.triton.emission.tiles import LEAST_OF_DOT, Tiles, power_of_two
 
 MOST_ELEMENTS = 1 << 15
 """Of a tile with all of its dimensions."""
+MOST_DEFINITIONS = 64
+"""Of an Algorithm: one with more is a loop that was unrolled, since what it carries has no form."""
 LONGEST_ROW = 1 << 16
 """Elements of a row that one program holds."""
 WORTH = 1.6
@@ -79,11 +81,16 @@ def plans(
     """The schedules that are expected to take least time. Raises NotEmitted where a definition has none."""
     found: dict[Schedule, float] = {}
     best: list[Plan] = []
+    if len(algorithm.definitions) > MOST_DEFINITIONS:
+        raise NotEmitted(
+            f"{len(algorithm.definitions)} definitions are more than the {MOST_DEFINITIONS} that are scheduled"
+        )
     for splits in _splits(prepared(algorithm), gpu):
+        known: dict[tuple[str, ...], _Choice | NotEmitted] = {}
         for alike in (False, True):
             try:
                 ready = prepared(algorithm, splits)
-                choices = _grouped(ready, gpu, precision, alike)
+                choices = _grouped(ready, gpu, precision, alike, known)
             except NotEmitted:
                 if splits or alike:
                     continue
@@ -131,10 +138,12 @@ def _splits(algorithm: Algorithm, gpu: GPU) -> Iterator[tuple[Split, ...]]:
 
 
 def _grouped(
-    algorithm: Algorithm, gpu: GPU, precision: Precision, alike: bool = False
-) -> list[_Choice]:
+    algorithm: Algorithm, gpu: GPU, precision: Precision, alike: bool,
+    known: dict[tuple[str, ...], _Choice | NotEmitted],
+) -> list[_Choice]:  # fmt: skip
     """The definitions in kernels, in an order in which they can be launched. Where only those that are
-    `alike` are joined, no large one lacks an axis that programs have parts of."""
+    `alike` are joined, no large one lacks an axis that programs have parts of. `known` keeps what was
+    found of each."""
     arrays = arrays_of(algorithm)
     results = {array.name for array in algorithm.outputs}
     readers: dict[str, set[str]] = {}
@@ -146,8 +155,17 @@ def _grouped(
         if alike and len(raw.members) > 1 and _differ(raw):
             raise NotEmitted(f"{raw.members[0].out} is computed apart from others")
         names = tuple(member.out for member in raw.members)
-        stored = [n for n in names if n in results or readers.get(n, set()) - {*names}]
-        return _Choice(names, raw, _options(joined(raw), names, arrays, stored, gpu, precision))
+        if names not in known:
+            stored = [n for n in names if n in results or readers.get(n, set()) - {*names}]
+            try:
+                options = _options(joined(raw), names, arrays, stored, gpu, precision)
+                known[names] = _Choice(names, raw, options)
+            except NotEmitted as error:
+                known[names] = error
+        choice = known[names]
+        if isinstance(choice, NotEmitted):
+            raise choice
+        return choice
 
     found: list[_Choice] = []
     for definition in algorithm.definitions:
@@ -311,7 +329,8 @@ def _kernels(group: Group, names: tuple[str, ...], arrays: Mapping[str, Array]) 
         limit = power_of_two(axis.extent)
         if axis in sides:
             whole = max(LEAST_OF_DOT, limit)
-            sizes.append([s for s in (16, 32, 64, 128, 256) if s <= whole])
+            least = min(axis.extent, 1024) // 16
+            sizes.append([s for s in (16, 32, 64, 128, 256) if least <= s <= whole])
         elif products:
             sizes.append([1])
         elif axis in beside:
