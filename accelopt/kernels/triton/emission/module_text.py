@@ -22,10 +22,11 @@ from accelopt.kernels.triton.emission.groups import (
     needs,
     with_member,
 )
-from accelopt.kernels.triton.emission.kernel_text import RESERVED, KernelText
+from accelopt.kernels.triton.emission.kernel_text import KernelText
 from accelopt.kernels.triton.emission.schedule import NotEmitted, Schedule, Split
 from accelopt.kernels.triton.emission.simplifying import chosen, simple, simplified
 from accelopt.kernels.triton.emission.tiles import Tiles
+from accelopt.kernels.triton.emission.value_text import RESERVED
 
 Arrays = Mapping[str, Array]
 HEAD = '''"""{title}"""
@@ -159,7 +160,7 @@ def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
         stored = {m.out for m in group.members if m.out in results or m.out in later}
         text = KernelText(name, group, kernel, arrays, stored, schedule.precision)
         kernels.append("\n".join(text.lines()) + "\n")
-        helpers |= text.helpers
+        helpers |= text.values.helpers
         for out in (p for p in text.parameters if p not in made):
             made.add(out)
             if out in own and _in_place(out, own[out], groups, text.tiles, arrays):
