@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Array, Constant, Map, Read, Reduce, substituted
-from accelopt.algorithm.index import Axis, index_of
-from accelopt.algorithm.value_nodes import NEUTRAL
+from accelopt.algorithm.algorithm import Algorithm, Array, Map, Read
+from accelopt.algorithm.index import index_of
 from accelopt.kernels.triton.emission.functions import FORMATS, HELPERS
 from accelopt.kernels.triton.emission.groups import (
     Group,
@@ -24,7 +23,8 @@ from accelopt.kernels.triton.emission.groups import (
 )
 from accelopt.kernels.triton.emission.kernel_text import KernelText
 from accelopt.kernels.triton.emission.schedule import NotEmitted, Schedule, Split
-from accelopt.kernels.triton.emission.simplifying import chosen, simple, simplified
+from accelopt.kernels.triton.emission.simplifying import simplified
+from accelopt.kernels.triton.emission.splitting import in_two
 from accelopt.kernels.triton.emission.tiles import Tiles
 from accelopt.kernels.triton.emission.value_text import RESERVED
 
@@ -81,38 +81,8 @@ def prepared(algorithm: Algorithm, splits: tuple[Split, ...] = ()) -> Algorithm:
     """The Algorithm whose definitions a schedule's kernels compute."""
     found = simplified(_returned_as_given(algorithm))
     for split in splits:
-        found = _in_two(found, split)
+        found = in_two(found, split)
     return found
-
-
-def _in_two(algorithm: Algorithm, split: Split) -> Algorithm:
-    """With a reduction made of parts of its first axis, and of what they give."""
-    found = [d for d in algorithm.definitions if d.out == split.definition]
-    definition = found[0] if found else None
-    if not isinstance(definition, Reduce) or not definition.reduced:
-        raise NotEmitted(f"{split.definition} is no reduction that could be split")
-    first, *others = definition.reduced
-    size = -(-first.extent // split.parts)
-    parts = -(-first.extent // size)
-    taken = {axis.name for axis in (*definition.axes, *definition.reduced)}
-    part = Axis(next(f"part{n or ''}" for n in range(99) if f"part{n or ''}" not in taken), parts)
-    rest = Axis(first.name, size)
-    index = index_of(part) * size + (index_of(rest) if size > 1 else 0)
-    body = simple(substituted(definition.expression, {first: index}, {}), {})
-    if size * parts > first.extent:
-        neutral = Constant(NEUTRAL[definition.combiner])
-        body = chosen((index * -1 + (first.extent - 1),), body, neutral)
-    reduced = (*([rest] if size > 1 else []), *others)
-    axes = (part, *definition.axes)
-    name = f"{definition.out}_parts"
-    one = (
-        Reduce(name, axes, reduced, definition.combiner, body) if reduced else Map(name, axes, body)
-    )
-    two = replace(definition, reduced=(part,), expression=Read(name, tuple(map(index_of, axes))))
-    made: list[object] = []
-    for own in algorithm.definitions:
-        made += [one, two] if own.out == definition.out else [own]
-    return replace(algorithm, definitions=tuple(made))  # type: ignore[arg-type]
 
 
 def groups_of(algorithm: Algorithm, members: tuple[tuple[str, ...], ...]) -> list[Group]:

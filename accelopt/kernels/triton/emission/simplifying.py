@@ -50,7 +50,27 @@ def simplified(algorithm: Algorithm) -> Algorithm:
     definitions = [_without_ones(d) for d in algorithm.definitions]
     definitions = [_simple(d) for d in definitions]
     made = _joined_sums(replace(algorithm, definitions=tuple(definitions)))
-    return _once(replace(made, definitions=tuple(_narrowed(d) for d in made.definitions)))
+    return _once(_as_read(replace(made, definitions=tuple(map(_narrowed, made.definitions)))))
+
+
+def _as_read(algorithm: Algorithm) -> Algorithm:
+    """With no more elements of a definition than others read: tiles leave some behind its end."""
+    results = {array.name for array in algorithm.outputs}
+    found = list(algorithm.definitions)
+    for number in reversed(range(len(found))):
+        own = found[number]
+        reads = [read for later in found for read in reads_of(later) if read.array == own.out]
+        if own.out in results or isinstance(own, Scan) or not reads:
+            continue
+        most = [max(read.indices[n].bounds[1] for read in reads) + 1 for n in range(len(own.axes))]
+        fewer = {
+            a: Axis(a.name, n) for a, n in zip(own.axes, most, strict=True) if 0 < n < a.extent
+        }
+        moved = {a: index_of(b) if b.extent > 1 else ZERO for a, b in fewer.items()}
+        bodies = [simple(substituted(e, moved, {}), {}) for e in expressions_of(own)]
+        axes = tuple(fewer.get(axis, axis) for axis in own.axes)
+        found[number] = replace(with_expressions(own, bodies), axes=axes)
+    return replace(algorithm, definitions=tuple(found))
 
 
 def _once(algorithm: Algorithm) -> Algorithm:
