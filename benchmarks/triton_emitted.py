@@ -409,6 +409,8 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     begun, gains, beside = time.monotonic(), list[float](), list[float]()
     every: list[Any] = [*PROBLEMS, *_starters()]
+    if len(every) == len(PROBLEMS):
+        print(f"no starters: {STARTERS} is not there")
     for one in every:
         name = one.case if isinstance(one, Problem) else one[0]["name"]
         if options.only not in name:

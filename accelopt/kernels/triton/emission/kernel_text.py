@@ -215,7 +215,8 @@ class KernelText:
         if found is None or self.walked is None:
             return None
         index, bound, more = found
-        if index - Index(0, ((self.walked, 1),)) != Index() or self.walked in axes_of(bound):
+        rest = index - Index(0, ((self.walked, 1),))
+        if self.walked in rest.axes | axes_of(bound) or self.tiles.dims(rest.axes):
             return None
         if self.tiles.dims(axes_of(bound)) or any(
             self.group.member(part.array) for part in walk(bound) if isinstance(part, Read)
@@ -224,7 +225,7 @@ class KernelText:
         value = self.values.value(bound, (), ())
         if value.kind != "int":
             return None
-        return f"{value.text} + {more}" if more else value.text
+        return f"{value.text} - ({self.values.index_text(rest + -more, self.values.names(()))})"
 
     def _corner(self, rest: Index, first: bool = False) -> str | None:
         """The largest value of an index in a program's tile, whose terms grow with their axes, or the

@@ -322,7 +322,9 @@ def _apart(one: Kernel, other: Kernel) -> int:
 def _kernels(group: Group, names: tuple[str, ...], arrays: Mapping[str, Array]) -> Iterator[Kernel]:
     """Tiles, warps and stages to choose among."""
     products = [m.product for m in group.members if m.product is not None]
-    sides = {axis for p in products for axis in (*p.rows, *p.columns, *p.contracted)}
+    each = [side for p in products for side in (p.rows, p.columns, p.contracted)]
+    # of a side's axes one has a tile: that which is reduced elsewhere, where one is
+    sides = {a for side in each for a in side if a in group.reduced or not {*side} & group.reduced}
     beside = _beside(group, arrays)
     sizes: list[list[int]] = []
     for axis in group.free:

@@ -235,6 +235,21 @@ def test_a_sum_is_split_where_it_leaves_multiprocessors_idle(tmp_path):
         )
 
 
+def test_sums_are_split_with_the_maximum_that_they_are_relative_to(tmp_path):
+    """Evidence: flash-decoding (Dao et al. 2023): parts of the keys with maxima of their own, rescaled."""
+    algorithm, arrays = _lifted("attention"), _arrays("attention")
+    splits = (Split(definition="largest", parts=4), Split(definition="total", parts=4))
+    ready = prepared(algorithm, splits)
+    parts = tuple(d.out for d in ready.definitions if d.out.endswith("_parts"))
+    assert parts == ("largest_parts", "product2_parts", "total_parts")
+    rest = tuple(d.out for d in ready.definitions if d.out not in ("product", *parts))
+    kernels = (Kernel(members=("product", *parts), tiles=_tiles(m=16, n=16)), Kernel(members=rest))
+    file = tmp_path / "split.py"
+    file.write_text(source_of(algorithm, Schedule(kernels=kernels, splits=splits)))
+    found = _values(lift_launches(file, "run", arrays), arrays)
+    np.testing.assert_allclose(found, _values(algorithm, arrays), rtol=1e-6, atol=1e-6)
+
+
 def test_results_in_an_inputs_memory_are_stored_behind_all_reads(tmp_path):
     """Evidence: a kernel that changes its inputs, as unsloth's backward of SwiGLU does: both results are made
     of both inputs as they were."""
