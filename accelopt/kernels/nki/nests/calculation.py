@@ -59,6 +59,11 @@ class Calculation(Instructions):
         self.sums: dict[Value, tuple[View, Where]] = {}
         """What loops have summed already, and where."""
 
+    def transfer(self, dst: str, src: str) -> str:
+        """A DMA between HBM and the chip."""
+        mode = ", dge_mode=nisa.dge_mode.none" if self.stage.static else ""
+        return f"nisa.dma_copy(dst={dst}, src={src}{mode})"
+
     def settled(self, value: Value, where: Where, view: View, along: Collection[Axis] = ()) -> None:
         """Computes a value into a place of its own, in parts `along` axes and those with masks, as far as
         conditions are left that change along them."""

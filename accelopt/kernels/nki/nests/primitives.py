@@ -193,6 +193,15 @@ class Inline(_Primitive):
     definition: str
 
 
+class Descriptors(_Primitive):
+    """`descriptors(definition, made)`: the descriptors of its stage's DMAs are made `before` the run, or where
+    the compiler wants to, which is by software, one transfer after the other. Legal in `nki`."""
+
+    kind: Literal["descriptors"] = "descriptors"
+    definition: str
+    made: Literal["before", "default"]
+
+
 class Cores(_Primitive):
     """`cores(definition, axis)`: each of the two cores of a launch computes one half of an axis, in all
     stages that have it and none that was halved before. Legal in `nki` from trn2 on, where all that goes to
@@ -220,7 +229,8 @@ Primitive = Annotated[
     | Ahead
     | Hold
     | Inline
-    | Cores,
+    | Cores
+    | Descriptors,
     Field(discriminator="kind"),
 ]
 PRIMITIVES: TypeAdapter[Primitive] = TypeAdapter(Primitive)
@@ -273,6 +283,9 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
             return stage.model_copy(update={"loops": (*rest, *added)})
 
         return _in_stage(nest, primitive.definition, tiled)
+    if isinstance(primitive, Descriptors):
+        static = {"static": primitive.made == "before"}
+        return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=static))
     if isinstance(primitive, Columns):
         columns = {"columns": primitive.size}
         return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=columns))
@@ -533,6 +546,8 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
             for size in dict.fromkeys((0, *(evenly(axis.extent, most_) for most_ in LOOPS))):
                 if size != loops.get(axis.name, 0) and size < axis.extent:
                     yield Tile(definition=name, axis=axis.name, size=size)
+        if not stage.static:
+            yield Descriptors(definition=name, made="before")
         if at + 1 < len(nest.stages):
             yield At(definition=name, consumer=nest.stages[at + 1].members[0])
         lying = held.union(*(names for _, names in stage.laid))

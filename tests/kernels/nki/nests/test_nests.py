@@ -28,6 +28,7 @@ from accelopt.kernels.nki.nests.primitives import (
     Ahead,
     At,
     Contract,
+    Descriptors,
     Hold,
     Inline,
     Keep,
@@ -675,3 +676,21 @@ def test_what_is_read_in_digits_elsewhere_has_those_digits() -> None:
     )  # fmt: skip
     total, out = prepared(residual).definitions
     assert isinstance(total, Reduce) and out.axes == (*total.axes, *total.reduced)
+
+
+def test_descriptors_are_made_before_the_run_where_a_stage_says_so(tmp_path: Path) -> None:
+    """nki.isa.dma_copy of SDK 2.32: `dge_mode.none` has them prepared; the other dialect has no such word."""
+    softmax = algorithms.softmax(256, 96)
+    nest = default_nest(softmax, "trn2")
+    last = nest.stages[-1].members[-1]
+    before = Descriptors(definition=last, made="before")
+    made = applied(before, softmax, nest, "trn2", "nki")
+    check(softmax, made, "nki", tmp_path)
+    text = lower_nest(softmax, made, target="trn2", dialect="nki").source
+    plain = lower_nest(softmax, nest, target="trn2", dialect="nki").source
+    assert 0 < text.count("dge_mode=nisa.dge_mode.none") < text.count("nisa.dma_copy(")
+    assert "dge_mode" not in plain
+    again = Descriptors(definition=last, made="default")
+    assert applied(again, softmax, made, "trn2", "nki") == nest
+    with pytest.raises(NotNested, match=f"{last} cannot say in neuronxcc"):
+        applied(before, softmax, nest, "trn2")
