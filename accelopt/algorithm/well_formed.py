@@ -68,7 +68,7 @@ def _records(record: Any) -> list[Any]:
 
 
 def _check_fields(record: Any) -> None:
-    for name, kind in _kinds(type(record)).items():
+    for name, kind in _kinds(record.__class__).items():
         value = getattr(record, name)
         if not _is(value, kind):
             raise ValueError(f"the {name} of this {type(record).__name__} is {value!r:.40}")

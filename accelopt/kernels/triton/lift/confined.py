@@ -23,7 +23,13 @@ from accelopt.algorithm.traced_array import NotTraced
 from accelopt.algorithm.well_formed import well_formed
 from accelopt.errors import quoted
 from accelopt.evaluation import Row
-from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Workload
+from accelopt.kernels.gpu.bench.files.tracefiles import (
+    Definition,
+    DefinitionTensor,
+    Solution,
+    Workload,
+)
+from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
 from accelopt.kernels.triton.lift.lifting import (
     LiftedLaunches,
     Like,
@@ -61,14 +67,30 @@ def lift_solution(
     """What a solution of one of FlashInfer-Bench's definitions computes on a workload's shapes: its
     Algorithm has the inputs in the definition's order, and behind them the outputs where the solution
     is given those to fill. Raises NotTraced."""
+    sources = {source.path: source.content for source in solution.sources}
+    into = definition.outputs if passes_destination(solution, definition) else {}
+    given = _given(definition, workload, into)
+    return lift_kernel(sources, solution.spec.entry_point, given, seconds)
+
+
+def lift_reference(
+    definition: Definition, workload: Workload, seconds: float = LIFT_SECONDS
+) -> LiftedLaunches:
+    """The same of the PyTorch reference in a definition. Raises NotTraced."""
+    sources = {"reference.py": definition.reference}
+    return lift_kernel(sources, "reference.py::run", _given(definition, workload, {}), seconds)
+
+
+def _given(
+    definition: Definition, workload: Workload, into: Mapping[str, DefinitionTensor]
+) -> list[Given]:
+    """Shapes and formats of tensors, plain values as the workload has them."""
     given: list[Given] = []
-    into = definition.outputs if solution.spec.destination_passing_style else {}
     for name, spec in (*definition.inputs.items(), *into.items()):
         shape, source = definition.shape(spec, workload), workload.inputs.get(name)
         scalar = 1.0 if source is None or source.value is None else source.value
         given.append(scalar if shape is None else Like(shape, spec.dtype))
-    sources = {source.path: source.content for source in solution.sources}
-    return lift_kernel(sources, solution.spec.entry_point, given, seconds)
+    return given
 
 
 def lift_kernel(

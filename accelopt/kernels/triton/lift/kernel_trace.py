@@ -44,6 +44,8 @@ def flat(value: Value) -> tuple[Index, list[tuple[Value, float]]]:
 class KernelTrace(Trace):
     """The trace of a file with kernels and of what it imports."""
 
+    looks_up = True
+
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.files = {path}
