@@ -21,6 +21,7 @@ from accelopt.algorithm.algorithm import (
     walk,
 )
 from accelopt.algorithm.contraction import Contraction
+from accelopt.algorithm.value_nodes import RANKED
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.emission import CORES
 from accelopt.kernels.nki.nests.lowering import lower_nest
@@ -187,7 +188,8 @@ class Hold(_Primitive):
 
 
 class Inline(_Primitive):
-    """`inline(definition)`: whoever reads it computes it anew."""
+    """`inline(definition)`: whoever reads it computes it anew. Legal where it is not compared with one of its
+    largest elements, for it could round otherwise."""
 
     kind: Literal["inline"] = "inline"
     definition: str
@@ -480,6 +482,11 @@ def _inlined(definition: Definition, algorithm: Algorithm, nest: Nest) -> Nest:
         )
     if any(array.name == name for array in algorithm.outputs):
         raise NotNested(f"{name} is a result, which is computed anyway")
+    ranked = (d for d in algorithm.definitions if isinstance(d, Reduce) and d.combiner in RANKED)
+    if any(name in read_by(reader) for reader in ranked):
+        raise NotNested(
+            f"{name} is compared with its largest, and computed anew it may round otherwise"
+        )
     stages = tuple(
         s.model_copy(update={"members": tuple(m for m in s.members if m != name)})
         for s in nest.stages
