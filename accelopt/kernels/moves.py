@@ -168,6 +168,11 @@ METHODS = {
     "drop_value_checks": _triton("host_synchronisation:without_value_checks", "overlap"),
     "read_values_once": _triton("host_synchronisation:values_read_once", "overlap"),
     "longest_first": _triton("grid_order:most_work_first", "overlap"),
+    "write_anew": Method(
+        "triton",
+        ("compute", "gmem", "sfu", "overlap"),
+        "accelopt.kernels.triton.emission.solutions:candidates",
+    ),
     "take_compiled_reference": Method(
         "triton", ("compute", "gmem", "overlap"), "accelopt.kernels.triton.inductor:solution_source"
     ),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from accelopt.algorithm.algorithm import Algorithm
+from accelopt.algorithm.traced_array import NotTraced
 from accelopt.awaiting import in_thread
 from accelopt.evaluation import Case
-from accelopt.hardware.gpus import GPU
+from accelopt.hardware.gpus import GPU, GPUS
 from accelopt.kernels.gpu.bench.judging.baselines import write_inductor
 from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
 from accelopt.kernels.gpu.bench.roofline import Bound
@@ -15,6 +16,8 @@ from accelopt.kernels.gpu.language import Solutions
 from accelopt.kernels.language import Explanation, LanguageOptions
 from accelopt.kernels.moves import METHODS
 from accelopt.kernels.notes import note_on
+from accelopt.kernels.triton.emission.schedule import NotEmitted
+from accelopt.kernels.triton.emission.solutions import candidates
 from accelopt.kernels.triton.inductor import Unread, Written, solution_source
 from accelopt.kernels.triton.lift.problem import problem_algorithm, problem_bound
 from accelopt.kernels.triton.moves.propose import proposals
@@ -26,7 +29,9 @@ from accelopt.nodes import Action, Node, Rewrite, made
 from accelopt.sandbox.workers import Pool
 
 MOST_PROPOSALS = 48
-COMPILED, PROMISE = "take_compiled_reference", 2.0
+MOST_WRITTEN, WORTH_TIMING = 6, 3.0
+"""Kernels written anew that are timed, and times the solution's latency that they may be expected to take."""
+COMPILED, WRITTEN, PROMISE = "take_compiled_reference", "write_anew", 2.0
 
 
 class Triton(Solutions):
@@ -38,6 +43,7 @@ class Triton(Solutions):
     def __init__(self, pool: Pool, options: LanguageOptions) -> None:
         super().__init__(pool, options)
         self._compiled_references: dict[str, str | Unread] = {}
+        self._not_written: dict[str, str] = {}
         self._algorithms: dict[str, Algorithm | None] = {}
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
@@ -46,6 +52,7 @@ class Triton(Solutions):
         found = await in_thread(proposals, node.source, MOST_PROPOSALS)
         if node.parent is not None or node.profile is None or self._devices == ("cpu",):
             return found
+        found = [*await self._written_anew(node), *found]
         name = node.case.case_name
         if name not in self._compiled_references:
             self._compiled_references[name] = await in_thread(self._compiled_reference, node.case)
@@ -57,6 +64,38 @@ class Triton(Solutions):
         touches = METHODS[COMPILED].touches
         return [made(change, source, promise=PROMISE, method=COMPILED, touches=touches), *found]
 
+    async def _written_anew(self, node: Node) -> list[Action]:
+        """Kernels written from what those of the given solution compute, the fastest by their prices first;
+        none where they are not lifted or not written, which `explain` says."""
+        problem = self._problem(node.case)
+        gpu = GPUS[self.target]
+        try:
+            made_anew = await in_thread(
+                candidates, problem.solution(node.source), problem.definition,
+                problem.workload.workload, gpu, MOST_WRITTEN,
+            )  # fmt: skip
+        except (NotTraced, NotEmitted) as refusal:
+            self._not_written[node.case.case_name] = str(refusal)
+            return []
+        latency, actions = node.latency or 1.0, list[Action]()
+        if made_anew[0].milliseconds > WORTH_TIMING * latency:
+            self._not_written[node.case.case_name] = (
+                f"they are expected to take {made_anew[0].milliseconds:.3g} ms"
+            )
+        for candidate in made_anew:
+            if candidate.milliseconds > WORTH_TIMING * latency:
+                continue
+            kernels = len(candidate.schedule.kernels)
+            change = Rewrite(
+                move=WRITTEN, parameters={"schedule": candidate.schedule.model_dump_json()},
+                sentence=f"Write what it computes as {kernels} kernel{'s' * (kernels > 1)}, expected to "
+                f"take {candidate.milliseconds:.3g} ms.",
+            )  # fmt: skip
+            promise = min(PROMISE, max(0.1, 1 - candidate.milliseconds / latency))
+            actions.append(made(change, candidate.source, promise=promise, method=WRITTEN,
+                                touches=METHODS[WRITTEN].touches))  # fmt: skip
+        return actions
+
     def bound(self, case: Case, target: GPU) -> Bound:
         """By what the reference computes, or the kernel that the case begins with."""
         problem = self._problem(case)
@@ -67,14 +106,15 @@ class Triton(Solutions):
         return problem_bound(self._algorithms[case.case_name], definition, workload, target)
 
     async def explain(self, node: Node) -> Explanation:
-        """As of any solution, and why `torch.compile` gives no candidate, where that was tried."""
-        found, compiled = (
-            await super().explain(node),
-            self._compiled_references.get(node.case.case_name),
-        )
-        if not isinstance(compiled, Unread):
-            return found
-        return found._replace(unscheduled=f"torch.compile gives no candidate: {compiled}")
+        """As of any solution, and why its kernels are not written anew or `torch.compile` gives no candidate,
+        where that was tried."""
+        found, name = await super().explain(node), node.case.case_name
+        compiled, reasons = self._compiled_references.get(name), list[str]()
+        if name in self._not_written:
+            reasons.append(f"its kernels are not written anew: {self._not_written[name]}")
+        if isinstance(compiled, Unread):
+            reasons.append(f"torch.compile gives no candidate: {compiled}")
+        return found._replace(unscheduled="; ".join(reasons)) if reasons else found
 
     def _compiled_reference(self, case: Case) -> str | Unread:
         """The solution of Inductor's kernels for a problem, or why there is none."""

@@ -1,6 +1,7 @@
 """What names an evaluation of a Triton solution, and what its processes see of the environment."""
 
 import asyncio
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -110,3 +111,25 @@ def test_a_diagnosis_without_a_gpu_reads_what_was_compiled(pool, case, tmp_path)
     assert any("tl.load" in text[line - 1] for line in lines["gmem"])
     assert lines["overlap"]
     assert found.registers and found.spilled_bytes == 0
+
+
+def test_the_start_is_written_anew_where_it_is_lifted(pool, case, tmp_path):
+    """Evidence: the starter softmax lifts; one kernel reads and writes 8192 x 8192 fp32 once, which an H200 does
+    in 0.11 ms. A kernel of random numbers does not lift, its reference does."""
+    profile = Profile(latency=0.4, min_ms=0.4, max_ms=0.4, rel_diffs=0.0, metrics={},
+                      target="NVIDIA H200", simulated=False)  # fmt: skip
+    verdict = Evaluation(status=Status.CORRECT, profile=profile)
+    source = STARTER.solutions_of("softmax_n8192")[0].main_source
+    language = Triton(pool, LanguageOptions(tmp_path))
+    start = Node(case, source, verdict)
+    found = [a for a in asyncio.run(language.actions(start)) if a.method == "write_anew"]
+    assert found and all("for_other_sizes" in (a.source or "") for a in found)
+    assert re.search(r"as 1 kernel, expected to take 0\.[12]\d* ms", found[0].sentence)
+    random = source.replace("tl.exp(", "tl.rand(1, ")
+    assert random != source
+    odd = asyncio.run(language.actions(Node(case, random, verdict)))
+    assert [a for a in odd if a.method == "write_anew"]  # from its reference
+    nameless = Node(case, source.replace("def run(", "def other("), verdict)
+    assert not [a for a in asyncio.run(language.actions(nameless)) if a.method == "write_anew"]
+    said = asyncio.run(language.explain(nameless)).unscheduled
+    assert "its kernels are not written anew: run is no function of the solution's file" in said

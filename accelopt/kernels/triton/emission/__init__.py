@@ -1,0 +1,1 @@
+"""From an Algorithm and a schedule to Triton kernels and the host function that launches them."""

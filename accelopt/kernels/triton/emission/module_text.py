@@ -1,0 +1,196 @@
+"""The module of a schedule: its kernels, and a host function that launches them like the one that was lifted."""
+
+from __future__ import annotations
+
+import keyword
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from accelopt.algorithm.algorithm import Algorithm, Array, Map, Read
+from accelopt.algorithm.index import index_of
+from accelopt.kernels.triton.emission.functions import FORMATS, HELPERS
+from accelopt.kernels.triton.emission.groups import (
+    Group,
+    address,
+    arrays_of,
+    flat,
+    joined,
+    member_of,
+    needs,
+    with_member,
+)
+from accelopt.kernels.triton.emission.kernel_text import KernelText
+from accelopt.kernels.triton.emission.schedule import NotEmitted, Schedule, Split
+from accelopt.kernels.triton.emission.simplifying import simplified
+from accelopt.kernels.triton.emission.splitting import in_two
+from accelopt.kernels.triton.emission.tiles import Tiles
+from accelopt.kernels.triton.emission.value_text import RESERVED
+
+Arrays = Mapping[str, Array]
+HEAD = '''"""{title}"""
+
+import torch
+import triton
+import triton.language as tl
+
+'''
+EXPECT = '''
+def _expected(name, tensor, shape, dtype):
+    """The tensor, its elements beside each other. The kernels are for its size and format."""
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+        raise ValueError(
+            f"{name} is {tuple(tensor.shape)} {tensor.dtype}; these kernels are for {shape} {dtype}"
+        )
+    return tensor.contiguous()
+'''
+
+
+def changed_inputs(algorithm: Algorithm) -> dict[str, str]:
+    """The results that lifting names after an input, since they lie in its memory: the host function
+    changes or returns it."""
+    found: dict[str, str] = {}
+    for output in algorithm.outputs:
+        for array in algorithm.inputs:
+            same = (math.prod(output.given), output.dtype) == (math.prod(array.given), array.dtype)
+            if output.name.rstrip("0123456789") == f"{array.name}_out" and same:
+                found[output.name] = array.name
+    return found
+
+
+def _returned_as_given(algorithm: Algorithm) -> Algorithm:
+    """Without results that are an input that nothing changes."""
+    inputs, left = changed_inputs(algorithm), set[str]()
+    for name, array in inputs.items():
+        definition = algorithm.definition(name)
+        body = definition.expression if isinstance(definition, Map) else None
+        own = address(tuple(map(index_of, definition.axes)), [a.extent for a in definition.axes])
+        if not isinstance(body, Read) or body.array != array:
+            continue
+        if address(body.indices, algorithm.input(array).shape) == own:
+            left.add(name)
+    return replace(
+        algorithm,
+        definitions=tuple(d for d in algorithm.definitions if d.out not in left),
+        outputs=tuple(array for array in algorithm.outputs if array.name not in left),
+    )
+
+
+def prepared(algorithm: Algorithm, splits: tuple[Split, ...] = ()) -> Algorithm:
+    """The Algorithm whose definitions a schedule's kernels compute."""
+    found = simplified(_returned_as_given(algorithm))
+    for split in splits:
+        found = in_two(found, split)
+    return found
+
+
+def groups_of(algorithm: Algorithm, members: tuple[tuple[str, ...], ...]) -> list[Group]:
+    """The groups of a prepared Algorithm's definitions. Raises NotEmitted."""
+    arrays, found = arrays_of(algorithm), list[Group]()
+    for names in members:
+        group: Group | None = None
+        for name in names:
+            own = member_of(algorithm.definition(name))
+            before = group
+            group = Group((own,)) if before is None else with_member(before, own, arrays)
+            if group is None:
+                raise NotEmitted(f"{name} cannot be computed in one kernel with {names[0]}")
+        if group is not None:
+            found.append(joined(group))
+    return found
+
+
+class KernelsText(NamedTuple):
+    """Kernels with what they call, and the lines of a host function whose arguments have the names of the
+    Algorithm's inputs: it launches them and returns the results."""
+
+    kernels: tuple[str, ...]
+    launches: tuple[str, ...]
+
+
+def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
+    """The kernels and launches of a schedule. Raises NotEmitted for a definition or a schedule that has no
+    kernel."""
+    ready = prepared(algorithm, schedule.splits)
+    for name in (*(a.name for a in ready.inputs), *(d.out for d in ready.definitions)):
+        if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED:
+            raise NotEmitted(f"{name} cannot be the name of a tensor in the kernels")
+    arrays = arrays_of(ready)
+    groups = groups_of(ready, tuple(kernel.members for kernel in schedule.kernels))
+    results = [array.name for array in algorithm.outputs]
+    own = changed_inputs(algorithm)
+    kernels: list[str] = []
+    launches: list[str] = []
+    helpers: set[str] = set()
+    made = {array.name for array in ready.inputs}
+    for number, (group, kernel) in enumerate(zip(groups, schedule.kernels, strict=True)):
+        later = {name for other in groups[number + 1 :] for name in needs(other)}
+        name = f"kernel_{number}"
+        stored = {m.out for m in group.members if m.out in results or m.out in later}
+        text = KernelText(name, group, kernel, arrays, stored, schedule.precision)
+        kernels.append("\n".join(text.lines()) + "\n")
+        helpers |= text.values.helpers
+        for out in (p for p in text.parameters if p not in made):
+            made.add(out)
+            if out in own and _in_place(out, own[out], groups, text.tiles, arrays):
+                launches.append(f"{out} = {own[out]}")
+            else:
+                launches.append(_empty(arrays[out], out in results, ready.inputs[0].name))
+        count = str(Tiles(group, kernel).programs)
+        options = f"num_warps={kernel.warps}, num_stages={kernel.stages}"
+        launches.append(f"{name}[({count},)]({', '.join(text.parameters)}, {options})")
+    for result, array in own.items():
+        if f"{result} = {array}" not in launches:
+            launches += [f"{array}.copy_({result}.view_as({array}))"] if result in made else []
+            launches.append(f"{result} = {array}")
+    launches.append(f"return {', '.join(results)}")
+    called = [HELPERS[helper] for helper in HELPERS if helper in helpers]
+    return KernelsText((*called, *kernels), tuple(launches))
+
+
+def source_of(algorithm: Algorithm, schedule: Schedule, entry: str = "run") -> str:
+    """A module with the kernels and a function that is given the Algorithm's inputs and returns its results;
+    it refuses tensors of other sizes. Raises NotEmitted."""
+    text = kernels_text(algorithm, schedule)
+    lines = [f"def {entry}({', '.join(array.name for array in algorithm.inputs)}):"]
+    for array in algorithm.inputs:
+        given = f"{array.given!r}, torch.{array.dtype}"
+        lines.append(f'    {array.name} = _expected("{array.name}", {array.name}, {given})')
+    lines += [f"    {line}" for line in text.launches]
+    title = f"Kernels of {algorithm.name}, written from what it computes."
+    parts = [*text.kernels, EXPECT.strip() + "\n", "\n".join(lines) + "\n"]
+    return HEAD.format(title=title) + "\n" + "\n\n".join(parts)
+
+
+def _in_place(out: str, array: str, groups: list[Group], tiles: Tiles, arrays: Arrays) -> bool:
+    """Whether a kernel may write a result over the input whose memory it has: nobody reads an element of
+    it but the program that writes the element, before it does."""
+    group, number = tiles.group, groups.index(tiles.group)
+    member = group.member(out)
+    assert member is not None
+    if any(array in needs(later) for later in groups[number + 1 :]):
+        return False
+    if {*group.free} - {*member.definition.axes}:
+        return False
+    place = address(member.place, arrays[out].shape)
+    for reader in group.members:
+        for read in reader.reads:
+            if read.array != array:
+                continue
+            behind = tiles.walked is not None and (
+                not {tiles.walked} <= reader.every_axis & member.every_axis
+                or tiles.passes[reader.out] > tiles.passes[out]
+            )
+            if behind or flat(read, arrays) != place:
+                return False
+    return True
+
+
+def _empty(array: Array, result: bool, beside: str) -> str:
+    if result and array.dtype not in FORMATS:
+        raise NotEmitted(f"{array.name} is {array.dtype}, which the kernels do not compute in")
+    shape = array.given if result else array.shape
+    return (
+        f"{array.name} = torch.empty({shape!r}, dtype=torch.{array.dtype}, device={beside}.device)"
+    )

@@ -1,0 +1,331 @@
+"""The expected time of a kernel of a schedule, in closed form, before anything is built.
+
+Programs run in waves of as many as registers, shared memory and warps allow. A wave takes as long as its
+slowest part: bytes from memory, bytes from the caches, products, elements, special functions. The numbers
+of the machine are `hardware.gpus`'; those below are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from accelopt.algorithm.algorithm import (
+    Apply,
+    Array,
+    Expression,
+    Indirect,
+    Read,
+    Reduce,
+    Where,
+    axes_of,
+    walk,
+)
+from accelopt.algorithm.index import Axis, Index
+from accelopt.hardware.gpus import GPU
+from accelopt.kernels.triton.emission.functions import COSTLY, FORMATS
+from accelopt.kernels.triton.emission.groups import Group, Member, address, flat
+from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
+from accelopt.kernels.triton.emission.simplifying import (
+    bound_by,
+    conditions_of,
+    unguarded,
+)
+from accelopt.kernels.triton.emission.tiles import NARROW, Tiles
+
+LAUNCH_SECONDS = 2.5e-6
+"""Between the starts of two kernels that wait for each other (assumed)."""
+PROGRAM_SECONDS = 1.0e-6
+"""Of a wave: the first loads, and the last stores (assumed)."""
+LATENCY_SECONDS = 0.7e-6
+"""Of a load, which a round of a loop waits for, the less the more stages loads run ahead (assumed)."""
+SHARED_LOADS = 1.3
+"""Times what the L2 cache gives that programs take: those of a multiprocessor find each other's in L1. An H100
+gave 2.1 GB in 0.246 ms to 128 x 128 tiles of a product."""
+IN_FLIGHT_BYTES = 24 << 10
+"""Loads of a multiprocessor that its share of the bandwidth needs under way: Little's law with 0.8 us."""
+OTHER_REGISTERS = 24
+"""Of a thread: addresses and masks (assumed)."""
+MASK_LEFT = 0.55
+"""Of a walk that a mask ends at the diagonal."""
+FULL_TILE = (128, 256, 64)
+"""Rows, columns and summed elements with which products reach `DOT_REACHED` of the peak: an H100 took
+0.246 ms for 4096 x 4096 x 4096 in fp16 with 128 x 128 x 64 and four stages."""
+AGAIN = 0.35
+"""Of the bytes of a row that is read again soon, those that come from memory (assumed)."""
+DOT_REACHED = 0.75
+SINGLE_IN_THREE = 3
+"""Products of tf32 that one of fp32 takes as `tf32x3`."""
+
+
+class Price(NamedTuple):
+    """Seconds of a kernel, what its programs take of a multiprocessor, and what limits it."""
+
+    seconds: float
+    registers: int
+    shared_bytes: int
+    limit: str
+
+
+@dataclass
+class _Work:
+    """Of one program."""
+
+    bytes: float = 0.0
+    flops: dict[str, float] = field(default_factory=dict)
+    elements: float = 0.0
+    special: float = 0.0
+    shared: int = 0
+    live: float = 0.0
+    in_flight: float = 0.0
+    rounds: float = 0.0
+
+
+def price(
+    group: Group, kernel: Kernel, arrays: Mapping[str, Array], stored: Iterable[str], gpu: GPU,
+    precision: str = "tf32",
+) -> Price:  # fmt: skip
+    """The expected time. Raises NotEmitted for tiles that no multiprocessor holds, or that make several
+    programs store the same elements."""
+    tiles = Tiles(group, kernel)
+    for name in stored:
+        member = group.member(name)
+        if member is not None and {*tiles.grid} - {*member.definition.axes}:
+            raise NotEmitted(f"several programs would store the same elements of {name}")
+    work = _work(tiles, arrays, set(stored))
+    threads = kernel.warps * gpu.warp_threads
+    registers = int(OTHER_REGISTERS + work.live / threads)
+    if registers > gpu.thread_registers:
+        raise NotEmitted(f"{kernel.members[0]}: its tiles take {registers} registers a thread")
+    if work.shared > gpu.block_shared_bytes:
+        raise NotEmitted(
+            f"{kernel.members[0]}: its tiles take {work.shared} bytes of shared memory"
+        )
+    blocks = min(
+        gpu.blocks,
+        gpu.warps // kernel.warps,
+        gpu.registers // (max(registers, 32) * threads),
+        gpu.shared_bytes // (work.shared + gpu.block_reserve_bytes),
+    )
+    if blocks < 1:
+        raise NotEmitted(f"{kernel.members[0]}: a multiprocessor holds no program of its tiles")
+    programs, cores = tiles.programs, gpu.multiprocessors
+    busy = min(blocks, -(-programs // cores))
+    waves = -(-programs // (cores * blocks))
+    rounds = waves * busy if waves > 1 else busy
+    # Programs of the fullest multiprocessor, one after the other at its rates.
+    core = cores * 1.0
+    unique = _unique_bytes(tiles, arrays, set(stored))
+    reach = min(1.0, max(busy * work.in_flight, 1.0) / IN_FLIGHT_BYTES)
+    used = min(programs, cores) / core
+    clock = gpu.single_tflops * 1e12 / (2 * gpu.single_results_per_clock * cores)
+    traffic = work.bytes * programs
+    parts = {
+        "memory": max(unique, 0.0)
+        / (gpu.gigabytes_per_second * 1e9 * 0.92)
+        / min(1.0, reach * used * 1.6),
+        "caches": traffic / (gpu.l2_gigabytes_per_second * 1e9 * SHARED_LOADS) / used,
+        "products": _product_seconds(work, gpu, precision, kernel.warps) * rounds * core,
+        "elements": work.elements / (gpu.single_results_per_clock * clock) * rounds,
+        "special": work.special / (gpu.special_results_per_clock * clock) * rounds,
+    }
+    limit = max(parts, key=lambda name: parts[name])
+    lesser = sum(parts.values()) - parts[limit]
+    waiting = LATENCY_SECONDS * work.rounds / max(1, kernel.stages - 1) ** 2 / min(busy, 2)
+    seconds = (
+        parts[limit]
+        + 0.6 / min(busy, 4) * lesser
+        + waves**0.5 * PROGRAM_SECONDS
+        + waves * 0.5 * waiting
+        + LAUNCH_SECONDS
+    )
+    return Price(seconds, registers, work.shared, limit)
+
+
+def _product_seconds(work: _Work, gpu: GPU, precision: str, warps: int) -> float:
+    """Of one program's products, were all multiprocessors its own."""
+    total = 0.0
+    for kind, flops in work.flops.items():
+        peak = gpu.half_tflops * 1e12
+        if kind not in NARROW:
+            slow = {"tf32": 1, "tf32x3": SINGLE_IN_THREE}.get(precision)
+            peak = gpu.single_tflops * 1e12 if slow is None else peak / 2 / slow
+        total += flops / (peak * (1.0 if warps >= 4 else 0.7))
+    return total
+
+
+def _reached(sizes: list[int]) -> float:
+    """The part of the tensor cores' peak that a product of rows, columns and summed elements reaches."""
+    rows, columns, summed = sizes
+    tile = min(1.0, rows * columns / (FULL_TILE[0] * FULL_TILE[1]))
+    narrow = min(1.0, min(rows, columns) / 64) * min(1.0, summed / FULL_TILE[2]) ** 0.5
+    return DOT_REACHED * float(tile**0.2 * narrow**0.5)
+
+
+def _size(tiles: Tiles, axes: Iterable[Axis]) -> int:
+    return math.prod(tiles.sizes.get(axis, 1) for axis in axes)
+
+
+def item_bytes(array: Array) -> int:
+    """Of an element."""
+    if array.dtype not in FORMATS:
+        return 4
+    return {"bfloat16": 2, "bool": 1}.get(array.dtype) or (
+        1 if array.dtype.startswith("float8") else np.dtype(array.dtype).itemsize
+    )
+
+
+def _evaluated(tiles: Tiles) -> dict[int, list[Member]]:
+    """The members that each walk computes, and under -1 those that none does."""
+    passes, found = tiles.passes, dict[int, list[Member]]()
+    for member in tiles.group.members:
+        walks = tiles.walked is not None and tiles.walked in member.every_axis
+        found.setdefault(passes[member.out] if walks else -1, []).append(member)
+    for number, members in found.items():
+        waiting = list(members) if number >= 0 else []
+        while waiting:
+            member = waiting.pop()
+            for read in member.reads:
+                other = tiles.group.member(read.array)
+                if other is None or other in members or tiles.walked in other.reduced:
+                    continue
+                if tiles.walked in other.every_axis:
+                    members.append(other)
+                    waiting.append(other)
+    return found
+
+
+def _share(tiles: Tiles, members: Iterable[Member]) -> float:
+    """The part of a walk that is left by what ends it: a mask, or a length that is read. Lengths are taken to
+    add up to the axis, as those of parts of it do."""
+    sums = [m.definition for m in members if tiles.walked in m.reduced]
+    found = [_left(tiles, d) for d in sums if isinstance(d, Reduce)]
+    return max(found, default=1.0)
+
+
+def _left(tiles: Tiles, definition: Reduce) -> float:
+    left = 1.0
+    for condition in conditions_of(definition):
+        if isinstance(condition, Index):
+            masked = tiles.walked in condition.axes and len(condition.axes) > 1
+            left = min(left, MASK_LEFT if masked else 1.0)
+            continue
+        bound = bound_by(condition)
+        if bound is None or tiles.walked in axes_of(bound[1]):
+            continue
+        reads = [part for part in walk(bound[1]) if isinstance(part, Read)]
+        ends = [index.bounds for read in reads for index in read.indices]
+        left = min(left, 1 / max((high - low + 1 for low, high in ends), default=1))
+    return left
+
+
+def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
+    work = _Work()
+    kernel = tiles.kernel
+    state, live = 0.0, dict[int, float]()
+    for number, members in _evaluated(tiles).items():
+        rounds = (
+            tiles.count(tiles.walked) * _share(tiles, members)
+            if number >= 0 and tiles.walked
+            else 1.0
+        )
+        loaded: set[Read] = set()
+        largest = held = 0.0
+        work.rounds += rounds if number >= 0 else 0
+        for member in members:
+            product = tiles.product(member)
+            own = tiles.dims(tuple(member.every_axis))
+            kept = _size(tiles, tiles.dims(member.definition.axes))
+            if tiles.walked in member.reduced or product is not None:
+                state += kept
+            if product is not None:
+                sides = [
+                    tiles.dims(side) for side in (product.rows, product.columns, product.contracted)
+                ]
+                kinds = [_kind(side, tiles.group, arrays) for side in (product.left, product.right)]
+                kind = kinds[0] if kinds[0] == kinds[1] and kinds[0] in NARROW else "float32"
+                sizes = [_size(tiles, side) for side in sides]
+                flops = 2.0 * math.prod(sizes) * rounds / _reached(sizes)
+                work.flops[kind] = work.flops.get(kind, 0.0) + flops
+                wide = 2 if kind in NARROW else 4
+                stages = kernel.stages if number >= 0 else 1
+                both = (sizes[0] + sizes[1]) * sizes[2] * wide
+                work.shared = (
+                    max(work.shared, both * stages) if number < 0 else work.shared + both * stages
+                )
+            else:
+                largest = max(largest, float(_size(tiles, own)))
+            for part, axes in member.parts:
+                size, varies = _size(tiles, tiles.dims(axes)), tiles.walked in axes
+                if isinstance(part, Read) and tiles.group.member(part.array) is None:
+                    if part in loaded:
+                        continue
+                    loaded.add(part)
+                    moved = _moved(part, tiles, arrays, size)
+                    held += size if product is None and size > 1 else 0
+                    under_way = max(1, min(kernel.stages - 1, rounds)) if varies else 1
+                    work.bytes += moved * (rounds if varies else 1)
+                    work.in_flight += moved * under_way
+                elif isinstance(part, (Apply, Where)):
+                    work.elements += size * rounds
+                    if isinstance(part, Apply) and part.function in COSTLY:
+                        several = 1 if part.function in ("exp", "rsqrt") else 2
+                        work.special += size * rounds * several
+            if member.out in stored:
+                size = _size(tiles, tiles.dims(member.definition.axes))
+                times = rounds if tiles.walked in member.definition.axes else 1
+                work.bytes += item_bytes(arrays[member.out]) * size * times
+        live[number] = min(held, 3 * largest) + largest
+    before = live.pop(-1, 0.0)  # what no walk computes: the results of products are among it
+    work.live = max([state + max(live.values(), default=0.0), before])
+    return work
+
+
+def _moved(read: Read, tiles: Tiles, arrays: Mapping[str, Array], size: int) -> float:
+    """Bytes through the caches for a tile: a sector at least for what lies apart."""
+    array = arrays[read.array]
+    index = flat(read, arrays)
+    beside = next((t for t, f in index.terms if f == 1 and isinstance(t, Axis)), None)
+    run = tiles.sizes.get(beside, 1) if beside is not None else 1
+    one = item_bytes(array)
+    return size * one * max(1.0, 32 / max(run * one, 1) if size > 1 else 1.0)
+
+
+def _kind(expression: Expression, group: Group, arrays: Mapping[str, Array]) -> str:
+    expression = unguarded(expression, 0.0)
+    if isinstance(expression, Indirect):
+        return _kind(expression.element, group, arrays)
+    if isinstance(expression, Apply) and expression.function in NARROW:
+        return expression.function
+    if isinstance(expression, Read) and group.member(expression.array) is None:
+        return arrays[expression.array].dtype
+    return "float32"
+
+
+def _unique_bytes(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> float:
+    """Bytes between the memory and the caches, were these large enough."""
+    total = 0.0
+    seen: set[str] = set()
+    walks: dict[str, int] = {}
+    for number, members in _evaluated(tiles).items():
+        for name in (
+            {read.array for member in members for read in member.reads} if number >= 0 else ()
+        ):
+            walks[name] = walks.get(name, 0) + 1
+    for member in tiles.group.members:
+        for read in member.reads:
+            if read.array in seen or tiles.group.member(read.array) is not None:
+                continue
+            seen.add(read.array)
+            array = arrays[read.array]
+            touched = math.prod(axis.extent for axis in flat(read, arrays).axes)
+            bytes_once = item_bytes(array) * min(math.prod(array.shape), touched)
+            total += bytes_once * (1 + AGAIN * max(0, walks.get(read.array, 1) - 1))
+        if member.out in stored:
+            index = address(member.place, arrays[member.out].shape)
+            total += item_bytes(arrays[member.out]) * math.prod(axis.extent for axis in index.axes)
+    return total

@@ -1,0 +1,421 @@
+"""Expressions with choices outermost and what tiles add to a problem taken away.
+
+A tile that overhangs its axis leaves choices deep in what is lifted: `exp((x[k] if k <= 99 else -inf) - m)`.
+Here that is `exp(x[k] - m) if k <= 99 else 0`, and a sum of it runs over 100 elements. What is multiplied by
+0 is taken to be finite, as the kernels take it that were lifted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Apply,
+    Constant,
+    Definition,
+    Expression,
+    Position,
+    Read,
+    Reduce,
+    Scan,
+    Where,
+    axes_of,
+    expressions_of,
+    parts_of,
+    substituted,
+    walk,
+    with_expressions,
+    with_parts,
+)
+from accelopt.algorithm.contraction import Contraction, contraction, factors_of, product_of
+from accelopt.algorithm.functions import FUNCTIONS
+from accelopt.algorithm.index import ZERO, Axis, Index, index_of
+from accelopt.algorithm.value_nodes import NEUTRAL
+from accelopt.algorithm.values import follows
+
+D = TypeVar("D", bound=Definition)
+INFINITE = 1e38
+"""Numbers that large stand for infinity."""
+
+
+def simplified(algorithm: Algorithm) -> Algorithm:
+    """The same Algorithm: choices outermost, sums over no more than what is added, sums of sums joined, no
+    axis of one element."""
+    definitions = [_without_ones(d) for d in algorithm.definitions]
+    definitions = [_simple(d) for d in definitions]
+    made = _joined_sums(replace(algorithm, definitions=tuple(definitions)))
+    return _once(_as_read(replace(made, definitions=tuple(map(_narrowed, made.definitions)))))
+
+
+def _as_read(algorithm: Algorithm) -> Algorithm:
+    """With no more elements of a definition than others read: tiles leave some behind its end."""
+    results = {array.name for array in algorithm.outputs}
+    found = list(algorithm.definitions)
+    for number in reversed(range(len(found))):
+        own = found[number]
+        reads = [read for later in found for read in reads_of(later) if read.array == own.out]
+        if own.out in results or isinstance(own, Scan) or not reads:
+            continue
+        most = [max(read.indices[n].bounds[1] for read in reads) + 1 for n in range(len(own.axes))]
+        fewer = {
+            a: Axis(a.name, n) for a, n in zip(own.axes, most, strict=True) if 0 < n < a.extent
+        }
+        moved = {a: index_of(b) if b.extent > 1 else ZERO for a, b in fewer.items()}
+        bodies = [simple(substituted(e, moved, {}), {}) for e in expressions_of(own)]
+        axes = tuple(fewer.get(axis, axis) for axis in own.axes)
+        found[number] = replace(with_expressions(own, bodies), axes=axes)
+    return replace(algorithm, definitions=tuple(found))
+
+
+def _once(algorithm: Algorithm) -> Algorithm:
+    """With what is defined twice, under other names of its axes, defined once."""
+    first: dict[Definition, str] = {}
+    same: dict[str, str] = {}
+    kept: list[Definition] = []
+    results = {array.name for array in algorithm.outputs}
+
+    def renamed(expression: Expression) -> Expression:
+        if isinstance(expression, Read) and expression.array in same:
+            return replace(expression, array=same[expression.array])
+        return with_parts(expression, map(renamed, parts_of(expression)))
+
+    for definition in algorithm.definitions:
+        made = with_expressions(definition, map(renamed, expressions_of(definition)))
+        kept.append(made)
+        if isinstance(made, Scan) or made.out in results:
+            continue
+        reduced = made.reduced if isinstance(made, Reduce) else ()
+        names = {a: Axis(f"{n}", a.extent) for n, a in enumerate((*made.axes, *reduced))}
+        moved = {a: index_of(b) for a, b in names.items()}
+        bare = [substituted(e, moved, {}) for e in expressions_of(made)]
+        plain = replace(
+            with_expressions(made, bare), out="", axes=tuple(names[a] for a in made.axes)
+        )
+        if isinstance(plain, Reduce):
+            plain = replace(plain, reduced=tuple(names[a] for a in reduced))
+        known = first.setdefault(plain, made.out)
+        if known != made.out:
+            same[made.out] = known
+            kept.pop()
+    return replace(algorithm, definitions=tuple(kept))
+
+
+def _simple(definition: D) -> D:
+    done: dict[Expression, Expression] = {}
+    found = (simple(e, done) for e in expressions_of(definition))
+    return with_expressions(definition, found)  # type: ignore[return-value]
+
+
+def _without_ones(definition: Definition) -> Definition:
+    """Without the axes of one element that it reduces, and with 0 in the place of its other ones."""
+    ones = {a: ZERO for e in expressions_of(definition) for a in axes_of(e) if a.extent == 1}
+    found = (substituted(e, ones, {}) for e in expressions_of(definition))
+    made = with_expressions(definition, found)
+    if isinstance(made, Reduce):
+        made = replace(made, reduced=tuple(a for a in made.reduced if a.extent > 1))
+    return made
+
+
+def simple(expression: Expression, done: dict[Expression, Expression]) -> Expression:
+    """The expression with numbers computed and choices outermost. `done` keeps what was made before."""
+    if expression not in done:
+        made = with_parts(expression, [simple(part, done) for part in parts_of(expression)])
+        if isinstance(made, Apply):
+            made = applied(made.function, made.arguments)
+        elif isinstance(made, Where):
+            made = chosen(made.conditions, made.on_true, made.on_false)
+        elif isinstance(made, Position) and made.index.is_constant:
+            made = Constant(float(made.index.constant))
+        done[expression] = made
+    return done[expression]
+
+
+def chosen(conditions: tuple[Index, ...], yes: Expression, no: Expression) -> Expression:
+    """A choice, without the conditions that always hold and those that a choice in it repeats."""
+    left = tuple(c for c in dict.fromkeys(conditions) if c.bounds[0] < 0)
+    for condition in left if len(left) > 1 else ():
+        others = tuple(c for c in left if c != condition)
+        left = others if follows(condition, others) else left
+    if any(c.bounds[1] < 0 for c in left) or yes == no:
+        return no
+    if isinstance(yes, Where) and yes.on_false == no:
+        return chosen((*left, *yes.conditions), yes.on_true, no)
+    return Where(left, yes, no) if left else yes
+
+
+def applied(name: str, arguments: tuple[Expression, ...]) -> Expression:
+    """A function of some expressions, which is a choice itself where one of them is and the other branch
+    comes out as a number."""
+    folded = _folded(name, arguments)
+    if folded is not None:
+        return folded
+    for argument in arguments:
+        test = _test(argument)
+        if not test:
+            continue
+        pairs = [(a, a) if _test(a) != test else (branch(a), branch(a, False)) for a in arguments]
+        no = applied(name, tuple(pair[1] for pair in pairs))
+        if isinstance(no, Constant):
+            yes = applied(name, tuple(pair[0] for pair in pairs))
+            if isinstance(argument, Where):
+                return chosen(argument.conditions, yes, no)
+            return selected([t for t in test if isinstance(t, Apply)], yes, no)
+    if name == "select" and isinstance(arguments[2], Constant):
+        return selected(tests_of(arguments[0]), arguments[1], arguments[2])
+    return Apply(name, arguments)
+
+
+def _test(expression: Expression) -> tuple[Index | Expression, ...]:
+    """What a choice is made by whose other branch is a number: conditions, or what is found at run time."""
+    if isinstance(expression, Where) and isinstance(expression.on_false, Constant):
+        return expression.conditions
+    if not isinstance(expression, Apply) or expression.function != "select":
+        return ()
+    by_number = isinstance(expression.arguments[2], Constant)
+    return tuple(tests_of(expression.arguments[0])) if by_number else ()
+
+
+def branch(choice: Expression, holds: bool = True) -> Expression:
+    """What a choice is where it holds, or where it does not."""
+    if isinstance(choice, Where):
+        return choice.on_true if holds else choice.on_false
+    assert isinstance(choice, Apply)
+    return choice.arguments[1 if holds else 2]
+
+
+def tests_of(expression: Expression) -> list[Expression]:
+    """What must all be true for an expression to be."""
+    if isinstance(expression, Apply) and expression.function == "logical_and":
+        return [test for part in expression.arguments for test in tests_of(part)]
+    if isinstance(expression, Apply) and expression.function == "select":
+        test, yes, no = expression.arguments
+        if no == Constant(0.0) and _is_truth(yes):
+            return [*tests_of(test), *tests_of(yes)]
+    return [expression]
+
+
+def selected(given: Sequence[Expression], yes: Expression, no: Expression) -> Expression:
+    """A choice by what is found at run time, one for several within each other, without the tests that
+    follow from others."""
+    tests = list(dict.fromkeys(given))
+    yes = _under(yes, frozenset(tests), {})
+    while isinstance(yes, Apply) and yes.function == "select" and yes.arguments[2] == no:
+        tests = list(dict.fromkeys([*tests, *tests_of(yes.arguments[0])]))
+        yes = _under(yes.arguments[1], frozenset(tests), {})
+    if yes == no:
+        return no
+    for test in list(tests):
+        if any(other != test and _implies(other, test) for other in tests):
+            tests.remove(test)
+    made = tests[0]
+    for test in tests[1:]:
+        made = Apply("logical_and", (made, test))
+    return Apply("select", (made, yes, no))
+
+
+def _under(
+    expression: Expression, tests: frozenset[Expression], done: dict[Expression, Expression]
+) -> Expression:
+    """The expression where some tests hold."""
+    if expression not in done:
+        own = _test(expression)
+        if own and not isinstance(expression, Where) and tests.issuperset(own):
+            done[expression] = _under(branch(expression), tests, done)
+        else:
+            parts = [_under(part, tests, done) for part in parts_of(expression)]
+            done[expression] = with_parts(expression, parts)
+    return done[expression]
+
+
+def bound_by(test: Expression) -> tuple[Index, Expression, int] | None:
+    """An index, and what it is less than, and what to add to that: `index < bound + more`."""
+    if isinstance(test, Apply) and test.function in ("less", "less_equal"):
+        index, bound = test.arguments
+        if isinstance(index, Position) and not isinstance(bound, Constant):
+            return index.index, bound, int(test.function == "less_equal")
+    return None
+
+
+def _implies(test: Expression, other: Expression) -> bool:
+    one, two = bound_by(test), bound_by(other)
+    return (
+        one is not None and two is not None and one[1:] == two[1:]
+        and (one[0] - two[0]).bounds[0] >= 0
+    )  # fmt: skip
+
+
+def unguarded(expression: Expression, no: float | None = None) -> Expression:
+    """What a choice is where it holds, as long as its other branch is a number (`no`, where it is given)."""
+    while _test(expression) and (no is None or branch(expression, False) == Constant(no)):
+        expression = branch(expression)
+    return expression
+
+
+def _folded(name: str, arguments: tuple[Expression, ...]) -> Expression | None:
+    numbers = [a.value for a in arguments if isinstance(a, Constant)]
+    if len(numbers) == len(arguments):
+        with np.errstate(all="ignore"):
+            return Constant(float(FUNCTIONS[name](*map(np.float64, numbers))))
+    if name == "select" and arguments[1] == arguments[2]:
+        return arguments[1]
+    if name == "select" and isinstance(arguments[0], Constant):
+        return arguments[1] if arguments[0].value else arguments[2]
+    if name == "select" and _is_truth(arguments[0]):
+        if arguments[1:] == (Constant(1.0), Constant(0.0)):
+            return arguments[0]
+        if arguments[1:] == (Constant(0.0), Constant(1.0)):
+            return Apply("logical_not", (arguments[0],))
+    if len(arguments) != 2 or not numbers:
+        return None
+    (number,) = numbers
+    left = isinstance(arguments[0], Constant)
+    other = arguments[1] if left else arguments[0]
+    if abs(number) >= INFINITE and name in ("add", "subtract"):
+        return Constant(number if left or name == "add" else -number)
+    if abs(number) >= INFINITE and name in ("maximum", "minimum"):
+        return other if (number < 0) == (name == "maximum") else Constant(number)
+    if name == "multiply" and number in (0.0, 1.0):
+        return other if number else Constant(0.0)
+    if name == "multiply" and isinstance(other, Apply) and other.function == "multiply":
+        for n, part in enumerate(other.arguments):
+            if isinstance(part, Constant):
+                return applied("multiply", (other.arguments[1 - n], Constant(part.value * number)))
+    if name == "subtract" and left and not number:
+        return Apply("negative", (other,))
+    if name == "divide" and left and not number:
+        return Constant(0.0)
+    neutral = {"add": 0.0, "subtract": 0.0, "divide": 1.0, "power": 1.0}.get(name)
+    return other if number == neutral and (name == "add" or not left) else None
+
+
+TRUTHS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and",
+          "logical_or", "logical_xor", "logical_not")  # fmt: skip
+"""Functions that give 1 and 0."""
+
+
+def _is_truth(expression: Expression) -> bool:
+    return isinstance(expression, Apply) and expression.function in TRUTHS
+
+
+def _neutral(value: Expression, combiner: str) -> bool:
+    if not isinstance(value, Constant):
+        return False
+    neutral = NEUTRAL[combiner]
+    return value.value == neutral or (value.value / neutral > 0 and abs(value.value) >= INFINITE
+                                      if math.isinf(neutral) else False)  # fmt: skip
+
+
+def _narrowed(definition: Definition) -> Definition:
+    """A reduction over those elements alone that a condition on one axis leaves."""
+    if not isinstance(definition, Reduce):
+        return definition
+    body = definition.expression
+    if not isinstance(body, Where) or not _neutral(body.on_false, definition.combiner):
+        return definition
+    for condition in body.conditions:
+        if len(condition.terms) != 1 or condition.terms[0][0] not in definition.reduced:
+            continue
+        axis, factor = condition.terms[0]
+        assert isinstance(axis, Axis)
+        low, high = 0, axis.extent - 1
+        if factor < 0:
+            high = min(high, condition.constant // -factor)
+        else:
+            low = max(low, -(condition.constant // factor))
+        part = Axis(axis.name, high - low + 1)
+        if part.extent < 1:
+            return definition
+        moved = index_of(part) + low if part.extent > 1 else Index(low)
+        made = simple(substituted(body, {axis: moved}, {}), {})
+        reduced = tuple(part if a == axis else a for a in definition.reduced)
+        return _narrowed(
+            replace(definition, expression=made, reduced=tuple(a for a in reduced if a.extent > 1))
+        )
+    return definition
+
+
+def _joined_sums(algorithm: Algorithm) -> Algorithm:
+    """A sum of sums (or an extreme of extremes) as one over the axes of both, where nobody else reads the
+    inner ones."""
+    found = list(algorithm.definitions)
+    results = {array.name for array in algorithm.outputs}
+    for outer in list(found):
+        if not isinstance(outer, Reduce):
+            continue
+        neutral = NEUTRAL[outer.combiner]
+        bare = unguarded(outer.expression, neutral)
+        if not isinstance(bare, Read) or bare.array in results:
+            continue
+        inner = next((d for d in found if d.out == bare.array), None)
+        readers = [d for d in found if bare.array in arrays_read(d)]
+        if not isinstance(inner, Reduce) or inner.combiner != outer.combiner or len(readers) > 1:
+            continue
+        free = {a: Axis(f"{a.name}_{outer.out}", a.extent) for a in inner.reduced}
+        moved = {a: index_of(b) for a, b in free.items()}
+        moved |= dict(zip(inner.axes, bare.indices, strict=True))
+        body = simple(substituted(inner.expression, moved, {}), {})
+        body = _reguarded(outer.expression, bare, body)
+        made = replace(outer, expression=body, reduced=(*outer.reduced, *free.values()))
+        found[found.index(outer)] = made
+        found.remove(inner)
+    return replace(algorithm, definitions=tuple(found))
+
+
+def _reguarded(expression: Expression, bare: Expression, body: Expression) -> Expression:
+    """Another expression behind the choices that stand around one."""
+    if expression == bare:
+        return body
+    inner, no = _reguarded(branch(expression), bare, body), branch(expression, False)
+    if isinstance(expression, Where):
+        return chosen(expression.conditions, inner, no)
+    if isinstance(inner, Where) and inner.on_false == no:
+        tests = [t for t in _test(expression) if isinstance(t, Apply)]
+        return chosen(inner.conditions, selected(tests, inner.on_true, no), no)
+    return selected([t for t in _test(expression) if isinstance(t, Apply)], inner, no)
+
+
+def arrays_read(definition: Definition) -> set[str]:
+    """The arrays that a definition reads, but for itself."""
+    parts = (part for e in expressions_of(definition) for part in walk(e))
+    return {part.array for part in parts if isinstance(part, Read)} - {definition.out}
+
+
+def conditions_of(definition: Reduce) -> tuple[Index | Expression, ...]:
+    """What holds of every element that counts in a reduction: conditions, and tests at run time."""
+    body, found = definition.expression, list[Index | Expression]()
+    while (test := _test(body)) and _neutral(branch(body, False), definition.combiner):
+        found += test
+        body = branch(body)
+    return tuple(found)
+
+
+def reads_of(definition: Definition) -> list[Read]:
+    """Every element that a definition reads."""
+    parts = (part for e in expressions_of(definition) for part in walk(e))
+    return [part for part in parts if isinstance(part, Read)]
+
+
+def product_in(definition: Definition) -> Contraction | None:
+    """The matrix product that a definition is; a mask of the sum is one of an operand."""
+    if not isinstance(definition, Reduce) or definition.combiner != "add":
+        return None
+    factors = factors_of(unguarded(definition.expression, 0.0))
+    conditions = conditions_of(definition)
+    if not conditions:
+        return contraction(definition)
+    asked = {axis for c in conditions for axis in (c.axes if isinstance(c, Index) else axes_of(c))}
+
+    def fit(factor: Expression) -> tuple[int, int]:
+        own = axes_of(factor)
+        return len(asked - own), len(own - asked)
+
+    masked = min(factors, key=fit)
+    made = _reguarded(definition.expression, unguarded(definition.expression, 0.0), masked)
+    factors[factors.index(masked)] = made
+    return contraction(replace(definition, expression=product_of(factors)))

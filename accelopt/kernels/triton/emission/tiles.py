@@ -1,0 +1,128 @@
+"""What the tiles of a kernel make of its group: programs, dimensions of tiles, and walks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from accelopt.algorithm.algorithm import Expression, Reduce
+from accelopt.algorithm.contraction import Contraction
+from accelopt.algorithm.index import Axis
+from accelopt.kernels.triton.emission.groups import Group, Member
+from accelopt.kernels.triton.emission.running import growth
+from accelopt.kernels.triton.emission.schedule import Kernel
+
+LEAST_OF_DOT = 16
+"""Elements of each axis of an operand of `tl.dot`."""
+NARROW = ("bfloat16", "float16")
+"""Formats of operands that the tensor cores take at their full rate."""
+
+Axes = tuple[Axis, ...]
+
+
+class Tiles:
+    """What a kernel's tiles make of its group's axes."""
+
+    def __init__(self, group: Group, kernel: Kernel) -> None:
+        self.group, self.kernel = group, kernel
+        self.walked = next((a for a in group.axes if a.name == kernel.walked), None)
+        self.sizes = {a: kernel.size(a.name) for a in group.axes}
+        for axis in group.reduced:
+            if axis != self.walked:
+                self.sizes[axis] = power_of_two(axis.extent)
+        self.order = (*group.free, *(a for a in group.axes if a in group.reduced))
+        self.grid = tuple(a for a in group.free if a.extent > self.sizes[a])
+
+    def count(self, axis: Axis) -> int:
+        """Tiles of an axis."""
+        return -(-axis.extent // self.sizes[axis])
+
+    @property
+    def programs(self) -> int:
+        """How many tiles of free axes there are."""
+        return math.prod(self.count(axis) for axis in self.grid)
+
+    def dims(self, axes: Sequence[Axis] | frozenset[Axis]) -> Axes:
+        """Those axes of which a program has more than one element at once, free ones first."""
+        return tuple(a for a in self.order if a in axes and self.sizes[a] > 1)
+
+    def product(self, member: Member) -> Contraction | None:
+        """The matrix product of a member, where its tiles are ones for the tensor cores."""
+        found = member.product
+        if found is None:
+            return None
+        sides = [self.dims(axes) for axes in (found.rows, found.columns, found.contracted)]
+        if self.dims(found.batch) or any(len(side) != 1 for side in sides):
+            return None
+        if any(self.sizes[side[0]] < LEAST_OF_DOT for side in sides):
+            return None
+        return found
+
+    @cached_property
+    def passes(self) -> dict[str, int]:
+        """The walk in which each member is known: one that does not reduce the walked axis at its end."""
+        found: dict[str, int] = {}
+        for member in self.group.members:
+            found[member.out] = self._pass(member, found)
+        return found
+
+    def _pass(self, member: Member, known: Mapping[str, int]) -> int:
+        before = [r.array for r in member.reads if r.array in known]
+        if self.walked is None:
+            return 0
+        sums = self.reductions_behind(member)
+        last = max((known[name] for name in sums), default=-1)
+        if self.walked in member.reduced:
+            now = {name for name in sums if known[name] == last}
+            if now and self.growth(member, now) is not None:
+                return last
+            return last + 1
+        if self.walked in member.every_axis:
+            return last + 1
+        return max([last, *(known[name] for name in before)], default=0)
+
+    def growth(self, member: Member, running: set[str]) -> Expression | None:
+        """What a sum is rescaled by when the arrays `running` change, which end with the same walk."""
+        if member.definition.out in running or not isinstance(member.definition, Reduce):
+            return None
+        if member.definition.combiner != "add":
+            return None
+        names = {name for name in running if self._is_extreme(name)}
+        direct = {r.array for r in member.reads}
+        if names != running or not running <= direct or self._behind(member, running):
+            return None
+        return growth(member.definition.expression, running, self.walked)
+
+    def _behind(self, member: Member, running: set[str]) -> bool:
+        """Whether something between a member and running results is made of them."""
+        for read in member.reads:
+            other = self.group.member(read.array)
+            if other is None or read.array in running:
+                continue
+            if self.reductions_behind(other) & running:
+                return True
+        return False
+
+    def _is_extreme(self, name: str) -> bool:
+        member = self.group.member(name)
+        assert member is not None
+        return isinstance(member.definition, Reduce) and member.definition.combiner == "maximum"
+
+    def reductions_behind(self, member: Member) -> set[str]:
+        """The reductions over the walked axis that a member is made of, but for what they are made of."""
+        found: set[str] = set()
+        for read in member.reads:
+            other = self.group.member(read.array)
+            if other is None or other is member:
+                continue
+            if self.walked in other.reduced:
+                found.add(other.out)
+            else:
+                found |= self.reductions_behind(other)
+        return found
+
+
+def power_of_two(extent: int) -> int:
+    """The next one."""
+    return 1 << max(extent - 1, 0).bit_length()

@@ -1,0 +1,289 @@
+"""Triton that is written from an Algorithm computes what the Algorithm says."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accelopt.algorithm.algorithm import Algorithm, Apply, Array, Map, Read, Reduce, Scan
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.index import Axis, index_of
+from accelopt.hardware.gpus import H100
+from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
+from accelopt.kernels.gpu.cases import one_file
+from accelopt.kernels.triton.emission.groups import arrays_of
+from accelopt.kernels.triton.emission.module_text import groups_of, prepared, source_of
+from accelopt.kernels.triton.emission.planning import plans
+from accelopt.kernels.triton.emission.prices import price
+from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted, Schedule, Split, Tile
+from accelopt.kernels.triton.emission.solutions import candidates
+from accelopt.kernels.triton.lift.confined import lift_kernel
+from accelopt.kernels.triton.lift.lifting import Like, lift_launches
+
+KERNELS = Path(__file__).parents[1] / "lift" / "kernels.py"
+_random = np.random.default_rng(5)
+
+
+def _f(*shape):
+    return _random.standard_normal(shape).astype(np.float32)
+
+
+CASES = {
+    "softmax": [_f(6, 50)],
+    "running_softmax": [_f(6, 100)],
+    "matmul": [_f(80, 50), _f(50, 48)],
+    "attention": [_f(3, 40, 16), _f(3, 40, 16), _f(3, 40, 16), False],
+    "attention causal": [_f(3, 128, 16), _f(3, 128, 16), _f(3, 128, 16), True],
+    "cross_entropy": [_f(7, 50), np.array([3, 0, -100, 49, 7, 7, 21])],
+    "recurrence": [_f(12, 20), _f(12, 20)],
+    "column_sums": [_f(18, 20)],
+    "segment_sums": [_f(9, 20), np.array([0, 2, 5, 9])],
+    "causal_convolution": [_f(3, 40), _f(3, 4)],
+}
+
+
+def _lifted(name):
+    return lift_launches(KERNELS, name.split()[0], CASES[name])
+
+
+def _arrays(name):
+    return [value for value in CASES[name] if isinstance(value, np.ndarray)]
+
+
+def _values(algorithm, arrays):
+    return evaluate(algorithm, dict(zip((a.name for a in algorithm.inputs), arrays, strict=True)))
+
+
+def _tiles(**sizes):
+    return tuple(Tile(axis=axis, size=size) for axis, size in sizes.items())
+
+
+def _walked(algorithm, schedule):
+    """The schedule with the longest reduced axis of each kernel walked, in parts of 16."""
+    ready, kernels = prepared(algorithm, schedule.splits), []
+    for group, kernel in zip(groups_of(ready, tuple(k.members for k in schedule.kernels)), schedule.kernels,
+                             strict=True):  # fmt: skip
+        scans = {m.definition.along for m in group.members if isinstance(m.definition, Scan)}
+        longest = max(group.reduced - scans, key=lambda a: a.extent, default=None)
+        sizes = {a.name: kernel.size(a.name) for a in group.free}
+        if longest is not None:
+            sizes[longest.name] = 16
+        name = "" if longest is None else longest.name
+        kernels.append(kernel.model_copy(update={"tiles": _tiles(**sizes), "walked": name}))
+    return schedule.model_copy(update={"kernels": tuple(kernels)})
+
+
+def _schedules(algorithm):
+    """Those of least price, each definition in a kernel of its own, and walked ones."""
+    names = [d.out for d in prepared(algorithm).definitions]
+    alone = Schedule(kernels=tuple(Kernel(members=(one,)) for one in names))
+    found = [plan.schedule for plan in plans(algorithm, H100, 2)]
+    return [*found, alone, _walked(algorithm, found[0])]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_written_is_traced_to_the_same_values(tmp_path, name):
+    """Evidence: the tracer, whose meaning of Triton is compared with Triton's interpreter
+    (test_lifting.py): what is written is lifted again. Tiles overhang axes. The tracer follows no loop that
+    begins where another one ended, at the diagonal."""
+    algorithm = _lifted(name)
+    wanted = _values(algorithm, _arrays(name))
+    followed = _schedules(algorithm)[: 3 if name == "attention causal" else 4]
+    for number, schedule in enumerate(followed):
+        file = tmp_path / f"written{number}.py"
+        file.write_text(source_of(algorithm, schedule))
+        again = lift_launches(file, "run", _arrays(name))
+        for one, other in zip(_values(again, _arrays(name)), wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6, err_msg=str(schedule))
+
+
+@pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("triton", "torch"))),
+    reason="Triton's interpreter needs the packages triton and torch",
+)
+def test_what_is_written_runs_in_the_interpreter(tmp_path):
+    """Evidence: `TRITON_INTERPRET=1`, Triton's own meaning of its language."""
+    wanted = {}
+    for name in CASES:
+        algorithm = _lifted(name)
+        for number, schedule in enumerate(_schedules(algorithm)[::3]):
+            own = f"{name.replace(' ', '_')}_{number}"
+            exact = schedule.model_copy(update={"precision": "ieee"})
+            (tmp_path / f"{own}.py").write_text(source_of(algorithm, exact))
+            np.savez(tmp_path / f"{own}.npz", *_arrays(name))
+            wanted[own] = _values(algorithm, _arrays(name))
+    script = (
+        "import importlib, pathlib, sys, numpy as np, torch\n"
+        "for file in sorted(pathlib.Path(sys.argv[1]).glob('*.npz')):\n"
+        "    held = np.load(file)\n"
+        "    found = importlib.import_module(file.stem).run(*[torch.from_numpy(held[k]) for k in held])\n"
+        "    found = [found] if torch.is_tensor(found) else list(found)\n"
+        "    np.savez(file.with_suffix('.out.npz'), *[one.numpy() for one in found])\n"
+    )
+    folders = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": folders}
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=environment, check=True)
+    for own, values in wanted.items():
+        found = np.load(tmp_path / f"{own}.out.npz")
+        for one, key in zip(values, found, strict=True):
+            np.testing.assert_allclose(found[key], one, rtol=1e-4, atol=1e-4)
+
+
+def test_an_attention_is_one_kernel_that_ends_at_the_diagonal():
+    """Evidence: online softmax (Milakov and Gimelshein 2018): sums are rescaled as the maximum grows, so
+    scores, maximum, sum and product take one walk; keys behind the last query of a tile give nothing."""
+    algorithm = _lifted("attention causal")
+    best = plans(algorithm, H100, 1)[0].schedule
+    assert [set(k.members) for k in best.kernels] == [
+        {d.out for d in prepared(algorithm).definitions}
+    ]
+    walked = _schedules(algorithm)[-1]
+    text = source_of(algorithm, walked)
+    loops = [line for line in text.splitlines() if line.strip().startswith("for ")]
+    assert len(loops) == 2 and "tl.minimum(128, (" in loops[1]
+    before = text[text.index(loops[0]) : text.index(loops[1])]
+    assert "_finite" in before and ">= 0" not in before
+
+
+def test_sums_that_need_a_result_first_take_a_walk_of_their_own():
+    """Evidence: the sum of squares about a mean has no factor by which a partial sum could be corrected."""
+    m, n = Axis("m", 8), Axis("n", 4096)
+    x = Read("x", (index_of(m), index_of(n)))
+    mean = Apply("multiply", (Read("total", (index_of(m),)), Read("scale", (index_of(m) * 0,))))
+    away = Apply("square", (Apply("subtract", (x, mean)),))
+    algorithm = Algorithm(
+        "variance",
+        (Array("x", (8, 4096), "float32", (8, 4096)), Array("scale", (1,), "float32", (1,))),
+        (Reduce("total", (m,), (n,), "add", x), Reduce("out", (m,), (n,), "add", away)),
+        (Array("out", (8,), "float32", (8,)),),
+    )
+    kernel = Kernel(members=("total", "out"), tiles=_tiles(n=256), walked="n")
+    text = source_of(algorithm, Schedule(kernels=(kernel,)))
+    assert text.count("for n_start in") == 2
+    assert price(*_priced(algorithm, kernel)).seconds > 0
+
+
+def _priced(algorithm, kernel):
+    ready = prepared(algorithm)
+    (group,) = groups_of(ready, (kernel.members,))
+    return group, kernel, arrays_of(ready), [a.name for a in ready.outputs], H100
+
+
+def _matmul(size, dtype="float16"):
+    m, n, k = (Axis(name, size) for name in "mnk")
+    product = Apply(
+        "multiply", (Read("a", (index_of(m), index_of(k))), Read("b", (index_of(k), index_of(n))))
+    )
+    arrays = [Array(name, (size, size), dtype, (size, size)) for name in ("a", "b", "out")]
+    return Algorithm(
+        "mm", tuple(arrays[:2]), (Reduce("out", (m, n), (k,), "add", product),), (arrays[2],)
+    )
+
+
+def test_prices_order_tiles_of_a_product_as_they_were_measured():
+    """Evidence: an H100, 4096 x 4096 x 4096 in fp16: 0.364, 0.305 and 0.246 ms."""
+    measured = [((128, 2), 0.364), ((32, 2), 0.305), ((64, 4), 0.246)]
+    found = [
+        price(*_priced(_matmul(4096), Kernel(members=("out",), tiles=_tiles(m=128, n=128, k=k), walked="k",
+                                             warps=4, stages=stages))).seconds
+        for (k, stages), _ in measured
+    ]  # fmt: skip
+    assert min(found) == found[-1] and all(ms * 0.5e-3 < s < ms * 2e-3
+                                           for s, (_, ms) in zip(found, measured, strict=True))  # fmt: skip
+
+
+def test_tiles_that_no_multiprocessor_holds_are_refused_by_name():
+    """Evidence: 255 registers a thread and 227 KiB of shared memory (CUDA programming guide)."""
+    wide = Kernel(members=("out",), tiles=_tiles(m=256, n=256, k=64), walked="k", warps=4)
+    with pytest.raises(NotEmitted, match=r"out: its tiles take \d+ registers a thread"):
+        price(*_priced(_matmul(4096), wide))
+    deep = Kernel(
+        members=("out",), tiles=_tiles(m=128, n=256, k=128), walked="k", warps=8, stages=4
+    )
+    with pytest.raises(NotEmitted, match=r"out: its tiles take \d+ bytes of shared memory"):
+        price(*_priced(_matmul(4096), deep))
+
+
+def test_a_sum_is_split_where_it_leaves_multiprocessors_idle(tmp_path):
+    """Evidence: an H100 has 132 multiprocessors; 64 x 64 results are one tile of them."""
+    algorithm = _matmul(64, "float32")
+    m, n, k = (Axis(name, extent) for name, extent in (("m", 64), ("n", 64), ("k", 8192)))
+    product = Apply(
+        "multiply", (Read("a", (index_of(m), index_of(k))), Read("b", (index_of(k), index_of(n))))
+    )
+    arrays = [
+        Array("a", (64, 8192), "float32", (64, 8192)),
+        Array("b", (8192, 64), "float32", (8192, 64)),
+    ]
+    algorithm = replace(algorithm, inputs=tuple(arrays),
+                        definitions=(Reduce("out", (m, n), (k,), "add", product),))  # fmt: skip
+    best = plans(algorithm, H100, 1)[0].schedule
+    assert best.splits and best.splits[0].definition == "out" and len(best.kernels) == 2
+    file = tmp_path / "split.py"
+    file.write_text(source_of(algorithm, best))
+    given = [_f(64, 8192), _f(8192, 64)]
+    (found,) = _values(lift_launches(file, "run", given), given)
+    np.testing.assert_allclose(found, given[0].astype(float) @ given[1], rtol=1e-6, atol=1e-5)
+    with pytest.raises(NotEmitted, match="missing is no reduction"):
+        source_of(
+            algorithm, best.model_copy(update={"splits": (Split(definition="missing", parts=2),)})
+        )
+
+
+def test_sums_are_split_with_the_maximum_that_they_are_relative_to(tmp_path):
+    """Evidence: flash-decoding (Dao et al. 2023): parts of the keys with maxima of their own, rescaled."""
+    algorithm, arrays = _lifted("attention"), _arrays("attention")
+    splits = (Split(definition="largest", parts=4), Split(definition="total", parts=4))
+    ready = prepared(algorithm, splits)
+    parts = tuple(d.out for d in ready.definitions if d.out.endswith("_parts"))
+    assert parts == ("largest_parts", "product2_parts", "total_parts")
+    rest = tuple(d.out for d in ready.definitions if d.out not in ("product", *parts))
+    kernels = (Kernel(members=("product", *parts), tiles=_tiles(m=16, n=16)), Kernel(members=rest))
+    file = tmp_path / "split.py"
+    file.write_text(source_of(algorithm, Schedule(kernels=kernels, splits=splits)))
+    found = _values(lift_launches(file, "run", arrays), arrays)
+    np.testing.assert_allclose(found, _values(algorithm, arrays), rtol=1e-6, atol=1e-6)
+
+
+def test_results_in_an_inputs_memory_are_stored_behind_all_reads(tmp_path):
+    """Evidence: a kernel that changes its inputs, as unsloth's backward of SwiGLU does: both results are made
+    of both inputs as they were."""
+    (m,) = axes = (Axis("m", 300),)
+    a, b = (Read(name, (index_of(m),)) for name in "ab")
+    arrays = [Array(name, (300,), "float32", (300,)) for name in ("a", "b", "a_out", "b_out")]
+    algorithm = Algorithm(
+        "exchange", tuple(arrays[:2]),
+        (Map("a_out", axes, Apply("subtract", (a, b))), Map("b_out", axes, Apply("add", (a, b)))),
+        tuple(arrays[2:]),
+    )  # fmt: skip
+    file = tmp_path / "exchange.py"
+    file.write_text(source_of(algorithm, plans(algorithm, H100, 1)[0].schedule))
+    assert "a_out = a\n" in file.read_text() and "torch.empty" not in file.read_text()
+    given = [_f(300), _f(300)]
+    found = _values(lift_launches(file, "run", given), given)
+    np.testing.assert_allclose(found, [given[0] - given[1], given[0] + given[1]], atol=1e-6)
+
+
+def test_a_solution_keeps_its_own_kernels_for_other_sizes():
+    """Evidence: the contract of FlashInfer-Bench: one solution for every workload of a definition."""
+    definition = Definition.model_validate({
+        "name": "scaled", "op_type": "scale", "reference": "",
+        "axes": {"M": {"type": "var"}, "N": {"type": "const", "value": 50}},
+        "inputs": {"x": {"shape": ["M", "N"], "dtype": "float32"}},
+        "outputs": {"y": {"shape": ["M", "N"], "dtype": "float32"}},
+    })  # fmt: skip
+    workload = Workload.model_validate({"axes": {"M": 6}, "inputs": {"x": {"type": "random"}},
+                                        "uuid": "1"})  # fmt: skip
+    solution = one_file("s", "scaled", "a", "kernels.py::softmax", KERNELS.read_text())
+    source = candidates(solution, definition, workload, H100, 1)[0].source
+    for rows, own in ((6, True), (7, False)):
+        found = lift_kernel({"kernels.py": source}, "kernels.py::softmax", [Like((rows, 50))])
+        line = source.splitlines()[found.lines["out"].line - 1]
+        assert ("out_at" in line) == own
+        x = _f(rows, 50)
+        np.testing.assert_allclose(_values(found.algorithm, [x])[0].sum(-1), 1, rtol=1e-6)
