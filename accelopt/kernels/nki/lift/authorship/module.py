@@ -72,8 +72,8 @@ def with_kernel(source: str, kernel: str, made: str) -> str:
             missing = []
         else:
             kept.append(part.above + part.text)
-    text = "".join(kept).lstrip("\n").rstrip("\n") + "\n"
-    return text if _grid(source) else _with_grid(text, kernel, _grid(made))
+    module = "".join(kept).lstrip("\n").rstrip("\n") + "\n"
+    return module if _grid(source) else _with_grid(module, kernel, _grid(made))
 
 
 def _blank_lines(text: str) -> int:
