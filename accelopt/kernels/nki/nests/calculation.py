@@ -244,7 +244,8 @@ class Calculation(Instructions):
             numbers = [self.number(number, where) for number in step.numbers]
         call = self.text.call
         counts = [where.span(axis).width for axis in axes]
-        if step.opcode == "scalar_tensor_tensor":
+        if step.opcode == "scalar_tensor_tensor" and not self.text.nki:
+            # Of neuronxcc's instruction the tiles have one free axis (nki.isa's page of it).
             sizes, _ = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in views])
             if len(sizes) > 1:
                 between = self.new_tile(word_of(step.value), where, axes)

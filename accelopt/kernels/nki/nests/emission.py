@@ -197,6 +197,8 @@ class Emitter(Calculation):
                 neutral = str(NEUTRAL[part.function])
                 fill = self.text.filled(dst, (place.rows, total.tile.width), neutral, "float32")
                 self.put("", Form(fill, "vector", self.vector_ns(total.tile.width)))
+                held = Local(total, place, tuple(part.axes))
+                self.blocks[-1].locals[f"psum:{total.tile.name}"] = [held]
                 found.append((part, total, place))
         first = members[: 1 + max(members.index(definition) for definition in summing)]
         saved, self.sequential = self.sequential, True
@@ -229,10 +231,18 @@ class Emitter(Calculation):
             part.function, f"nl.{part.function}"
         )
 
+        builder, array = self.reading.builder, f"psum:{total.tile.name}"
+        before = builder.value("input", part.axes, array=array, indices=())
+        whole = builder.apply(part.function, data, before)
+        self.reading.uses |= {v: 1 for v in (before, whole) if v not in self.reading.uses}
+
         def add(round_: Round) -> None:
             spot = round_.where
-            view = self.reduce(data, spot) if left else self.beside_sum(data, spot)
             into = total.moved(spot, place)
+            if not left and self.steps(whole, spot)[-1].opcode == "scalar_tensor_tensor":
+                self.into(whole, spot, into)
+                return
+            view = self.reduce(data, spot) if left else self.beside_sum(data, spot)
             self.issue(spot, spot.free(part.axes), [into, into, view], lambda dst, given, width: (
                 self.two_tiles(dst, given, name, width, (into, into, view))))  # fmt: skip
 

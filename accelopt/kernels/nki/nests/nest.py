@@ -8,6 +8,7 @@ gives a later member of its stage stays on the chip; what a later stage reads go
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -16,6 +17,7 @@ from accelopt.algorithm.algorithm import (
     Algorithm,
     Definition,
     Expression,
+    Map,
     Read,
     Reduce,
     axes_of,
@@ -25,6 +27,7 @@ from accelopt.algorithm.contraction import ONE, Contraction, contraction, factor
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.nests.preparing import cut, inlined, own_axes, prepared
+from accelopt.kernels.nki.nests.terms import in_own_terms, is_short, is_weighted
 
 Memory = Literal["SBUF", "HBM", "resident"]
 """Where an operand of a product stays: in SBUF for as many rounds as half of that allows, in HBM, or in
@@ -98,6 +101,35 @@ def ready(algorithm: Algorithm, nest: Nest) -> Algorithm:
     return inlined(cut(prepared(algorithm), nest.splits), nest.inlined)
 
 
+def in_terms(algorithm: Algorithm, nest: Nest, spec: Hardware) -> tuple[Algorithm, Nest]:
+    """An Algorithm with its short sums as their terms, but for those that their stage takes in rounds; and the
+    nest of that. Terms that GpSimd adds while Vector adds others are members of their own."""
+    made: list[Definition] = []
+    stages = list[Stage]()
+    definitions = {d.out: d for d in algorithm.definitions}
+    terms: dict[str, list[Map]] = {}
+    for stage in nest.stages:
+        widths = {part.axis: part.size for part in stage.loops}
+        members: list[str] = []
+        for name in stage.members:
+            definition = definitions[name]
+            lying = dict(stage.laid).get(name) or [part.axis for part in stage.partition]
+            weighted = is_weighted(definition, lying, widths)
+            if isinstance(definition, Reduce) and (weighted or is_short(definition)) and not (
+                {*lying, *widths} & {axis.name for axis in definition.reduced}
+                or product_in(definition) or name in {own for own, *_ in nest.ways}
+            ):  # fmt: skip
+                engine = dict(nest.engines).get(name, "")
+                terms[name] = apart = in_own_terms(definition, spec, weighted and not engine)
+                members += [term.out for term in apart[:-1]]
+            members.append(name)
+        stages.append(stage.model_copy(update={"members": tuple(members)}))
+    for definition in algorithm.definitions:
+        made += terms.get(definition.out, [definition])
+    changed = nest.model_copy(update={"stages": tuple(stages)})
+    return replace(algorithm, definitions=tuple(made)), changed
+
+
 class NotNested(Exception):
     """A definition, or a nest of one, that has no kernel: the text names the definition and says why."""
 
@@ -105,7 +137,7 @@ class NotNested(Exception):
 def product_in(definition: Definition) -> Contraction | None:
     """The matrix product that a definition is. A sum whose results lie beside each other in memory
     where the summed elements do not is one with ones: the Tensor engine sums over partitions."""
-    if not isinstance(definition, Reduce) or definition.combiner != "add":
+    if not isinstance(definition, Reduce) or definition.combiner != "add" or is_short(definition):
         return None
     found = contraction(definition)
     if found is not None or not definition.axes:

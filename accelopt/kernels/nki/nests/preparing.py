@@ -38,6 +38,7 @@ from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.kernels.nki.nests.one_hot import without_one_hot
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
+from accelopt.kernels.nki.nests.terms import decided, is_short
 
 RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
               "tanh", "erf", "silu_dx", "gelu_dx")  # fmt: skip
@@ -60,8 +61,6 @@ LARGEST = 3e38
 """No number of fp32 is much larger."""
 WIDE_ROUNDING = "bfloat16"
 """The rounding to a format with the exponents of fp32: no factor takes a value out of its range."""
-MOST_TERMS = 8
-"""Of a sum that is taken term by term."""
 MOST_PIECES = 8
 """Parts of an axis for which a condition is decided one by one."""
 
@@ -70,7 +69,7 @@ MOST_PIECES = 8
 def prepared(algorithm: Algorithm) -> Algorithm:
     """The same Algorithm, ready for nests. Its arrays have the same names and elements."""
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
-    definitions = tuple(part for d in map(_unrolled, definitions) for part in _in_two(d))
+    definitions = tuple(part for d in map(decided, definitions) for part in _in_two(d))
     algorithm = scaled_and_shifted(replace(algorithm, definitions=definitions))
     found = _split(without_one_hot(algorithm))
     found = _split(_cut(found, _useful(found)))
@@ -84,7 +83,7 @@ def _summed_last(algorithm: Algorithm) -> Algorithm:
     results = {array.name for array in algorithm.outputs}
     last: dict[str, set[int]] = {}
     for reader in algorithm.definitions:
-        if not isinstance(reader, Reduce) or contraction(reader) is not None:
+        if not isinstance(reader, Reduce) or contraction(reader) or is_short(reader):
             continue
         for part in walk(reader.expression):
             if isinstance(part, Read):
@@ -239,7 +238,8 @@ def _ordered(algorithm: Algorithm) -> Algorithm:
     while waiting:
         missing = {d.out for d in waiting}
         free = [d for d in waiting if not missing & arrays_read(d)]
-        plain = [d for d in free if isinstance(d, Reduce) and contraction(d) is None]
+        sums = [d for d in free if isinstance(d, Reduce) and contraction(d) is None]
+        plain = [d for d in sums if not is_short(d)]
         order.append((plain or free)[0])
         waiting.remove(order[-1])
     return replace(algorithm, definitions=tuple(order))
@@ -329,26 +329,6 @@ def coarsest(condition: Index) -> Index:
 
 def _rewritten(definition: Definition, change: Callable[[Expression], Expression]) -> Definition:
     return with_expressions(definition, map(change, expressions_of(definition)))
-
-
-def _unrolled(definition: Definition) -> Definition:
-    """A short sum of computed terms, each added to the one before as it is computed: not where the Tensor
-    engine multiplies, nor where nothing is computed of what is summed."""
-    if not isinstance(definition, Reduce) or definition.combiner != "add":
-        return definition
-    sizes = [range(axis.extent) for axis in definition.reduced]
-    product = contraction(definition)
-    if math.prod(map(len, sizes)) > MOST_TERMS or (product and product.rows and product.columns):
-        return definition
-    if isinstance(definition.expression, Read):
-        return definition
-    total: Expression | None = None
-    for numbers in itertools.product(*sizes):
-        places = {a: Index(n) for a, n in zip(definition.reduced, numbers, strict=True)}
-        term = substituted(definition.expression, places, {})
-        total = term if total is None else Apply("add", (total, term))
-    assert total is not None
-    return Map(definition.out, definition.axes, total)
 
 
 def _in_two(definition: Definition) -> tuple[Definition, ...]:
@@ -534,7 +514,7 @@ def _cuts(algorithm: Algorithm) -> Cuts:
 def _useful(algorithm: Algorithm) -> Cuts:
     """Cuts that indices do not need: for conditions, and for results with elements along one axis."""
     found: Cuts = {}
-    combined = {d.out for d in algorithm.definitions if not isinstance(d, Map)}
+    combined = {d.out for d in algorithm.definitions if not (isinstance(d, Map) or is_short(d))}
     combined |= {
         name for d in algorithm.definitions if d.out in combined for name in arrays_read(d)
     }
