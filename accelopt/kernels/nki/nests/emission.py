@@ -9,14 +9,17 @@ from accelopt.algorithm.algorithm import (
     Algorithm,
     Definition,
     Map,
+    Read,
     Reduce,
     Scan,
+    expressions_of,
+    walk,
 )
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.calculation import Calculation
 from accelopt.kernels.nki.nests.conditions import deciding, parts_along
-from accelopt.kernels.nki.nests.locations import At, FreeNames, Span
+from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.margins import margins_of
 from accelopt.kernels.nki.nests.memory import KEPT_BYTES, LITTLE, Memory
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage
@@ -36,7 +39,7 @@ from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
 from accelopt.kernels.nki.nests.recurrences import Recurrences
 from accelopt.kernels.nki.nests.skipping import masks_that_empty
-from accelopt.kernels.nki.nests.statements import Comment, Form, NestNode
+from accelopt.kernels.nki.nests.statements import Comment, Form, NestNode, line
 from accelopt.kernels.nki.nests.text import Tile, Writer, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
 from accelopt.kernels.nki.nests.values import Value
@@ -44,6 +47,8 @@ from accelopt.sim.dialects.dialect import Dialect
 
 MOST_COPIES = 8
 """Of a stage's body, each with the blocks that a mask leaves there."""
+CORES = 2
+"""Of a launch, as the physical cores of a logical one."""
 BESIDE_BANKS = 4
 """Of PSUM, that the sums of a product may take side by side."""
 
@@ -84,6 +89,69 @@ class Emitter(Calculation):
         self.recurrences = Recurrences(self)
         self.on_chip = OnChip(self)
         self.readers = {name: self.readers_of(name) for name in self.definitions}
+        self.exchanged: dict[str, bool] = {}
+        """Definitions of which a core reads what the other computed, and whether it has waited for it."""
+        self.program: dict[Axis, Span] = {}
+        """Which element of an axis the core computes in the present stage that runs this text."""
+        self.programs = self._programs()
+
+    def _programs(self) -> dict[Stage, dict[Axis, Span]]:
+        """By stage, which element of an axis a core computes. Raises NotNested where what one core computes
+        the other would store too, or is read by the other and is not in HBM."""
+        if not self.nest.cores:
+            return {}
+        core = self.names.new("core")
+        self.text.reach[core] = CORES
+        self.text.first.append(line(f"{core} = nl.program_id(0)"))
+        chosen: dict[str, Axis | None] = {}
+        for stage in self.nest.stages:
+            along = {
+                d.along for d in map(self.definitions.get, stage.members) if isinstance(d, Scan)
+            }
+            # A condition that holds on one core alone is decided on neither.
+            shared = set(self.axes_of_stored(stage)) - along - self.deciding.keys()
+            named = {axis.name: axis for axis in shared if axis.extent == CORES}
+            axis = next((named[name] for name in self.nest.cores if name in named), None)
+            chosen.update(dict.fromkeys(stage.members, axis))
+        for name, definition in self.definitions.items():
+            if chosen[name] is None and self.is_written(name):
+                raise NotNested(f"{name} has no half for each core, and both would store all of it")
+            for part in (p for e in expressions_of(definition) for p in walk(e)):
+                axis = chosen.get(part.array) if isinstance(part, Read) else None
+                if not isinstance(part, Read) or axis is None:
+                    continue
+                source = self.definitions[part.array]
+                if axis not in source.axes:
+                    continue
+                same = axis == chosen[name]
+                if same and part.indices[source.axes.index(axis)] == index_of(axis):
+                    continue
+                if part.array in self.nest.held or name in self._beside(part.array):
+                    raise NotNested(
+                        f"{name} reads elements of {part.array} that the other core has"
+                    )
+                self.exchanged[part.array] = False
+        return {
+            stage: {axis: Span(variable(core), 1)} if (axis := chosen[stage.members[0]]) else {}
+            for stage in self.nest.stages
+        }
+
+    def is_written(self, name: str) -> bool:
+        """Whether a definition's elements go to HBM: results, and what other stages read."""
+        later = self.readers[name] - self._beside(name)
+        return name in self.results or bool(later and name not in self.nest.held)
+
+    def axes_of_stored(self, stage: Stage) -> list[Axis]:
+        """The axes of all that a stage gives others."""
+        given = [d for d in map(self.definitions.__getitem__, stage.members)
+                 if d.out in self.results or self.readers[d.out] - set(stage.members)]  # fmt: skip
+        return (
+            [axis for axis in given[0].axes if all(axis in d.axes for d in given)] if given else []
+        )
+
+    def _beside(self, name: str) -> set[str]:
+        """The members of a definition's stage."""
+        return next(set(stage.members) for stage in self.nest.stages if name in stage.members)
 
     def _parts(self) -> dict[str, Mapping[Axis, tuple[int, ...]]]:
         """By definition, where parts of axes begin that conditions change along, of those that lie whole
@@ -120,8 +188,16 @@ class Emitter(Calculation):
         self.blocks[0].locals.clear()
         self.blocks[0].boxes.clear()
         self.put_comment(members)
+        self.program = self.programs.get(stage, {})
+        for name, waited in self.exchanged.items():
+            if not waited and self.readers[name] & set(stage.members):
+                self.put(f"nisa.core_barrier({self.outside[name]}, {tuple(range(CORES))})")
+                self.exchanged[name] = True
         lying = tuple(axes[part.axis] for part in stage.partition)
         self.laid = {name: self.axes_laid(name, names) for name, names in stage.laid}
+        for axis in self.program:
+            if axis.name in named.union(*(names for _, names in stage.laid)):
+                raise NotNested(f"{stage.members[0]} has one of {axis.name} on each core")
         looped = {axes[part.axis] for part in stage.loops} - set(lying)
         summing = [
             d for d in members if isinstance(d, Reduce) and looped & set(d.reduced)
@@ -154,7 +230,9 @@ class Emitter(Calculation):
                 self.emit_members(members, round_.where)
             self.copied = copied
 
-        self.each(Where(lying, {}, ()), [part for part in parts if part[0] not in inner], body)
+        self.each(
+            Where(lying, self.program, ()), [part for part in parts if part[0] not in inner], body
+        )
         self.sequential, self.engine = False, ""
         for finish in self.carried.values():
             finish()
@@ -492,10 +570,7 @@ class Emitter(Calculation):
 
     def is_stored(self, definition: Definition) -> bool:
         """Whether a definition's elements go to HBM: results, and what other stages read."""
-        name = definition.out
-        result = any(array.name == name for array in self.algorithm.outputs)
-        later = self.readers[name] - set(self.stage.members)
-        return result or bool(later and name not in self.nest.held)
+        return self.is_written(definition.out)
 
     def map(
         self, definition: Definition, value: Value, where: Where,
