@@ -14,6 +14,7 @@ from accelopt.kernels.nki.nests.gathering import gather
 from accelopt.kernels.nki.nests.instructions import Instructions
 from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, number_text
 from accelopt.kernels.nki.nests.margins import Margins, is_zero_outside
+from accelopt.kernels.nki.nests.moments import Moment, moment
 from accelopt.kernels.nki.nests.nest import NotNested, Stage
 from accelopt.kernels.nki.nests.places import Round, View, Where, spans_of
 from accelopt.kernels.nki.nests.reading import Reading, inputs_of
@@ -58,6 +59,8 @@ class Calculation(Instructions):
         """Names of numbers that the author gave."""
         self.sums: dict[Value, tuple[View, Where]] = {}
         """What loops have summed already, and where."""
+        self.moments: Mapping[Value, Moment] = {}
+        """Sums of the present stage that come in pairs."""
 
     def settled(self, value: Value, where: Where, view: View, along: Collection[Axis] = ()) -> None:
         """Computes a value into a place of its own, in parts `along` axes and those with masks, as far as
@@ -448,6 +451,8 @@ class Calculation(Instructions):
         axes = where.free(value.axes)
         if any(axis in where.part for axis in value.reduced):
             return self.partitions.across(value, where, into)
+        if (found := moment(self, value, where, into)) is not None:
+            return found
         target = into or self.new_tile(word_of(value), where, axes)
         inner = tuple(a for a in value.reduced if where.span(a).width > 1)
         width = math.prod(where.span(axis).width for axis in inner)

@@ -22,6 +22,7 @@ from accelopt.kernels.nki.nests.conditions import deciding, parts_along
 from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.margins import margins_of
 from accelopt.kernels.nki.nests.memory import KEPT_BYTES, LITTLE, Memory
+from accelopt.kernels.nki.nests.moments import moments_of
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage
 from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.operands import Operands
@@ -180,6 +181,7 @@ class Emitter(Calculation):
         self.stage = stage
         members = [self.definitions[name] for name in stage.members]
         self.deciding = deciding(members)
+        self.moments = moments_of(self.reading, members)
         axes = {axis.name: axis for d in members for axis in own_axes(d)}
         named = {p.axis for p in (*stage.partition, *stage.loops)} | set(stage.skipped)
         for name in named - axes.keys():
@@ -475,7 +477,12 @@ class Emitter(Calculation):
         together = bool(batch) and self.is_stored_together(definition, where, batch)
         held: View | None = None
         wide = where
-        if definition.out in self.nest.held:
+        summed = self.sums.get(meaning.value) if meaning.value else None
+        if definition.out in self.nest.held or self.with_ends(definition, where) != where:
+            summed = None
+        if summed:
+            held, wide = summed
+        elif definition.out in self.nest.held:
             held = self.on_chip.place(definition, where)
         elif local or together or self.recurrences.begins(definition, where) is not None:
             wide = self.with_ends(definition, where)
@@ -503,6 +510,8 @@ class Emitter(Calculation):
             saved, self.sequential = self.sequential, self.sequential or bool(adds)
             self.product(source, product, where, target, finish, adds)
             self.sequential = saved
+        elif held and summed:
+            finish(where, held.moved(where, wide))
         elif meaning.scan:
             self.recurrences.scan(definition, meaning.scan, where, target, finish)
         else:

@@ -4,7 +4,6 @@ engines have called by their names, roundings kept only where a matrix product t
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -74,7 +73,7 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     found = _split(without_one_hot(algorithm))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
-    return _ordered(_scaled_last(_operands(_joint(_summed_last(_once(named))))))
+    return _ordered(_scaled_last(_operands(_joint(_summed_last(_groups(_once(named)))))))
 
 
 def _summed_last(algorithm: Algorithm) -> Algorithm:
@@ -151,6 +150,39 @@ def _joint(algorithm: Algorithm) -> Algorithm:
         needed = arrays_read(made)
         at = max([at, *(n + 1 for n, d in enumerate(algorithm.definitions) if d.out in needed)])
         algorithm = replace(algorithm, definitions=(*rest[:at], made, *rest[at:]))
+    return algorithm
+
+
+def _groups(algorithm: Algorithm) -> Algorithm:
+    """With a definition for the terms of a sum over a batch of products, which are each made of one of them,
+    element by element: they are computed where the products are."""
+    results = {array.name for array in algorithm.outputs}
+    for reader in algorithm.definitions:
+        if not isinstance(reader, Reduce) or contraction(reader) or reader.combiner != "add":
+            continue
+        for product in algorithm.definitions:
+            found = contraction(product) if isinstance(product, Reduce) else None
+            reads = {
+                p for p in walk(reader.expression) if isinstance(p, Read) and p.array == product.out
+            }
+            alone = [d for d in algorithm.definitions if product.out in arrays_read(d)]
+            if (
+                found is None
+                or product.out in results
+                or alone != [reader]
+                or {*reader.reduced} - {*found.batch}
+                or {read.indices for read in reads} != {tuple(map(index_of, product.axes))}
+                or reader.expression in reads
+                or not axes_of(reader.expression) <= set(product.axes)
+            ):
+                continue
+            own = Map(f"{product.out}_term", product.axes, reader.expression)
+            places = tuple(map(index_of, own.axes))
+            made = own, replace(reader, expression=Read(own.out, places))
+            at = algorithm.definitions.index(reader)
+            before, after = algorithm.definitions[:at], algorithm.definitions[at + 1 :]
+            algorithm = replace(algorithm, definitions=(*before, *made, *after))
+            break
     return algorithm
 
 
