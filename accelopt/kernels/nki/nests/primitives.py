@@ -46,7 +46,19 @@ LOOPS = (1, 2, 4, 512, 1024, 2048)
 
 
 class _Primitive(BaseModel):
+    """`str` is what the documentation writes: `tile(scores, k, 512)`, `partition(out, 128 of m)`."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __str__(self) -> str:
+        kind, *values = (getattr(self, name) for name in type(self).model_fields)
+        return f"{kind}({', '.join(map(_said, values))})"
+
+
+def _said(value: object) -> str:
+    if isinstance(value, tuple):
+        return " and ".join(map(_said, value)) or "none"
+    return f"{value.size} of {value.axis}" if isinstance(value, Part) else str(value)
 
 
 class Partition(_Primitive):
