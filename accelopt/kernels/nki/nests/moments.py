@@ -27,8 +27,8 @@ MOST = 512
 """Elements a partition that one bn_stats takes (its page in nki.isa)."""
 NUMBERS = 6
 """That a bn_stats gives."""
-LEAST = 64
-"""Elements a partition, below which its instructions for a few numbers take longer than a pass."""
+LEAST = 256
+"""Elements of one sum on a partition, below which instructions that each take all sums there are faster."""
 CLOSE = 1e-5
 """Of an inverse of a count, which is a number of fp32."""
 
