@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from accelopt.algorithm import recurrences
-from accelopt.algorithm.addresses import AxisSolution, narrowed, solve
+from accelopt.algorithm.addresses import AxisSolution, narrowed, never, solve
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.value_nodes import UNDEFINED, Carried, Element, Value
@@ -159,8 +159,10 @@ class Reaching:
     def left_in(
         self, tensor: int, address: Index, loop: NodePath, trips: tuple[Index, ...]
     ) -> Value:
-        """`after_iteration`, of the tensor of an id."""
-        return self.after_iteration(self._tensors[tensor], address, loop, trips)
+        """`after_iteration`, of the tensor of an id, where the address is one of its elements."""
+        found = self.after_iteration(self._tensors[tensor], address, loop, trips)
+        last = math.prod(self._tensors[tensor].shape) - 1
+        return self.values.under(found, (address, address * -1 + last))
 
     def refusal(self, loop: NodePath, reason: str) -> NotLifted:
         """What to raise where a loop has no closed form."""
@@ -289,9 +291,9 @@ class Reaching:
         solutions = self._iterations(tensor, address, place)
         if not solutions:
             return None
-        single = {s.axes.get(_trip(loop)) for s in solutions}
+        single = dict.fromkeys(s.axes.get(_trip(loop)) for s in solutions)
         if loop.variable.trips == 1:
-            single = {Index()}
+            single = {Index(): None}
         if None in single:
             closed = recurrences.closed(self, tensor.id, address, place.path, place.trips)
             writes = self._inside[place.path, tensor]
@@ -311,7 +313,8 @@ class Reaching:
         """One of several values whose conditions exclude each other."""
         for n, (conditions, _) in enumerate(found):
             for others, _ in found[:n]:
-                if not any((a + b).bounds[1] < 0 for a in conditions for b in others):
+                excluded = any((a + b).bounds[1] < 0 for a in conditions for b in others)
+                if not excluded and not never((*conditions, *others)):
                     raise NotLifted(
                         "different iterations of this loop write the same elements",
                         self.loop_at(place.path).source,
@@ -365,7 +368,7 @@ class Reaching:
         solutions = self._iterations(tensor, address, place)
         if not solutions or trip == Index():
             return self.content(tensor, address, place)
-        single = {s.axes.get(_trip(loop)) for s in solutions}
+        single = dict.fromkeys(s.axes.get(_trip(loop)) for s in solutions)
         if None in single:
             before = self.content(tensor, address, place)
             return self.values.same(Carried(tensor.id, address, block, trips[:-1], trip, before))
@@ -373,9 +376,9 @@ class Reaching:
         for written in single:
             assert written is not None
             gap = trip - written - 1
-            if gap.bounds[1] < 0:
-                continue
             ranges = _common(solutions, _trip(loop), written, len(single) > 1)
+            if never((gap, *ranges)):
+                continue
             earlier = self._earlier(tensor, address, place, written)
             value = self.values.where([gap, *ranges], earlier, value)
         return value

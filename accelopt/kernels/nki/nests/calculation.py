@@ -98,7 +98,7 @@ class Calculation(Instructions):
     def into(self, value: Value, where: Where, view: View) -> None:
         """Computes a value into a place of its own."""
         value = self.decided(value, where)
-        if value.kind in ("apply", "where"):
+        if value.kind in ("apply", "where") and value.dtype in ("float32", view.tile.dtype):
             self.compute(value, where, view)
             return
         if value.kind == "reduce" and value not in self.sums:
