@@ -181,7 +181,7 @@ class Emitter(Calculation):
         self.stage = stage
         members = [self.definitions[name] for name in stage.members]
         self.deciding = deciding(members)
-        self.moments = moments_of(self.reading, members)
+        self.moments = moments_of(self.reading, members, dict(self.nest.engines))
         axes = {axis.name: axis for d in members for axis in own_axes(d)}
         named = {p.axis for p in (*stage.partition, *stage.loops)} | set(stage.skipped)
         for name in named - axes.keys():

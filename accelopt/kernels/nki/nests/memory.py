@@ -519,7 +519,7 @@ class Memory:
             self.copy_with_margins(array)
         counts, steps = merged([c for c, _ in rows], [[s for _, s in rows]])
         dims = [dim for dim in dims if dim[0] > 1]
-        if not store and (size := self.part(array, rows, dims)):
+        if self.emitter.stage.parts and not store and (size := self.part(array, rows, dims)):
             (count, step, stride), *rest = dims
             with self.emitter.loop("i_part", count // size) as at:
                 moved = View(view.tile, view.offset + at * (size * stride), {})

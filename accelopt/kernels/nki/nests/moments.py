@@ -1,5 +1,5 @@
 """A sum and the sum of squares about its mean, of the same elements: both come of the mean and the variance that
-Vector finds in one pass (bn_stats, of which bn_aggr joins several).
+Vector finds in one pass (bn_stats, of which bn_aggr joins several). Two passes are faster where Scalar is free.
 
 before: total = sum(x);  spread = sum((x - total / n)**2)
 after:  mean, variance = bn_aggr(bn_stats(x));  total = mean * n;  spread = variance * n
@@ -40,11 +40,14 @@ class Moment(NamedTuple):
     place: int
 
 
-def moments_of(reading: Reading, members: Iterable[Definition]) -> Mapping[Value, Moment]:
-    """The sums of squares of some definitions that are about a mean, and the sums of those means."""
+def moments_of(
+    reading: Reading, members: Iterable[Definition], engines: Mapping[str, str]
+) -> Mapping[Value, Moment]:
+    """The sums of squares about a mean that are on the Vector engine, and the sums of those means."""
     found: dict[Value, Moment] = {}
     for definition in members:
-        value = reading.meanings[definition.out].value
+        vector = engines.get(definition.out) == "vector"
+        value = reading.meanings[definition.out].value if vector else None
         for spread in _sums(value) if value else ():
             (square,) = spread.arguments
             if square.function != "square" or square.arguments[0].function != "subtract":
@@ -85,7 +88,7 @@ def moment(calculation: Calculation, value: Value, where: Where, into: View | No
     """A sum, or a sum of squares about a mean, of both at once; None where it is no such, or its elements are
     not taken in equal parts."""
     known = calculation.moments.get(value)
-    if known is None or calculation.engine == "scalar":
+    if known is None:
         return None
     axes = where.free(value.axes)
     inner = tuple(axis for axis in known.total.reduced if where.span(axis).width > 1)

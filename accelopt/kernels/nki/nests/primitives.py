@@ -198,6 +198,15 @@ class Hold(_Primitive):
     memory: Literal["SBUF", "HBM"]
 
 
+class Bring(_Primitive):
+    """`bring(definition, tiles)`: whether tiles of 512 KiB or more come to its stage `whole`, or in `parts` of
+    at least 256 KiB: work on the first begins before the last is there."""
+
+    kind: Literal["bring"] = "bring"
+    definition: str
+    tiles: Literal["whole", "parts"]
+
+
 class Inline(_Primitive):
     """`inline(definition)`: whoever reads it computes it anew."""
 
@@ -231,6 +240,7 @@ Primitive = Annotated[
     | Skip
     | Ahead
     | Hold
+    | Bring
     | Inline
     | Cores,
     Field(discriminator="kind"),
@@ -288,6 +298,9 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
     if isinstance(primitive, Columns):
         columns = {"columns": primitive.size}
         return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=columns))
+    if isinstance(primitive, Bring):
+        parts = {"parts": primitive.tiles == "parts"}
+        return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=parts))
     if isinstance(primitive, At):
         return _joined(primitive, algorithm, nest)
     if isinstance(primitive, Apart):
@@ -545,6 +558,7 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
             for size in dict.fromkeys((0, *(evenly(axis.extent, most_) for most_ in LOOPS))):
                 if size != loops.get(axis.name, 0) and size < axis.extent:
                     yield Tile(definition=name, axis=axis.name, size=size)
+        yield Bring(definition=name, tiles="whole" if stage.parts else "parts")
         if at + 1 < len(nest.stages):
             yield At(definition=name, consumer=nest.stages[at + 1].members[0])
         lying = held.union(*(names for _, names in stage.laid))

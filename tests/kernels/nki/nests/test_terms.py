@@ -14,7 +14,7 @@ import pytest
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage, default_nest
 from accelopt.kernels.nki.nests.preparing import prepared
-from accelopt.kernels.nki.nests.primitives import Engine, Partition, Skip, applied
+from accelopt.kernels.nki.nests.primitives import Bring, Columns, Engine, Partition, Skip, applied
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim.dialects.dialect import Dialect
 from tests.kernels.nki.lift.algorithms import written
@@ -91,27 +91,26 @@ def test_terms_are_added_in_rounds_of_a_loop(
 def test_a_sum_and_the_squares_about_its_mean_come_of_one_pass(
     dialect: Dialect, tmp_path: Path
 ) -> None:
-    """bn_stats reads equal parts of at most 512 elements, one bn_aggr joins them; on the Scalar engine the
-    squares are summed as they are written."""
-    nest = next(n for n in starting_nests(NORM, TARGETS[dialect]) if len(n.stages) == 1)
+    """bn_stats reads equal parts of at most 512 elements, one bn_aggr joins them; without a word on the engine
+    the squares are summed as they are written."""
+    plain = next(n for n in starting_nests(NORM, TARGETS[dialect]) if len(n.stages) == 1)
+    nest = applied(Engine(definition="squares", engine="vector"), NORM, plain, TARGETS[dialect])
     source = text_of(NORM, nest, dialect)
     assert "bn_stats(" in source and source.count("bn_aggr(") == source.count("moments = "), source
-    assert "nl.square" not in source
+    assert "nl.square" not in source and "nl.square" in text_of(NORM, plain, dialect)
     check(NORM, nest, dialect, tmp_path)
-    plain = applied(Engine(definition="squares", engine="scalar"), NORM, nest, TARGETS[dialect])
-    assert "nl.square" in text_of(NORM, plain, dialect)
-    check(NORM, plain, dialect, tmp_path)
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
 def test_a_large_tile_comes_in_parts(dialect: Dialect, tmp_path: Path) -> None:
     """Of at least 256 KiB each: work on the first begins while the last are brought."""
     whole = written("whole", {"m": 128, "n": 8192}, {"x": (128, 8192)}, "out[m, n] = x[m, n] * 2.0")
-    nest = default_nest(whole, TARGETS[dialect])
-    wide = nest.model_copy(
-        update={"stages": (nest.stages[0].model_copy(update={"columns": 8192}),)}
+    plain = applied(
+        Columns(definition="out", size=8192), whole, default_nest(whole, TARGETS[dialect])
     )
+    wide = applied(Bring(definition="out", tiles="parts"), whole, plain, TARGETS[dialect])
     assert "i_part in nl.affine_range(16)" in text_of(whole, wide, dialect)
+    assert "i_part" not in text_of(whole, plain, dialect)
     check(whole, wide, dialect, tmp_path)
 
 
