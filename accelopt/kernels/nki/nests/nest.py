@@ -108,30 +108,26 @@ def ready(algorithm: Algorithm, nest: Nest) -> Algorithm:
 def in_terms(algorithm: Algorithm, nest: Nest, spec: Hardware) -> tuple[Algorithm, Nest]:
     """An Algorithm with its short sums as their terms, but for those that their stage takes in rounds; and the
     nest of that. Terms that GpSimd adds while Vector adds others are members of their own."""
-    made: list[Definition] = []
-    stages = list[Stage]()
     definitions = {d.out: d for d in algorithm.definitions}
-    terms: dict[str, list[Map]] = {}
+    stages, terms = list[Stage](), dict[str, list[Map]]()
+    by_ones, engines = {name for name, _, _ in nest.ways}, dict(nest.engines)
     for stage in nest.stages:
         widths = {part.axis: part.size for part in stage.loops}
         members: list[str] = []
         for name in stage.members:
-            definition = definitions[name]
-            lying = dict(stage.laid).get(name) or [part.axis for part in stage.partition]
+            definition, laid = definitions[name], dict(stage.laid).get(name)
+            lying = laid or [part.axis for part in stage.partition]
             weighted = is_weighted(definition, lying, widths)
-            if isinstance(definition, Reduce) and (weighted or is_short(definition)) and not (
-                {*lying, *widths} & {axis.name for axis in definition.reduced}
-                or product_in(definition) or name in {own for own, *_ in nest.ways}
-            ):  # fmt: skip
-                engine = dict(nest.engines).get(name, "")
-                terms[name] = apart = in_own_terms(definition, spec, weighted and not engine)
-                members += [term.out for term in apart[:-1]]
+            if isinstance(definition, Reduce) and (weighted or is_short(definition)):
+                rounds = {*lying, *widths} & {axis.name for axis in definition.reduced}
+                if not rounds and product_in(definition) is None and name not in by_ones:
+                    shared = weighted and not laid and name not in engines
+                    terms[name] = in_own_terms(definition, spec, shared)
+                    members += [term.out for term in terms[name][:-1]]
             members.append(name)
         stages.append(stage.model_copy(update={"members": tuple(members)}))
-    for definition in algorithm.definitions:
-        made += terms.get(definition.out, [definition])
-    changed = nest.model_copy(update={"stages": tuple(stages)})
-    return replace(algorithm, definitions=tuple(made)), changed
+    made = tuple(m for d in algorithm.definitions for m in terms.get(d.out, [d]))
+    return replace(algorithm, definitions=made), nest.model_copy(update={"stages": tuple(stages)})
 
 
 class NotNested(Exception):
