@@ -143,9 +143,10 @@ def _is_exact(value: Value, dtype: np.dtype) -> bool:
     if isinstance(value, Lookup):
         return _is_exact(value.element, dtype)
     if isinstance(value, Element):
-        return dtypes.promote(dtypes.parse(value.dtype), dtype) == dtype and (
-            dtypes.is_float(dtype) or value.dtype == name
-        )
+        own = dtypes.parse(value.dtype)
+        if dtypes.is_integer(own) and dtypes.is_integer(dtype):
+            return bool(np.can_cast(own, dtype))
+        return dtypes.promote(own, dtype) == dtype and dtypes.is_float(dtype)
     if isinstance(value, Position):
         return dtypes.is_integer(dtype) or value.index.bounds[1] <= 256
     if isinstance(value, Sum):
