@@ -51,7 +51,7 @@ class Stage(BaseModel):
     are further axes that all is computed along part by part, outside of it. Members that are `laid` have
     other axes on partitions, whole. `columns` bounds the elements a partition that one instruction works
     on. Along axes that are `skipped`, blocks that a mask empties are not computed. Large tiles are brought in
-    `parts`, each by a DMA of its own."""
+    `parts`, each by a DMA of its own. With `static` its DMAs have descriptors that are made before the run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -62,6 +62,7 @@ class Stage(BaseModel):
     columns: int = 2048
     skipped: tuple[str, ...] = ()
     parts: bool = False
+    static: bool = False
 
 
 class Nest(BaseModel):

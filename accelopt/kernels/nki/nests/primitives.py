@@ -21,6 +21,7 @@ from accelopt.algorithm.algorithm import (
     walk,
 )
 from accelopt.algorithm.contraction import Contraction
+from accelopt.algorithm.value_nodes import RANKED
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.emission import CORES
 from accelopt.kernels.nki.nests.lowering import lower_nest
@@ -208,10 +209,20 @@ class Bring(_Primitive):
 
 
 class Inline(_Primitive):
-    """`inline(definition)`: whoever reads it computes it anew."""
+    """`inline(definition)`: whoever reads it computes it anew. Legal where it is not compared with one of its
+    largest elements, for it could round otherwise."""
 
     kind: Literal["inline"] = "inline"
     definition: str
+
+
+class Descriptors(_Primitive):
+    """`descriptors(definition, made)`: the descriptors of its stage's DMAs are made `before` the run, or where
+    the compiler wants to, which is by software, one transfer after the other. Legal in `nki`."""
+
+    kind: Literal["descriptors"] = "descriptors"
+    definition: str
+    made: Literal["before", "default"]
 
 
 class Cores(_Primitive):
@@ -242,7 +253,8 @@ Primitive = Annotated[
     | Hold
     | Bring
     | Inline
-    | Cores,
+    | Cores
+    | Descriptors,
     Field(discriminator="kind"),
 ]
 PRIMITIVES: TypeAdapter[Primitive] = TypeAdapter(Primitive)
@@ -295,6 +307,9 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
             return stage.model_copy(update={"loops": (*rest, *added)})
 
         return _in_stage(nest, primitive.definition, tiled)
+    if isinstance(primitive, Descriptors):
+        static = {"static": primitive.made == "before"}
+        return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=static))
     if isinstance(primitive, Columns):
         columns = {"columns": primitive.size}
         return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=columns))
@@ -492,6 +507,11 @@ def _inlined(definition: Definition, algorithm: Algorithm, nest: Nest) -> Nest:
         )
     if any(array.name == name for array in algorithm.outputs):
         raise NotNested(f"{name} is a result, which is computed anyway")
+    ranked = (d for d in algorithm.definitions if isinstance(d, Reduce) and d.combiner in RANKED)
+    if any(name in read_by(reader) for reader in ranked):
+        raise NotNested(
+            f"{name} is compared with its largest, and computed anew it may round otherwise"
+        )
     stages = tuple(
         s.model_copy(update={"members": tuple(m for m in s.members if m != name)})
         for s in nest.stages
@@ -559,6 +579,8 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
                 if size != loops.get(axis.name, 0) and size < axis.extent:
                     yield Tile(definition=name, axis=axis.name, size=size)
         yield Bring(definition=name, tiles="whole" if stage.parts else "parts")
+        if not stage.static:
+            yield Descriptors(definition=name, made="before")
         if at + 1 < len(nest.stages):
             yield At(definition=name, consumer=nest.stages[at + 1].members[0])
         lying = held.union(*(names for _, names in stage.laid))
