@@ -19,8 +19,8 @@ ONE = Constant(1.0)
 @dataclass(frozen=True, slots=True)
 class Contraction:
     """`out[batch, rows, columns] = scale * sum over contracted of left * right`: `left` depends on
-    `rows` and not on `columns`, `right` the other way round, neither of which is empty; both may
-    depend on `batch`. `scale` depends on none of `contracted`. Axes stand in the Reduce's order."""
+    `rows` and not on `columns`, `right` the other way round, neither of which is empty; both, or
+    neither, depend on an axis of `batch`. `scale` depends on none of `contracted`. Axes stand in the Reduce's order."""
 
     left: Expression
     right: Expression
@@ -52,7 +52,7 @@ def contraction(definition: Reduce) -> Contraction | None:
     (left, left_axes), (right, right_axes) = groups
     rows = tuple(a for a in definition.axes if a in left_axes and a not in right_axes)
     columns = tuple(a for a in definition.axes if a in right_axes and a not in left_axes)
-    batch = tuple(a for a in definition.axes if a in left_axes and a in right_axes)
+    batch = tuple(a for a in definition.axes if (a in left_axes) == (a in right_axes))
     if definition.axes.index(columns[0]) < definition.axes.index(rows[0]):
         left, right, rows, columns = right, left, columns, rows
     return Contraction(

@@ -98,6 +98,11 @@ METHODS = {
         "Keep all of what one loop nest computes in SBUF for later ones, which read it from HBM.",
         *("dma", "overlap"),
     ),
+    "bring": _by_model(
+        "nki",
+        "Bring a large tile in parts, so that work on the first begins before the last is there.",
+        "overlap",
+    ),
     "spread": _by_model(
         "nki",
         "Bring a row that all partitions read alike to one of them, and spread it by the Tensor engine.",

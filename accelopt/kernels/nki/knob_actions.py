@@ -151,8 +151,7 @@ class _Priced:
             lowered = self.lowered(nest)
             if lowered is not None and lowered.source not in seen:
                 seen.add(lowered.source)
-                said = primitive.model_dump_json(exclude={"kind"})
-                yield _Near(primitive.kind, f"Nest after {primitive.kind} {said}", nest, lowered)
+                yield _Near(primitive.kind, f"Nest after {primitive}", nest, lowered)
 
     def action(self, how: Nest, sentence: str, promise: float, method: str) -> Action:
         """The kernel by a nest, as something that can be done."""

@@ -28,7 +28,7 @@ def kernel(x):
     nl.store(columns, nl.sum(turned, axis=1, keepdims=True))
     return rows, columns
 """
-KINDS = {"partition", "tile", "split", "columns", "at", "apart", "orient", "keep"}
+KINDS = {"partition", "tile", "split", "columns", "at", "apart", "orient", "keep", "bring"}
 SUMS = """import numpy as np
 
 

@@ -15,6 +15,7 @@ from accelopt.kernels.nki.nests.gathering import gather
 from accelopt.kernels.nki.nests.instructions import Instructions
 from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, number_text
 from accelopt.kernels.nki.nests.margins import Margins, is_zero_outside
+from accelopt.kernels.nki.nests.moments import Moment, moment
 from accelopt.kernels.nki.nests.nest import NotNested, Stage
 from accelopt.kernels.nki.nests.places import Round, View, Where, spans_of
 from accelopt.kernels.nki.nests.reading import Reading, inputs_of
@@ -61,6 +62,8 @@ class Calculation(Instructions):
         """Names of numbers that the author gave."""
         self.sums: dict[Value, tuple[View, Where]] = {}
         """What loops have summed already, and where."""
+        self.moments: Mapping[Value, Moment] = {}
+        """Sums of the present stage that come in pairs."""
 
     def transfer(self, dst: str, src: str) -> str:
         """A DMA between HBM and the chip."""
@@ -252,7 +255,8 @@ class Calculation(Instructions):
             numbers = [self.number(number, where) for number in step.numbers]
         call = self.text.call
         counts = [where.span(axis).width for axis in axes]
-        if step.opcode == "scalar_tensor_tensor":
+        if step.opcode == "scalar_tensor_tensor" and not self.text.nki:
+            # Of neuronxcc's instruction the tiles have one free axis (nki.isa's page of it).
             sizes, _ = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in views])
             if len(sizes) > 1:
                 between = self.new_tile(word_of(step.value), where, axes)
@@ -455,6 +459,8 @@ class Calculation(Instructions):
         axes = where.free(value.axes)
         if any(axis in where.part for axis in value.reduced):
             return self.partitions.across(value, where, into)
+        if (found := moment(self, value, where, into)) is not None:
+            return found
         target = into or self.new_tile(word_of(value), where, axes)
         inner = tuple(a for a in value.reduced if where.span(a).width > 1)
         if value.function in RANKED:

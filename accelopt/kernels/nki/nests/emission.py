@@ -22,6 +22,7 @@ from accelopt.kernels.nki.nests.conditions import deciding, parts_along
 from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.margins import margins_of
 from accelopt.kernels.nki.nests.memory import KEPT_BYTES, LITTLE, Memory
+from accelopt.kernels.nki.nests.moments import moments_of
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage
 from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.operands import Operands
@@ -180,6 +181,7 @@ class Emitter(Calculation):
         self.stage = stage
         members = [self.definitions[name] for name in stage.members]
         self.deciding = deciding(members)
+        self.moments = moments_of(self.reading, members, dict(self.nest.engines))
         axes = {axis.name: axis for d in members for axis in own_axes(d)}
         named = {p.axis for p in (*stage.partition, *stage.loops)} | set(stage.skipped)
         for name in named - axes.keys():
@@ -280,6 +282,8 @@ class Emitter(Calculation):
                 neutral = str(NEUTRAL[part.function])
                 fill = self.text.filled(dst, (place.rows, total.tile.width), neutral, "float32")
                 self.put("", Form(fill, "vector", self.vector_ns(total.tile.width)))
+                held = Local(total, place, tuple(part.axes))
+                self.blocks[-1].locals[f"psum:{total.tile.name}"] = [held]
                 found.append((part, total, place))
         first = members[: 1 + max(members.index(definition) for definition in summing)]
         saved, self.sequential = self.sequential, True
@@ -312,10 +316,18 @@ class Emitter(Calculation):
             part.function, f"nl.{part.function}"
         )
 
+        builder, array = self.reading.builder, f"psum:{total.tile.name}"
+        before = builder.value("input", part.axes, array=array, indices=())
+        whole = builder.apply(part.function, data, before)
+        self.reading.uses |= {v: 1 for v in (before, whole) if v not in self.reading.uses}
+
         def add(round_: Round) -> None:
             spot = round_.where
-            view = self.reduce(data, spot) if left else self.beside_sum(data, spot)
             into = total.moved(spot, place)
+            if not left and self.steps(whole, spot)[-1].opcode == "scalar_tensor_tensor":
+                self.into(whole, spot, into)
+                return
+            view = self.reduce(data, spot) if left else self.beside_sum(data, spot)
             self.issue(spot, spot.free(part.axes), [into, into, view], lambda dst, given, width: (
                 self.two_tiles(dst, given, name, width, (into, into, view))))  # fmt: skip
 
@@ -479,7 +491,12 @@ class Emitter(Calculation):
         together = bool(batch) and self.is_stored_together(definition, where, batch)
         held: View | None = None
         wide = where
-        if definition.out in self.nest.held:
+        summed = self.sums.get(meaning.value) if meaning.value else None
+        if definition.out in self.nest.held or self.with_ends(definition, where) != where:
+            summed = None
+        if summed:
+            held, wide = summed
+        elif definition.out in self.nest.held:
             held = self.on_chip.place(definition, where)
         elif local or together or self.recurrences.begins(definition, where) is not None:
             wide = self.with_ends(definition, where)
@@ -507,6 +524,8 @@ class Emitter(Calculation):
             saved, self.sequential = self.sequential, self.sequential or bool(adds)
             self.product(source, product, where, target, finish, adds)
             self.sequential = saved
+        elif held and summed:
+            finish(where, held.moved(where, wide))
         elif meaning.scan:
             self.recurrences.scan(definition, meaning.scan, where, target, finish)
         else:

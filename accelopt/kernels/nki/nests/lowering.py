@@ -9,7 +9,7 @@ from typing import NamedTuple
 from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.emission import CORES, Emitter
-from accelopt.kernels.nki.nests.nest import Nest, NotNested
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, in_terms
 from accelopt.kernels.nki.nests.nest import ready as readied
 from accelopt.kernels.nki.nests.repeats import folded
 from accelopt.kernels.nki.nests.statements import Price, price, rendered
@@ -61,7 +61,7 @@ def lower_nest(
 def _lowered(
     algorithm: Algorithm, nest: Nest, interface: Interface, target: str, dialect: Dialect
 ) -> Lowered:
-    ready = _complete(algorithm, nest)
+    ready, nest = in_terms(_complete(algorithm, nest), nest, TARGETS[target])
     if nest.cores and (dialect != "nki" or TARGETS[target].generation < 3):
         raise NotNested(f"{target} has no launch on two cores in {dialect}")
     if dialect != "nki" and (static := [s for s in nest.stages if s.static]):
@@ -106,7 +106,7 @@ def lower_part(
     """The statements that compute `algorithm` as a nest of it says, from arrays in HBM by its inputs'
     names into those by its outputs' names, and what they cost in closed form. They bind none of the
     names `taken`. Raises NotNested."""
-    ready = _complete(algorithm, nest)
+    ready, nest = in_terms(_complete(algorithm, nest), nest, TARGETS[target])
     taken = taken | {array.name for array in (*ready.inputs, *ready.outputs)}
     emitter = Emitter(ready, nest, TARGETS[target], dialect, {}, taken)
     views: list[str] = []

@@ -516,9 +516,30 @@ class Memory:
         if array in self.unmade:
             self.copy_with_margins(array)
         counts, steps = merged([c for c, _ in rows], [[s for _, s in rows]])
+        dims = [dim for dim in dims if dim[0] > 1]
+        if self.emitter.stage.parts and not store and (size := self.part(array, rows, dims)):
+            (count, step, stride), *rest = dims
+            with self.emitter.loop("i_part", count // size) as at:
+                moved = View(view.tile, view.offset + at * (size * stride), {})
+                own = [(size, step, stride), *rest]
+                self.transfer(array, moved, offset + at * (size * step), rows, own)
+            return
         self._transfer(
             array, view, offset, list(zip(counts, steps[0], strict=True)), dims, At(), store
         )
+
+    def part(
+        self, array: str, rows: Sequence[tuple[int, int]], dims: Sequence[tuple[int, int, int]]
+    ) -> int:
+        """How many elements along the first free axis one DMA of a tile brings, where that is several: work
+        on the first parts begins while the last are brought. 0 for a tile that comes at once."""
+        count = dims[0][0] if dims else 1
+        one = (
+            math.prod(c for c, *_ in (*rows, *dims))
+            * parse(self.emitter.arrays[array].dtype).itemsize
+        )
+        return next((d for d in range(1, count // 2 + 1)
+                     if count % d == 0 and one // count * d >= LITTLE), 0)  # fmt: skip
 
     def _transfer(
         self, array: str, view: View, offset: At, rows: list[tuple[int, int]],

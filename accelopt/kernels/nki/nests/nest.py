@@ -8,6 +8,7 @@ gives a later member of its stage stays on the chip; what a later stage reads go
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -16,6 +17,7 @@ from accelopt.algorithm.algorithm import (
     Algorithm,
     Definition,
     Expression,
+    Map,
     Read,
     Reduce,
     axes_of,
@@ -25,6 +27,7 @@ from accelopt.algorithm.contraction import ONE, Contraction, contraction, factor
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.nests.preparing import cut, inlined, own_axes, prepared
+from accelopt.kernels.nki.nests.terms import in_own_terms, is_short, is_weighted
 
 Memory = Literal["SBUF", "HBM", "resident"]
 """Where an operand of a product stays: in SBUF for as many rounds as half of that allows, in HBM, or in
@@ -47,8 +50,8 @@ class Stage(BaseModel):
     """One loop nest. The elements of `partition`, joined in that order, lie on partitions; `loops`
     are further axes that all is computed along part by part, outside of it. Members that are `laid` have
     other axes on partitions, whole. `columns` bounds the elements a partition that one instruction works
-    on. Along axes that are `skipped`, blocks that a mask empties are not computed. With `static` its DMAs have
-    descriptors that are made before the run."""
+    on. Along axes that are `skipped`, blocks that a mask empties are not computed. Large tiles are brought in
+    `parts`, each by a DMA of its own. With `static` its DMAs have descriptors that are made before the run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,6 +61,7 @@ class Stage(BaseModel):
     laid: tuple[tuple[str, tuple[str, ...]], ...] = ()
     columns: int = 2048
     skipped: tuple[str, ...] = ()
+    parts: bool = False
     static: bool = False
 
 
@@ -102,6 +106,31 @@ def ready(algorithm: Algorithm, nest: Nest) -> Algorithm:
     return inlined(cut(prepared(algorithm), nest.splits), nest.inlined)
 
 
+def in_terms(algorithm: Algorithm, nest: Nest, spec: Hardware) -> tuple[Algorithm, Nest]:
+    """An Algorithm with its short sums as their terms, but for those that their stage takes in rounds; and the
+    nest of that. Terms that GpSimd adds while Vector adds others are members of their own."""
+    definitions = {d.out: d for d in algorithm.definitions}
+    stages, terms = list[Stage](), dict[str, list[Map]]()
+    by_ones, engines = {name for name, _, _ in nest.ways}, dict(nest.engines)
+    for stage in nest.stages:
+        widths = {part.axis: part.size for part in stage.loops}
+        members: list[str] = []
+        for name in stage.members:
+            definition, laid = definitions[name], dict(stage.laid).get(name)
+            lying = laid or [part.axis for part in stage.partition]
+            weighted = is_weighted(definition, lying, widths)
+            if isinstance(definition, Reduce) and (weighted or is_short(definition)):
+                rounds = {*lying, *widths} & {axis.name for axis in definition.reduced}
+                if not rounds and product_in(definition) is None and name not in by_ones:
+                    shared = weighted and not laid and name not in engines
+                    terms[name] = in_own_terms(definition, spec, shared)
+                    members += [term.out for term in terms[name][:-1]]
+            members.append(name)
+        stages.append(stage.model_copy(update={"members": tuple(members)}))
+    made = tuple(m for d in algorithm.definitions for m in terms.get(d.out, [d]))
+    return replace(algorithm, definitions=made), nest.model_copy(update={"stages": tuple(stages)})
+
+
 class NotNested(Exception):
     """A definition, or a nest of one, that has no kernel: the text names the definition and says why."""
 
@@ -109,7 +138,7 @@ class NotNested(Exception):
 def product_in(definition: Definition) -> Contraction | None:
     """The matrix product that a definition is. A sum whose results lie beside each other in memory
     where the summed elements do not is one with ones: the Tensor engine sums over partitions."""
-    if not isinstance(definition, Reduce) or definition.combiner != "add":
+    if not isinstance(definition, Reduce) or definition.combiner != "add" or is_short(definition):
         return None
     found = contraction(definition)
     if found is not None or not definition.axes:

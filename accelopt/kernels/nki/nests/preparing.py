@@ -4,7 +4,6 @@ engines have called by their names, roundings kept only where a matrix product t
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -42,6 +41,7 @@ from accelopt.kernels.nki.nests.equal_definitions import defined_once
 from accelopt.kernels.nki.nests.one_hot import without_one_hot
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
 from accelopt.kernels.nki.nests.shared_functions import functions_shared
+from accelopt.kernels.nki.nests.terms import decided, is_short
 
 RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
               "tanh", "erf", "silu_dx", "gelu_dx")  # fmt: skip
@@ -64,8 +64,6 @@ LARGEST = 3e38
 """No number of fp32 is much larger."""
 WIDE_ROUNDING = "bfloat16"
 """The rounding to a format with the exponents of fp32: no factor takes a value out of its range."""
-MOST_TERMS = 8
-"""Of a sum that is taken term by term."""
 MOST_PIECES = 8
 """Parts of an axis for which a condition is decided one by one."""
 
@@ -74,14 +72,16 @@ MOST_PIECES = 8
 def prepared(algorithm: Algorithm) -> Algorithm:
     """The same Algorithm, ready for nests. Its arrays have the same names and elements."""
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
-    definitions = tuple(part for d in map(_unrolled, definitions) for part in _in_two(d))
+    definitions = tuple(part for d in map(decided, definitions) for part in _in_two(d))
     algorithm = scaled_and_shifted(replace(algorithm, definitions=definitions))
     algorithm = functions_shared(algorithm)
     found = _split(without_one_hot(algorithm))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
     return _ordered(
-        _scaled_last(_operands(_joint(_summed_last(_compared_as_ranked(defined_once(named))))))
+        _scaled_last(
+            _operands(_joint(_summed_last(_groups(_compared_as_ranked(defined_once(named))))))
+        )
     )
 
 
@@ -119,7 +119,7 @@ def _summed_last(algorithm: Algorithm) -> Algorithm:
     results = {array.name for array in algorithm.outputs}
     last: dict[str, set[int]] = {}
     for reader in algorithm.definitions:
-        if not isinstance(reader, Reduce) or contraction(reader) is not None:
+        if not isinstance(reader, Reduce) or contraction(reader) or is_short(reader):
             continue
         for part in walk(reader.expression):
             if isinstance(part, Read):
@@ -187,6 +187,39 @@ def _joint(algorithm: Algorithm) -> Algorithm:
         needed = arrays_read(made)
         at = max([at, *(n + 1 for n, d in enumerate(algorithm.definitions) if d.out in needed)])
         algorithm = replace(algorithm, definitions=(*rest[:at], made, *rest[at:]))
+    return algorithm
+
+
+def _groups(algorithm: Algorithm) -> Algorithm:
+    """With a definition for the terms of a sum over a batch of products, which are each made of one of them,
+    element by element: they are computed where the products are."""
+    results = {array.name for array in algorithm.outputs}
+    for reader in algorithm.definitions:
+        if not isinstance(reader, Reduce) or contraction(reader) or reader.combiner != "add":
+            continue
+        for product in algorithm.definitions:
+            found = contraction(product) if isinstance(product, Reduce) else None
+            reads = {
+                p for p in walk(reader.expression) if isinstance(p, Read) and p.array == product.out
+            }
+            alone = [d for d in algorithm.definitions if product.out in arrays_read(d)]
+            if (
+                found is None
+                or product.out in results
+                or alone != [reader]
+                or {*reader.reduced} - {*found.batch}
+                or {read.indices for read in reads} != {tuple(map(index_of, product.axes))}
+                or reader.expression in reads
+                or not axes_of(reader.expression) <= set(product.axes)
+            ):
+                continue
+            own = Map(f"{product.out}_term", product.axes, reader.expression)
+            places = tuple(map(index_of, own.axes))
+            made = own, replace(reader, expression=Read(own.out, places))
+            at = algorithm.definitions.index(reader)
+            before, after = algorithm.definitions[:at], algorithm.definitions[at + 1 :]
+            algorithm = replace(algorithm, definitions=(*before, *made, *after))
+            break
     return algorithm
 
 
@@ -274,7 +307,8 @@ def _ordered(algorithm: Algorithm) -> Algorithm:
     while waiting:
         missing = {d.out for d in waiting}
         free = [d for d in waiting if not missing & arrays_read(d)]
-        plain = [d for d in free if isinstance(d, Reduce) and contraction(d) is None]
+        sums = [d for d in free if isinstance(d, Reduce) and contraction(d) is None]
+        plain = [d for d in sums if not is_short(d)]
         order.append((plain or free)[0])
         waiting.remove(order[-1])
     return replace(algorithm, definitions=tuple(order))
@@ -342,26 +376,6 @@ def coarsest(condition: Index) -> Index:
 
 def _rewritten(definition: Definition, change: Callable[[Expression], Expression]) -> Definition:
     return with_expressions(definition, map(change, expressions_of(definition)))
-
-
-def _unrolled(definition: Definition) -> Definition:
-    """A short sum of computed terms, each added to the one before as it is computed: not where the Tensor
-    engine multiplies, nor where nothing is computed of what is summed."""
-    if not isinstance(definition, Reduce) or definition.combiner != "add":
-        return definition
-    sizes = [range(axis.extent) for axis in definition.reduced]
-    product = contraction(definition)
-    if math.prod(map(len, sizes)) > MOST_TERMS or (product and product.rows and product.columns):
-        return definition
-    if isinstance(definition.expression, Read):
-        return definition
-    total: Expression | None = None
-    for numbers in itertools.product(*sizes):
-        places = {a: Index(n) for a, n in zip(definition.reduced, numbers, strict=True)}
-        term = substituted(definition.expression, places, {})
-        total = term if total is None else Apply("add", (total, term))
-    assert total is not None
-    return Map(definition.out, definition.axes, total)
 
 
 def _in_two(definition: Definition) -> tuple[Definition, ...]:
@@ -552,7 +566,7 @@ def _cuts(algorithm: Algorithm) -> Cuts:
 def _useful(algorithm: Algorithm) -> Cuts:
     """Cuts that indices do not need: for conditions, and for results with elements along one axis."""
     found: Cuts = {}
-    combined = {d.out for d in algorithm.definitions if not isinstance(d, Map)}
+    combined = {d.out for d in algorithm.definitions if not (isinstance(d, Map) or is_short(d))}
     combined |= {
         name for d in algorithm.definitions if d.out in combined for name in arrays_read(d)
     }

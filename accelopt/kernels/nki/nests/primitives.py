@@ -47,7 +47,19 @@ LOOPS = (1, 2, 4, 512, 1024, 2048)
 
 
 class _Primitive(BaseModel):
+    """`str` is what the documentation writes: `tile(scores, k, 512)`, `partition(out, 128 of m)`."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __str__(self) -> str:
+        kind, *values = (getattr(self, name) for name in type(self).model_fields)
+        return f"{kind}({', '.join(map(_said, values))})"
+
+
+def _said(value: object) -> str:
+    if isinstance(value, tuple):
+        return " and ".join(map(_said, value)) or "none"
+    return f"{value.size} of {value.axis}" if isinstance(value, Part) else str(value)
 
 
 class Partition(_Primitive):
@@ -187,6 +199,15 @@ class Hold(_Primitive):
     memory: Literal["SBUF", "HBM"]
 
 
+class Bring(_Primitive):
+    """`bring(definition, tiles)`: whether tiles of 512 KiB or more come to its stage `whole`, or in `parts` of
+    at least 256 KiB: work on the first begins before the last is there."""
+
+    kind: Literal["bring"] = "bring"
+    definition: str
+    tiles: Literal["whole", "parts"]
+
+
 class Inline(_Primitive):
     """`inline(definition)`: whoever reads it computes it anew. Legal where it is not compared with one of its
     largest elements, for it could round otherwise."""
@@ -230,6 +251,7 @@ Primitive = Annotated[
     | Skip
     | Ahead
     | Hold
+    | Bring
     | Inline
     | Cores
     | Descriptors,
@@ -291,6 +313,9 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
     if isinstance(primitive, Columns):
         columns = {"columns": primitive.size}
         return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=columns))
+    if isinstance(primitive, Bring):
+        parts = {"parts": primitive.tiles == "parts"}
+        return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=parts))
     if isinstance(primitive, At):
         return _joined(primitive, algorithm, nest)
     if isinstance(primitive, Apart):
@@ -553,6 +578,7 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
             for size in dict.fromkeys((0, *(evenly(axis.extent, most_) for most_ in LOOPS))):
                 if size != loops.get(axis.name, 0) and size < axis.extent:
                     yield Tile(definition=name, axis=axis.name, size=size)
+        yield Bring(definition=name, tiles="whole" if stage.parts else "parts")
         if not stage.static:
             yield Descriptors(definition=name, made="before")
         if at + 1 < len(nest.stages):

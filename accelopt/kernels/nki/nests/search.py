@@ -127,6 +127,7 @@ class _Search:
         # Closed forms say nothing of what is made one round ahead.
         for timed in self.fastest():
             self.time(self.changed(timed, ahead=True))
+        self.time(self.priced(with_parts(timed.nest) for timed in self.fastest()))
         runs = (with_sums_in_runs(self.algorithm, t.nest, self.target) for t in self.fastest())
         self.time(self.priced(made for made in runs if made is not None))
         for _ in range(ROUNDS):
@@ -199,6 +200,12 @@ def _cost(pair: tuple[Nest, Lowered]) -> tuple[float, float]:
 def with_columns(nest: Nest, columns: int) -> Nest:
     """All stages with instructions of that many columns."""
     stages = tuple(stage.model_copy(update={"columns": columns}) for stage in nest.stages)
+    return nest.model_copy(update={"stages": stages})
+
+
+def with_parts(nest: Nest) -> Nest:
+    """All stages with large tiles brought in parts."""
+    stages = tuple(stage.model_copy(update={"parts": True}) for stage in nest.stages)
     return nest.model_copy(update={"stages": stages})
 
 

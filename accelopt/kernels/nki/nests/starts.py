@@ -73,6 +73,7 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
             *blocks,
             *(made for one in (nest, *blocks) for made in _in_rounds(algorithm, one)),
             *_joined_sums(algorithm, nest, target),
+            *_by_terms(algorithm, nest),
             *_summed_as_laid(algorithm, nest, target),
             *_laid_as_read(algorithm, lying, target),
         ):
@@ -216,6 +217,25 @@ def _beside(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
                 for old, new in zip(nest.stages, cut_.stages, strict=True)
             )
             yield cut_.model_copy(update={"stages": stages})
+
+
+def _by_terms(algorithm: Algorithm, nest: Nest) -> Iterator[Nest]:
+    """With a loop along what a sum of few terms runs over: what its stage makes for a term is added at once."""
+    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
+    for at, stage in enumerate(nest.stages):
+        held = {part.axis for part in (*stage.partition, *stage.loops)}
+        made: set[Axis] = set()
+        for name in stage.members:
+            definition = definitions[name]
+            summed = {*definition.reduced} if isinstance(definition, Reduce) else set()
+            few = math.prod(axis.extent for axis in summed) <= MOST_ROUNDS
+            if summed & made and few and not product_in(definition):
+                rounds = [Part(axis=a.name, size=1) for a in sorted(summed) if a.name not in held]
+                looped = stage.model_copy(update={"loops": (*stage.loops, *rounds)})
+                stages = (*nest.stages[:at], looped, *nest.stages[at + 1 :])
+                yield nest.model_copy(update={"stages": stages})
+                break
+            made.update(definition.axes)
 
 
 def _joined_sums(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:

@@ -1,0 +1,127 @@
+"""Sums of few terms, pairs of sums, and tiles that come in parts.
+
+Evidence: as in `test_nests`; nki.isa's pages of scalar_tensor_tensor (tiles of one free axis in neuronxcc, of one
+shape in nki), of bn_stats (at most 512 elements a partition) and of bn_aggr.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.nest import Nest, Part, Stage, default_nest
+from accelopt.kernels.nki.nests.preparing import prepared
+from accelopt.kernels.nki.nests.primitives import Bring, Columns, Engine, Partition, Skip, applied
+from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.sim.dialects.dialect import Dialect
+from tests.kernels.nki.lift.algorithms import written
+from tests.kernels.nki.nests.test_nests import TARGETS, check
+
+TAPS = written(
+    "taps", {"c": 128, "h": 12, "w": 20, "k": 3, "l": 3}, {"x": (128, 14, 22), "f": (128, 3, 3)},
+    "s[c, h, w] = add[k, l](x[c, h + k, w + l] * f[c, k, l])",
+    "out[c, h, w] = minimum(maximum(s[c, h, w], 0.0), 6.0)",
+)  # fmt: skip
+STATES = written(
+    "states", {"c": 64, "t": 80, "s": 6}, {"a": (64, 6), "x": (64, 80), "w": (6, 80)},
+    "h[c, s, t] = scan[t](sigmoid(x[c, t] * a[c, s]), x[c, t])",
+    "out[c, t] = add[s](w[s, t] * h[c, s, t])",
+)  # fmt: skip
+GROUPS = written(
+    "groups", {"m": 32, "g": 4, "k": 64, "n": 160},
+    {"x": (32, 4, 64), "w": (4, 64, 160), "s": (4, 160)},
+    "p[m, g, n] = add[k](x[m, g, k] * w[g, k, n])",
+    "out[m, n] = add[g](s[g, n] * p[m, g, n])",
+)  # fmt: skip
+NORM = written(
+    "norm", {"m": 160, "b": 3, "n": 200}, {"x": (3, 160, 200)},
+    "total[m] = add[b, n](x[b, m, n])",
+    f"squares[m] = add[b, n](square(x[b, m, n] - total[m] * {1 / 600}))",
+    f"out[b, m, n] = (x[b, m, n] - total[m] * {1 / 600}) * rsqrt(squares[m] * {1 / 600} + 0.001)",
+)  # fmt: skip
+
+
+def text_of(algorithm: object, nest: Nest, dialect: Dialect) -> str:
+    return lower_nest(algorithm, nest, target=TARGETS[dialect], dialect=dialect).source  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_a_tap_is_added_by_the_instruction_that_computes_it(
+    dialect: Dialect, tmp_path: Path
+) -> None:
+    """A tile times a number a partition, and a tile: one instruction; of those of the core with two engines that
+    add at once, GpSimd has some, which Scalar multiplies."""
+    first, last = prepared(TAPS).definitions
+    channels = Part(axis=first.axes[0].name, size=128)
+    nest = Nest(stages=(Stage(members=(first.out, last.out), partition=(channels,)),))
+    source = text_of(TAPS, nest, dialect)
+    check(TAPS, nest, dialect, tmp_path)
+    assert "tensor_reduce" not in source
+    if dialect == "nki":
+        assert source.count("scalar_tensor_tensor(") == 3, source
+        assert len(re.findall(r"op=nl.add,\s+engine=nisa.gpsimd_engine", source)) >= 3
+    one = applied(Engine(definition="s", engine="vector"), TAPS, nest, TARGETS[dialect])
+    check(TAPS, one, dialect, tmp_path)
+    assert text_of(TAPS, one, dialect).count("scalar_tensor_tensor(") == (
+        8 if dialect == "nki" else 0
+    )
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("algorithm", [STATES, GROUPS, TAPS], ids=lambda a: a.name)
+def test_terms_are_added_in_rounds_of_a_loop(
+    algorithm: object, dialect: Dialect, tmp_path: Path
+) -> None:
+    """What is made for a term is no array of all terms; what is made of a product is read from PSUM."""
+    found = [
+        nest
+        for nest in starting_nests(algorithm, TARGETS[dialect])  # type: ignore[arg-type]
+        if {part.axis for part in nest.stages[-1].loops} & {"s", "g", "k"}
+    ]
+    for nest in found[:3]:
+        check(algorithm, nest, dialect, tmp_path)  # type: ignore[arg-type]
+        assert "private_hbm" not in text_of(algorithm, nest, dialect)
+    assert found or algorithm is TAPS
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_a_sum_and_the_squares_about_its_mean_come_of_one_pass(
+    dialect: Dialect, tmp_path: Path
+) -> None:
+    """bn_stats reads equal parts of at most 512 elements, one bn_aggr joins them; without a word on the engine
+    the squares are summed as they are written."""
+    plain = next(n for n in starting_nests(NORM, TARGETS[dialect]) if len(n.stages) == 1)
+    nest = applied(Engine(definition="squares", engine="vector"), NORM, plain, TARGETS[dialect])
+    source = text_of(NORM, nest, dialect)
+    assert "bn_stats(" in source and source.count("bn_aggr(") == source.count("moments = "), source
+    assert "nl.square" not in source and "nl.square" in text_of(NORM, plain, dialect)
+    check(NORM, nest, dialect, tmp_path)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_a_large_tile_comes_in_parts(dialect: Dialect, tmp_path: Path) -> None:
+    """Of at least 256 KiB each: work on the first begins while the last are brought."""
+    whole = written("whole", {"m": 128, "n": 8192}, {"x": (128, 8192)}, "out[m, n] = x[m, n] * 2.0")
+    plain = applied(
+        Columns(definition="out", size=8192), whole, default_nest(whole, TARGETS[dialect])
+    )
+    wide = applied(Bring(definition="out", tiles="parts"), whole, plain, TARGETS[dialect])
+    assert "i_part in nl.affine_range(16)" in text_of(whole, wide, dialect)
+    assert "i_part" not in text_of(whole, plain, dialect)
+    check(whole, wide, dialect, tmp_path)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_a_product_may_be_the_same_along_an_axis(dialect: Dialect, tmp_path: Path) -> None:
+    """An axis of the result that no factor has is one of a batch."""
+    product = written("same", {"b": 3, "m": 8, "k": 5, "n": 7}, {"x": (8, 5), "w": (5, 7)},
+                      "out[m, b, n] = add[k](x[m, k] * w[k, n])")  # fmt: skip
+    check(product, default_nest(product, TARGETS[dialect]), dialect, tmp_path)
+
+
+def test_a_primitive_is_said_as_the_documentation_writes_it() -> None:
+    said = Partition.model_validate({"definition": "o", "axes": [{"axis": "m", "size": 128}]})
+    assert f"{said} {Skip(definition='p', axes=())}" == "partition(o, 128 of m) skip(p, none)"
