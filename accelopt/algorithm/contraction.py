@@ -67,6 +67,10 @@ def factors_of(expression: Expression) -> list[Expression]:
         return [factor for part in expression.arguments for factor in factors_of(part)]
     if isinstance(expression, Apply) and expression.function == "square":
         return factors_of(expression.arguments[0]) * 2
+    if isinstance(expression, Apply) and expression.function == "divide":
+        over, under = expression.arguments
+        if len(found := factors_of(over)) > 1:
+            return [*found, Apply("reciprocal", (under,))]
     return [expression]
 
 

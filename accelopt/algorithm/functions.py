@@ -53,6 +53,22 @@ ROUNDINGS = {
 }
 """Rounding to a format, by the format's name; nothing where values are exact (fp64)."""
 
+
+def _converted(name: str) -> Function:
+    limits = np.iinfo(name)
+
+    def converted(x: np.ndarray) -> np.ndarray:
+        whole = np.nan_to_num(np.rint(x), nan=0.0)
+        return np.asarray(np.clip(whole, limits.min, limits.max), x.dtype)
+
+    return converted
+
+
+CONVERSIONS = {
+    name: _converted(name) for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32")
+}
+"""To the nearest whole number, of two the even one, that an integer format has, by the format's name."""
+
 FUNCTIONS: dict[str, Function] = {
     "add": np.add,
     "subtract": np.subtract,
@@ -107,5 +123,6 @@ FUNCTIONS: dict[str, Function] = {
     "ceil": np.ceil,
     "trunc": np.trunc,
     **ROUNDINGS,
+    **CONVERSIONS,
 }
 """By name. `select` chooses by its first argument; comparisons give 1 and 0."""

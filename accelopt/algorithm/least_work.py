@@ -36,13 +36,13 @@ from accelopt.algorithm.algorithm import (
     substituted,
     walk,
 )
-from accelopt.algorithm.functions import ROUNDINGS
+from accelopt.algorithm.functions import CONVERSIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.hardware import TRN1
 from accelopt.hardware.least_time import Lanes, Work
 
 SUMS = frozenset({"add", "subtract"})
-PLAIN = frozenset({"negative", "copy", *ROUNDINGS})
+PLAIN = frozenset({"negative", "copy", *ROUNDINGS, *CONVERSIONS})
 SEPARABLE = frozenset({"divide", "reciprocal", "sqrt", "rsqrt", "square", "power"})
 """Functions that a product may be taken out of, factor by factor."""
 COMPARISONS = frozenset(

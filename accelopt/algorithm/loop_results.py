@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.algorithm.recurrences import LoopStates, factor_and_term, joined_scan
+from accelopt.algorithm.recurrences import (
+    LoopStates,
+    extreme_and_rest,
+    factor_and_term,
+    joined_scan,
+)
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.value_nodes import (
     Carried,
@@ -53,6 +58,12 @@ def _before(states: LoopStates, carried: Carried) -> Value:
         return values.where([previous], before, carried.initial)
     own = next((p for p in values.carried(left) if p.loop == carried.loop
                 and p.tensor == carried.tensor and p.address == carried.address), None)  # fmt: skip
+    if own is not None and (extreme := extreme_and_rest(values, left, own)):
+        combine, rest = extreme
+        if all(p.loop != carried.loop for p in values.carried(rest)):
+            one = values.number(1)
+            scan = ScanElement("multiply", one, combine, rest, carried.initial, trip, previous)
+            return values.where([previous], values.same(scan), carried.initial)
     parts = factor_and_term(values, left, own) if own is not None else None
     if parts is None or any(p.loop == carried.loop for v in parts for p in values.carried(v)):
         return carried

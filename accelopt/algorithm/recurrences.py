@@ -7,6 +7,7 @@ that is rescaled whenever a running maximum grows (online softmax) is the sum wi
 
 from __future__ import annotations
 
+import functools
 from typing import Protocol
 
 from accelopt.algorithm.algorithm import Constant
@@ -14,6 +15,7 @@ from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold
+from accelopt.algorithm.rerolling import arguments_of
 from accelopt.algorithm.value_nodes import (
     NEUTRAL,
     Application,
@@ -282,6 +284,40 @@ class _Closing:
         if self.met(value.factor) or self.met(value.term):
             raise self.refusal()
         return joined_scan(self.values, value, self.trip, own.initial, None)
+
+
+def of_one_before(
+    values: Values, left: Value, own: Carried, state: Axis, at: Index
+) -> Value | None:
+    """The state `at` of a recurrence, where iteration `state` leaves `left` and found `own`; None where that
+    is no recurrence of first order."""
+    if values.carried(left) != frozenset({own}):
+        return None
+    scale, combine = "multiply", "add"
+    if extreme := extreme_and_rest(values, left, own):
+        combine, factor, term = extreme[0], values.number(1), extreme[1]
+    elif parts := factor_and_term(values, left, own):
+        factor, term = parts
+    else:
+        return None
+    if values.carried(factor) or values.carried(term):
+        return None
+    along = fresh_axis(state.extent, values.axes(left) | at.axes)
+    moved = {state: index_of(along)}
+    factor, term = values.substitute(factor, moved), values.substitute(term, moved)
+    return values.same(ScanElement(scale, factor, combine, term, own.initial, along, at))
+
+
+def extreme_and_rest(values: Values, value: Value, own: Carried) -> tuple[str, Value] | None:
+    """Of a value that is the larger, or smaller, of what was before and something else, which, and that."""
+    if not isinstance(value, Application) or value.function not in ("maximum", "minimum"):
+        return None
+    parts = arguments_of(value, value.function)
+    others = [part for part in parts if part != own]
+    if not others or len(others) == len(parts):
+        return None
+    rest = functools.reduce(lambda a, b: apply(values, value.function, [a, b]), others)
+    return None if own in values.carried(rest) else (value.function, rest)
 
 
 def factor_and_term(values: Values, value: Value, own: Carried) -> tuple[Value, Value] | None:

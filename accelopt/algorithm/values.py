@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
+
+import numpy as np
 
 from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
@@ -36,6 +39,8 @@ from accelopt.algorithm.value_nodes import (
 V = TypeVar("V")
 
 
+MOST_PLACES = 65_536
+"""Of axes together, that conditions are tried at."""
 LONGEST_KEY = 20_000
 """Characters of a text by which values are ordered."""
 DROWNS = 2e-5 * 2.0**24
@@ -48,6 +53,24 @@ def follows(condition: Index, facts: Iterable[Index]) -> bool:
     if condition.bounds[0] >= 0 or any((condition - f).bounds[0] >= 0 for f in facts):
         return True
     return condition.is_affine and least_where(condition, ranges_where(frozenset(facts))) >= 0
+
+
+@functools.lru_cache(maxsize=4096)
+def without_floors(condition: Index) -> tuple[Index, ...]:
+    """A condition (>= 0) on one axis as the ends of the run of its elements for which it holds, where they
+    are a run: `3 * ((n + 1) // 3) > n` of three is `n >= 2`."""
+    if condition.is_affine or len(condition.axes) != 1:
+        return (condition,)
+    (axis,) = condition.axes
+    if axis.extent > MOST_PLACES:
+        return (condition,)
+    (held,) = np.nonzero(condition.evaluate({axis: np.arange(axis.extent)}) >= 0)
+    if not len(held):
+        return (Index(-1),)
+    first, last = int(held[0]), int(held[-1])
+    if last - first + 1 != len(held):
+        return (condition,)
+    return index_of(axis) - first, index_of(axis) * -1 + last
 
 
 def least_where(index: Index, ranges: Mapping[Axis, tuple[int, int]]) -> int:
@@ -181,7 +204,7 @@ class Values:
     def where(self, conditions: Iterable[Index], on_true: Value, on_false: Value) -> Value:
         """A choice, where it is one."""
         kept: list[Index] = []
-        for condition in conditions:
+        for condition in itertools.chain.from_iterable(map(without_floors, conditions)):
             low, high = condition.bounds
             if high < 0:
                 return on_false

@@ -56,8 +56,7 @@ def apply_job(asked: Mapping[str, Any]) -> Said:
 
     def work() -> Said:
         kernel, written = Path(asked["kernel"]), Path(asked["written"])
-        found, rewrite = simulated(asked), rewrite_of(asked)
-        rewrite = None if isinstance(rewrite, str) else rewrite
+        found, rewrite = simulated(asked), rewrite_of(asked).rewrite
         listed = advice(found, what_ifs(found), memory_use(found.run.program), rewrite)
         if asked["number"] > len(listed):
             raise ConfigError(f"there is no advice {asked['number']}: there are {len(listed)}")

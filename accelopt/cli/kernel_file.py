@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -147,16 +147,23 @@ class Written(Row):
     latency_ms: float = 0.0
 
 
-def rewrite_of(order: Mapping[str, Any], seconds: float = REWRITE_SECONDS) -> Rewrite | str | None:
-    """The kernel by another loop nest, looked for in a process of its own; None where there is none, and why it
-    was given up, after so many seconds say."""
+class Sought(NamedTuple):
+    """A kernel by another loop nest, None where there is none; `given_up` says why that is not known."""
+
+    rewrite: Rewrite | None = None
+    given_up: str = ""
+
+
+def rewrite_of(order: Mapping[str, Any], seconds: float = REWRITE_SECONDS) -> Sought:
+    """The kernel by another loop nest, looked for in a process of its own for at most so many seconds."""
     note("looking for a faster loop nest")
     call = Call("accelopt.cli.kernel_file:rewrite_job", order, seconds, REWRITE_BYTES)
     found = perform(call, Written)
     if isinstance(found, Fault):
         reason = found.message.replace("the evaluation's process", "that")
-        return f"looking for a faster loop nest was given up: {reason}"
-    return Rewrite(found.change, found.source, found.latency_ms) if found.source else None
+        return Sought(given_up=f"looking for a faster loop nest was given up: {reason}")
+    made = Rewrite(found.change, found.source, found.latency_ms) if found.source else None
+    return Sought(made)
 
 
 def rewrite_job(order: Mapping[str, Any]) -> Written:

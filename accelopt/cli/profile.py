@@ -52,10 +52,9 @@ def profile_job(asked: Mapping[str, Any]) -> Said:
     """The work of `profile`, in a child process."""
 
     def work() -> Said:
-        found, rewrite = simulated(asked), rewrite_of(asked)
-        remark = f"{rewrite}\n" if isinstance(rewrite, str) else ""
-        rewrite = None if isinstance(rewrite, str) else rewrite
-        text = profile_text(found, interval(found), rewrite, asked["apply"])
+        found, sought = simulated(asked), rewrite_of(asked)
+        remark = f"{sought.given_up}\n" if sought.given_up else ""
+        text = profile_text(found, interval(found), sought.rewrite, asked["apply"])
         return Said(text=text + remark)
 
     return said_by(work)

@@ -51,7 +51,8 @@ async def confirm_winner(
     language = run.workshop.language
     polished = await polish(fastest, run)
     first = polished[-1] if polished else fastest
-    best, verdict = await first_verified(finalists(start, first, history, polished), run)
+    ranked = finalists(start, first, history, polished)
+    best, verdict = await first_verified(ranked, run)
     if best is None:
         return Outcome(start, failure=verdict.message, ended=ended)
     run_files.write_kernels([best], (), len(history) + 1, run)
@@ -69,6 +70,7 @@ async def confirm_winner(
         holds_for=verdict.holds_for,
         exactness=exactness_words(verdict.exactness, start.evaluation.exactness),
         ended=ended,
+        turned_down=_turned_down(ranked.index(best)) if best is start else "",
         alternatives=await measure_alternatives(start.case, run),
     )
     run.watcher.finished(outcome)
@@ -113,6 +115,13 @@ def finalists(
     return list(distinct.values())
 
 
+def _turned_down(count: int) -> str:
+    if not count:
+        return ""
+    many = f"{count} faster kernels do" if count > 1 else "a faster kernel does"
+    return f"{many} not pass all that the referee asks of a winner"
+
+
 async def first_verified(nodes: Sequence[Node], run: Run) -> tuple[Node | None, Evaluation]:
     """The first that passes with full scrutiny, or None; with the verdict on it, or on the last. A start
     that was let in with a warning does not pass."""
@@ -122,6 +131,7 @@ async def first_verified(nodes: Sequence[Node], run: Run) -> tuple[Node | None, 
         verdict = await run.workshop.verifications.evaluate(node.case, node.source)
         if verdict.profile is not None and not verdict.message:
             return node, verdict
+        run.watcher.turned_down(node, verdict)
     return None, verdict
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from accelopt.agents.budget import Ledger
 from accelopt.agents.proposer import PlanDraft
-from accelopt.evaluation import Case
+from accelopt.evaluation import Case, Evaluation
 from accelopt.nodes import Node
 from accelopt.published import NO_IMPLEMENTATION
 from accelopt.report.console import console
@@ -74,6 +74,10 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
         line.searched = True
         board.say(line, "the referee asks everything of the best kernel")
 
+    def turned_down(node: Node, verdict: Evaluation) -> None:
+        line = board.lines[node.case.case_name]
+        board.say(line, f"it does not pass: {plain(verdict.message or verdict.status.value, 160)}")
+
     def reported(case: str, report: str) -> None:
         for text in report.splitlines():
             board.say(board.lines[case], text)
@@ -84,4 +88,4 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
         line.finished = True
         board.say(line, f"finished{why}")
 
-    return Watcher(planned, sampled, measured, verifying, reported, finished)
+    return Watcher(planned, sampled, measured, verifying, turned_down, reported, finished)

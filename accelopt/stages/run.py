@@ -30,6 +30,7 @@ class Watcher(NamedTuple):
     sampled: Callable[[str, int, Node], None] = lambda *_: None
     measured: Callable[[Node], None] = lambda *_: None
     verifying: Callable[[Node], None] = lambda *_: None
+    turned_down: Callable[[Node, Evaluation], None] = lambda *_: None
     reported: Callable[[str, str], None] = lambda *_: None
     finished: Callable[[Outcome], None] = lambda *_: None
 
@@ -106,7 +107,7 @@ class Outcome(NamedTuple):
     `nodes` are all kernels that were made, in the order in which they were told, `developments` how
     workers went about theirs, by job. `holds_for` says for which shapes the best was found right, where
     that is known, `elsewhere` how it does at others that were asked for, `one_kernel` what serves all of them. `ended` says why the
-    search did not go on. `alternatives` are what others take for the problem, in milliseconds by name.
+    search did not go on, `turned_down` what faster kernels did not pass. `alternatives` are what others take for the problem, in milliseconds by name.
     """
 
     start: Node
@@ -122,6 +123,7 @@ class Outcome(NamedTuple):
     one_kernel: OneKernel | None = None
     failure: str = ""
     ended: str = ""
+    turned_down: str = ""
     alternatives: Mapping[str, float] = MappingProxyType({})
 
     @property

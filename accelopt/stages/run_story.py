@@ -75,7 +75,7 @@ def _problem(outcome: Outcome, run: Run, judged_after: Mapping[str, float]) -> P
         confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
         resolved=outcome.resolved,
         between=outcome.confirmation.between if outcome.confirmation else None,
-        failure=outcome.failure,
+        failure=outcome.failure or outcome.turned_down,
         holds_for=outcome.holds_for,
         exactness=outcome.exactness,
         beside=outcome.beside,

@@ -16,6 +16,7 @@ from accelopt.algorithm.value_nodes import (
     Carried,
     Choice,
     Element,
+    Fold,
     Lookup,
     Product,
     Sum,
@@ -30,6 +31,9 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import Instruction
+
+EXACT_FOLDS = frozenset({"add", "maximum", "minimum"})
+"""Of whole numbers give whole ones."""
 
 
 def written_where(
@@ -128,7 +132,7 @@ class WriteSite(NamedTuple):
         if isinstance(value, Choice):
             parts = (self._rounded(value.on_true, dtype), self._rounded(value.on_false, dtype))
             return values.where(value.conditions, *parts)
-        if not dtypes.is_float(dtype) or name not in FUNCTIONS:
+        if name not in FUNCTIONS:
             raise self.refusal(f"it converts to {name}, which real numbers have no counterpart for")
         return values.same(Application(name, (value,)))
 
@@ -139,9 +143,10 @@ def _is_exact(value: Value, dtype: np.dtype) -> bool:
     if isinstance(value, Lookup):
         return _is_exact(value.element, dtype)
     if isinstance(value, Element):
-        return dtypes.promote(dtypes.parse(value.dtype), dtype) == dtype and (
-            dtypes.is_float(dtype) or value.dtype == name
-        )
+        own = dtypes.parse(value.dtype)
+        if dtypes.is_integer(own) and dtypes.is_integer(dtype):
+            return bool(np.can_cast(own, dtype))
+        return dtypes.promote(own, dtype) == dtype and dtypes.is_float(dtype)
     if isinstance(value, Position):
         return dtypes.is_integer(dtype) or value.index.bounds[1] <= 256
     if isinstance(value, Sum):
@@ -158,6 +163,9 @@ def _is_exact(value: Value, dtype: np.dtype) -> bool:
         return _is_exact(value.on_true, dtype) and _is_exact(value.on_false, dtype)
     if isinstance(value, Application):
         return value.function == name or value.function in COMPARISONS
+    if isinstance(value, Fold):
+        wide = dtypes.is_integer(dtype) and dtype.itemsize >= 4
+        return wide and value.combiner in EXACT_FOLDS and _is_exact(value.body, dtype)
     if isinstance(value, Carried):
         return True  # rounded where it is written
     if isinstance(value, Constant):

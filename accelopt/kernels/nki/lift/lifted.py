@@ -13,6 +13,7 @@ from typing import NamedTuple
 from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.equality import nearly_equal
 from accelopt.algorithm.notation import definition_text
+from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.kernel_function import (
@@ -39,6 +40,7 @@ from accelopt.sandbox import Start, scratch_folder
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Program
+from accelopt.sim.timing.compiler.cores import by_core
 
 
 class Lifted(NamedTuple):
@@ -149,8 +151,9 @@ class _Called:
             names = {value: name for name, value in numbers.items()}
             function = self._function(program)
             interface = Interface(
-                signature(function), names, program.returns_sequence, function.name
-            )
+                signature(function), names, program.returns_sequence, function.name,
+                cores=len(by_core(program, TARGETS[self.device.target])),
+            )  # fmt: skip
             dialect = dialect_of_source(self.source)
             algorithm, lines = lift_with_lines(program)
             self._lifted[key] = Lifted(algorithm, interface, (), dialect, arguments, lines=lines)

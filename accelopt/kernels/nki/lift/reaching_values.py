@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from accelopt.algorithm import recurrences
-from accelopt.algorithm.addresses import AxisSolution, narrowed, solve
+from accelopt.algorithm.addresses import AxisSolution, narrowed, never, solve
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.value_nodes import UNDEFINED, Carried, Element, Value
@@ -87,6 +87,9 @@ class Reaching:
         self._written: dict[object, Value] = {}
         self._accumulated: set[Tensor] = set()
         self._entered: dict[tuple[NodePath, Tensor], int] = {}
+        self._chains: dict[tuple[NodePath, Tensor], Carried | None] = {}
+        """Recurrences beside each other that are being read, by what stands for the state before; None for what
+        is no such one."""
         self._visit(program.body, (), ())
 
     def _visit(
@@ -159,8 +162,10 @@ class Reaching:
     def left_in(
         self, tensor: int, address: Index, loop: NodePath, trips: tuple[Index, ...]
     ) -> Value:
-        """`after_iteration`, of the tensor of an id."""
-        return self.after_iteration(self._tensors[tensor], address, loop, trips)
+        """`after_iteration`, of the tensor of an id, where the address is one of its elements."""
+        found = self.after_iteration(self._tensors[tensor], address, loop, trips)
+        last = math.prod(self._tensors[tensor].shape) - 1
+        return self.values.under(found, (address, address * -1 + last))
 
     def refusal(self, loop: NodePath, reason: str) -> NotLifted:
         """What to raise where a loop has no closed form."""
@@ -289,9 +294,9 @@ class Reaching:
         solutions = self._iterations(tensor, address, place)
         if not solutions:
             return None
-        single = {s.axes.get(_trip(loop)) for s in solutions}
+        single = dict.fromkeys(s.axes.get(_trip(loop)) for s in solutions)
         if loop.variable.trips == 1:
-            single = {Index()}
+            single = {Index(): None}
         if None in single:
             closed = recurrences.closed(self, tensor.id, address, place.path, place.trips)
             writes = self._inside[place.path, tensor]
@@ -301,7 +306,18 @@ class Reaching:
         for trip in single:
             assert trip is not None
             ranges = _common(solutions, _trip(loop), trip, len(single) > 1)
-            value = self.after_iteration(tensor, address, place.path, (*place.trips, trip))
+            trips = (*place.trips, trip)
+            if short := narrowed([c for c in ranges if c.bounds[0] < 0]):
+                # With the axis as short as the ranges leave it, less is open in what follows.
+                axis, meaning, back = short
+                moved = {axis: meaning}
+                value = self.after_iteration(
+                    tensor, address.substitute(moved), place.path,
+                    tuple(trip.substitute(moved) for trip in trips),
+                )  # fmt: skip
+                value = self.values.substitute(value, {next(iter(meaning.axes)): back})
+            else:
+                value = self.after_iteration(tensor, address, place.path, trips)
             found.append((ranges, value))
         if len(found) == 1:
             return found[0]
@@ -311,7 +327,8 @@ class Reaching:
         """One of several values whose conditions exclude each other."""
         for n, (conditions, _) in enumerate(found):
             for others, _ in found[:n]:
-                if not any((a + b).bounds[1] < 0 for a in conditions for b in others):
+                excluded = any((a + b).bounds[1] < 0 for a in conditions for b in others)
+                if not excluded and not never((*conditions, *others)):
                     raise NotLifted(
                         "different iterations of this loop write the same elements",
                         self.loop_at(place.path).source,
@@ -365,7 +382,7 @@ class Reaching:
         solutions = self._iterations(tensor, address, place)
         if not solutions or trip == Index():
             return self.content(tensor, address, place)
-        single = {s.axes.get(_trip(loop)) for s in solutions}
+        single = dict.fromkeys(s.axes.get(_trip(loop)) for s in solutions)
         if None in single:
             before = self.content(tensor, address, place)
             return self.values.same(Carried(tensor.id, address, block, trips[:-1], trip, before))
@@ -373,12 +390,45 @@ class Reaching:
         for written in single:
             assert written is not None
             gap = trip - written - 1
-            if gap.bounds[1] < 0:
-                continue
             ranges = _common(solutions, _trip(loop), written, len(single) > 1)
-            earlier = self._earlier(tensor, address, place, written)
+            if never((gap, *ranges)):
+                continue
+            earlier = self._beside(tensor, address, place, trip) if gap == Index() else None
+            if isinstance(earlier, Carried) and earlier.initial == value:
+                return earlier
+            if earlier is None:
+                earlier = self._earlier(tensor, address, place, written)
             value = self.values.where([gap, *ranges], earlier, value)
         return value
+
+    def _beside(self, tensor: Tensor, address: Index, place: Moment, trip: Index) -> Value | None:
+        """What the iteration before wrote one step beside what this one does, of what the one before that
+        wrote there: a recurrence whose states lie beside each other. None where it is none."""
+        key = (place.path, tensor)
+        if key in self._chains:
+            own = self._chains[key]
+            return own if own and (own.iteration, own.address) == (trip, address) else None
+        loop = self.loop_at(place.path)
+        steps = {address_of(write.access, self._with_trip(place, loop), _unknown(write.access))
+                 .coefficient(_trip(loop)) for write in self._inside[key]}  # fmt: skip
+        if len(steps) != 1:
+            return None
+        (step,) = steps
+        state = Axis(f"?S{tensor.id}", loop.variable.trips)
+        before = address + (index_of(state) - trip) * step
+        first = self.content(tensor, before.substitute({state: Index()}), place)
+        own = Carried(tensor.id, before, place.path, place.trips, index_of(state), first)
+        self._chains[key] = own = self.values.same(own)
+        trips = (*place.trips, index_of(state))
+        left = self.after_iteration(tensor, before + step, place.path, trips)
+        self._chains[key] = None
+        found = recurrences.of_one_before(self.values, left, own, state, trip - 1)
+        if found is not None:
+            del self._chains[key]
+        return found
+
+    def _with_trip(self, place: Moment, loop: Loop) -> dict[LoopVariable, Index]:
+        return {**self.variables(place), loop.variable: index_of(_trip(loop))}
 
     def _earlier(self, tensor: Tensor, address: Index, place: Moment, trip: Index) -> Value:
         """What an earlier iteration of a loop wrote."""

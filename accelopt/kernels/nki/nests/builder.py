@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from accelopt.algorithm.functions import CONVERSIONS
 from accelopt.algorithm.index import Axis, Index
 from accelopt.kernels.nki.nests.values import Value, size_of
 
@@ -102,7 +103,8 @@ class Builder:
         if function in ("maximum", "minimum") and arguments[0].kind == "constant":
             arguments = arguments[::-1]
         axes = frozenset[Axis]().union(*(argument.axes for argument in arguments))
-        return self.value("apply", axes, arguments=arguments, function=function)
+        own = {"dtype": function} if function in CONVERSIONS else {}
+        return self.value("apply", axes, arguments=arguments, function=function, **own)
 
     def _divided(self, left: Value, right: Value) -> Value:
         if right.kind == "constant" and right.constant:

@@ -1,42 +1,36 @@
-"""Writes a nest: its stages one after the other, each walked once.
-
-What is computed is appended to the innermost of the open loops that it depends on, and is found there
-again by whoever needs it: what does not change in a loop stands before it.
-"""
+"""Writes a nest: its stages one after the other, each walked once, and the members of a stage in its rounds."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
-    Array,
     Definition,
     Map,
+    Read,
     Reduce,
     Scan,
+    expressions_of,
+    walk,
 )
-from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.index import Axis, index_of
 from accelopt.hardware import Hardware
+from accelopt.kernels.nki.nests.calculation import Calculation
 from accelopt.kernels.nki.nests.conditions import deciding, parts_along
-from accelopt.kernels.nki.nests.gathering import gather
-from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, number_text, variable
-from accelopt.kernels.nki.nests.margins import is_zero_outside, margins_of
+from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, variable
+from accelopt.kernels.nki.nests.margins import margins_of
 from accelopt.kernels.nki.nests.memory import KEPT_BYTES, LITTLE, Memory
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, evenly
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage
 from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.operands import Operands
 from accelopt.kernels.nki.nests.partitions import NEUTRAL, Partitions
 from accelopt.kernels.nki.nests.places import (
-    Block,
     Local,
     Round,
     View,
     Where,
-    one_ahead,
     row_major,
     spans_of,
 )
@@ -44,68 +38,120 @@ from accelopt.kernels.nki.nests.preparing import own_axes
 from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
 from accelopt.kernels.nki.nests.recurrences import Recurrences
-from accelopt.kernels.nki.nests.selection import NoEngine, Selection, select
 from accelopt.kernels.nki.nests.skipping import masks_that_empty
-from accelopt.kernels.nki.nests.statements import Comment, For, Form, Line, NestNode, line
-from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
+from accelopt.kernels.nki.nests.statements import Comment, Form, NestNode, line
+from accelopt.kernels.nki.nests.text import Tile, Writer, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
 from accelopt.kernels.nki.nests.values import Value
 from accelopt.sim.dialects.dialect import Dialect
-from accelopt.sim.dtypes import parse
 
 MOST_COPIES = 8
 """Of a stage's body, each with the blocks that a mask leaves there."""
-SLICE = 32
-"""Elements of a row of which a mask is applied to all, or to none."""
+CORES = 2
+"""Of a launch, as the physical cores of a logical one."""
 BESIDE_BANKS = 4
 """Of PSUM, that the sums of a product may take side by side."""
 
 
-class Emitter:
+class Emitter(Calculation):
     """Writes one nest of a prepared Algorithm."""
 
     def __init__(
         self, algorithm: Algorithm, nest: Nest, spec: Hardware, dialect: Dialect,
         numbers: Mapping[float, str], taken: set[str],
     ) -> None:  # fmt: skip
+        reading = Reading(algorithm, {name for name, _, _ in nest.ways})
+        names = FreeNames(taken)
+        results = {array.name for array in algorithm.outputs}
+        super().__init__(names, Writer(dialect, names), spec, results, reading, numbers)
         self.algorithm = algorithm
         self.nest = nest
-        self.spec = spec
-        self.numbers = numbers
-        self.reading = Reading(algorithm, {name for name, _, _ in nest.ways})
         self.definitions = {d.out: d for d in algorithm.definitions}
-        self.names = FreeNames(taken)
-        self.text = Writer(dialect, self.names)
-        self.arrays: dict[str, Array] = {a.name: a for a in (*algorithm.inputs, *algorithm.outputs)}
-        self.outside: dict[str, str] = {a.name: a.name for a in self.arrays.values()}
+        self.arrays = {a.name: a for a in (*algorithm.inputs, *algorithm.outputs)}
+        self.outside = {a.name: a.name for a in self.arrays.values()}
         for array in algorithm.outputs:
             if array.given != (array.shape or (1,)):
                 self.outside[array.name] = self.names.new(f"{array.name}_view")
-        self.results = {array.name for array in algorithm.outputs}
         self.deciding = deciding(algorithm.definitions)
         self.parts = self._parts()
         self.margins = margins_of(algorithm, self.reading, lambda name: (
             self.deciding.keys() | self.parts[name].keys()))  # fmt: skip
-        self.blocks = [Block(None, [])]
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
         self.held_sums: dict[str, View] = {}
         self.last: dict[str, Definition] = {}
-        self.sums: dict[Value, tuple[View, Where]] = {}
-        self.sequential = False
-        self.scanned: set[Axis] = set()
-        self.masks: dict[Axis, tuple[Index, ...]] = {}
-        self.copied: set[Axis] = set()
         self.round: Mapping[Axis, Span] = {}
         self.laid: dict[str, tuple[Axis, ...]] = {}
         self.pending: dict[str, tuple[Definition, Where]] = {}
         self.states: dict[object, Tile] = {}
-        self.engine = ""
         self.memory = Memory(self)
         self.partitions = Partitions(self)
         self.recurrences = Recurrences(self)
         self.on_chip = OnChip(self)
         self.readers = {name: self.readers_of(name) for name in self.definitions}
+        self.exchanged: dict[str, bool] = {}
+        """Definitions of which a core reads what the other computed, and whether it has waited for it."""
+        self.program: dict[Axis, Span] = {}
+        """Which element of an axis the core computes in the present stage that runs this text."""
+        self.programs = self._programs()
+
+    def _programs(self) -> dict[Stage, dict[Axis, Span]]:
+        """By stage, which element of an axis a core computes. Raises NotNested where what one core computes
+        the other would store too, or is read by the other and is not in HBM."""
+        if not self.nest.cores:
+            return {}
+        core = self.names.new("core")
+        self.text.reach[core] = CORES
+        self.text.first.append(line(f"{core} = nl.program_id(0)"))
+        chosen: dict[str, Axis | None] = {}
+        for stage in self.nest.stages:
+            along = {
+                d.along for d in map(self.definitions.get, stage.members) if isinstance(d, Scan)
+            }
+            # A condition that holds on one core alone is decided on neither.
+            shared = set(self.axes_of_stored(stage)) - along - self.deciding.keys()
+            named = {axis.name: axis for axis in shared if axis.extent == CORES}
+            axis = next((named[name] for name in self.nest.cores if name in named), None)
+            chosen.update(dict.fromkeys(stage.members, axis))
+        for name, definition in self.definitions.items():
+            if chosen[name] is None and self.is_written(name):
+                raise NotNested(f"{name} has no half for each core, and both would store all of it")
+            for part in (p for e in expressions_of(definition) for p in walk(e)):
+                axis = chosen.get(part.array) if isinstance(part, Read) else None
+                if not isinstance(part, Read) or axis is None:
+                    continue
+                source = self.definitions[part.array]
+                if axis not in source.axes:
+                    continue
+                same = axis == chosen[name]
+                if same and part.indices[source.axes.index(axis)] == index_of(axis):
+                    continue
+                if part.array in self.nest.held or name in self._beside(part.array):
+                    raise NotNested(
+                        f"{name} reads elements of {part.array} that the other core has"
+                    )
+                self.exchanged[part.array] = False
+        return {
+            stage: {axis: Span(variable(core), 1)} if (axis := chosen[stage.members[0]]) else {}
+            for stage in self.nest.stages
+        }
+
+    def is_written(self, name: str) -> bool:
+        """Whether a definition's elements go to HBM: results, and what other stages read."""
+        later = self.readers[name] - self._beside(name)
+        return name in self.results or bool(later and name not in self.nest.held)
+
+    def axes_of_stored(self, stage: Stage) -> list[Axis]:
+        """The axes of all that a stage gives others."""
+        given = [d for d in map(self.definitions.__getitem__, stage.members)
+                 if d.out in self.results or self.readers[d.out] - set(stage.members)]  # fmt: skip
+        return (
+            [axis for axis in given[0].axes if all(axis in d.axes for d in given)] if given else []
+        )
+
+    def _beside(self, name: str) -> set[str]:
+        """The members of a definition's stage."""
+        return next(set(stage.members) for stage in self.nest.stages if name in stage.members)
 
     def _parts(self) -> dict[str, Mapping[Axis, tuple[int, ...]]]:
         """By definition, where parts of axes begin that conditions change along, of those that lie whole
@@ -127,113 +173,6 @@ class Emitter:
             self.emit_stage(stage)
         return [*self.text.first, *self.blocks[0].nodes]
 
-    # Blocks and loops.
-
-    def put(self, text: str, *forms: Form, moved: int = 0) -> None:
-        """Appends a statement to the innermost block: a text, or forms of one for several engines."""
-        forms = tuple(f for f in forms if f.engine == self.engine) or forms
-        made = Line(forms, moved) if forms else line(text)
-        self.blocks[-1].nodes.append(made)
-
-    def home(self, variables: set[str]) -> int:
-        """The depth of the innermost open loop among some variables'."""
-        return max((n for n, b in enumerate(self.blocks) if b.variable in variables), default=0)
-
-    @contextmanager
-    def at(self, depth: int) -> Iterator[None]:
-        """What is appended within stands in the block of that depth, before loops opened since."""
-        saved = self.blocks
-        self.blocks = saved[: depth + 1]
-        try:
-            yield
-        finally:
-            self.blocks = saved
-
-    @contextmanager
-    def loop(self, name: str, rounds: int, sequential: bool = False) -> Iterator[At]:
-        """A loop, where there is more than one round; yields its variable."""
-        if rounds == 1:
-            yield At()
-            return
-        unique = self.names.new(name)
-        self.text.reach[unique] = rounds
-        block = Block(unique, [])
-        self.blocks.append(block)
-        yield variable(unique)
-        self.blocks.pop()
-        kind = "sequential_range" if sequential or self.sequential else "affine_range"
-        made = For(unique, rounds, block.nodes, kind)
-        self.blocks[-1].nodes.append(one_ahead(made, block) if block.carried else made)
-
-    @contextmanager
-    def next_round(self) -> Iterator[None]:
-        """What is appended to the innermost block within is done for the next round of its loop."""
-        block = self.blocks[-1]
-        now = block.nodes, block.values, block.locals, block.boxes
-        block.nodes, block.values, block.locals, block.boxes = block.ahead, {}, {}, {}
-        try:
-            yield
-        finally:
-            block.nodes, block.values, block.locals, block.boxes = now
-
-    def each(self, where: Where, parts: Sequence[tuple[Axis, int]],
-             body: Callable[[Round], None], number: At | None = None) -> None:  # fmt: skip
-        """Does `body` for all parts of some axes, in loops as far as they are alike."""
-        if not parts:
-            body(Round(where, number or At()))
-            return
-        (axis, size), rest = parts[0], parts[1:]
-        before = (number or At()) * self.rounds(where, parts[:1])
-        for start, width in self.pieces(axis, where):
-            whole, left = divmod(width, min(size, width))
-            step = min(size, width)
-            if axis in self.copied:
-                for n in range(whole):
-                    own = where.within({axis: Span(collected(start + n * step), step)})
-                    self.each(own, rest, body, before + n)
-            elif whole == 1:
-                self.each(where.within({axis: Span(start, step)}), rest, body, before)
-            elif whole:
-                with self.loop(f"i_{axis.name}", whole, axis in self.scanned) as at:
-                    spot = where.within({axis: Span(collected(start + at * step), step)})
-                    self.blocks[-1].spans = spot.spans
-                    self.each(spot, rest, body, before + at)
-            if left:
-                spot = where.within({axis: Span(collected(start + whole * step), left)})
-                self.each(spot, rest, body, before + whole)
-            before = before + whole + bool(left)
-
-    def pieces(self, axis: Axis, where: Where) -> list[tuple[At, int]]:
-        """Where parts of a short axis begin in a place, in which no condition changes, and how many
-        elements they have; of another axis all."""
-        start, width = where.span(axis).start, where.span(axis).width
-        if axis not in self.deciding or width == 1 or start.terms:
-            return [(start, width)]
-        first, last = start.constant, start.constant + width
-        inside = (n for n in self.deciding[axis] if first < n < last)
-        return [(At(n), end - n) for n, end in itertools.pairwise((first, *inside, last))]
-
-    def rounds(self, where: Where, parts: Sequence[tuple[Axis, int]]) -> int:
-        """How many rounds `each` has for parts of some axes."""
-        return math.prod(
-            sum(-(-width // size) for _, width in self.pieces(axis, where)) for axis, size in parts
-        )
-
-    def cut(self, where: Where, axes: Sequence[Axis], most: int) -> list[tuple[Axis, int]]:
-        """Parts of axes with no more than `most` elements together: the outer axes one by one, as far
-        as is needed."""
-        parts: list[tuple[Axis, int]] = []
-        room = most
-        for axis in reversed(axes):
-            width = where.span(axis).width
-            size = evenly(width, max(1, min(width, room)))
-            if size < width or len(self.pieces(axis, where)) > 1:
-                parts.append((axis, size))
-            # Copies of a body with blocks of their own are cut alike.
-            whole = axis.extent if axis in self.masks else size
-            room = max(1, room // max(size, min(whole, most)))
-        return list(reversed(parts))
-
     # Stages.
 
     def emit_stage(self, stage: Stage) -> None:
@@ -249,8 +188,16 @@ class Emitter:
         self.blocks[0].locals.clear()
         self.blocks[0].boxes.clear()
         self.put_comment(members)
+        self.program = self.programs.get(stage, {})
+        for name, waited in self.exchanged.items():
+            if not waited and self.readers[name] & set(stage.members):
+                self.put(f"nisa.core_barrier({self.outside[name]}, {tuple(range(CORES))})")
+                self.exchanged[name] = True
         lying = tuple(axes[part.axis] for part in stage.partition)
         self.laid = {name: self.axes_laid(name, names) for name, names in stage.laid}
+        for axis in self.program:
+            if axis.name in named.union(*(names for _, names in stage.laid)):
+                raise NotNested(f"{stage.members[0]} has one of {axis.name} on each core")
         looped = {axes[part.axis] for part in stage.loops} - set(lying)
         summing = [
             d for d in members if isinstance(d, Reduce) and looped & set(d.reduced)
@@ -283,7 +230,9 @@ class Emitter:
                 self.emit_members(members, round_.where)
             self.copied = copied
 
-        self.each(Where(lying, {}, ()), [part for part in parts if part[0] not in inner], body)
+        self.each(
+            Where(lying, self.program, ()), [part for part in parts if part[0] not in inner], body
+        )
         self.sequential, self.engine = False, ""
         for finish in self.carried.values():
             finish()
@@ -438,11 +387,6 @@ class Emitter:
             if low or high < axis.extent:
                 place = place.within({axis: Span(At(low), high - low)})
         return place
-
-    def ends(self, index: Index, place: Where) -> tuple[int, int]:
-        """The least and the largest value of an index in a place."""
-        base, steps = self.affine(index, place)
-        return self.bounds(base, {a: (place.span(a).width, s) for a, s in steps.items()})
 
     def emit_now(self, name: str, reader: Where | None = None) -> None:
         """A member's tile, where it is not there yet: as its first `reader` has it on partitions, if that
@@ -616,10 +560,7 @@ class Emitter:
 
     def is_stored(self, definition: Definition) -> bool:
         """Whether a definition's elements go to HBM: results, and what other stages read."""
-        name = definition.out
-        result = any(array.name == name for array in self.algorithm.outputs)
-        later = self.readers[name] - set(self.stage.members)
-        return result or bool(later and name not in self.nest.held)
+        return self.is_written(definition.out)
 
     def map(
         self, definition: Definition, value: Value, where: Where,
@@ -641,712 +582,6 @@ class Emitter:
             finish(whole, view)
 
         self.each(where, [(axis, size) for axis, size in parts if axis not in self.deciding], part)
-
-    def settled(self, value: Value, where: Where, view: View, along: Collection[Axis] = ()) -> None:
-        """Computes a value into a place of its own, in parts `along` axes and those with masks, as far as
-        conditions are left that change along them."""
-        value = self.decided(value, where)
-        for axis in (*along, *self.masks):
-            if axis in where.part or where.span(axis).width == 1 or where.span(axis).start.terms:
-                continue
-            starts = {
-                start
-                for c in self.reading.conditions(value)
-                for start in self.changes(c, axis, where)
-            }
-            if starts:
-                span = where.span(axis)
-                first, last = span.start.constant, span.start.constant + span.width
-                for start, end in itertools.pairwise((first, *sorted(starts), last)):
-                    own = where.within({axis: Span(At(start), end - start)})
-                    self.settled(value, own, view.moved(own, where), along)
-                return
-        self.into(value, where, view)
-
-    def changes(self, condition: Index, axis: Axis, where: Where) -> Iterator[int]:
-        """Where along an axis a condition begins to hold or to fail in a place, and where that is done."""
-        step, span = condition.coefficient(axis), where.span(axis)
-        if not step:
-            return
-        for rest in set(self.ends(condition - index_of(axis) * step, where)):
-            start = -(rest // step) if step > 0 else rest // -step + 1
-            if axis in self.masks:
-                start = start // SLICE * SLICE
-            if span.start.constant < start < span.start.constant + span.width:
-                yield start
-
-    # Tiles.
-
-    def new_tile(
-        self, name: str, where: Where, axes: Sequence[Axis], dtype: str = "float32",
-        psum: bool = False, sums: bool = False,
-    ) -> View:  # fmt: skip
-        """A new tile with some free axes, row-major; `sums` in PSUM are added to."""
-        strides: dict[Axis, int] = {}
-        width = 1
-        for axis in reversed(axes):
-            strides[axis] = width
-            width *= where.span(axis).width
-        name = self.names.new(f"{name}_tile" if name in self.results else name)
-        tile = Tile(name, where.rows, width, dtype, psum or sums)
-        self.declare(tile, sums)
-        return View(tile, At(), dict(reversed(strides.items())))
-
-    def declare(self, tile: Tile, sums: bool = False) -> None:
-        """Makes a tile. Raises NotNested for one that is larger than its memory."""
-        size = tile.width * parse(tile.dtype).itemsize
-        room = self.spec.psum_partition_bytes if tile.psum else self.spec.sbuf_usable_bytes
-        if size > room:
-            memory = "PSUM" if tile.psum else "SBUF"
-            raise NotNested(f"{tile.name} takes {size} of {room} bytes of {memory} a partition")
-        self.put(self.text.on_chip(tile, sums))
-
-    # Values.
-
-    def into(self, value: Value, where: Where, view: View) -> None:
-        """Computes a value into a place of its own."""
-        value = self.decided(value, where)
-        if value.kind in ("apply", "where"):
-            self.compute(value, where, view)
-            return
-        if value.kind == "reduce" and value not in self.sums:
-            self.reduce(value, where, view)
-            return
-        if value.kind == "gather" and value.dtype == view.tile.dtype:
-            gather(self, value, where, view)
-            return
-        self.copy(where, tuple(view.strides), view, self.view(value, where))
-
-    def copy(self, where: Where, axes: Sequence[Axis], target: View, source: View) -> None:
-        """Copies, converts, repeats along free axes."""
-
-        def write(dst: str, data: list[str], width: int) -> tuple[Form, ...]:
-            said = self.said(target, source)
-            vector = self.text.call(
-                dst, "tensor_copy", f"{data[0]}, engine=nisa.vector_engine".replace(
-                    data[0], f"src={data[0]}", 1), said)  # fmt: skip
-            scalar = self.text.call(dst, "activation", f"op=nl.copy, data={data[0]}", said)
-            return (
-                Form(vector, "vector", self.vector_ns(width)),
-                Form(scalar, "scalar", self.scalar_ns(width)),
-            )
-
-        self.issue(where, axes, [target, source], write)
-
-    def said(self, target: View, *sources: View) -> str:
-        """The format to say with an instruction, where it is not fp32 all along."""
-        formats = {view.tile.dtype for view in (target, *sources)}
-        return "" if formats == {"float32"} else target.tile.dtype
-
-    def vector_ns(self, width: int) -> float:
-        """Nanoseconds of the Vector engine for elements a partition."""
-        return (width + self.spec.access_cycles) / self.spec.vector_ghz
-
-    def scalar_ns(self, width: int) -> float:
-        """Nanoseconds of the Scalar engine for elements a partition."""
-        return (width + self.spec.access_cycles) / self.spec.scalar_ghz
-
-    def issue(
-        self, where: Where, axes: Sequence[Axis], views: Sequence[View],
-        write: Callable[[str, list[str], int], tuple[Form, ...]],
-    ) -> None:  # fmt: skip
-        """One instruction on parts of tiles, or a loop of it where they have more free axes than an
-        access can. `write` gets the text of the first view, those of the others, and the width."""
-        counts = [where.span(axis).width for axis in axes]
-        sizes, strides = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in views])
-        rows = where.rows
-        self._issue(rows, sizes, strides, views, write)
-
-    def _issue(
-        self, rows: int, sizes: list[int], strides: list[list[int]], views: Sequence[View],
-        write: Callable[[str, list[str], int], tuple[Form, ...]],
-    ) -> None:  # fmt: skip
-        if len(sizes) > MOST_FREE:
-            with self.loop("i_part", sizes[0]) as at:
-                moved = [
-                    View(v.tile, v.offset + at * s[0], {})
-                    for v, s in zip(views, strides, strict=True)
-                ]
-                self._issue(rows, sizes[1:], [s[1:] for s in strides], moved, write)
-            return
-        texts = [
-            self.text.inside(v.tile, rows, v.offset, sizes, s)
-            for v, s in zip(views, strides, strict=True)
-        ]
-        forms = write(texts[0], texts[1:], math.prod(sizes))
-        if any(view.tile.psum for view in views):  # out of reach of the GpSimd engine
-            forms = tuple(form for form in forms if form.engine != "gpsimd") or forms
-        self.put("", *forms)
-
-    def transpose(self, into: View, source: View, shape: tuple[int, int], step: int = 1) -> None:
-        """Elements `step` apart, by the Tensor engine to partitions; `shape` is from how many partitions,
-        and how many elements of each."""
-        rows, width = shape
-        data = self.text.inside(source.tile, rows, source.offset, [width], [step])
-        dst = self.text.inside(into.tile, width, into.offset, [rows], [1])
-        ns = matmul_ns(self.spec, rows, width, source.tile.dtype)
-        self.put("", Form(self.text.transposed(dst, data), "tensor", ns))
-
-    def column(self, view: View, rows: int) -> str:
-        """One element a partition."""
-        return self.text.inside(view.tile, rows, view.offset, [1], [1])
-
-    def view(self, value: Value, where: Where) -> View:
-        """Where a value lies, computed now unless it was before."""
-        if value in self.sums:
-            total, place = self.sums[value]
-            return total.moved(where, place)
-        value = self.decided(value, where)
-        key = (value, where.part, spans_of(where, (*where.part, *value.axes)))
-        for block in self.blocks:
-            if key in block.values:
-                return block.values[key]
-        depth = self.home(where.variables(value.axes))
-        with self.at(depth):
-            if value.kind == "input":
-                found = self.memory.read(value, where)
-            elif value.kind == "gather":
-                found = gather(self, value, where)
-            elif value.kind == "constant":
-                found = self.constant(value.constant, where)
-            elif value.kind == "position":
-                found = self.position(value.indices[0], where)
-            elif value.kind == "choose":
-                found = self.choose(value, where)
-            elif value.kind == "reduce":
-                found = self.reduce(value, where)
-            else:
-                found = self.compute(value, where, None)
-            self.blocks[-1].values[key] = found
-        return found
-
-    def constant(self, number: float, where: Where) -> View:
-        """A number on every partition."""
-        tile = self.new_tile("number", where, ())
-        text = number_text(number, self.numbers)
-        dst = self.column(tile, where.rows)
-        made = self.text.filled(dst, (where.rows, 1), text, "float32")
-        self.put("", Form(made, "vector", self.vector_ns(1)))
-        return tile
-
-    def compute(self, value: Value, where: Where, into: View | None) -> View:
-        """Instructions for a value and all that it is made of and that is not there yet."""
-        steps = self.steps(value, where)
-        for step in steps:
-            final = step.value is value
-            depth = self.home(where.variables(step.value.axes))
-            with self.at(depth if not (final and into) else len(self.blocks) - 1):
-                axes = where.free(step.value.axes)
-                if final and into:
-                    target, axes = into, tuple(into.strides)
-                else:
-                    target = self.new_tile(word_of(step.value), where, axes, step.value.dtype)
-                self.step(step, where, axes, target)
-                if not (final and into):
-                    key = (step.value, where.part, spans_of(where, (*where.part, *step.value.axes)))
-                    self.blocks[-1].values[key] = target
-        return target
-
-    def steps(self, value: Value, where: Where) -> list[Selection]:
-        """The instructions that give a value, of what is there already. Of a value with free axes,
-        those without are numbers; of one without, constants alone."""
-        order: dict[Value, None] = {}
-        narrow = not where.free(value.axes)
-
-        def visit(found: Value) -> None:
-            same = narrow or bool(where.free(found.axes))
-            known = found is not value and self.known(found, where)
-            if found.kind in ("apply", "where") and same and not known and found not in order:
-                for argument in found.arguments:
-                    visit(argument)
-                order[found] = None
-
-        visit(value)
-        builder = self.reading.builder
-
-        def is_number(found: Value) -> bool:
-            return found.kind == "constant" or not (narrow or where.free(found.axes))
-
-        def times(found: Value, factor: float) -> Value:
-            return builder.apply("multiply", found, builder.constant(factor))
-
-        single = {v for v in order if self.reading.uses.get(v, 1) == 1}
-        try:
-            return select(list(order), is_number, single, times)
-        except NoEngine as error:
-            raise NotNested(str(error)) from None
-
-    def known(self, value: Value, where: Where) -> bool:
-        """Whether a value is there already."""
-        if value in self.sums:
-            return True
-        key = (value, where.part, spans_of(where, (*where.part, *value.axes)))
-        return any(key in block.values for block in self.blocks)
-
-    def number(self, value: Value | None, where: Where, tile: bool = False) -> str:
-        """A number or one element a partition, as the operand of an instruction."""
-        if value is None:
-            return ""
-        if value.kind == "constant" and not tile:
-            return number_text(value.constant, self.numbers)
-        view = self.view(value, where)
-        if view.tile.dtype != "float32":
-            view = self.converted(view, where, (), "float32")
-        return self.column(view, where.rows)
-
-    def converted(self, view: View, where: Where, axes: Sequence[Axis], dtype: str) -> View:
-        """The same elements in another format."""
-        made = self.new_tile(f"{view.tile.name}_{dtype}", where, axes, dtype)
-        self.copy(where, axes, made, view)
-        return made
-
-    def operands(
-        self, step: Selection, where: Where, axes: tuple[Axis, ...], target: View
-    ) -> list[View]:
-        """Where the tiles lie that an instruction takes."""
-        tiles = step.tiles
-        if step.opcode == "tensor_tensor":
-            rows = [self.memory.spread(tile, where) for tile in tiles]
-            found = [row or self.view(tile, where) for row, tile in zip(rows, tiles, strict=True)]
-            counts = [where.span(axis).width for axis in axes]
-            _, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (target, *found)])
-            runs = zip(found, s[1:], strict=True)
-            if self.text.nki or all(run == [1] for view, run in runs if view.tile.spread):
-                return found  # what is spread with an operand is one run
-        return [self.view(tile, where) for tile in tiles]
-
-    def step(self, step: Selection, where: Where, axes: tuple[Axis, ...], target: View) -> None:
-        """One instruction."""
-        views = [target, *self.operands(step, where, axes, target)]
-        data = views[1]
-        said = self.said(*views)
-        names = [f"nl.{name}" for name in step.functions]
-        if step.opcode == "select":
-            self.select(step, where, axes, target, data)
-            return
-        if step.opcode == "copy":
-            self.copy(where, axes, target, data)
-            return
-        if step.opcode == "activation":
-            # A bias is a tile; before generation 3 it has to be.
-            scale, bias = step.numbers
-            numbers = [self.number(scale, where), self.number(bias, where, tile=True)]
-        else:
-            numbers = [self.number(number, where) for number in step.numbers]
-        call = self.text.call
-        counts = [where.span(axis).width for axis in axes]
-        if step.opcode == "scalar_tensor_tensor":
-            sizes, _ = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in views])
-            if len(sizes) > 1:
-                between = self.new_tile(word_of(step.value), where, axes)
-                self.issue(where, axes, [between, data], lambda dst, given, width: (
-                    self.scalar_form(dst, given[0], names[:1], numbers, False, width, ""),))  # fmt: skip
-                views[1], names = between, names[1:]
-                step = Selection(step.value, "tensor_tensor", step.functions[1:], step.data)
-
-        def write(dst: str, given: list[str], width: int) -> tuple[Form, ...]:
-            if step.opcode == "activation":
-                parts = [f"op={names[0]}", f"data={given[0]}"]
-                parts += [f"bias={numbers[1]}"] * bool(numbers[1])
-                parts += [f"scale={numbers[0]}"] * bool(numbers[0])
-                made = [Form(call(dst, "activation", ", ".join(parts), said), "scalar",
-                             self.scalar_ns(width))]  # fmt: skip
-                if step.functions[0] == "reciprocal" and not any(numbers):
-                    text = call(dst, "reciprocal", f"data={given[0]}", said)
-                    cycles = self.spec.reciprocal_cycles_per_element * width
-                    made.insert(0, Form(text, "vector", self.vector_ns(int(cycles))))
-                return tuple(made)
-            if step.opcode == "tensor_scalar":
-                vector = self.scalar_form(dst, given[0], names, numbers, step.reversed, width, said)
-                return (vector, *self.on_scalar_engine(step, dst, given[0], numbers, width, said))
-            if step.opcode == "scalar_tensor_tensor":
-                text = (
-                    f"data={given[0]}, op0={names[0]}, operand0={numbers[0]}, "
-                    f"op1={names[1]}, operand1={given[1]}"
-                )
-                two = self.two_tiles(dst, given, names[1], width, views)[0].ns
-                return (Form(call(dst, "scalar_tensor_tensor", text, said), "vector", two),)
-            return self.two_tiles(dst, given, names[0], width, views)
-
-        self.issue(where, axes, views, write)
-
-    def two_tiles(
-        self, dst: str, given: Sequence[str], name: str, width: int, views: Sequence[View]
-    ) -> tuple[Form, ...]:
-        """A tensor_tensor, on either engine that has it; `views` are its result and its operands."""
-        text, said = f"data1={given[0]}, data2={given[1]}, op={name}", self.said(*views)
-        fast = any(view.tile.psum or view.tile.spread for view in views[1:])
-        cycles = (1.0 if fast else self.spec.two_input_cycles_per_element) * width
-        slow = self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * width
-        engines = [("vector", self.vector_ns(int(cycles))), ("gpsimd", slow / self.spec.gpsimd_ghz)]
-        if name == "nl.power":
-            del engines[0]
-        elif self.spec.vector_gpsimd_exclusive:  # one waits for the other
-            del engines[1]
-        return tuple(
-            Form(
-                self.text.call(dst, "tensor_tensor", f"{text}, engine=nisa.{engine}_engine", said),
-                engine, ns,
-            )
-            for engine, ns in engines
-        )  # fmt: skip
-
-    def scalar_form(
-        self, dst: str, data: str, names: Sequence[str], numbers: Sequence[str], reverse: bool,
-        width: int, said: str,
-    ) -> Form:  # fmt: skip
-        """A tensor_scalar on the Vector engine."""
-        text = f"data={data}, op0={names[0]}, operand0={numbers[0]}"
-        text += ", reverse0=True" if reverse else ""
-        if len(names) > 1:
-            text += f", op1={names[1]}, operand1={numbers[1]}"
-        call = self.text.call(dst, "tensor_scalar", f"{text}, engine=nisa.vector_engine", said)
-        return Form(call, "vector", self.vector_ns(width))
-
-    def on_scalar_engine(
-        self, step: Selection, dst: str, data: str, numbers: Sequence[str], width: int, said: str
-    ) -> tuple[Form, ...]:
-        """`x * scale + bias` as an activation, where the bias is a tile or nothing."""
-        scale = bias = ""
-        if step.functions == ("multiply",):
-            scale = numbers[0]
-        elif step.functions == ("multiply", "add"):
-            scale, bias = numbers
-        elif step.functions == ("add",):
-            bias = numbers[0]
-        else:
-            return ()
-        last = step.numbers[-1]
-        if bias and last is not None and last.kind == "constant":
-            return ()
-        text = f"op=nl.copy, data={data}"
-        text += f", bias={bias}" if bias else ""
-        text += f", scale={scale}" if scale else ""
-        call = self.text.call(dst, "activation", text, said)
-        return (Form(call, "scalar", self.scalar_ns(width)),)
-
-    # Positions and conditions.
-
-    def decided(self, value: Value, where: Where) -> Value:
-        """A value without the conditions that hold, or fail, all over a part of its domain."""
-        found: dict[Value, Value] = {}  # values share their parts
-
-        def visit(value: Value) -> Value:
-            if value not in found:
-                found[value] = made(value) if self.reading.conditional(value) else value
-            return found[value]
-
-        def made(value: Value) -> Value:
-            arguments = tuple(map(visit, value.arguments))
-            if value.kind == "where":
-                low, high = self.ends(value.indices[0], where)
-                if low >= 0 or high < 0:
-                    return arguments[0 if low >= 0 else 1]
-                held, other = arguments
-                zero = other.kind == "constant" and not other.constant
-                if zero and is_zero_outside(held, value.indices[0], self.margins):
-                    return held
-            return self.reading.rebuilt(value, arguments)
-
-        return visit(value)
-
-    def affine(self, index: Index, where: Where) -> tuple[At, dict[Axis, int]]:
-        """An index as a place that loops give, and steps along the axes of a tile."""
-        base = At(index.constant)
-        steps: dict[Axis, int] = {}
-        for axis, factor in index.terms:
-            if not isinstance(axis, Axis):
-                raise NotNested(f"the index {index} is no sum of axes, however they are cut")
-            span = where.span(axis)
-            base = base + span.start * factor
-            if span.width > 1:
-                steps[axis] = factor
-        return collected(base), steps
-
-    def row_step(self, where: Where, steps: Mapping[Axis, int]) -> int | None:
-        """How much an index grows from a partition to the next; None where that differs."""
-        counts = [where.span(axis).width for axis in where.part]
-        sizes, strides = merged(counts, [[steps.get(axis, 0) for axis in where.part]])
-        if sizes == [1]:
-            return 0
-        return strides[0][0] if len(sizes) == 1 else None
-
-    def position(self, index: Index, where: Where) -> View:
-        """An index as numbers, in fp32."""
-        base, steps = self.affine(index, where)
-        axes = where.free(index.axes)
-        row = self.row_step(where, steps)
-        target = self.new_tile("place", where, axes)
-
-        def count(target: View, base: At, row: int, free: bool) -> None:
-            counts = [where.span(axis).width for axis in axes]
-            own = [steps[a] if free else 0 for a in axes]
-            sizes, strides = merged(counts, [list(target.strides.values()), own])
-            dst = self.text.inside(target.tile, where.rows, target.offset, sizes, strides[0])
-            made = self.text.positions(dst, where.rows, base, row, sizes, strides[1], "float32")
-            cycles = self.spec.gpsimd_start_cycles + math.prod(sizes)
-            self.put("", Form(made, "gpsimd", cycles / self.spec.gpsimd_ghz))
-
-        if row is not None:
-            count(target, base, row, True)
-            return target
-        count(target, base, 0, True)
-        inner = where.rows
-        for axis in where.part:
-            size = where.span(axis).width
-            inner //= size
-            if not steps.get(axis) or size == 1:
-                continue
-            # The partition's number, of which this axis is a digit.
-            digit = self.new_tile("digit", where, ())
-            dst = self.column(digit, where.rows)
-            self.put("", Form(self.text.positions(dst, where.rows, At(), 1, [1], [1], "float32"),
-                              "gpsimd", 100.0))  # fmt: skip
-            rest = self.new_tile("digit_rest", where, ())
-            below = self.column(rest, where.rows)
-            for a, b, text in (
-                (dst, dst, f"op0=nl.mod, operand0={float(inner * size)}"),
-                (below, dst, f"op0=nl.mod, operand0={float(inner)}"),
-            ):
-                call = self.text.call(
-                    a, "tensor_scalar", f"data={b}, {text}, engine=nisa.vector_engine"
-                )
-                self.put("", Form(call, "vector", self.vector_ns(1)))
-            call = self.text.call(
-                dst, "tensor_tensor", f"data1={dst}, data2={below}, op=nl.subtract"
-            )
-            self.put("", Form(call, "vector", self.vector_ns(1)))
-            text = (
-                f"data={dst}, op0=nl.divide, operand0={float(inner)}, op1=nl.multiply, "
-                f"operand1={float(steps[axis])}, engine=nisa.vector_engine"
-            )
-            call = self.text.call(dst, "tensor_scalar", text)
-            self.put("", Form(call, "vector", self.vector_ns(1)))
-            self.issue(where, axes, [target, target], lambda into, given, width: (
-                self.scalar_form(into, given[0], ["nl.add"], [dst], False, width, ""),))  # fmt: skip  # noqa: B023
-        return target
-
-    def select(self, step: Selection, where: Where, axes: tuple[Axis, ...], target: View,
-               data: View) -> None:  # fmt: skip
-        """A tile where a condition holds, else a number."""
-        if data.tile.psum and self.text.nki:  # there the GpSimd engine does not reach it
-            data = self.converted(data, where, axes, "float32")
-        (condition,) = step.value.indices
-        base, steps = self.affine(condition, where)
-        row = self.row_step(where, steps)
-        (other,) = step.numbers
-        assert other is not None
-        counts = [where.span(axis).width for axis in axes]
-        own = [steps.get(a, 0) for a in axes]
-        sizes, strides = merged(
-            counts, [[v.strides.get(a, 0) for a in axes] for v in (target, data)] + [own]
-        )
-        if row is None or len(sizes) > MOST_FREE or other.kind != "constant":
-            builder = self.reading.builder
-            holds = builder.apply(
-                "greater_equal", self.reading.index(condition), builder.constant(0.0)
-            )
-            value = builder.value("choose", step.value.axes, arguments=(holds, step.data, other))
-            self.copy(where, axes, target, self.view(value, where))
-            return
-        rows = where.rows
-        texts = [self.text.inside(v.tile, rows, v.offset, sizes, s)
-                 for v, s in zip((target, data), strides, strict=False)]  # fmt: skip
-        number = number_text(other.constant, self.numbers)
-        said = self.said(target, data)
-        made = self.text.selected(
-            texts[0], texts[1], number, rows, base, row, sizes, strides[2], said
-        )
-        cycles = self.spec.gpsimd_start_cycles + (
-            self.spec.gpsimd_cycles_per_element * math.prod(sizes)
-        )
-        self.put("", Form(made, "gpsimd", cycles / self.spec.gpsimd_ghz))
-
-    def choose(self, value: Value, where: Where) -> View:
-        """One of two values, by a third that is not zero."""
-        condition, yes, no = value.arguments
-        axes = where.free(value.axes)
-        target = self.new_tile("chosen", where, axes)
-        self.copy(where, axes, target, self.view(no, where))
-        builder = self.reading.builder
-        flag = builder.apply("not_equal", condition, builder.constant(0.0))
-        if condition.kind == "apply" and condition.function in COMPARISONS:
-            flag = condition
-        mask = self.new_tile("holds", where, axes, "uint8")
-        self.copy(where, axes, mask, self.view(flag, where))
-        chosen = self.view(yes, where)
-        if chosen.tile.dtype != "float32":
-            chosen = self.converted(chosen, where, where.free(yes.axes), "float32")
-
-        def write(dst: str, given: list[str], width: int) -> tuple[Form, ...]:
-            text = f"nisa.tensor_copy_predicated(src={given[0]}, dst={dst}, predicate={given[1]})"
-            return (Form(text, "vector", self.vector_ns(2 * width)),)
-
-        self.issue(where, axes, [target, chosen, mask], write)
-        return target
-
-    # Reductions along the free axis.
-
-    def reduce(self, value: Value, where: Where, into: View | None = None) -> View:
-        """What is combined over axes that lie along the free axis."""
-        axes = where.free(value.axes)
-        if any(axis in where.part for axis in value.reduced):
-            return self.partitions.across(value, where, into)
-        target = into or self.new_tile(word_of(value), where, axes)
-        inner = tuple(a for a in value.reduced if where.span(a).width > 1)
-        width = math.prod(where.span(axis).width for axis in inner)
-        (data,) = value.arguments
-        order = (*inner, *axes) if self.lies_across(data, where, inner) else (*axes, *inner)
-        place = Where(where.part, where.spans, order)
-        alike = math.prod(a.extent if a in self.masks else where.span(a).width for a in inner)
-        parts = self.cut(place, axes, max(1, self.stage.columns // alike))
-
-        def part(outer: Round) -> None:
-            spot = Where(where.part, outer.where.spans, place.order)
-            aim = target.moved(spot, place)
-            if width <= self.stage.columns:
-                self.combine(value, data, spot, inner, aim)
-                return
-            pieces = self.cut(spot, inner, self.stage.columns)
-            count = self.rounds(spot, pieces)
-            name = self.names.new(f"{word_of(value)}_parts")
-            tile = Tile(name, spot.rows, count)
-            self.declare(tile)
-
-            def piece(round_: Round) -> None:
-                into = View(tile, round_.number, {})
-                self.combine(value, data, round_.where, inner, into)
-
-            self.each(spot, pieces, piece)
-            self.reduced(value.function, spot.rows, aim, View(tile, At(), {}), [count], [1])
-
-        self.each(place, parts, part)
-        return target
-
-    def lies_across(self, data: Value, where: Where, inner: Collection[Axis]) -> bool:
-        """Whether what is combined over axes has others beside each other in memory, by its largest input."""
-
-        def size(found: Value) -> int:
-            return math.prod(where.span(axis).width for axis in found.axes)
-
-        found = max((v for v in inputs_of(data) if v.indices), key=size, default=None)
-        steps = found.indices[-1].terms if found else ()
-        return bool(steps) and not any(axis in inner and step == 1 for axis, step in steps)
-
-    def combine(
-        self, value: Value, data: Value, where: Where, inner: tuple[Axis, ...], into: View
-    ) -> None:
-        """One instruction that combines a tile over axes; the sum of what the Scalar engine makes
-        comes with it."""
-        axes = where.free(value.axes)
-        data = self.decided(data, where)
-        inner = tuple(axis for axis in inner if where.span(axis).width > 1)
-        if data.kind == "apply" and not axes and value.function == "add":
-            key = (data, where.part, spans_of(where, (*where.part, *data.axes)))
-            known = any(key in block.values for block in self.blocks)
-            if not known and self.summed(value, data, where, into, key):
-                return
-        view = self.view(data, where)
-        if not inner:
-            self.copy(where, axes, into, view)
-            return
-        kept = list(axes)
-        out_counts = [where.span(a).width for a in kept]
-        in_counts = [where.span(a).width for a in inner]
-        outer, o = merged(out_counts, [[view.strides.get(a, 0) for a in kept],
-                                       [into.strides.get(a, 0) for a in kept]])  # fmt: skip
-        summed, s = merged(in_counts, [[view.strides.get(a, 0) for a in inner]])
-        if outer == [1]:
-            outer, o = [], [[], []]
-        if len(outer) + len(summed) <= MOST_FREE:
-            self.reduced(value.function, where.rows, into, view, [*outer, *summed],
-                         [*o[0], *s[0]], len(summed), o[1])  # fmt: skip
-            return
-        axis = kept[0] if kept else inner[0]
-        if not kept:
-            raise NotNested(f"a {value.function} runs over {len(summed)} axes that lie apart")
-        with self.loop(f"i_{axis.name}", where.span(axis).width) as at:
-            spot = where.within({axis: Span(where.span(axis).start + at, 1)})
-            moved = View(into.tile, into.offset + at * into.strides[axis],
-                         {a: s for a, s in into.strides.items() if a != axis})  # fmt: skip
-            self.combine(value, data, spot, inner, moved)
-
-    def reduced(
-        self, function: str, rows: int, into: View, view: View, sizes: list[int],
-        strides: list[int], inner: int = 1, out: Sequence[int] = (),
-    ) -> None:  # fmt: skip
-        """A tensor_reduce over the last `inner` axes of an access."""
-        data = self.text.inside(view.tile, rows, view.offset, sizes, strides)
-        outer = sizes[: len(sizes) - inner]
-        dst = self.text.inside(into.tile, rows, into.offset, outer or [1], list(out) or [1])
-        over = [n + 1 for n in range(len(outer), len(sizes))]
-        name = {"maximum": "nl.max", "minimum": "nl.min"}.get(function, f"nl.{function}")
-        if self.text.nki:
-            name = f"nl.{function}"
-        said = self.said(into, view)
-        text = f"op={name}, data={data}, axis={over}, keepdims=True"
-        call = self.text.call(dst, "tensor_reduce", text, said)
-        forms = [Form(call, "vector", self.vector_ns(math.prod(sizes)))]
-        if function == "add" and not outer and into.tile.dtype == "float32":
-            # The Scalar engine sums what it copies.
-            scratch = Tile(self.names.new("copied"), rows, math.prod(sizes))
-            copied = self.text.inside(scratch, rows, At(), sizes, row_major(sizes))
-            text = f"op=nl.copy, data={data}, reduce_op=nl.add, reduce_res={dst}"
-            call = self.text.call(copied, "activation_reduce", text, "float32" if said else "")
-            made = f"{self.text.on_chip(scratch)}\n{call}"
-            forms.append(Form(made, "scalar", self.scalar_ns(math.prod(sizes))))
-        self.put("", *forms)
-
-    def summed(self, value: Value, data: Value, where: Where, into: View, key: object) -> bool:
-        """The Scalar engine's function with its sum on the way, where the value is one."""
-        steps = self.steps(data, where)
-        step = steps[-1]
-        if step.value is not data or step.opcode != "activation":
-            return False
-        source = self.view(step.data, where)
-        axes = where.free(data.axes)
-        target = self.new_tile(
-            word_of(data), where, axes, self.reading.narrowed(data) or data.dtype
-        )
-        scale, bias = step.numbers
-        numbers = [self.number(scale, where), self.number(bias, where, tile=True)]
-        counts = [where.span(axis).width for axis in axes]
-        sizes, _ = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (target, source)])
-        if len(sizes) > MOST_FREE:
-            return False
-
-        def write(dst: str, given: list[str], width: int) -> tuple[Form, ...]:
-            text = f"op=nl.{step.functions[0]}, data={given[0]}, reduce_op=nl.add, "
-            text += f"reduce_res={self.column(into, where.rows)}"
-            text += f", bias={numbers[1]}" if numbers[1] else ""
-            text += f", scale={numbers[0]}" if numbers[0] else ""
-            call = self.text.call(dst, "activation_reduce", text, self.said(target, source))
-            return (Form(call, "scalar", self.scalar_ns(width)),)
-
-        self.issue(where, axes, [target, source], write)
-        self.blocks[-1].values[key] = target
-        return True
-
-    # Memory outside.
-
-    def bounds(self, base: At, steps: Mapping[Axis, tuple[int, int]]) -> tuple[int, int]:
-        """The least and the largest value of a place over loops and axes."""
-        ends = [f * (self.text.reach[v] - 1) for v, f in base.terms]
-        ends += [(width - 1) * step for width, step in steps.values()]
-        low = base.constant + sum(min(end, 0) for end in ends)
-        return low, base.constant + sum(max(end, 0) for end in ends)
-
-    def ones(self, rows: int, count: int, dtype: str) -> str:
-        """The name of a tile of ones, made before all loops."""
-        key = ("ones", rows, count, dtype)
-        if key not in self.blocks[0].values:
-            with self.at(0):
-                tile = Tile(self.names.new("ones"), rows, count, dtype)
-                self.declare(tile)
-                fill = self.text.filled(f"{tile.name}[...]", (rows, count), "1.0", dtype)
-                self.put("", Form(fill, "vector", self.vector_ns(count)))
-                self.blocks[0].values[key] = View(tile, At(), {})
-        return self.blocks[0].values[key].tile.name
 
     def readers_of(self, array: str) -> set[str]:
         """The definitions that read an array."""
@@ -1454,9 +689,6 @@ class Emitter:
             value = self.reading.exchanged(wanted, product, value)
         self.reading.uses.setdefault(psum, 1)
         self.settled(value, where, aim)
-
-
-COMPARISONS = frozenset("less less_equal greater greater_equal equal not_equal".split())
 
 
 def reductions_of(value: Value) -> list[Value]:

@@ -16,7 +16,7 @@ from accelopt.kernels.nki.nests.values import Value
 from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:
-    from accelopt.kernels.nki.nests.emission import Emitter
+    from accelopt.kernels.nki.nests.calculation import Calculation
     from accelopt.kernels.nki.nests.places import Round, View, Where
 
 EXACT = 2**24
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
     inside: Index
 
 
-def gather(emitter: Emitter, value: Value, where: Where, into: View | None = None) -> View:
+def gather(emitter: Calculation, value: Value, where: Where, into: View | None = None) -> View:
     """The tile of what is gathered, in `into` where that is given: for each number of the free axes
     that row numbers depend on, a DMA that takes a row for each partition. Raises NotNested where what
     is read beside each other is no part of a row."""
@@ -99,7 +99,7 @@ def _rows(value: Value, shape: Sequence[int], where: Where, axes: Sequence[Axis]
 
 
 def _transfer(
-    emitter: Emitter, name: str, row: int, views: tuple[View, View], partitions: int, offset: At,
+    emitter: Calculation, name: str, row: int, views: tuple[View, View], partitions: int, offset: At,
     sizes: list[int], strides: list[list[int]],
 ) -> None:  # fmt: skip
     """One DMA into a tile, from rows whose numbers the other has; a loop of it where there are more

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.hardware import TARGETS
-from accelopt.kernels.nki.nests.emission import Emitter
+from accelopt.kernels.nki.nests.emission import CORES, Emitter
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.nests.nest import ready as readied
 from accelopt.kernels.nki.nests.repeats import folded
@@ -25,14 +25,15 @@ HEADERS: Mapping[Dialect, str] = {
 
 class Interface(NamedTuple):
     """How a kernel is called: its parameters as text, those of them that are plain numbers (by the
-    number that stands for each in the algorithm), whether it returns a tuple of one, its name, and
-    what it `asserts` of plain arguments."""
+    number that stands for each in the algorithm), whether it returns a tuple of one, its name,
+    what it `asserts` of plain arguments, and on how many cores it is launched."""
 
     signature: str = ""
     numbers: Mapping[float, str] = {}
     sequence: bool = False
     name: str = "kernel"
     asserts: tuple[str, ...] = ()
+    cores: int = 1
 
 
 class Lowered(NamedTuple):
@@ -61,6 +62,8 @@ def _lowered(
     algorithm: Algorithm, nest: Nest, interface: Interface, target: str, dialect: Dialect
 ) -> Lowered:
     ready = _complete(algorithm, nest)
+    if nest.cores and (dialect != "nki" or TARGETS[target].generation < 3):
+        raise NotNested(f"{target} has no launch on two cores in {dialect}")
     names = [array.name for array in (*ready.inputs, *ready.outputs)]
     signature = interface.signature or ", ".join(array.name for array in ready.inputs)
     taken = {*names, *re.findall(r"[A-Za-z_]\w*", signature)}
@@ -90,6 +93,8 @@ def _lowered(
     results = [array.name for array in ready.outputs]
     comma = "," if interface.sequence and len(results) == 1 else ""
     lines.append(f"    return {', '.join(results)}{comma}")
+    if nest.cores:
+        lines += ["", "", f"kernel = {interface.name}[{CORES}]"]
     return Lowered("\n".join(lines) + "\n", price(nodes, TARGETS[target]))
 
 

@@ -466,7 +466,8 @@ class Memory:
         """Makes an array in HBM, with zeros in its margins."""
         self.emitter.arrays[name] = Array(name, shape, dtype, shape)
         self.emitter.outside[name] = unique = self.emitter.names.new(wanted)
-        made = f"{unique} = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.private_hbm)"
+        memory = "shared_hbm" if name in self.emitter.exchanged else "private_hbm"
+        made = f"{unique} = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.{memory})"
         self.emitter.text.first.append(line(made))
         if margins is not None and (margins.low or margins.high):
             with self.emitter.at(0):

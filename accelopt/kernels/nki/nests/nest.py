@@ -65,7 +65,8 @@ class Nest(BaseModel):
     (`contracted`; without, a part of one axis); `streamed` operands, which are brought again in every
     round instead of being kept for all of them, are `resident` for the outermost loop in which SBUF holds them, or are made ready one round `ahead`; `engines` by definition; by definition, arrays of which all partitions read one row, which
     is `spread` by the Tensor engine instead of being brought to each by DMA; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; axes that are cut
-    in two by `splits`, by name and size, before anything else."""
+    in two by `splits`, by name and size, before anything else; axes of two elements, of which each of the
+    two `cores` of a launch computes one: in a stage, of the first that all has that it gives others."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -80,6 +81,7 @@ class Nest(BaseModel):
     held: tuple[str, ...] = ()
     inlined: tuple[str, ...] = ()
     splits: tuple[tuple[str, int], ...] = ()
+    cores: tuple[str, ...] = ()
 
     def way(self, product: str, side: str) -> Way | None:
         """How an operand is brought; None where that is left open."""

@@ -66,8 +66,9 @@ class OnChip:
             raise NotNested(f"{name} does not lie on partitions in equal parts of one axis")
         strides, step = dict[Axis, int](), 1
         for axis in reversed([axis for axis in definition.axes if axis not in lying]):
-            strides[axis] = step
-            step *= axis.extent
+            own = axis not in emitter.program
+            strides[axis] = step if own else 0
+            step *= axis.extent if own else 1
         rounds = math.prod(axis.extent // lying[axis] for axis in cut)
         tile = Tile(emitter.names.new(name), where.rows, step * rounds, "float32")
         taken = 4 * sum(one.width for one in (tile, *(found.tile for found in self.held.values())))

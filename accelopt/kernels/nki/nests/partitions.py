@@ -275,7 +275,8 @@ class Partitions:
             raise NotNested(
                 f"{definition.out} runs over what lies on partitions, and is no plain sum"
             )
-        width = math.prod(axis.extent for axis in definition.axes)
+        place = Where((), self.emitter.program, definition.axes)
+        width = math.prod(place.span(axis).width for axis in definition.axes)
         bank = self.emitter.spec.psum_bank_bytes // 4
         held = sum(
             -(-view.tile.width // bank)
@@ -290,9 +291,9 @@ class Partitions:
             dst = self.emitter.text.inside(tile, rows, At(), [width], [1])
             fill = self.emitter.text.filled(dst, (rows, width), "0.0", "float32")
             self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(width)))
-        place = Where((), {}, definition.axes)
-        strides = row_major([axis.extent for axis in definition.axes])
-        view = View(tile, At(), dict(zip(definition.axes, strides, strict=True)))
+        axes = place.free(set(definition.axes))
+        strides = row_major([axis.extent for axis in axes])
+        view = View(tile, At(), dict(zip(axes, strides, strict=True)))
         self.emitter.held_sums[definition.out] = view
         self.emitter.carried[definition.out] = lambda: self.finish_carried(
             definition, found, view, place

@@ -22,6 +22,7 @@ from accelopt.algorithm.algorithm import (
 )
 from accelopt.algorithm.contraction import Contraction
 from accelopt.hardware import TARGETS
+from accelopt.kernels.nki.nests.emission import CORES
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import (
     Memory,
@@ -38,6 +39,7 @@ from accelopt.kernels.nki.nests.nest import (
 )
 from accelopt.kernels.nki.nests.preparing import own_axes
 from accelopt.kernels.nki.nests.skipping import masks_of
+from accelopt.sim.dialects.dialect import Dialect
 
 COLUMNS = (512, 1024, 2048, 4096, 8192)
 LOOPS = (1, 2, 4, 512, 1024, 2048)
@@ -191,6 +193,16 @@ class Inline(_Primitive):
     definition: str
 
 
+class Cores(_Primitive):
+    """`cores(definition, axis)`: each of the two cores of a launch computes one half of an axis, in all
+    stages that have it and none that was halved before. Legal in `nki` from trn2 on, where all that goes to
+    HBM is halved; what a stage reads of the other core's half it waits for."""
+
+    kind: Literal["cores"] = "cores"
+    definition: str
+    axis: str
+
+
 Primitive = Annotated[
     Partition
     | Tile
@@ -207,18 +219,22 @@ Primitive = Annotated[
     | Skip
     | Ahead
     | Hold
-    | Inline,
+    | Inline
+    | Cores,
     Field(discriminator="kind"),
 ]
 PRIMITIVES: TypeAdapter[Primitive] = TypeAdapter(Primitive)
 """Reads one of JSON: `PRIMITIVES.validate_json(text)`."""
 
 
-def applied(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Nest:
+def applied(
+    primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str = "trn1",
+    dialect: Dialect = "neuronxcc",
+) -> Nest:  # fmt: skip
     """The nest after a primitive. Raises NotNested, with the definition and the reason, where that is
     no nest of the Algorithm."""
     made = changed(primitive, algorithm, nest, target)
-    lower_nest(algorithm, made, target=target)
+    lower_nest(algorithm, made, target=target, dialect=dialect)
     return made
 
 
@@ -235,6 +251,8 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
         return _inlined(definition, algorithm, nest)
     if isinstance(primitive, Split):
         return split(nest, definition, primitive.axis, primitive.size)
+    if isinstance(primitive, Cores):
+        return _on_cores(nest, definition, primitive.axis)
     if isinstance(primitive, Hold):
         names = [name for name in nest.held if name != primitive.definition]
         if primitive.memory == "SBUF":
@@ -348,7 +366,7 @@ def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
     extents = {axis.name: axis.extent for axis in own_axes(definition)}
     if name not in extents:
         raise NotNested(f"{definition.out} has no axis {name}")
-    if extents[name] % size or not 1 < size < extents[name]:
+    if not 1 < size < extents[name] or extents[name] % size:
         raise NotNested(f"the {extents[name]} of {name} are not cut into parts of {size}")
 
     def parts(found: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -371,6 +389,22 @@ def split(nest: Nest, definition: Definition, name: str, size: int) -> Nest:
     joined = tuple((product, parts(axes)) for product, axes in nest.contracted)
     splits = (*nest.splits, (name, size))
     return nest.model_copy(update={"stages": stages, "contracted": joined, "splits": splits})
+
+
+def _on_cores(nest: Nest, definition: Definition, name: str) -> Nest:
+    """A nest with the halves of an axis on two cores; no stage runs over them."""
+    extent = next((axis.extent for axis in own_axes(definition) if axis.name == name), 0)
+    if extent != CORES:
+        nest, name = split(nest, definition, name, extent // CORES), f"{name}_1"
+
+    def rest(found: tuple[Part, ...]) -> tuple[Part, ...]:
+        return tuple(part for part in found if part.axis != name)
+
+    stages = tuple(
+        stage.model_copy(update={"partition": rest(stage.partition), "loops": rest(stage.loops)})
+        for stage in nest.stages
+    )
+    return nest.model_copy(update={"stages": stages, "cores": (*nest.cores, name)})
 
 
 def _in_stage(nest: Nest, name: str, change: Callable[[Stage], Stage]) -> Nest:

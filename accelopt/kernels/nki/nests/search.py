@@ -12,7 +12,7 @@ from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.lowering import Interface, Lowered, lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, product_in, ready
 from accelopt.kernels.nki.nests.primitives import Ahead, changed, neighbours, rows_read
-from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.kernels.nki.nests.starts import on_two_cores, starting_nests
 from accelopt.kernels.nki.predicted_times import Refused, Times
 from accelopt.sim.dialects.dialect import Dialect
 
@@ -109,6 +109,9 @@ class _Search:
     def run(self) -> FoundNests:
         """All of it."""
         starts = list(starting_nests(self.algorithm, self.target))
+        if self.interface.cores > 1:
+            halved = (m for n in starts for m in on_two_cores(self.algorithm, n, self.target))
+            starts = [nest for nest, _ in self.priced(halved)] or starts
         wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
         spread = [
             made
@@ -262,4 +265,5 @@ def described(nest: Nest) -> str:
     for stage in nest.stages:
         lying = " and ".join(f"{part.size} of {part.axis}" for part in stage.partition)
         words.append(f"{', '.join(stage.members)} with {lying or 'one row'} on partitions")
-    return f"Rewrite: {'; then '.join(words)}"
+    cores = ", halves on two cores" if nest.cores else ""
+    return f"Rewrite: {'; then '.join(words)}{cores}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from accelopt.algorithm.functions import ROUNDINGS
+from accelopt.algorithm.functions import CONVERSIONS, ROUNDINGS
 from accelopt.kernels.nki.nests.values import Value
 
 ACTIVATIONS = frozenset(
@@ -87,7 +87,7 @@ class _Chooser:
         function, arguments = value.function, value.arguments
         if value.kind == "where":
             return Selection(value, "select", (), arguments[0], numbers=arguments[1:])
-        if function in ROUNDINGS:
+        if function in ROUNDINGS or function in CONVERSIONS:
             (exact,) = arguments
             if exact not in self.single or exact.kind == "input":
                 return Selection(value, "copy", (), exact)

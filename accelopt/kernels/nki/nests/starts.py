@@ -21,7 +21,7 @@ from accelopt.kernels.nki.nests.nest import (
     ready,
 )
 from accelopt.kernels.nki.nests.preparing import arrays_read, own_axes, prepared
-from accelopt.kernels.nki.nests.primitives import contractions, read_later, split
+from accelopt.kernels.nki.nests.primitives import Cores, changed, contractions, read_later, split
 from accelopt.kernels.nki.nests.skipping import masks_of
 
 ROUND = 512
@@ -79,6 +79,26 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
                 for one in dict.fromkeys((made, _skipping(algorithm, made, has_kernel))):
                     seen.add(one)
                     yield one
+
+
+def on_two_cores(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+    """A nest with halves of an axis on two cores: each of the result's and, of earlier stages without it, the
+    outermost of theirs that has halves."""
+    for chosen in ready(algorithm, nest).definition(nest.stages[-1].members[-1]).axes:
+        made = nest
+        for stage in reversed(nest.stages):
+            axes = ready(algorithm, made).definition(stage.members[-1]).axes
+            if any(axis.name in made.cores for axis in axes):
+                continue
+            for axis in (chosen,) if made == nest else axes:
+                try:
+                    primitive = Cores(definition=stage.members[-1], axis=axis.name)
+                    made = changed(primitive, algorithm, made, target)
+                    break
+                except NotNested:
+                    continue
+        if made != nest:
+            yield made
 
 
 def _on_chip(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:

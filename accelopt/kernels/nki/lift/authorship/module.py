@@ -39,7 +39,9 @@ def with_kernel(source: str, kernel: str, made: str) -> str:
     source = _at_module_level(source, kernel)
     ours = list(parts(made))
     new = next(part for part in ours if getattr(part.node, "name", "") == kernel)
-    theirs = [part for part in parts(without_grid(source, kernel)) if not _idle(part.node)]
+    if not _grid(made):
+        source = without_grid(source, kernel)
+    theirs = [part for part in parts(source) if not _idle(part.node)]
     dropped = _left_over(theirs, kernel, parse_python(new.text))
     imports = [part for part in ours if isinstance(part.node, (ast.Import, ast.ImportFrom))]
     kept: list[str] = []
@@ -100,6 +102,14 @@ def bound(node: ast.stmt) -> set[str]:
     }
 
 
+def _grid(source: str) -> str:
+    """The launch grid of a module's kernel, as its text says it; empty where there is none."""
+    try:
+        return kernel_function(source).grid
+    except NoKernel:
+        return ""
+
+
 def _at_module_level(source: str, kernel: str) -> str:
     """A module in which a function makes the kernel, with the kernel at its top: before the statement
     that binds it, which names it from then on."""
@@ -122,7 +132,7 @@ def _at_module_level(source: str, kernel: str) -> str:
 
 
 def without_grid(source: str, kernel: str) -> str:
-    """A module without the launch grids of one of its kernels, which a lowered one has not."""
+    """A module without the launch grids of one of its kernels, for one that runs on one core."""
     names, places = {kernel}, list[tuple[ast.Subscript, str]]()
     tree = parse_python(source)
     for node in ast.walk(tree):

@@ -1,0 +1,227 @@
+"""Single instructions on parts of tiles, with the engines that have them and their times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+
+from accelopt.algorithm.index import Axis
+from accelopt.hardware import Hardware
+from accelopt.kernels.nki.nests.locations import At, FreeNames
+from accelopt.kernels.nki.nests.loops import Loops
+from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.nests.places import View, Where, row_major
+from accelopt.kernels.nki.nests.prices import matmul_ns
+from accelopt.kernels.nki.nests.selection import Selection
+from accelopt.kernels.nki.nests.statements import Form
+from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, merged
+from accelopt.sim.dtypes import parse
+
+
+class Instructions(Loops):
+    """Makes tiles, and writes instructions on parts of them into the open loops."""
+
+    def __init__(
+        self, names: FreeNames, text: Writer, spec: Hardware, results: Collection[str]
+    ) -> None:
+        super().__init__(names, text)
+        self.spec = spec
+        self.results = results
+        """Names that arrays in HBM have."""
+
+    def new_tile(
+        self, name: str, where: Where, axes: Sequence[Axis], dtype: str = "float32",
+        psum: bool = False, sums: bool = False,
+    ) -> View:  # fmt: skip
+        """A new tile with some free axes, row-major; `sums` in PSUM are added to."""
+        strides: dict[Axis, int] = {}
+        width = 1
+        for axis in reversed(axes):
+            strides[axis] = width
+            width *= where.span(axis).width
+        name = self.names.new(f"{name}_tile" if name in self.results else name)
+        tile = Tile(name, where.rows, width, dtype, psum or sums)
+        self.declare(tile, sums)
+        return View(tile, At(), dict(reversed(strides.items())))
+
+    def declare(self, tile: Tile, sums: bool = False) -> None:
+        """Makes a tile. Raises NotNested for one that is larger than its memory."""
+        size = tile.width * parse(tile.dtype).itemsize
+        room = self.spec.psum_partition_bytes if tile.psum else self.spec.sbuf_usable_bytes
+        if size > room:
+            memory = "PSUM" if tile.psum else "SBUF"
+            raise NotNested(f"{tile.name} takes {size} of {room} bytes of {memory} a partition")
+        self.put(self.text.on_chip(tile, sums))
+
+    def said(self, target: View, *sources: View) -> str:
+        """The format to say with an instruction, where it is not fp32 all along."""
+        formats = {view.tile.dtype for view in (target, *sources)}
+        return "" if formats == {"float32"} else target.tile.dtype
+
+    def vector_ns(self, width: int) -> float:
+        """Nanoseconds of the Vector engine for elements a partition."""
+        return (width + self.spec.access_cycles) / self.spec.vector_ghz
+
+    def scalar_ns(self, width: int) -> float:
+        """Nanoseconds of the Scalar engine for elements a partition."""
+        return (width + self.spec.access_cycles) / self.spec.scalar_ghz
+
+    def issue(
+        self, where: Where, axes: Sequence[Axis], views: Sequence[View],
+        write: Callable[[str, list[str], int], tuple[Form, ...]],
+    ) -> None:  # fmt: skip
+        """One instruction on parts of tiles, or a loop of it where they have more free axes than an
+        access can. `write` gets the text of the first view, those of the others, and the width."""
+        counts = [where.span(axis).width for axis in axes]
+        sizes, strides = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in views])
+        rows = where.rows
+        self._issue(rows, sizes, strides, views, write)
+
+    def _issue(
+        self, rows: int, sizes: list[int], strides: list[list[int]], views: Sequence[View],
+        write: Callable[[str, list[str], int], tuple[Form, ...]],
+    ) -> None:  # fmt: skip
+        if len(sizes) > MOST_FREE:
+            with self.loop("i_part", sizes[0]) as at:
+                moved = [
+                    View(v.tile, v.offset + at * s[0], {})
+                    for v, s in zip(views, strides, strict=True)
+                ]
+                self._issue(rows, sizes[1:], [s[1:] for s in strides], moved, write)
+            return
+        texts = [
+            self.text.inside(v.tile, rows, v.offset, sizes, s)
+            for v, s in zip(views, strides, strict=True)
+        ]
+        forms = write(texts[0], texts[1:], math.prod(sizes))
+        if any(view.tile.psum for view in views):  # out of reach of the GpSimd engine
+            forms = tuple(form for form in forms if form.engine != "gpsimd") or forms
+        self.put("", *forms)
+
+    def copy(self, where: Where, axes: Sequence[Axis], target: View, source: View) -> None:
+        """Copies, converts, repeats along free axes."""
+
+        def write(dst: str, data: list[str], width: int) -> tuple[Form, ...]:
+            said = self.said(target, source)
+            vector = self.text.call(
+                dst, "tensor_copy", f"{data[0]}, engine=nisa.vector_engine".replace(
+                    data[0], f"src={data[0]}", 1), said)  # fmt: skip
+            scalar = self.text.call(dst, "activation", f"op=nl.copy, data={data[0]}", said)
+            return (
+                Form(vector, "vector", self.vector_ns(width)),
+                Form(scalar, "scalar", self.scalar_ns(width)),
+            )
+
+        self.issue(where, axes, [target, source], write)
+
+    def converted(self, view: View, where: Where, axes: Sequence[Axis], dtype: str) -> View:
+        """The same elements in another format."""
+        made = self.new_tile(f"{view.tile.name}_{dtype}", where, axes, dtype)
+        self.copy(where, axes, made, view)
+        return made
+
+    def transpose(self, into: View, source: View, shape: tuple[int, int], step: int = 1) -> None:
+        """Elements `step` apart, by the Tensor engine to partitions; `shape` is from how many partitions,
+        and how many elements of each."""
+        rows, width = shape
+        data = self.text.inside(source.tile, rows, source.offset, [width], [step])
+        dst = self.text.inside(into.tile, width, into.offset, [rows], [1])
+        ns = matmul_ns(self.spec, rows, width, source.tile.dtype)
+        self.put("", Form(self.text.transposed(dst, data), "tensor", ns))
+
+    def column(self, view: View, rows: int) -> str:
+        """One element a partition."""
+        return self.text.inside(view.tile, rows, view.offset, [1], [1])
+
+    def two_tiles(
+        self, dst: str, given: Sequence[str], name: str, width: int, views: Sequence[View]
+    ) -> tuple[Form, ...]:
+        """A tensor_tensor, on either engine that has it; `views` are its result and its operands."""
+        text, said = f"data1={given[0]}, data2={given[1]}, op={name}", self.said(*views)
+        fast = any(view.tile.psum or view.tile.spread for view in views[1:])
+        cycles = (1.0 if fast else self.spec.two_input_cycles_per_element) * width
+        slow = self.spec.gpsimd_start_cycles + self.spec.gpsimd_cycles_per_element * width
+        engines = [("vector", self.vector_ns(int(cycles))), ("gpsimd", slow / self.spec.gpsimd_ghz)]
+        if name == "nl.power":
+            del engines[0]
+        elif self.spec.vector_gpsimd_exclusive:  # one waits for the other
+            del engines[1]
+        return tuple(
+            Form(
+                self.text.call(dst, "tensor_tensor", f"{text}, engine=nisa.{engine}_engine", said),
+                engine, ns,
+            )
+            for engine, ns in engines
+        )  # fmt: skip
+
+    def scalar_form(
+        self, dst: str, data: str, names: Sequence[str], numbers: Sequence[str], reverse: bool,
+        width: int, said: str,
+    ) -> Form:  # fmt: skip
+        """A tensor_scalar on the Vector engine."""
+        text = f"data={data}, op0={names[0]}, operand0={numbers[0]}"
+        text += ", reverse0=True" if reverse else ""
+        if len(names) > 1:
+            text += f", op1={names[1]}, operand1={numbers[1]}"
+        call = self.text.call(dst, "tensor_scalar", f"{text}, engine=nisa.vector_engine", said)
+        return Form(call, "vector", self.vector_ns(width))
+
+    def on_scalar_engine(
+        self, step: Selection, dst: str, data: str, numbers: Sequence[str], width: int, said: str
+    ) -> tuple[Form, ...]:
+        """`x * scale + bias` as an activation, where the bias is a tile or nothing."""
+        scale = bias = ""
+        if step.functions == ("multiply",):
+            scale = numbers[0]
+        elif step.functions == ("multiply", "add"):
+            scale, bias = numbers
+        elif step.functions == ("add",):
+            bias = numbers[0]
+        else:
+            return ()
+        last = step.numbers[-1]
+        if bias and last is not None and last.kind == "constant":
+            return ()
+        text = f"op=nl.copy, data={data}"
+        text += f", bias={bias}" if bias else ""
+        text += f", scale={scale}" if scale else ""
+        call = self.text.call(dst, "activation", text, said)
+        return (Form(call, "scalar", self.scalar_ns(width)),)
+
+    def reduced(
+        self, function: str, rows: int, into: View, view: View, sizes: list[int],
+        strides: list[int], inner: int = 1, out: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """A tensor_reduce over the last `inner` axes of an access."""
+        data = self.text.inside(view.tile, rows, view.offset, sizes, strides)
+        outer = sizes[: len(sizes) - inner]
+        dst = self.text.inside(into.tile, rows, into.offset, outer or [1], list(out) or [1])
+        over = [n + 1 for n in range(len(outer), len(sizes))]
+        name = {"maximum": "nl.max", "minimum": "nl.min"}.get(function, f"nl.{function}")
+        if self.text.nki:
+            name = f"nl.{function}"
+        said = self.said(into, view)
+        text = f"op={name}, data={data}, axis={over}, keepdims=True"
+        call = self.text.call(dst, "tensor_reduce", text, said)
+        forms = [Form(call, "vector", self.vector_ns(math.prod(sizes)))]
+        if function == "add" and not outer and into.tile.dtype == "float32":
+            # The Scalar engine sums what it copies.
+            scratch = Tile(self.names.new("copied"), rows, math.prod(sizes))
+            copied = self.text.inside(scratch, rows, At(), sizes, row_major(sizes))
+            text = f"op=nl.copy, data={data}, reduce_op=nl.add, reduce_res={dst}"
+            call = self.text.call(copied, "activation_reduce", text, "float32" if said else "")
+            made = f"{self.text.on_chip(scratch)}\n{call}"
+            forms.append(Form(made, "scalar", self.scalar_ns(math.prod(sizes))))
+        self.put("", *forms)
+
+    def ones(self, rows: int, count: int, dtype: str) -> str:
+        """The name of a tile of ones, made before all loops."""
+        key = ("ones", rows, count, dtype)
+        if key not in self.blocks[0].values:
+            with self.at(0):
+                tile = Tile(self.names.new("ones"), rows, count, dtype)
+                self.declare(tile)
+                fill = self.text.filled(f"{tile.name}[...]", (rows, count), "1.0", dtype)
+                self.put("", Form(fill, "vector", self.vector_ns(count)))
+                self.blocks[0].values[key] = View(tile, At(), {})
+        return self.blocks[0].values[key].tile.name

@@ -1,0 +1,99 @@
+"""Packed integers as remainders and quotients, and extremes of all before: exact by the simulated core."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.notation import algorithm_text
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.sim import compute
+from accelopt.sim.dialects.dialect import trace_kernel
+from accelopt.sim.kernel_text import load, specs_of
+
+HEAD = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+"""
+UNPACKED = (
+    HEAD
+    + """def kernel(x, scale):
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    packed, factor = nl.load(x), nl.load(scale)
+    wide = nl.ndarray((128, 32), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=wide, src=packed)
+    made = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    for i in range(32):
+        nisa.tensor_scalar(dst=made[:, 2 * i:2 * i + 1], data=wide[:, i:i + 1], op0=nl.bitwise_and, operand0=15)
+        nisa.tensor_scalar(dst=made[:, 2 * i + 1:2 * i + 2], data=wide[:, i:i + 1], op0=nl.right_shift, operand0=4)
+    nisa.tensor_scalar(dst=made, data=made, op0=nl.subtract, operand0=8.0, op1=nl.multiply, operand1=factor)
+    nl.store(out, made)
+    return out
+"""
+)
+EXTREME = (
+    HEAD
+    + """def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    made = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
+    most = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=most, value={first})
+    for t in range(x.shape[1]):
+        nisa.tensor_tensor(dst=most, data1=most, data2=tile[:, t:t + 1], op=nl.{name})
+        nisa.tensor_copy(dst=made[:, t:t + 1], src=most)
+    nl.store(out, made)
+    return out
+"""
+)
+RNG = np.random.default_rng(4)
+SCALE = RNG.normal(size=(128, 1)).astype(np.float32)
+
+
+def is_exact(text: str, given: list[np.ndarray]) -> str:
+    """The Algorithm of a kernel as text, which evaluation and nests compute as the kernel does."""
+    program = trace_kernel(load(text, "kernel.py").kernel, specs_of(given), target="trn2")
+    (expected,) = compute.execute(program, [one.copy() for one in given])
+    algorithm = lift(program)
+    names = [array.name for array in algorithm.inputs]
+    (found,) = evaluate(algorithm, dict(zip(names, given, strict=True)))
+    assert np.allclose(found.reshape(expected.shape), expected, rtol=1e-6)
+    for nest in list(starting_nests(algorithm, "trn2"))[:3]:
+        source = lower_nest(algorithm, nest, target="trn2", dialect="nki").source
+        written = trace_kernel(load(source, "nest.py").kernel, specs_of(given), target="trn2")
+        (own,) = compute.execute(written, [one.copy() for one in given])
+        assert np.allclose(own, expected, rtol=1e-6)
+    return algorithm_text(algorithm)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_nibbles_are_a_remainder_and_a_quotient(dtype: str) -> None:
+    packed = RNG.integers(0, np.iinfo(dtype).max, size=(128, 32), endpoint=True).astype(dtype)
+    text = is_exact(UNPACKED, [packed, SCALE])
+    assert "floor(" in text and "mod(" in text
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int8"])
+def test_bits_that_fp32_does_not_hold_or_that_a_sign_fills_stay_bits(dtype: str) -> None:
+    packed = RNG.integers(-100, 100, size=(128, 32)).astype(dtype)
+    program = trace_kernel(
+        load(UNPACKED, "kernel.py").kernel, specs_of([packed, SCALE]), target="trn2"
+    )
+    with pytest.raises(NotLifted, match="acts on bits"):
+        lift(program)
+
+
+@pytest.mark.parametrize(
+    ("name", "first"), [("maximum", "-3e38"), ("minimum", "3e38"), ("maximum", "0.0")]
+)
+def test_the_extreme_of_all_before_is_a_recurrence(name: str, first: str) -> None:
+    given = RNG.normal(size=(128, 40)).astype(np.float32)
+    assert f"{name}(" in is_exact(EXTREME.format(name=name, first=first), [given])

@@ -1,0 +1,77 @@
+"""Tiles whose elements the iterations of a loop write by turns, a few apart: exact by the simulated core,
+whose tests prove it, and without conditions that decide nothing."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from accelopt.algorithm.addresses import never
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.notation import algorithm_text
+from accelopt.algorithm.values import without_floors
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.sim import compute
+from accelopt.sim.dialects.dialect import trace_kernel
+from accelopt.sim.kernel_text import load, specs_of
+
+KERNEL = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(a):
+    out = nl.ndarray((128, {step} * 8), dtype=a.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(a)
+    made = nl.ndarray((128, {step} * 8), dtype=a.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(8):
+        nisa.activation(dst=made[:, {step} * i], op=nl.exp, data=tile[:, i])
+        for j in nl.static_range(1, {step}):
+            nisa.tensor_tensor(
+                dst=made[:, {step} * i + j], data1=tile[:, i], data2=tile[:, 7 - i], op=nl.add)
+    {after}
+    nl.store(out, made)
+    return out
+"""
+SUM = "nisa.tensor_scalar(dst=made, data=made, op0=nl.multiply, operand0=nl.sum(made, axis=1, keepdims=True))"
+SOME = "nisa.tensor_scalar(dst=made[:, 0:{step}], data=made[:, 0:{step}], op0=nl.multiply, operand0=2.0)"
+A = np.random.default_rng(1).normal(size=(128, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize("step", [2, 3, 5])
+@pytest.mark.parametrize("after", ["", SUM, SOME])
+def test_elements_that_iterations_write_by_turns(step: int, after: str) -> None:
+    text = KERNEL.format(step=step, after=after.format(step=step))
+    program = trace_kernel(load(text, "kernel.py").kernel, specs_of([A]), target="trn2")
+    (expected,) = compute.execute(program, [A.copy()])
+    algorithm = lift(program)
+    (found,) = evaluate(algorithm, {"a": A})
+    error = np.linalg.norm(found.reshape(expected.shape) - expected)
+    assert error <= 1e-6 * np.linalg.norm(expected)
+    assert "//" not in algorithm_text(algorithm)
+
+
+def test_conditions_with_floors_become_the_ends_of_a_run() -> None:
+    """Against all elements, for floors of all small divisors."""
+    axis = Axis("n", 7)
+    n, places = index_of(axis), np.arange(7)
+    for divisor, add, least in itertools.product(range(2, 5), range(4), range(-3, 4)):
+        condition = (n + add) // divisor * divisor - n - least
+        wanted = condition.evaluate({axis: places}) >= 0
+        ends = [c.evaluate({axis: places}) >= 0 for c in without_floors(condition)]
+        assert np.array_equal(np.logical_and.reduce([np.broadcast_to(e, 7) for e in ends]), wanted)
+
+
+def test_conditions_that_hold_nowhere_together() -> None:
+    n, m = index_of(Axis("n", 6)), index_of(Axis("m", 4))
+    even = n // 2 * 2 - n
+    assert never((even, (n - 1) // 2 * 2 - n + 1)) and not never((even, n - 4))
+    assert not never((n - m - 2, m * 2 - n)) and never((n - 5, m * -1 + n * -1 + 4))
+    wide = index_of(Axis("w", 1 << 20))
+    assert never((wide * -1 - 1,)) and not never((wide - 3, wide * -1 + 2))  # too many to try
+    assert never((Index(-1),))
