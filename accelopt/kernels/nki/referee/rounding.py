@@ -626,9 +626,8 @@ def _product_in_single(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
     if not (np.isfinite(rows.sum()) and np.isfinite(columns.sum())):
         return None
     rows[rows == 0], columns[columns == 0] = 1, 1
-    found = np.matmul((a / rows).astype(np.float32), (b / columns).astype(np.float32)) * rows
-    found *= columns
-    return found
+    found = np.matmul((a / rows).astype(np.float32), (b / columns).astype(np.float32))
+    return np.asarray(found * rows * columns)
 
 
 def _scaled(errors: np.ndarray, factor: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,7 +138,7 @@ PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 # all drawn, or farther than so much of their largest element.
 WITH_ALL_ROWS = (STRESS, ONE_SIDED)
 MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
-MORE_DRAWS = 4  # of masks, of which each hidden one is made
+MORE_DRAWS = 8  # of masks, of which each hidden one is made
 MOST_KEPT_WHOLE = 1 << 26  # elements of outputs: beyond, keeping them costs more than judging
 
 # What reading a trial may run into whose files were cut off, removed or written by somebody else.
@@ -154,6 +154,7 @@ class TrialStore:
         self.max_bytes = cache_limit(self.root.parent) if max_bytes is None else max_bytes
         self._drawn: tuple[str, list[Any]] | None = None
         self._separate: tuple[str, Part | None] | None = None
+        self._masks: tuple[str, list[dict[int, Any]]] | None = None
 
     def discard_damaged(self, reference: Reference) -> bool:
         """Removes the trials of a problem of which a file is not what was written; True where there was
@@ -263,8 +264,7 @@ class TrialStore:
         generator = np.random.default_rng(seed)
         inputs = _other_arguments(reference, name, inputs, uses, generator)
         if name in WITH_ALL_ROWS and (set_to := masks(inputs, uses)):
-            seeds = (self._hidden_seed(reference.key, f"{name} {n}") for n in range(MORE_DRAWS))
-            draws = [list(map(in_single, reference.inputs(other))) for other in seeds]
+            draws = self._drawn_masks(reference, set_to)
             inputs = other_masks(inputs, set_to, draws, generator, more=name == STRESS)
         columns = self._columns(reference) if name in WITH_ALL_ROWS else ()
         turned = [stress.never_positive(value) for value in inputs]
@@ -367,6 +367,14 @@ class TrialStore:
             drawn = reference.inputs(self._hidden_seed(reference.key, HIDDEN.kind))
             self._drawn = reference.key, list(map(frozen, drawn))
         return self._drawn[1]
+
+    def _drawn_masks(self, reference: Reference, numbers: Iterable[int]) -> list[dict[int, Any]]:
+        """The inputs of these numbers in other hidden draws; made once a problem."""
+        if self._masks is None or self._masks[0] != reference.key:
+            seeds = (self._hidden_seed(reference.key, f"draw {n}") for n in range(MORE_DRAWS))
+            draws = map(reference.inputs, seeds)
+            self._masks = reference.key, [{n: in_single(d[n]) for n in numbers} for d in draws]
+        return self._masks[1]
 
     def _hidden_seed(self, key: str, kind: str) -> int:
         """A seed that nobody can know who cannot read the secret of this store."""

@@ -74,7 +74,7 @@ def masks(inputs: Sequence[Any], uses: Uses) -> dict[int, Any]:
 def other_masks(
     inputs: Sequence[Any],
     set_to: Mapping[int, Any],
-    draws: Sequence[Sequence[Any]],
+    draws: Sequence[Mapping[int, Any]],
     generator: np.random.Generator,
     *,
     more: bool,
