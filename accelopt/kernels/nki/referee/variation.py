@@ -34,6 +34,7 @@ DEPENDENT = (
 PARTITIONS = 128  # a dimension is cut by one tile of these, which leaves it whole tiles
 LEAST = 2 * PARTITIONS  # dimensions below are heads, states, taps
 
+FEW = 8  # elements of a mask of one row that say otherwise than the others
 MORE_BITS = 4  # of integers that results in floating point are made of
 MOST_BITS = 52  # that float64 holds
 # Smaller or larger than given: what is a probability or a decay stays one.
@@ -81,8 +82,8 @@ def other_masks(
 ) -> list[Any]:
     """`inputs` of whose masks more, or fewer, elements are set than in any draw: where one of several `draws`
     sets one, or where all do, so that what none or each sets stays so, as above a diagonal. In half of the
-    rows, or in the only one; where each has as many set, as one of many, and where no row had none or all,
-    that stays."""
+    rows, or in the only one, of which a few stay; where each has as many set, as one of many, and where no
+    row had none or all, that stays."""
     changed = list(inputs)
     for number, high in set_to.items():
         value = np.array(inputs[number])
@@ -96,8 +97,9 @@ def other_masks(
         for one in rows[1:]:
             other = np.where((one == high) == more, one, found)
             number_set = np.count_nonzero(other == high, axis=1)
-            legal = (number_set > 0) | (counts.min() == 0)
-            legal &= (number_set < width) | (counts.max() == width)
+            least = 0 if len(found) > 1 else FEW
+            legal = (number_set > least) | (counts.min() <= least)
+            legal &= (number_set < width - least) | (counts.max() >= width - least)
             found = np.where((chosen & legal)[:, None], other, found)
         changed[number] = found.reshape(value.shape)
     return changed
