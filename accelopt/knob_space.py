@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from math import prod
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import Field, model_validator
 
@@ -61,6 +61,12 @@ class KnobSpec(Row):
         if not self._multiple(value):
             return f"{self.name} = {value} is no multiple of {self.multiple_of}"
         return ""
+
+    def meant(self, value: object) -> Parameter:
+        """The value of this knob that is written so, as `"3"` or 3.0 is 3; else `value` as it is."""
+        text = str(value).strip().lower()
+        same = (one for one in self.values if one == value or str(one).lower() == text)
+        return next(same, cast(Parameter, value))
 
     def _multiple(self, value: Parameter) -> bool:
         step = self.multiple_of

@@ -134,7 +134,8 @@ class Plan(Row):
 
 
 _HEAD = re.compile(
-    r"^[\s*#>-]*(Title|Change|With)\b\**\s*:\s*\**(.+)$", re.MULTILINE | re.IGNORECASE
+    r"^[\s*#>-]*(?:\d+[.)]\s*)?(Title|Change|With)\b\**\s*[:\uff1a]\s*\**(.+)$",
+    re.MULTILINE | re.IGNORECASE,
 )
 
 

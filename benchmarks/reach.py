@@ -4,7 +4,7 @@
 
 A kernel is a `kernel.py` beside a `reference.py`, or a file of a public checkout for which a module of
 `benchmarks/reach/` says what it must compute: `FILE` (the end of its path), `FUNCTIONS`, and what every
-reference has. Other files with `nki.jit` in them are loaded only, function by function. A file is copied
+reference has. Launches of Triton kernels that `triton_cases.py` knows are lifted, as by `triton_reach.py`. Other files with `nki.jit` in them are loaded only, function by function. A file is copied
 with its folder, and `kernel = FUNCTION` is written below it. Prints a line a kernel, with the one reason why
 it got no further, and totals; gains are predicted by the simulated core.
 """
@@ -230,6 +230,9 @@ def main() -> int:
     parser.add_argument("--no-search", action="store_true", help="end with the lift")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=900.0, help="for one kernel")
+    parser.add_argument(
+        "--interpreter", default="", help="a Python with torch and triton, to compare with"
+    )
     parser.add_argument("--json", type=Path, help="where the rows are kept")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -249,6 +252,12 @@ def main() -> int:
             rows.append(found)
             print(row(found, width), flush=True)
     print(totals(rows))
+    sys.path.insert(0, str(HERE))
+    import triton_reach
+
+    triton_reach.report(
+        [folder.resolve() for folder in options.folders], interpreter=options.interpreter
+    )
     if options.json:
         options.json.write_text(json.dumps([asdict(one) for one in rows], indent=1) + "\n")
     return 0

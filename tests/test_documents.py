@@ -18,6 +18,7 @@ from accelopt.cli.app import COMMANDS, GROUPS, app, command
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+TRACE = ROOT / "experiments" / "flb_optimize" / "starter_trace"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 # Commands that cannot be run here, and what runs them.
 ELSEWHERE = {
@@ -72,11 +73,15 @@ RUN = sorted(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The tutorial's kernel and reference, a model that answers, and a run that is there to resume."""
+    """The tutorial's kernel and reference, a Triton solution on its problem, a model that answers, and a
+    run that is there to resume."""
     place = tmp_path_factory.mktemp("tutorial")
     kernel, reference = blocks(ROOT / "docs" / "tutorial.md", "python")
     (place / "kernel.py").write_text(kernel)
     (place / "reference.py").write_text(reference)
+    for kind in ("definition", "solution", "workload"):
+        (file,) = TRACE.rglob(f"{kind}s/**/*softmax_n8192.json*")
+        shutil.copy(file, place / f"{kind}{file.suffix}")
     with ScriptedServer(lambda _: "Nothing to add.") as server:
         (place / "model.json").write_text(json.dumps({"url": server.url, "model": "m"}))
         yield place

@@ -16,7 +16,13 @@ UNREADABLE = "unreadable"  # the key of arguments of a tool call that are broken
 TRUNCATED = "truncated"  # how the problem of an answer begins that met the limit of its length
 MOST_TOKENS = 1 << 40  # a larger count is none
 REASONING = ("reasoning_content", "reasoning")
+_TAG = "(?:think|thinking|thought|reasoning)>"
+THOUGHT = re.compile(
+    rf"\A(?:(?!<{_TAG}).)*</{_TAG}|<{_TAG}.*?(?:</{_TAG}|\Z)", re.DOTALL | re.IGNORECASE
+)
+"""A section that a model marks as its thoughts; servers leave out the first tag, limits the last."""
 UNPRINTABLE = re.compile("[\x00\ud800-\udfff]")  # not in UTF-8, or not in a text file
+SPACES = str.maketrans("\u00a0\u202f", "  ", "\ufeff\u200b")  # what editors and pages put into code
 SHORTEST_SECRET = 6
 CHARACTERS_PER_TOKEN = 4  # where an endpoint does not count tokens
 
@@ -37,13 +43,13 @@ class Tokens(NamedTuple):
 
 
 def clean(value: Any, secrets: Sequence[str] = ()) -> Any:
-    """`value`, as JSON gives it, with all its texts fit to be kept: no lone surrogates, no NUL, and
-    `[secret]` in place of each of `secrets` (of some length: a short word is no secret)."""
+    """`value`, as JSON gives it, with all its texts fit to be kept: no lone surrogates, no NUL, plain
+    spaces, and `[secret]` in place of each of `secrets` (of some length: a short word is no secret)."""
     if isinstance(value, str):
         for secret in secrets:
             if len(secret) >= SHORTEST_SECRET:
                 value = value.replace(secret, "[secret]")
-        return UNPRINTABLE.sub("\ufffd", value)
+        return UNPRINTABLE.sub("\ufffd", value.translate(SPACES))
     if isinstance(value, list):
         return [clean(item, secrets) for item in value]
     if isinstance(value, dict):
@@ -80,8 +86,12 @@ def read_completion(
     message = choice.get("message")
     if not isinstance(message, dict):
         raise Unusable("no message in the answer", {"usage": usage} if usage else None)
-    text = _text(message.get("content"))
+    written = _text(message.get("content"))
+    text = THOUGHT.sub("", written)
     kept = {"role": "assistant", "content": text[:LONGEST_TEXT]}
+    if text != written:
+        thoughts = (re.sub(f"</?{_TAG}", "", one, flags=re.I) for one in THOUGHT.findall(written))
+        kept[REASONING[0]] = "\n".join(thoughts)[:LONGEST_TEXT]
     for name in REASONING:
         if isinstance(message.get(name), str):
             kept[name] = message[name][:LONGEST_TEXT]

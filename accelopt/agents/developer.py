@@ -173,6 +173,7 @@ def read_bottlenecks(reply: str) -> tuple[Bottleneck, ...]:
         category = str(item.get("category", "")).lower()
         reason = " ".join(str(item.get("root_cause") or item.get("reason") or "").split())
         fixes = item.get("fixes") or item.get("recommended_fix") or ()
+        fixes = [*fixes.values()] if isinstance(fixes, dict) else fixes
         fixes = [fixes] if isinstance(fixes, str) else fixes
         if not reason or not isinstance(fixes, Sequence):
             continue

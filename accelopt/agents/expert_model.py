@@ -33,10 +33,13 @@ class ExpertModel:
             if found is None:
                 said = quote_words(answer.text, LONGEST_REPLY)
                 return f"the reply of {job.focus} holds no JSON object: {said}"
-            values = cast(Configuration, found)
+            known = {k.name: k.meant(found[k.name]) for k in space.knobs if k.name in found}
+            # Beside a whole point, other keys are remarks.
+            whole = len(known) == len(space.knobs)
+            values = known if whole else cast(Configuration, {**found, **known})
             if faults := space.faults(values):
                 return f"{job.focus} proposed what there is not: {'; '.join(faults)}"
-            return {knob.name: values[knob.name] for knob in space.knobs}
+            return values
 
         try:
             found = await ask_and_read(self.model, self.question(job, space, view), read)

@@ -90,7 +90,7 @@ class Lister:
 
         def read(answer: Answer) -> list[dict[str, Any]] | str:
             found = rows_in(json_in(answer.text), "steps")
-            return found if any("index" in row for row in found) else NO_STEPS
+            return found if any(isinstance(row.get("index"), int) for row in found) else NO_STEPS
 
         try:
             found = await ask_and_read(self.relabeler, question, read)
@@ -113,7 +113,8 @@ def read_candidates(reply: str, kernel: str = "") -> Listed | str:
 
 
 def _candidate(row: dict[str, Any], kernel: str) -> WrittenKernel | None:
-    method, code = str(row.get("method") or "").strip(), str(row.get("code") or "")
+    method, given = str(row.get("method") or "").strip(), row.get("code")
+    code = given if isinstance(given, str) else ""
     inside = fenced_blocks(code)
     code = inside[-1].text if inside else code
     if is_patch(code):

@@ -425,18 +425,15 @@ def _settings(config: ModelConfig, question: Question) -> Any:
 
 
 def _answer(result: Any) -> Answer:
-    """Final text and reasoning of a run; inline `<think>` sections count as reasoning."""
+    """Final text and reasoning of a run."""
     reasoning = []
     for response in result.raw_responses:
         for item in response.output:
             if getattr(item, "type", "") == "reasoning":
                 parts = item.summary or getattr(item, "content", None) or []
                 reasoning += [part.text for part in parts]
-    text = str(result.final_output or "")
-    if "</think>" in text:
-        thought, _, text = text.rpartition("</think>")
-        reasoning.append(thought.replace("<think>", ""))
-    return Answer(text.strip(), "\n".join(reasoning).strip())
+    text = str(result.final_output or "").lstrip("\r\n").rstrip()
+    return Answer(text, "\n".join(reasoning).strip())
 
 
 def _kept_request(request: dict[str, Any]) -> dict[str, Any]:

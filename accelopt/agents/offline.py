@@ -95,16 +95,19 @@ class OfflineProposer:
         """The kernel that an action on `node` makes, for one that came without it."""
         return await self._made(node, action.change)
 
-    async def suggestions(self, node: Node, most: int) -> tuple[Suggestion, ...]:
+    async def suggestions(
+        self, node: Node, most: int, latency: float | None = None
+    ) -> tuple[Suggestion, ...]:
         """The rules' own first choices for `node`, by name, the fastest predicted first; none that is
-        predicted to gain nothing, none without a prediction where others were asked for theirs, and of one
-        method's that are predicted to take the same only the first."""
+        predicted to gain nothing over `latency` (ms; without it the node's own), none without a prediction
+        where others were asked for theirs, and of one method's that are predicted to take the same only the
+        first."""
         ranked = await self._rank(node, MOST_PREDICTED)
         if any(one.action.predicted is None and one.predicted is not None for one in ranked):
             ranked = [one for one in ranked if one.predicted is not None]
         likely: dict[object, TimedAction] = {}
         for number, one in enumerate(ranked):
-            if not _hopeless(one.predicted, node.latency or inf):
+            if not _hopeless(one.predicted, latency or node.latency or inf):
                 same = number if one.predicted is None else (one.action.method, one.predicted)
                 likely.setdefault(same, one)
         return tuple(

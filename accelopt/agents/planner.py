@@ -25,9 +25,13 @@ from accelopt.replies import object_in, words_in
 
 FIRST_TRY = "Nothing yet."
 RULE = re.compile(r"^[\s*#>`-]*Rule\b\**\s*:\s*[*`]*(R\d+)\b", re.MULTILINE | re.IGNORECASE)
-TITLE = re.compile(r"^[\s*#>-]*Title\b", re.MULTILINE | re.IGNORECASE)
+TITLE = re.compile(r"^[\s*#>-]*(?:\d+[.)]\s*)?Title\b", re.MULTILINE | re.IGNORECASE)
 NOTHING = re.compile(r"^[\s*#>`-]*Nothing left\b\**\s*:\s*\**(.+)", re.MULTILINE | re.IGNORECASE)
 ASKED = 2  # times for one plan: what was refused may be corrected once
+SPECIFIC = re.compile(r"[\d`_]")
+NAMED = re.compile(r"\b([A-Za-z]{3,})\s*[=(.\[]")
+"""What a kernel calls, sets or indexes."""
+NO_PLAN = "It has no line `Title:`, and names no line, number or name of the kernel."
 REFUSED = "Your answer was refused: {} Correct it, or answer with a plan."
 
 
@@ -67,11 +71,13 @@ class Planner:
                 draft = await self._read(await self.model.ask(again, session.tools, limit), view)
         except NO_ANSWER as error:
             draft = PlanDraft(None, reason=str(error), failed=True)
-        found = PlanDraft(None, reason=draft) if isinstance(draft, str) else draft
-        return found._replace(best=session.best.source if session.best else None)
+        if isinstance(draft, str):
+            draft = PlanDraft(None, reason=draft, failed=draft == NO_PLAN)
+        return draft._replace(best=session.best.source if session.best else None)
 
     async def _read(self, answer: Answer, view: KernelView) -> PlanDraft | str:
-        """What the answer wants done; a sentence for a rule or a schedule that the kernel does not have."""
+        """What the answer wants done; a sentence for a rule or a schedule that the kernel does not have,
+        and for words that say nothing to do, as a refusal does."""
         reasoning = answer.reasoning or answer.text
         if not answer.text.strip():
             return PlanDraft(None, reasoning, "the answer was empty")
@@ -90,7 +96,10 @@ class Planner:
             return found
         if found is not None:
             return PlanDraft(found.change, reasoning)
-        return PlanDraft(Plan.read(answer.text), reasoning)
+        plan = Plan.read(answer.text)  # one without a title is its words alone
+        named = {*NAMED.findall(view.kernel)} & {*re.findall(r"[A-Za-z]{3,}", plan.sentence)}
+        says = plan.text or named or SPECIFIC.search(plan.sentence)
+        return PlanDraft(plan, reasoning) if says else NO_PLAN
 
     def question(self, view: KernelView, draw: int, draws: int = 1) -> Question:
         """The prompt of draw number `draw`: the same for the same view, seed and draw. Aspects go on

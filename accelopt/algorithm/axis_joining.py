@@ -85,11 +85,9 @@ def joined_within(values: Values, value: Value) -> Value:
 def _within(values: Values, value: Value, change: ChangeFold, done: dict[Value, Value]) -> Value:
     """The value with each of its reductions changed, those below another first."""
     if value not in done:
-        found = value
-        for part in dict.fromkeys(children(value)):
-            other = _within(values, part, change, done)
-            if other is not part:
-                found = values.replace(found, part, other)
+        parts = [_within(values, part, change, done) for part in children(value)]
+        same = all(a is b for a, b in zip(parts, children(value), strict=True))
+        found = value if same else values.with_parts(value, parts)
         done[value] = change(values, found) if isinstance(found, Fold) else found
     return done[value]
 

@@ -295,7 +295,7 @@ class _Definitions:
         return found
 
     def _fresh_name(self, value: Fold | ScanElement) -> str:
-        kind = _KINDS[value.combiner] if isinstance(value, Fold) else "state"
+        kind = _KINDS.get(value.combiner, value.combiner) if isinstance(value, Fold) else "state"
         if isinstance(value, Fold) and value.combiner == "add" and isinstance(value.body, Product):
             kind = "product" if len(value.body.factors) > 1 else "total"
         name, number = kind, 1

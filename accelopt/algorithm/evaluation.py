@@ -28,6 +28,7 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import Contraction, contraction
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import Axis, Index
+from accelopt.algorithm.value_nodes import RANKED
 
 MOST_ELEMENTS = 1 << 26
 """Of an expression at a time; a larger one is worked through along its first axis."""
@@ -76,12 +77,20 @@ def _defined(
             part = values
         else:
             last = tuple(range(len(shape), values.ndim))
-            part = UFUNCS[definition.combiner].reduce(values, axis=last)
+            part = _combined(definition.combiner, values, last)
         if shape:
             out[start : start + step] = part
         else:
             out[...] = part
     return out
+
+
+def _combined(combiner: str, values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Values combined over their last axes."""
+    if combiner not in RANKED:
+        return np.asarray(UFUNCS[combiner].reduce(values, axis=axes))
+    flat = values.reshape(*values.shape[: axes[0]], -1)
+    return np.asarray(np.sort(flat, axis=-1)[..., -RANKED[combiner]])
 
 
 def _product(

@@ -50,7 +50,7 @@ def definition_text(definition: Definition) -> str:
     if isinstance(definition, Reduce):
         reduced = ",".join(axis.name for axis in definition.reduced)
         body = expression_text(definition.expression, SUM_BINDS)
-        return f"{left} = {PREFIXES[definition.combiner]}_{reduced} {body}"
+        return f"{left} = {PREFIXES.get(definition.combiner, definition.combiner)}_{reduced} {body}"
     return f"{left} = {expression_text(definition.expression)}"
 
 

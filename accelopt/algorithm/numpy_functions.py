@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -11,6 +13,7 @@ import numpy as np
 
 from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.lookups import ComputedElements, bound
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.traced_array import (
@@ -618,11 +621,22 @@ def _gathered(array: TracedArray, shape: Sequence[int], places: dict[int, Index]
         piecewise = _by_cases(array, places, *chosen[0])
         if piecewise is not None:
             return trace.array(shape, array.dtype, piecewise)
+    own = axes_of_shape(array.shape)
+    if trace.looks_up:
+        used = {
+            a.name for _, value in chosen for a in values.axes(value) | values.axes(array.value)
+        }
+        fresh = (name for n in itertools.count() if (name := f"?at{n}") not in used)
+        numbers = {Axis(next(fresh), array.shape[n]): value for n, value in chosen}
+        old = {own[n]: i for n, i in places.items()}
+        old |= {own[n]: index_of(axis) for (n, _), axis in zip(chosen, numbers, strict=True)}
+        with contextlib.suppress(ComputedElements):
+            found = bound(values, values.substitute(array.value, old), numbers)
+            return trace.array(shape, array.dtype, found)
     extents = math.prod(array.shape[n] for n, _ in chosen)
     if math.prod(shape) * extents > array.size:
         trace.refuse("elements that numbers of an input choose (a gather) have no definition as an "
                      "Algorithm")  # fmt: skip
-    own = axes_of_shape(array.shape)
     body = array.value
     taken = {*values.axes(body), *(a for i in places.values() for a in i.axes)}
     taken |= {a for _, value in chosen for a in values.axes(value)}

@@ -6,6 +6,7 @@ how it combines, which arrays and functions stand in it. What stands for several
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 
 from accelopt.algorithm.value_nodes import (
@@ -41,9 +42,12 @@ class Origins:
                 waiting.extend(children(part))
 
     def place(self, value: Value) -> Hashable | None:
-        """The only place where a value like this one was made; None where there are several."""
-        wanted = self._signature(value)
-        found = {place for part, place in self._places.items() if self._signature(part) == wanted}
+        """The only place where a value like this one was made; None where there are several. Of those alike,
+        one over as many elements comes first: a sum over tiles is made of sums over a tile."""
+        wanted = self._signature(value), _elements(value)
+        alike = [part for part in self._places if self._signature(part) == wanted[0]]
+        whole = [part for part in alike if _elements(part) == wanted[1]]
+        found = {self._places[part] for part in whole or alike}
         return found.pop() if len(found) == 1 else None
 
     def _signature(self, value: Value) -> frozenset[str]:
@@ -62,3 +66,10 @@ class Origins:
             found = frozenset(own).union(*map(self._signature, children(value)))
             self._signatures[value] = found
         return self._signatures[value]
+
+
+def _elements(value: Value) -> int:
+    """How many elements a reduction or a recurrence combines."""
+    if isinstance(value, Fold):
+        return math.prod(axis.extent for axis in value.axes)
+    return value.along.extent if isinstance(value, ScanElement) else 1

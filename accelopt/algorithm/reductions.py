@@ -14,6 +14,8 @@ from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.value_nodes import (
     INFINITE,
     NEUTRAL,
+    RANKED,
+    UNDEFINED,
     Application,
     Choice,
     Fold,
@@ -40,6 +42,8 @@ def fold(values: Values, combiner: str, axes: Sequence[Axis], body: Value) -> Va
     for axis in axes:
         repeated *= axis.extent if axis not in used else 1
     axes = [axis for axis in axes if axis in used]
+    if combiner in RANKED:
+        return _ranked(values, RANKED[combiner], axes, body, repeated)
     if not axes:
         return _repeated(values, combiner, body, repeated)
     if repeated != 1:
@@ -52,6 +56,14 @@ def _repeated(values: Values, combiner: str, body: Value, times: int) -> Value:
     if combiner == "add":
         return values.product([(body, 1.0)], float(times))
     return values.product([(body, float(times))]) if combiner == "multiply" else body
+
+
+def _ranked(values: Values, rank: int, axes: Sequence[Axis], body: Value, times: int) -> Value:
+    """The `rank`-th largest of elements of which each occurs so many times."""
+    place = -(-rank // times)
+    if place == 1:
+        return fold(values, "maximum", axes, body)
+    return values.same(Fold(f"largest_{place}", tuple(axes), body)) if axes else UNDEFINED
 
 
 def _without_unused(values: Values, combiner: str, axes: list[Axis], body: Value) -> Value | None:

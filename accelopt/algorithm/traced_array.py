@@ -72,7 +72,10 @@ def identity(shape: Sequence[int]) -> tuple[Index, ...]:
 
 
 class Trace:
-    """What all arrays of one trace share: values, and the file that is traced."""
+    """What all arrays of one trace share: values, and the file that is traced. Elements of inputs that
+    numbers of inputs choose are looked up where `looks_up` says so, else summed over all that may be."""
+
+    looks_up = False
 
     def __init__(self, path: str) -> None:
         self.values = Values()

@@ -142,6 +142,8 @@ Value = (
 )
 UNDEFINED = Undefined()
 NEUTRAL = {"add": 0.0, "multiply": 1.0, "maximum": -math.inf, "minimum": math.inf}
+RANKED = {f"largest_{rank}": rank for rank in range(2, 9)}
+"""The second to the eighth largest of some elements, of which each counts as often as it occurs."""
 INFINITE = 1e38
 """Numbers that large stand for infinity: kernels begin maxima with the least number of fp32."""
 

@@ -213,7 +213,7 @@ class Values:
         if not kept or on_true == on_false:
             return on_true
         for condition in kept:
-            narrow = _narrowed(condition)
+            narrow = narrowed(condition)
             if narrow and self._floored(on_true) & narrow[0].keys():
                 on_true = self._within(on_true, *narrow)
             rest = [c if c is condition else c.substitute(narrow[0]).substitute(narrow[1])
@@ -221,7 +221,7 @@ class Values:
             if rest != kept:
                 return self.where(rest, on_true, on_false)
         if len(kept) == 1:
-            narrow = _narrowed(kept[0] * -1 - 1)
+            narrow = narrowed(kept[0] * -1 - 1)
             if narrow and self._floored(on_false) & narrow[0].keys():
                 on_false = self._within(on_false, *narrow)
         held = [_pinned(condition) for condition in kept]
@@ -475,7 +475,7 @@ def _pinned(condition: Index) -> dict[Axis, Index]:
     return {axis: Index(end) for axis, end in ends if isinstance(axis, Axis)}
 
 
-def _narrowed(condition: Index) -> tuple[dict[Axis, Index], dict[Axis, Index]] | None:
+def narrowed(condition: Index) -> tuple[dict[Axis, Index], dict[Axis, Index]] | None:
     """The axis of a condition by one that runs over the part where it is met alone, and that by the
     axis; None for a condition on several axes or on none."""
     if len(condition.terms) != 1 or not isinstance(condition.terms[0][0], Axis):

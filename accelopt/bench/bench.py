@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +40,7 @@ PARTS = ("advice", "limits", "lines", "engines", "prices", "memory", "compiler")
 """Of a profile, in the order of use."""
 USUAL = ("advice", "limits", "lines", "engines")
 MOST_FOUND = 20
+LONGEST_NOTE = 1000  # characters
 COUNTERS = ("hbm_read_bytes", "hbm_write_bytes", "hardware_flops")
 EXPLANATION_BYTES = 6 << 30
 NONE_LEFT = "No evaluation is left, or no time for one: submit counts what was accepted so far."
@@ -109,6 +110,9 @@ class Bench:
     ) -> str:
         """Time, bound and what limits a kernel; when each engine begins, ends and waits for what; costs by
         source line. Needs no right results."""
+        named = re.findall(r"\w+", parts.lower())
+        if unknown := [name for name in named if name not in (*PARTS, "all")]:
+            return f"There is no part {', '.join(unknown)}; there are {', '.join(PARTS)}, and all."
         source = self._kernel(kernel)
         found = dict(await self.language.account(self.kernels.as_node(source)))
         if not found.get("limits"):
@@ -119,9 +123,7 @@ class Bench:
                 return f"not timed. {await error_text(node, self.language)}"
             facts = (await self.language.explain(node)).facts
             found = dict(await self.language.account(node)) or {"limits": "\n".join(facts)}
-        asked = (
-            [*PARTS] if "all" in parts else [name for name in PARTS if name in parts] or [*USUAL]
-        )
+        asked = [name for name in PARTS if name in named or "all" in named] or [*USUAL]
         left = [name for name in PARTS if found.get(name) and name not in asked]
         shown = [_titled(name, found[name]) for name in asked if found.get(name)]
         more = f"Not shown: {', '.join(left)} (parts=...)." if left else ""
@@ -130,7 +132,8 @@ class Bench:
     async def what_if(
         self,
         changes: Annotated[
-            str, Field(description="`lines 12 14 x 0.5; vector x 0.8; loads x 0`: one or several")
+            str,
+            Field(description="`lines 12 14-16 x 0.5; vector x 0.8; loads x 0`: one or several"),
         ],
         kernel: File = KERNEL,
     ) -> str:
@@ -148,9 +151,14 @@ class Bench:
     ) -> str:
         """The loop nest that computes what a kernel does, after some primitives, and single primitives that
         apply next with their predicted times. With `write`, the kernel by that nest as a file."""
-        answer = await self.language.nests(self.kernels.as_node(self._kernel(kernel)), primitives)
+        source = self._kernel(kernel)
+        answer = await self.language.nests(self.kernels.as_node(source), primitives)
+        if primitives.strip() and answer.source is None:
+            return (
+                f"{answer.text}\nWithout primitives, `schedules` lists those that apply, as JSON."
+            )
         if not write:
-            return answer.text
+            return f"{await self._now(kernel, source)}\n{answer.text}"
         if answer.source is None:
             return f"{answer.text}\nNothing was written: no primitives were given that all apply."
         self.folder.write(write, answer.source)
@@ -164,9 +172,11 @@ class Bench:
     ) -> str:
         """What rewrites by rule and whole schedules can do to a kernel, with predicted times. With `apply`
         and `write`, carries one out."""
-        offered = await self.kernels.offered(self._kernel(kernel))
+        source = self._kernel(kernel)
+        offered = await self.kernels.offered(source)
         if not apply:
-            return suggestion_list(offered) or "No rule promises a faster kernel."
+            told = suggestion_list(offered) or "No rule promises a faster kernel."
+            return f"{await self._now(kernel, source)}\n{told}"
         chosen = next((one.action for one in offered if one.name == apply.strip().upper()), None)
         if chosen is None or chosen.source is None:
             return f"There is no {apply}; there are {', '.join(one.name for one in offered) or 'none'}."
@@ -214,8 +224,11 @@ class Bench:
         note: Annotated[str, Field(description="what was tried, with figures, and what it taught")],
     ) -> str:
         """Writes a line into notes.md, for yourself and for whoever works on it after you."""
+        if not note.strip():
+            return "Nothing was written: the note is empty."
         self._note(note)
-        return "Written to notes.md."
+        cut = len(" ".join(note.split())) > LONGEST_NOTE
+        return f"Written to notes.md{f', its first {LONGEST_NOTE:,} characters' if cut else ''}."
 
     async def recall(
         self, about: Annotated[str, Field(description="words; empty for the latest")] = ""
@@ -277,8 +290,14 @@ class Bench:
             raise ConfigError(f"{name[:80]!r} is no kernel's file")
         return self.folder.read(name)
 
+    async def _now(self, kernel: str, source: str) -> str:
+        """What a kernel takes as it is, in words."""
+        predicted = await self.language.predict(self.kernels.as_node(source), source)
+        known = predicted is not None and isfinite(predicted)
+        return f"{kernel} as it is: {f'{predicted:.4g} ms predicted' if known else 'not timed'}."
+
     def _note(self, text: str) -> None:
-        self.folder.append(NOTES, f"- {' '.join(text.split())[:1000]}\n")
+        self.folder.append(NOTES, f"- {' '.join(text.split())[:LONGEST_NOTE]}\n")
 
     async def _submit(self, source: str, change: str) -> str:
         node = await self.kernels.judged(source)

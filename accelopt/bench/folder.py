@@ -16,7 +16,7 @@ from accelopt.store import write_atomically
 KERNEL, REFERENCE, NOTES, LINEAGE = "kernel.py", "reference.py", "notes.md", "lineage"
 NAME = re.compile(r"(?:lineage/)?[A-Za-z0-9_][\w.-]{0,80}\.(?:py|md)")
 LONGEST = 1 << 20  # bytes; no kernel and no notes are longer
-FIXED = (REFERENCE, "machine.md", "calls.md")
+FIXED = (REFERENCE, "machine.md", "calls.md", "AGENTS.md")
 """What only the bench writes."""
 
 
@@ -59,9 +59,11 @@ class BenchFolder:
 
     def append(self, name: str, text: str) -> None:
         """Adds whole lines to a file, also where several processes do."""
-        with self._open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as file:
+        with self._open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            os.write(file, text.encode())
+            size = os.fstat(file).st_size
+            ended = not size or os.pread(file, 1, size - 1) == b"\n"
+            os.write(file, ("" if ended else "\n").encode() + text.encode())
 
     @property
     def names(self) -> list[str]:

@@ -10,18 +10,23 @@ import typer
 
 from accelopt.cli.child_process import Said, ask, said_by
 from accelopt.cli.kernel_file import (
+    DefinitionOption,
     KernelFile,
     NkiVersion,
     ReferenceOption,
     RelTol,
     Seconds,
     TargetOption,
+    WorkloadOption,
     known_version,
     named,
     naming,
     order,
 )
+from accelopt.cli.solution_file import solution_of
+from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.nki.referee.precision import formats_of
+from accelopt.report.explain_text import solution_check_text
 from accelopt.report.rule_check import check as examine
 from accelopt.report.rule_check import check_text
 from accelopt.time_limits import TRACE_SECONDS
@@ -30,6 +35,8 @@ from accelopt.time_limits import TRACE_SECONDS
 def check(
     kernel: KernelFile,
     reference: ReferenceOption = None,
+    definition: DefinitionOption = None,
+    workload: WorkloadOption = None,
     target: TargetOption = None,
     precision: Annotated[
         str, typer.Option(help="formats allowed below the inputs' own, such as bfloat16")
@@ -38,7 +45,13 @@ def check(
     seconds: Seconds = TRACE_SECONDS,
     nki: NkiVersion = "",
 ) -> None:
-    """Trace KERNEL, report every violated rule, and judge it by REFERENCE as a search does."""
+    """Trace KERNEL, report every violated rule, and judge it by REFERENCE as a search does; a Triton solution
+    is compared with its definition in real numbers, and not run."""
+    if given := solution_of(kernel, reference, definition, workload):
+        typer.echo(solution_check_text(given.solution, given.lifted), nl=False)
+        if violations(given.solution):
+            raise typer.Exit(1)
+        return
     asked = {
         **order(kernel, reference, target, seconds),
         "precision": formats_of(precision),

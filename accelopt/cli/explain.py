@@ -10,28 +10,44 @@ import typer
 from accelopt.cli.child_process import Said, ask, said_by
 from accelopt.cli.kernel_file import (
     CompilerOption,
+    DefinitionOption,
     KernelFile,
     MachineOption,
+    ReferenceOption,
     Seconds,
     TargetOption,
+    WorkloadOption,
     naming,
     order,
     simulated,
 )
-from accelopt.cli.profile import ReferenceFile
-from accelopt.report.explain_text import problem_text
+from accelopt.cli.solution_file import solution_of
+from accelopt.errors import ConfigError
+from accelopt.hardware.gpus import DEFAULT_GPU, GPUS
+from accelopt.report.explain_text import problem_text, solution_text
 from accelopt.time_limits import TRACE_SECONDS
 
 
 def explain(
     kernel: KernelFile,
-    reference: ReferenceFile,
+    reference: ReferenceOption = None,
+    definition: DefinitionOption = None,
+    workload: WorkloadOption = None,
     target: TargetOption = None,
     seconds: Seconds = TRACE_SECONDS,
     compiler: CompilerOption = "",
     machine: MachineOption = None,
 ) -> None:
-    """Say what KERNEL computes, in which loops and tiles, and what limits it."""
+    """Say what KERNEL computes, in which loops and tiles, and what limits it; of a Triton solution, what it
+    computes, from which lines, and the least time of its problem."""
+    if solution := solution_of(kernel, reference, definition, workload):
+        if (name := target or DEFAULT_GPU) not in GPUS:
+            raise ConfigError(f"no GPU {name!r}; there are {', '.join(GPUS)}")
+        gpu = GPUS[name]
+        typer.echo(solution_text(solution.lifted, solution.bound(gpu), gpu), nl=False)
+        return
+    if reference is None:
+        raise ConfigError("--reference is needed: the NumPy module that says what to compute")
     asked = order(kernel, reference, target, seconds, compiler, machine)
     with naming(kernel, reference):
         typer.echo(ask("accelopt.cli.explain:explain_job", asked, seconds).text, nl=False)

@@ -12,12 +12,17 @@ def last_part(name: str) -> str:
 
 
 def note_on(name: str, notes: Mapping[str, str]) -> str:
-    """The notes on `name`, however its module is spelled, or the nearest names that have one. Names in
-    `notes` may have their signature."""
+    """The notes on `name`, however its module is spelled, or the nearest names, and those whose notes have
+    the word. Names in `notes` may have their signature."""
     wanted = last_part(name)
     found = [f"{known}: {note}" for known, note in notes.items() if last_part(known) == wanted]
     if found:
         return "\n".join(found)
     plain = {last_part(known): known.partition("(")[0] for known in notes}
     near = [plain[match] for match in difflib.get_close_matches(wanted, plain, n=5, cutoff=0.4)]
-    return f"No note on {name!r}. " + (f"Near names: {', '.join(near)}." if near else "")
+    word = wanted.lower() if len(wanted) > 2 else ""
+    telling = [
+        plain[last_part(known)] for known, note in notes.items() if word and word in note.lower()
+    ]
+    near = [*dict.fromkeys([*near, *telling[:5]])]
+    return f"No note on {name[:80]!r}. " + (f"Near names: {', '.join(near)}." if near else "")

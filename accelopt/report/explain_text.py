@@ -10,13 +10,20 @@ from collections.abc import Iterator, Mapping
 from accelopt.algorithm.algorithm import Algorithm, Array, Definition, Reduce
 from accelopt.algorithm.contraction import contraction
 from accelopt.algorithm.notation import array_text, axes_text, definition_text
+from accelopt.algorithm.traced_array import NotTraced
+from accelopt.hardware.gpus import GPU
+from accelopt.kernels.gpu.bench.files.tracefiles import Solution
+from accelopt.kernels.gpu.bench.roofline import Bound
+from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.loop_axes import Walk, blocks_kept, loops_around_uses, walks
 from accelopt.kernels.nki.lift.pieces import pieces
 from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.source_lines import Sources
+from accelopt.kernels.triton.lift.problem import LiftedProblem
 from accelopt.sim.affine import LoopVariable
+from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Buffer, Instruction, Loop, Program, ProgramNode, Tensor, core_of
 from accelopt.sim.timing import KernelProfile
 
@@ -44,6 +51,44 @@ def problem_text(found: KernelProfile) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def solution_text(found: LiftedProblem, least: Bound, target: GPU) -> str:
+    """The same of a Triton solution: what it computes, from which lines, whether the reference does,
+    and the least time of the problem."""
+    if isinstance(found.solution, NotTraced):
+        rows = ["What it computes has no closed form that could be found:"]
+        parts = ["\n".join([*rows, _wrapped(str(found.solution), "  ", "    ")])]
+    else:
+        parts = [_algorithm(found.solution.algorithm, found.solution.lines)]
+    parts.append(_wrapped(same_text(found), "", "  "))
+    parts.append(_wrapped(
+        f"No kernel of this problem takes less than {least.milliseconds:.4g} ms on {target.name} "
+        f"({least.source}): {_size(least.bytes)} take {least.memory_ms:.4g} ms, "
+        f"{least.operations / 1e9:.4g} Gflop take {least.compute_ms:.4g} ms.", "", "  "))  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def solution_check_text(solution: Solution, found: LiftedProblem) -> str:
+    """The rules on sources that a Triton solution breaks, and whether it is its reference in real numbers."""
+    broken = violations(solution)
+    passes = (
+        "refused"
+        if broken
+        else "keeps to the rules on sources; a search judges its numbers, on a GPU"
+    )
+    rows = [f"{solution.name}: {passes}", *map(str, broken), _wrapped(same_text(found), "", "  ")]
+    return "\n".join(rows) + "\n"
+
+
+def same_text(found: LiftedProblem) -> str:
+    """Whether a solution is its reference in real numbers, in a sentence."""
+    if found.same:
+        return (
+            "The same in real numbers, as traced: what the kernel computes and what the reference does "
+            "have one normal form; rounding is another matter."
+        )
+    return f"Not known to be the same as the reference in real numbers: {found.unequal}."
+
+
 def _wrapped(text: str, indent: str, further: str) -> str:
     return textwrap.fill(
         text, WIDTH, initial_indent=indent, subsequent_indent=further, break_on_hyphens=False
@@ -53,7 +98,7 @@ def _wrapped(text: str, indent: str, further: str) -> str:
 # What it computes.
 
 
-def _algorithm(algorithm: Algorithm) -> str:
+def _algorithm(algorithm: Algorithm, lines: Mapping[str, SourceLine] | None = None) -> str:
     rows = ["What it computes"]
     rows += [f"  given {_array(array)}" for array in algorithm.inputs]
     axes = {a: None for d in algorithm.definitions for a in d.axes}
@@ -63,8 +108,10 @@ def _algorithm(algorithm: Algorithm) -> str:
     rows.append(_wrapped(f"for {axes_text(tuple(axes))}", "  ", "      "))
     for definition in algorithm.definitions:
         rows.append(_wrapped(definition_text(definition), "    ", "        "))
-        if said := _nature(definition):
-            rows.append(f"        # {said}")
+        line = (lines or {}).get(definition.out)
+        said = [_nature(definition), "" if line is None else str(line)]
+        if any(said):
+            rows.append(f"        # {', '.join(filter(None, said))}")
     rows += [f"  returns {_array(array)}" for array in algorithm.outputs]
     return "\n".join(rows)
 

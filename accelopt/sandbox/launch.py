@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,25 @@ class ChildOutcome:
     def completed(self) -> bool:
         """True when the entry returned and nothing cut it short."""
         return self.ending is Ending.FINISHED and self.exit_code == 0
+
+    def words(self, limits: Limits) -> str:
+        """How it ended, behind "the process"."""
+        return {
+            Ending.TIMEOUT: f"took longer than {limits.seconds:g} s",
+            Ending.MEMORY: f"needed more than {limits.memory_bytes / 2**30:.3g} GiB of memory",
+            Ending.FLOOD: "flooded its output",
+            Ending.DISK: "filled the disk",
+            Ending.CANCELLED: "was cancelled",
+            Ending.FINISHED: _how(self.exit_code),
+        }[self.ending]
+
+
+def _how(code: int) -> str:
+    if not 128 < code < 128 + signal.NSIG:
+        return f"ended by exit code {code}"
+    name = signal.Signals(code - 128).name
+    killed = ", as when the machine runs out of memory" if name == "SIGKILL" else ""
+    return f"ended by signal {code - 128} ({name}){killed}"
 
 
 def run(

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import threading
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext as free
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
@@ -38,6 +38,10 @@ T = TypeVar("T")
 OUT_OF_MEMORY = 112  # the exit code of a child that met its limit
 TO_BE_MENDED = 78  # that of one in which something lacks; the sentence is the last of its output
 RESULT_BYTES = 64 << 20
+ENDED_BY_KERNEL = {
+    Ending.TIMEOUT: Status.TIMEOUT,
+    **dict.fromkeys((Ending.MEMORY, Ending.FLOOD, Ending.DISK), Status.CRASH),
+}
 # Memory that a large array leaves is used for the next one: pages that the system has to give anew
 # cost more than most arithmetic on them (glibc's malloc; others know nothing of it).
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
@@ -160,17 +164,9 @@ def _fault(outcome: ChildOutcome, limits: Limits, told: Told) -> Fault:
     this one); otherwise limits are the kernel's to keep, and all else says nothing of the kernel:
     of what had been done to the process before, the last is named."""
     out_of_memory = outcome.exit_code == OUT_OF_MEMORY and outcome.ending is Ending.FINISHED
-    status, words = {
-        Ending.TIMEOUT: (Status.TIMEOUT, f"took longer than {limits.seconds:g} s"),
-        Ending.MEMORY: (
-            Status.CRASH,
-            f"needed more than {limits.memory_bytes / 2**30:.3g} GiB of memory",
-        ),
-        Ending.FLOOD: (Status.CRASH, "flooded its output"),
-        Ending.DISK: (Status.CRASH, "filled the disk"),
-        Ending.CANCELLED: (Status.FAULT, "was cancelled"),
-        Ending.FINISHED: (Status.FAULT, _how(outcome.exit_code)),
-    }[Ending.MEMORY if out_of_memory else outcome.ending]
+    ending = Ending.MEMORY if out_of_memory else outcome.ending
+    words = replace(outcome, ending=ending).words(limits)
+    status = ENDED_BY_KERNEL.get(ending, Status.FAULT)
     if outcome.exit_code == TO_BE_MENDED and outcome.ending is Ending.FINISHED:
         *_, last = outcome.output.splitlines() or [words]
         return Fault(Status.FAULT, last, outcome.output, outcome.seconds)
@@ -181,14 +177,6 @@ def _fault(outcome: ChildOutcome, limits: Limits, told: Told) -> Fault:
     if status is Status.FAULT and told.last and outcome.ending is not Ending.CANCELLED:
         said += f"; before that it ran {told.last}"
     return Fault(status, said, outcome.output, outcome.seconds)
-
-
-def _how(code: int) -> str:
-    if not 128 < code < 128 + signal.NSIG:
-        return f"ended by exit code {code}"
-    name = signal.Signals(code - 128).name
-    killed = ", as when the machine runs out of memory" if name == "SIGKILL" else ""
-    return f"ended by signal {code - 128} ({name}){killed}"
 
 
 class Pool(Protocol):

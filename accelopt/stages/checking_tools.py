@@ -128,11 +128,13 @@ class KernelTools:
 
     async def rules(self, source: str) -> str:
         """What rules offer for a kernel."""
-        return suggestion_list(await self.offered(source)) or "No rule applies to this kernel."
+        return suggestion_list(await self.offered(source)) or "No rule promises a faster kernel."
 
     async def offered(self, source: str) -> tuple[Suggestion, ...]:
-        """The rules' first choices for a kernel."""
-        return await self.offline.suggestions(self.as_node(source), MOST_RULES)
+        """The rules' first choices for a kernel, of those that are predicted to be faster than it."""
+        node = self.as_node(source)
+        now = await self.language.predict(node, node.source)
+        return await self.offline.suggestions(node, MOST_RULES, now)
 
     def as_node(self, source: str) -> Node:
         """The kernel `source` in the place of the one given, not judged."""

@@ -29,7 +29,14 @@ class Calls:
     _endpoints: dict[str, Provider] = field(default_factory=dict)
 
     def model(self, config: ModelConfig) -> Provider:
-        """The endpoint of `config`, by the scheme of its URL."""
+        """The endpoint of `config`, by the scheme of its URL. Raises ConfigError for a model without prices
+        under a limit in dollars, which would never be reached."""
+        priced = config.price_input or config.price_output
+        if self.ledger.budget.money is not None and not (priced or self.replay):
+            raise ConfigError(
+                f"--max-dollars is counted by prices, and the model {config.model!r} has none: give price_input and "
+                "price_output (dollars per million tokens) in its configuration, or --max-tokens"
+            )
         name = config.model_dump_json()
         if name not in self._endpoints:
             module, _, provider = PROVIDERS[urlsplit(config.url).scheme].partition(":")

@@ -10,9 +10,11 @@ from test_llm import config, question
 
 from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.calls import NO_ANSWER, CallFailed, InMemory
+from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.llm import ANNOUNCED, DEAD_AFTER, LONGEST_RETRY_AFTER, Endpoint
 from accelopt.agents.scripted_server import Scripted, ScriptedFault, ScriptedServer
-from accelopt.errors import BudgetExhausted
+from accelopt.errors import BudgetExhausted, ConfigError
+from accelopt.stages.endpoints import Calls
 
 
 def asked(budget, calls, faults=(), respond=None, **settings):
@@ -128,7 +130,18 @@ def test_a_pause_that_is_no_number_is_none(wait):
     assert (came, requests, said) == ("fine", 2, []) and time.monotonic() - begun < 5
 
 
-@pytest.mark.parametrize("asked_for", ["1e9", "100000", str(LONGEST_RETRY_AFTER + 1)])
+def test_a_limit_in_dollars_wants_prices():
+    """Without them it was never reached, and nothing was said."""
+    free = ModelConfig(url="http://localhost/v1", model="m")
+    with pytest.raises(ConfigError, match="'m' has none: give price_input"):
+        Calls(InMemory(), Ledger(Budget(money=1.0))).model(free)
+    assert Calls(InMemory(), Ledger(Budget(tokens=9))).model(free).config.model == "m"
+
+
+LATER = "Thu, 01 Jan 2099 00:00:00 GMT"
+
+
+@pytest.mark.parametrize("asked_for", ["1e9", "100000", LATER, str(LONGEST_RETRY_AFTER + 1)])
 def test_nobody_waits_for_an_endpoint_that_asks_for_too_much(asked_for):
     begun = time.monotonic()
     said, [came], requests = told([ScriptedFault("status", 429, asked_for)])

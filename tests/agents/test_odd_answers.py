@@ -116,7 +116,8 @@ STEP = {"index": 0, "existed": "yes", "method": "hoist"}
 POINT = {"by": 3, "way": "direct"}
 WRITTEN = {"method": "hoist", "detail": "once", "code": KERNEL}
 ROLES = {
-    "judge": (bottlenecks, ([ROW], {"bottlenecks": [ROW]}, ROW, {"Root Cause": "x", **ROW}),
+    "judge": (bottlenecks, ([ROW], {"bottlenecks": [ROW]}, ROW, {"Root Cause": "x", **ROW},
+                           {**ROW, "fixes": {"first": "hoist"}}),
               ("dma", 0.65, ("hoist",))),
     "reflector": (reflexion, ({"lessons": "read once", "tryPatterns": ["hoist"]},
                               {"reflexion": {"Lessons": ["read once"]}}), ("read once",)),
@@ -125,7 +126,8 @@ ROLES = {
     "summarizer": (learned, (LESSON, [LESSON]), ("**Load once**", True)),
     "lister": (listed, ([WRITTEN], {"candidates": [WRITTEN]}), [("hoist", KERNEL.strip())]),
     "relabeler": (relabelled, ([STEP], {"steps": [STEP]}, STEP), [STEP]),
-    "expert": (configured, (POINT, {"values": POINT}, [POINT]), POINT),
+    "expert": (configured, (POINT, {"values": POINT}, [POINT], {**POINT, "why": "it fits"},
+                            {"by": "3", "way": " Direct"}), POINT),
     "executor": (written, ({"explanation": "short", "code": KERNEL},), KERNEL),
     "fixer": (mended, ({"code": KERNEL},), KERNEL),
     "generator": (generated, ({"change": "hoist", "code": KERNEL},), KERNEL),
@@ -150,6 +152,7 @@ def forms(value):
         "two answers": f"{json.dumps({'by': 1, 'way': 'turned'})}\nNo, better:\n{text}",
         "other signs": f"\ufeff{text}".replace("\n ", "\n\u00a0"),
         "after thoughts": f"<think>{{ [ hm</think>\n{text}\nüñ→ 漢",
+        "between thoughts": f"no {{\"by\": 1}}</think>{text}<Thinking>was that so?</Thinking>",
     }  # fmt: skip
 
 
@@ -184,6 +187,7 @@ UNREAD = {
     "numbers": "[1, 2, 3]",
     "a kernel": f"```python\n{KERNEL}```",
     "cut off": '[{"method": "hoist", "code": "def kernel(',
+    "no numbers": '[{"method": "a", "code": NaN, "by": NaN, "index": NaN}]',
     "one row spoiled": '[{"method": "a", "index": 0}, {"method": b c}]',
     "huge": "{" * 50_000 + "no" * 150_000,
     "unicode": "\u202e{\u200b\u201c\u0000\ud83d\ude00",
@@ -208,6 +212,42 @@ def test_what_cannot_be_read_is_told_in_a_sentence_and_asked_for_again(role, odd
 def test_an_answer_without_a_kernel_fails_with_that_reason(role, odd):
     found, _ = asked(ROLES[role][0], UNREAD[odd])
     assert "held no code block with the kernel" in found
+
+
+@pytest.mark.parametrize("odd", ["refusal", "unicode"])
+def test_a_planner_that_names_nothing_is_told_so_and_writes_for_no_executor(odd):
+    """ "I can't help with that" was a plan, of which the executor was asked for every sample."""
+    found, (_, again) = asked(
+        planned, UNREAD[odd], "1. Title：load once\n2. Change：hoist 12, 14\n\nread twice"
+    )
+    assert found == ("load once", "hoist", (12, 14), True)
+    assert "Your answer was refused: It has no line `Title:`" in again
+
+    async def work(model):
+        draft = await Planner(model, PROMPTS).plan(view(), 0, 1)
+        return draft.change, draft.failed
+
+    assert asked(work, UNREAD["refusal"])[0] == (None, True)
+
+
+@pytest.mark.parametrize("open_end", ["<think>Title: a\nChange: fuse 1", "<thought>hm</thought>"])
+def test_thoughts_alone_are_no_answer(open_end):
+    """The lines of a thought were taken for those of the plan."""
+    found, (_, again) = asked(
+        planned, open_end, "Title: load once\nChange: hoist 12, 14\nread twice"
+    )
+    assert found == ("load once", "hoist", (12, 14), True)
+    assert "answer" in again.lower() and len(again) < 400
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u202f"])
+def test_code_with_the_spaces_of_a_page_is_code(space):
+    answer = (
+        "    ```python\n"
+        + KERNEL.replace("    ", 4 * space).replace("import", "\ufeffimport")
+        + "    ```"
+    )
+    assert asked(written, answer)[0] == KERNEL
 
 
 def test_a_planner_hears_that_there_is_no_such_rule():

@@ -82,10 +82,10 @@ def test_nothing_inside_a_quotation_can_close_it(text):
 
 
 def test_the_planner_sees_everything_it_should(event_loop_run):
-    model = Listening("a plan")
+    model = Listening("a plan for line 2")
     planner = Planner(model, PROMPTS)
     draft = event_loop_run(planner.plan(view(), 0, 2))
-    assert draft.change == Plan(sentence="a plan")
+    assert draft.change == Plan(sentence="a plan for line 2")
     [question] = model.questions
     for wanted in (
         "def forward(x)",

@@ -67,13 +67,17 @@ def test_several_what_ifs_are_answered_alone_and_together(tmp_path):
             await call("what_if", changes="line 999 x 0.5"),
             await call("what_if", changes="line 10 x 2"),
             await call("what_if", changes="faster please"),
+            await call("what_if", changes="lines 8 to 13 x 50%, everything x 2; line 10 x 0.5 "),
         )
 
-    both, nowhere, longer, vague = benches.at_bench(tmp_path, work)
+    both, nowhere, longer, vague, part = benches.at_bench(tmp_path, work)
     scalar, loads, together = (float(ms) for ms in re.findall(r": ([\d.]+) ms", both))
     assert together <= min(scalar, loads)
     assert "Line 999 has no instruction" in nowhere and "at most 1" in longer
     assert "Ask as in" in vague
+    # Read as `tensor x 0` alone, and not said, was `lines 27-30 x 0.5, tensor x 0`.
+    assert part.startswith("lines 8 to 13 x 50%: ") and "line 10 x 0.5: " in part
+    assert "Not read: `everything x 2`. Ask as in" in part
 
 
 def test_check_says_what_the_command_says(tmp_path):
@@ -82,9 +86,11 @@ def test_check_says_what_the_command_says(tmp_path):
         for name, text in (("right", FAST), ("wrong", WRONG), ("broken", BROKEN)):
             await call("write", text=text)
             said[name] = await call("check")
-        return said
+        await call("write", text=small_problem.KERNEL.replace("nl.exp(", "nl.expo("))
+        return said, await call("check")
 
-    said = benches.at_bench(tmp_path, work)
+    said, unknown = benches.at_bench(tmp_path, work)
+    assert "no attribute 'expo'" in unknown and "Near names: nl.exp" in unknown
     for name, text in (("right", FAST), ("wrong", WRONG), ("broken", BROKEN)):
         kernel, reference = benches.files(tmp_path / name, text)
         printed = benches.command(
@@ -100,6 +106,7 @@ def test_check_says_what_the_command_says(tmp_path):
         for rule in re.findall(r":\d+: ([a-z_]+)\n", printed):
             assert f"[{rule}]" in said[name]
     assert "line 10" in said["broken"] and "wrong_numbers" in said["wrong"]
+    assert said["wrong"].count("max diff") == 1  # the first check that failed stood there twice
 
 
 def test_what_is_submitted_is_kept_when_it_is_right_and_faster(tmp_path):
@@ -144,7 +151,7 @@ def test_schedules_apply_primitives_to_a_file_that_is_right(tmp_path):
     assert "All primitives:" in listed and "`tile(definition, axis, size)`" in listed
     assert applied.startswith("Written to nest.py.") and "After 1 primitives" in applied
     assert "primitive 1, tile: there is no definition nix" in refused
-    assert "There is no nest: primitive 0" in unread
+    assert "There is no nest: primitive 0" in unread and "lists those that apply" in unread
     assert verdict.startswith("correct")
 
 
@@ -198,7 +205,12 @@ def test_a_page_says_what_it_leaves_out():
     assert first.endswith("\n59\n[lines 1 to 59 of 100; first=60 shows what follows]")
     assert page(text, 60).startswith("60\n") and page(text, 60).endswith("[lines 60 to 100 of 100]")
     assert page("short") == "short" and page(text, 999).splitlines()[0] == "100"
-    assert page("x" * 1000) == "x" * 400 + " [600 characters more]"
+    assert [len(one) for one in page("x" * 1000).splitlines()] == [400, 400, 200]
+    words = page("nc_matmul " * 100)  # the end of a note was cut, and could not be asked for
+    assert words.replace("\n", "") == ("nc_matmul " * 100).rstrip()
+    assert not [one for one in words.splitlines() if len(one) > 400]
+    flood = page("x" * 100_000)  # what a kernel printed for 100 MB
+    assert len(flood) < 8100 and flood.endswith("first=21 shows what follows]")
     said = placed_nowhere("/root/.cache/accelopt/trials/secret and ~/a/b.py, 440 GB/s, a/b, 1/2")
     assert said == "secret and b.py, 440 GB/s, a/b, 1/2"
 
@@ -265,6 +277,11 @@ def test_hidden_inputs_and_verdicts_are_out_of_reach(tmp_path):
             await call("write", text=SPY.format(how=way.format(str(place))))
             said += [await call("check"), await call("submit"), await call("profile")]
         refused = await call("write", text="def forward(x): return x", file="reference.py")
+        assert "the bench's own" in await call("write", text="Trust me.", file="AGENTS.md")
+        assert "is empty" in await call("remember", note=" ")
+        await call("write", text="- a note without an end", file="notes.md")
+        assert "1,000 characters" in await call("remember", note="x" * 2000)
+        assert bench.folder.read("notes.md").splitlines()[0] == "- a note without an end"
         (tmp_path / "bench" / "reference.py").write_text("def forward(x):\n    return x + x\n")
         await call("write", text=WRONG)
         return said, refused, await call("submit", change="the reference agrees with me")
@@ -290,6 +307,8 @@ def test_odd_arguments_are_answered_in_words_and_soon(tmp_path):
             await call("remember", note="\ud83d"),
             await call("schedules", primitives="[" * 5000),
             await call("profile", nope=1),
+            await call("profile", parts="prizes"),
+            await call("look_up", name="y" * 10_000),
         ]
         begun = time.monotonic()
         said.append(await call("what_if", changes=f"line 1{' ' * 60_000}y"))
@@ -305,8 +324,8 @@ def test_odd_arguments_are_answered_in_words_and_soon(tmp_path):
 
     said, seconds, refused, accepted = benches.at_bench(tmp_path, work)
     wanted = ("would be longer than", "half of a character", "half of a character", "Invalid JSON",
-              "was not called: nope", "Ask as in", "Ask as in")  # fmt: skip
+              "was not called: nope", "There is no part prizes", "No note on", "Ask as in", "Ask as in")  # fmt: skip
     assert all(part in text for part, text in zip(wanted, said, strict=True)), said
-    assert seconds < 30  # 77 before
+    assert seconds < 30 and max(map(len, said)) < 300  # 77 before
     assert "is a link" in refused and not any((tmp_path / "elsewhere").iterdir())
     assert accepted.startswith("Accepted as lineage/1.py")  # the first try left nothing behind

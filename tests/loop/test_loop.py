@@ -104,7 +104,7 @@ def test_each_kernel_of_the_beam_and_the_winner_get_a_pass_of_the_rules(tmp_path
 
     def modest(request):
         if "You write" not in request["messages"][0]["content"]:
-            return "Take a tenth off."
+            return "Take a tenth off COST."
         cost = float(re.findall(r"COST = ([\d.]+)", request["messages"][-1]["content"])[0])
         return "```python\n" + toy.kernel(round(cost * 0.9, 3)) + "```"
 
@@ -171,7 +171,7 @@ def test_a_model_that_answers_nothing_is_one_sentence_and_the_rules_go_on(tmp_pa
 
 
 def test_a_model_that_writes_no_code_at_all_does_not_end_the_run(tmp_path):
-    with ScriptedServer(lambda _: "I would rather not.") as server:
+    with ScriptedServer(lambda _: "I would rather not touch line 2.") as server:
         [outcome], _ = run(tmp_path, server.url, backend="toy:Ruleless")
     assert (outcome.correct, outcome.speedup) == (0, 1.0)
     assert outcome.nodes
@@ -181,7 +181,7 @@ def test_experts_whose_answers_nobody_can_read_leave_the_knobs_to_the_rules(tmp_
     """Twelve calls for nothing ended a run at 1.00x, where a model that hung left it to the rules."""
     said, watcher = heard()
     settings = Settings(strategy="experts", iterations=2, evaluations=6)
-    with ScriptedServer(lambda _: "I would rather not.") as server:
+    with ScriptedServer(lambda _: "I would rather not touch line 2.") as server:
         [outcome], _ = run(tmp_path, server.url, settings=settings, watcher=watcher)
     assert re.search("memory holds no JSON object.*the rules go on alone", *said)
     assert outcome.speedup > 1
@@ -200,7 +200,7 @@ def test_what_was_spent_is_written_at_every_end(tmp_path):
 
 def test_an_executor_that_never_answers_is_one_sentence_and_the_rules_go_on(tmp_path):
     def planner_only(request):
-        return "Do it." if "performance engineer" in str(request["messages"][0]) else ""
+        return "Do it in line 2." if "performance engineer" in str(request["messages"][0]) else ""
 
     said, watcher = heard()
     with ScriptedServer(planner_only) as server:
@@ -222,7 +222,7 @@ def test_equal_samples_are_evaluated_once(tmp_path):
     answer = "```python\n" + toy.kernel(50) + "```"
 
     def same(request):
-        return answer if "You write" in request["messages"][0]["content"] else "Do it."
+        return answer if "You write" in request["messages"][0]["content"] else "Do it in line 2."
 
     with ScriptedServer(same) as server:
         settings = Settings(iterations=1, beam=2, plans=3, samples=4)
@@ -236,7 +236,7 @@ def test_a_winner_that_falls_at_the_last_checks_leaves_its_place(tmp_path):
 
     def answer(request):
         if "You write" not in request["messages"][0]["content"]:
-            return "Do it."
+            return "Do it in line 2."
         return next(answers, "```python\n" + toy.kernel(50) + "```")
 
     with ScriptedServer(answer) as server:

@@ -172,22 +172,26 @@ class Solutions(Language):
             environment=tuple(self._environment.items()),
         )
 
+    def bound(self, case: Case, target: GPU) -> Bound:
+        """The least time of a case's problem."""
+        problem = self._problem(case)
+        return bound(problem.definition, problem.workload.workload, target)
+
     async def explain(self, node: Node) -> Explanation:
         """The roofline of the workload, and how far the measured latency is from it."""
         profile = node.profile
         if profile is None:
             return Explanation()
-        problem = self._problem(node.case)
         facts = [f"One call takes {profile.latency:.4g} ms on {profile.target} (launch-free)."]
         target = gpu_called(profile.target)
         if target is None:
             return Explanation(tuple(facts))
-        least = bound(problem.definition, problem.workload.workload, target)
+        least = await in_thread(self.bound, node.case, target)
         share = least.milliseconds / profile.latency
         facts.append(
             f"At least {least.bytes / 1e6:.1f} MB must move and {least.operations / 1e9:.1f} GFLOP "
             f"be done: {least.memory_ms:.4f} ms by memory, {least.compute_ms:.4f} ms by arithmetic "
-            f"at the data sheet's peaks. The kernel reaches {share:.0%} of that bound, which "
+            f"at the data sheet's peaks ({least.source}). The kernel reaches {share:.0%} of that bound, which "
             f"{least.limit} sets."
         )
         package = profile.metrics.get("package_latency_ms")
@@ -218,8 +222,7 @@ class Solutions(Language):
         if profile is None:
             return None
         target = gpu_called(profile.target)
-        problem = self._problem(node.case)
-        least = bound(problem.definition, problem.workload.workload, target) if target else None
+        least = await in_thread(self.bound, node.case, target) if target else None
         counted = await in_thread(self._counted, node)
         metrics = counted if isinstance(counted, Metrics) else None
         counters = None if counted == NOT_ASKED else counted.summary()

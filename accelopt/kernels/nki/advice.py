@@ -59,7 +59,7 @@ NAMES = {Queue.VECTOR: "Vector", Queue.SCALAR: "Scalar", Queue.GPSIMD: "GpSimd"}
 ENGINE_QUEUES = (Queue.VECTOR, Queue.SCALAR, Queue.GPSIMD)
 BY_SCALE_AND_BIAS = frozenset({"multiply", "add", "subtract"})
 KIBIBYTE, MEBIBYTE = 1 << 10, 1 << 20
-NONE = "No single change that was simulated gives 2% or more."
+NONE = "None of the edits that are simulated gives 2% or more alone."
 HOW_SURE = (
     "What-if: the same instructions scheduled again with that changed alone; the edit is by hand, and may "
     "give more or less. Written: such a kernel was written and simulated, and is not judged yet."
@@ -418,8 +418,10 @@ class _Mechanisms:
             by_tensor[one.tensor].append(one)
         arguments = frozenset(self.found.run.program.arguments)
         for name, reads in by_tensor.items():
-            total, size = sum(one.read for one in reads), reads[0].size
-            if total <= size * (1 + LEAST):
+            total, size = sum(one.read / one.spread for one in reads), reads[0].size
+            again = any(one.blind or one.displaced for one in reads)
+            each = 1 if again else self.found.run.stream.cores  # no core sees what another one has
+            if total <= each * size * (1 + LEAST):
                 continue
             loads = [
                 one.operation
@@ -437,7 +439,7 @@ class _Mechanisms:
             yield self._asking(
                 "load {name} once: {lines} {does} it {times:.3g} times; {how}{room}",
                 dict.fromkeys(loads, size / total),
-                name=name, times=total / (size or 1), how=how, room=self._room(size),
+                name=name, times=total / (size or 1), how=how, room=self._room(size * max(one.spread for one in reads)),
             )  # fmt: skip
 
     def _room(self, size: int) -> str:

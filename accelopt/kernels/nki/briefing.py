@@ -6,12 +6,13 @@ with `accelopt profile`. Source lines are given by number; the reader has the ke
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.advice import Rewrite, advice, advice_text, piece_rate
-from accelopt.kernels.nki.problem_bound import ProblemBound
+from accelopt.kernels.nki.problem_bound import ProblemBound, launch_cores
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.errors import NOWHERE
 from accelopt.sim.timing import KernelProfile
@@ -36,6 +37,7 @@ MOST_PRICES = 16
 MOST_DECISIONS = 8
 SILENT_BELOW = 0.005  # of the time
 DEAR = 0.01  # of the time: an instruction that takes less has no row of its own
+TAKEN_UP = 0.75  # of the time at work: an engine that instructions take up for less is named
 AS_MUCH = 0.6  # of what the first engine's absence saves: a second one saves about as much
 ROTATION = "rotate_buffers"
 TELLING = 0.01  # of the time: a what-if that changes less makes no difference
@@ -67,19 +69,25 @@ def briefing(
 
 
 def _engines(found: KernelProfile) -> str:
-    """When each engine begins and ends, and its longest gaps with what they waited for."""
-    now, two = found.latency_ms, found.run.stream.cores > 1
-    rows = ["engines from first to last instruction, and their longest gaps; ms after the launch"]
+    """When each engine begins and ends, and its longest gaps with what they waited for; cores that do the
+    same at the same time together."""
+    told: dict[tuple[str, str], list[int]] = {}
     for one in engine_activity(found):
-        name = f"{one.name} of core {one.core}" if two else one.name
-        gaps = f"{one.gaps:,} gaps, the longest:" if one.gaps else "no gap"
-        rows.append(
-            f"  {name:8s} {one.first_ms:.4g} to {one.last_ms:.4g}, works for {one.busy_ms / now:.1%} "
-            f"of the time; {gaps}"
+        gaps = (
+            f"{one.gaps:,} gaps, the longest:"
+            if one.gaps > 1
+            else "one gap:" * one.gaps or "no gap"
         )
-        rows += [
+        share = one.busy_ms / found.latency_ms
+        head = f"{one.first_ms:.4g} to {one.last_ms:.4g}, works for {share:.1%} of the time; {gaps}"
+        waits = [
             f"    at {gap.start_ms:.4g} for {gap.ms:.3g}: {_waiting(gap)}" for gap in one.longest
         ]
+        told.setdefault((one.name, "\n".join([head, *waits])), []).append(one.core)
+    rows = ["engines from first to last instruction, and their longest gaps; ms after the launch"]
+    for (name, text), cores in told.items():
+        where = f" of core{'s' * (len(cores) > 1)} {', '.join(map(str, cores))}"
+        rows.append(f"  {name + where * (found.run.stream.cores > 1):8s} {text}")
     return "\n".join(rows)
 
 
@@ -139,6 +147,7 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf], bound: ProblemBound |
         f"{now:.4g} ms, {found.simulated_on}. Limiting resource: {said}.",
         f"At work: {_at_work(found)}. "
         f"Launch: {found.run.spec.launch_ns * 1e-6:.3g} ms, which no kernel avoids.",
+        *_taken_up(found),
         *_apart(found),
         *_floors(found, bound),
         "If one thing were different, and everything else as it is, the kernel would take:",
@@ -166,6 +175,22 @@ def _at_work(found: KernelProfile) -> str:
     if len(each) == 1:
         return listed(found.occupancy)
     return "; ".join(f"core {core}: {listed(one)}" for core, one in enumerate(each))
+
+
+def _taken_up(found: KernelProfile) -> Iterator[str]:
+    """Of engines that mostly wait for their own results, how long instructions take them up."""
+    taken: Counter[str] = Counter()
+    for line in found.lines:
+        taken.update(line.busy_ms)
+    told = [
+        f"{name} for {taken[name]:.3g} ms"
+        for name, share in sorted(found.occupancy.items(), key=lambda item: -item[1])
+        if share >= DEAR and taken[name] < TAKEN_UP * share * found.latency_ms
+    ]
+    if told:
+        yield (
+            f"Of that, instructions take up {', '.join(told)}; for the rest, what they began is on its way."
+        )
 
 
 def _apart(found: KernelProfile) -> Iterator[str]:
@@ -249,7 +274,7 @@ def _memory(uses: Iterable[MemoryUse], found: KernelProfile, sources: Sources) -
 
 
 def _reread(one: Reread) -> str:
-    why = []
+    why = [f"one transfer brings each element to {one.spread} places"] if one.spread > 1 else []
     if one.displaced:
         why.append(
             f"SBUF could not hold it until its next use ({one.displaced / MEBIBYTE:.4g} MiB again)"
@@ -480,6 +505,13 @@ def describe_machine(spec: Hardware, dialect: str = "neuronxcc", compiler: str =
         f"{spec.engine_latency_ns:.0f} ns later, and another engine hears of it "
         f"{spec.semaphore_ns:.0f} ns after that.",
     ]
+    if launch_cores(dialect, spec) > 1:
+        rows.append(
+            "- Two cores: a line `kernel = NAME[2]` at the end of the file launches NAME on both cores of a "
+            "logical core. Each has engines, DMA engines, SBUF and PSUM of its own, one HBM is between "
+            "them; `nl.program_id(0)` says which core it is, `nl.num_programs(0)` how many there are. "
+            "What one writes to HBM the other touches only behind nisa.core_barrier."
+        )
     if spec.vector_gpsimd_exclusive:
         rows.append(
             "- Vector and GpSimd share one port to SBUF: they do not work at the same time."

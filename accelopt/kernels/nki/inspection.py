@@ -44,12 +44,14 @@ MOST_LINES = 5
 MEBIBYTE = 1 << 20
 LONGEST_QUESTION = 2000  # characters
 QUESTION = re.compile(
-    rf"(?:lines?\s+([\d\s,and]+?)|\b({'|'.join([*QUEUE_NAMES, *TRANSFERS])})\b[\w\s]*?)"
-    r"\s*(?:x|\*|times)\s*(\d*\.?\d+)",
+    r"(?:lines?\s+(\d(?:\d|to|and|[-,\s])*?)"
+    rf"|\b({'|'.join([*QUEUE_NAMES, *TRANSFERS])})\b[a-z_\s]*?)"
+    r"\s*(?:x|×|\*|times)\s*(\d*\.?\d+)(?![\w.])(\s*%)?",
     re.IGNORECASE,
 )
+LINES = re.compile(r"(\d+)(?:\s*(?:-|to)\s*(\d+))?")
 HOW_TO_ASK = (
-    "Ask as in `lines 12 14 x 0.5; vector x 0.8; loads x 0`: source lines, an engine "
+    "Ask as in `lines 12 14-16 x 0.5; vector x 0.8; loads x 0`: source lines, an engine "
     f"({', '.join(QUEUE_NAMES)}) or {' or '.join(TRANSFERS)}, then the factor of the time, at most 1."
 )
 
@@ -101,9 +103,11 @@ def brief_job(payload: Mapping[str, Any]) -> Briefing:
 
 def what_if_job(payload: Mapping[str, Any]) -> Briefing:
     """The answer to the `question` in `payload`, `lines 12 14 x 0.5; vector x 0.8`: the time with each
-    change alone, and with all of them."""
+    change alone, and with all of them; what of the question could not be read is said."""
     question = " ".join(str(payload["question"]).split())
     asked = [*QUESTION.finditer(question)] if len(question) <= LONGEST_QUESTION else []
+    between = (one.strip(" ,.?") for one in re.split("[;\n]", QUESTION.sub("\n", question)))
+    unread = "; ".join(f"`{one[:100]}`" for one in between if re.search(r"\d", one))
     if not asked:
         return Briefing(parts={"answer": HOW_TO_ASK})
     try:
@@ -113,19 +117,25 @@ def what_if_job(payload: Mapping[str, Any]) -> Briefing:
     known = {cost.source.line for cost in found.lines}
     changes: list[tuple[frozenset[int] | str, float]] = []
     for one in asked:
-        lines = frozenset(map(int, re.findall(r"\d+", one[1] or "")))
-        if missing := lines - known:
-            said = f"Line {min(missing)} has no instruction of its own."
-            return Briefing(parts={"answer": said})
-        if float(one[3]) > 1:
+        lines: frozenset[int] = frozenset()
+        for first, last in LINES.findall(one[1] or ""):
+            within = {n for n in known if int(first) <= n <= int(last or first)}
+            if not within:
+                said = f"Line {first} has no instruction of its own."
+                return Briefing(parts={"answer": said})
+            lines |= within
+        factor = float(one[3]) / (100 if one[4] else 1)
+        if factor > 1:
             return Briefing(parts={"answer": f"{one[0].strip()!r}: a factor is at most 1."})
-        changes.append((lines or one[2].lower(), float(one[3])))
+        changes.append((lines or one[2].lower(), factor))
     rows = [
         _changed(found, one[0].strip(), [change])
         for one, change in zip(asked, changes, strict=True)
     ]
     if len(changes) > 1:
         rows.append(_changed(found, "all of them", changes))
+    if unread:
+        rows.append(f"Not read: {unread}. {HOW_TO_ASK}")
     return Briefing(parts={"answer": "\n".join(rows)})
 
 

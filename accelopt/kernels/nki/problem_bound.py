@@ -64,13 +64,16 @@ def problem_bound(program: Program, spec: Hardware) -> ProblemBound:
         unlifted = getattr(error, "reason", "its expressions are too deep")
         own = least(program)
         found = Work(own.read_bytes, own.write_bytes, own.copied_bytes)
-    # A launch of an nki kernel may have the two cores of a logical core (LNC 2), from trn2 on.
-    cores = 2 if program.dialect == "nki" and spec.generation >= 3 else 1
-    cores = max(cores, program.ranks)
+    cores = max(launch_cores(program.dialect, spec), program.ranks)
     found = found._replace(cores=cores)
     return ProblemBound(
         target=spec.name, least=least_time(found, spec), unlifted=unlifted, cores=cores
     )
+
+
+def launch_cores(dialect: str, spec: Hardware) -> int:
+    """How many cores a launch may use: in `nki`, from trn2 on, the two of a logical core (LNC 2)."""
+    return 2 if dialect == "nki" and spec.generation >= 3 else 1
 
 
 def case_bound(case: Case, device: SimulatedDevice) -> ProblemBound | None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from accelopt.algorithm.algorithm import Algorithm
 from accelopt.awaiting import in_thread
 from accelopt.evaluation import Case
+from accelopt.hardware.gpus import GPU
 from accelopt.kernels.gpu.bench.judging.baselines import write_inductor
 from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
+from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.language import Solutions
 from accelopt.kernels.language import Explanation, LanguageOptions
 from accelopt.kernels.moves import METHODS
 from accelopt.kernels.notes import note_on
 from accelopt.kernels.triton.inductor import Unread, Written, solution_source
+from accelopt.kernels.triton.lift.problem import problem_algorithm, problem_bound
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.tile_space import tile_space, with_values
 from accelopt.kernels.triton.names import NOTES, sheet
@@ -34,6 +38,7 @@ class Triton(Solutions):
     def __init__(self, pool: Pool, options: LanguageOptions) -> None:
         super().__init__(pool, options)
         self._compiled_references: dict[str, str | Unread] = {}
+        self._algorithms: dict[str, Algorithm | None] = {}
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
         """What `accelopt.kernels.triton.moves` can do, the most promising ones; of the kernel that was given
@@ -51,6 +56,15 @@ class Triton(Solutions):
         change = Rewrite(move=COMPILED, parameters={}, sentence=sentence)
         touches = METHODS[COMPILED].touches
         return [made(change, source, promise=PROMISE, method=COMPILED, touches=touches), *found]
+
+    def bound(self, case: Case, target: GPU) -> Bound:
+        """By what the reference computes, or the kernel that the case begins with."""
+        problem = self._problem(case)
+        definition, workload = problem.definition, problem.workload.workload
+        if case.case_name not in self._algorithms:
+            found = problem_algorithm(problem.template, definition, workload)
+            self._algorithms[case.case_name] = found
+        return problem_bound(self._algorithms[case.case_name], definition, workload, target)
 
     async def explain(self, node: Node) -> Explanation:
         """As of any solution, and why `torch.compile` gives no candidate, where that was tried."""

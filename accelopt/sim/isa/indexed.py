@@ -68,8 +68,7 @@ MAX8 = Opcode(
     "max8", ("data",), engines=(Engine.VECTOR,),
     meaning="(P, 8): the largest, descending",
     calls={"max8": call(src=OperandLimits(at_least=8, free=16_384))},
-    fits=counts(lambda i: _eight(i, "result")), not_lifted="it sorts: the eight largest elements "
-    "are no reduction", mask_over="data",
+    fits=counts(lambda i: _eight(i, "result")), mask_over="data",
 )  # fmt: skip
 FIND_INDEX8 = Opcode(
     "find_index8", ("data", "values"), {"successive": kinds.TRUTH}, (Engine.VECTOR,),

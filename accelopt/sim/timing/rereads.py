@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -17,7 +18,8 @@ class Reread:
 
     `blind` are the loops around the line that its address does not depend on, as source lines with
     their trips: each iteration loads the same again, unless the compiler merged it. `displaced` are
-    the bytes that were loaded again because SBUF could not hold them.
+    the bytes that were loaded again because SBUF could not hold them. One transfer of the line reads
+    each element `spread` times, as a row for all partitions.
     """
 
     tensor: str
@@ -26,6 +28,7 @@ class Reread:
     read: int
     blind: tuple[tuple[SourceLine, int], ...]
     displaced: int
+    spread: int = 1
 
 
 def rereads(found: KernelProfile) -> list[Reread]:
@@ -37,21 +40,25 @@ def rereads(found: KernelProfile) -> list[Reread]:
     read: dict[tuple[str, SourceLine], int] = defaultdict(int)
     size: dict[str, int] = {one.tensor: one.size for one in found.reads}
     blind: dict[tuple[str, SourceLine], dict[SourceLine, int]] = defaultdict(dict)
+    spread: dict[tuple[str, SourceLine], int] = {}
     run = found.run
     arguments = frozenset(run.program.arguments)
     for kind, cost in zip(run.stream.kind, run.costs, strict=True):
         item = run.stream.instances[kind]
         if cost is None or not item.operation.reads:
             continue
-        tensor = item.operation.reads[0].tensor
+        access = item.operation.reads[0]
+        tensor = access.tensor
         if tensor in arguments and tensor.name in names:
             key = tensor.name, item.operation.source
             if key not in read:
                 blind[key].update(_blind(item.operation, item.loops))
+                still = zip(access.shape, access.strides, strict=True)
+                spread[key] = math.prod(length for length, stride in still if not stride)
             read[key] += cost.hbm_read
     rows = [
         Reread(name, size[name], source, moved, tuple(blind[name, source].items()),
-               min(displaced[source], moved))
+               min(displaced[source], moved), spread[name, source])
         for (name, source), moved in read.items()
     ]  # fmt: skip
     return sorted(rows, key=lambda row: row.size - row.read)

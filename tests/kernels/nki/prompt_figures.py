@@ -72,6 +72,18 @@ class Facts:
                     return False
         return True
 
+    def taken_up(self, text):
+        """`dma for 0.05 ms, ...`: all engines that instructions take up for less than 3/4 of their time at
+        work, and for how long, summed up over instances."""
+        told = dict(re.findall(rf"(\w+) for {N} ms", text))
+        busy = Counter()
+        for (_, name), ms in self.busy.items():
+            busy[name] += ms
+        return all(
+            near(told[name], busy[name]) if name in told else busy[name] >= 0.74 * share * self.now
+            for name, share in self.found.occupancy.items() if share >= 0.01
+        )  # fmt: skip
+
     def asks(self, milliseconds, change, question):
         """A what-if, of lines and engines asked once more."""
         then = self.asked.get(question)
@@ -208,6 +220,7 @@ def sentences(facts):
          lambda a, b, c: near(a, f.now, 1e-3) and b == found.simulated_on and {*re.findall(r"\d+%", c)} <= shares),
         (rf"At work: (.*)\. Launch: {N} ms, which no kernel avoids\.",
          lambda a, b: f.at_work(a) and near(b, f.spec.launch_ns * 1e-6)),
+        (r"Of that, instructions take up (.*); for the rest, what they began is on its way\.", f.taken_up),
         (r"For lack of room in SBUF for a second iteration, line (\d+) loads .*",
          lambda a: any(d.pass_name == "separate_rounds" and d.source.line == int(a) for d in found.decisions)),
         (rf"No kernel of this problem takes less than {N} ms on .*? \((.*)\): this one is at ([\d.]+)% of bound\.", f.bounded),
@@ -249,7 +262,7 @@ def sentences(facts):
          lambda a, b, c: near(a, f.now, 1e-3) and number(b) < f.now
          and {int(n) for part in re.findall(r"\blines? ([\d, ]+\d)", c) for n in part.split(", ")} <= f.lines | f.loops
          and {*re.findall(r"works (\d+%)", c)} <= shares),
-        (r"What-if: .*|No single change that was simulated gives 2% or more\.", lambda: True),
+        (r"What-if: .*|None of the edits that are simulated gives 2% or more alone\.", lambda: True),
     ]  # fmt: skip
     return {
         "advice": advice,
@@ -287,13 +300,15 @@ def _engines(text, facts):
     wrong, engine = [], ("", 0)
     for line in text.splitlines()[1:]:
         if one := re.fullmatch(
-            rf"  (\w+)(?: of core (\d))? +{N} to {N}, works for ([\d.]+)% of the time; .*", line
+            rf"  (\w+)(?: of cores? (\d(?:, \d)*))? +{N} to {N}, works for ([\d.]+)% of the time; .*",
+            line,
         ):
-            engine = one[1], int(one[2] or 0)
-            share = facts.found.occupancy_by_core[engine[1]][one[1]]
-            good = (
-                near(one[3], facts.first[engine], 1e-3) and near(one[4], facts.last[engine], 1e-3)
-                and abs(number(one[5]) / 100 - share) <= 6e-4
+            cores = [*map(int, (one[2] or "0").split(", "))]
+            engine = one[1], cores[0]
+            good = all(
+                near(one[3], facts.first[one[1], core], 1e-3) and near(one[4], facts.last[one[1], core], 1e-3)
+                and abs(number(one[5]) / 100 - facts.found.occupancy_by_core[core][one[1]]) <= 6e-4
+                for core in cores
             )  # fmt: skip
         elif one := re.fullmatch(
             rf"    at {N} for {N}: line (\d+) (?:waits for .* line (\d+) \((\w+)\)|follows; .*)",

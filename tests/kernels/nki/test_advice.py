@@ -173,4 +173,26 @@ def test_a_kernel_that_was_written_is_told_apart_from_an_edit_by_hand():
 
 
 def test_where_nothing_gives_anything_that_is_said():
-    assert advice_text(()) == "No single change that was simulated gives 2% or more."
+    assert advice_text(()) == "None of the edits that are simulated gives 2% or more alone."
+
+
+@pytest.mark.parametrize("trips", [1, 2])
+def test_a_row_that_goes_to_all_partitions_is_read_once_by_each_transfer(trips):
+    """The rows of a selective scan were said to be loaded 256 times, and to fit SBUF at 1/128 of what a
+    copy for each partition takes."""
+    text = (
+        HEAD.format(shape="(256, 128, 2048)")
+        + f"""    for i in nl.sequential_range({trips}):
+        row = nl.load(w[0:1, 0:2048].broadcast_to((128, 2048)))
+        nl.store(out[i, 0:128, 0:2048], nl.multiply(row, 2.0))
+    return out
+"""
+    )
+    shapes = ((128, 8), (1, 2048))
+    arguments = [AbstractTensor(shape, np.dtype(np.float32)) for shape in shapes]
+    program = trace_kernel(load(text, f"row_{trips}.py").kernel, arguments)
+    found = profile(program, compiler=Compiler(frozenset({"merge_repeated"})))
+    said = advice_text(advice(found, what_ifs(found), memory_use(program)))
+    said = " ".join(said.split())
+    assert ("load w once" in said) == (trips > 1)
+    assert trips == 1 or ("does it 2 times" in said and "all of it, 8 KiB a partition" in said)

@@ -83,6 +83,9 @@ def test_the_machine_is_the_table_of_hardware():
         assert f"{spec.dma_peak_bytes_per_ns:.0f} GB/s" in text, name
         assert f"{spec.sbuf_usable_bytes:,} usable bytes" in text
         assert ("share one port to PSUM" in text) == spec.vector_scalar_psum_exclusive
+        # What an agent was not told: half of the bound's cores (selective scan, 0.0439 to 0.0331 ms).
+        assert "Two cores" not in text
+        assert ("`kernel = NAME[2]`" in describe_machine(spec, "nki")) == (spec.generation >= 3)
     trn1 = describe_machine(TARGETS["trn1"])
     assert "410" not in trn1  # one rate of memory, the one that is simulated
 

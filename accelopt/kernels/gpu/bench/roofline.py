@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from accelopt.algorithm.algorithm import Algorithm, Indirect, expressions_of, walk
+from accelopt.algorithm.least_work import least_work
 from accelopt.hardware.gpus import GPU
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, DefinitionTensor, Workload
 
@@ -12,12 +14,14 @@ BITS = {"float4_e2m1": 4, "float8_e4m3fn": 8, "float8_e5m2": 8, "int8": 8, "bool
 
 
 class Bound(NamedTuple):
-    """Bytes and operations that no kernel can avoid, and the time they take in milliseconds."""
+    """Bytes and operations that no kernel can avoid, and the time they take in milliseconds; `source` is
+    what they are counted in."""
 
     bytes: float
     operations: float
     memory_ms: float
     compute_ms: float
+    source: str = "by the kind of problem"
 
     @property
     def milliseconds(self) -> float:
@@ -47,6 +51,23 @@ def bound(definition: Definition, workload: Workload, target: GPU) -> Bound:
         moved / target.gigabytes_per_second / 1e6,
         operations / rate / 1e9,
     )
+
+
+def bound_of(algorithm: Algorithm, plain: Bound, target: GPU) -> Bound:
+    """The roofline of what is computed: elements of inputs that decide an output and outputs once, products
+    at the tensor cores' rate for 16 bits, which inputs of 8 bits double. Of what numbers of inputs
+    choose at run time nothing is counted: there the `plain` bound stands where it is larger."""
+    work = least_work(algorithm)
+    moved, operations = work.read_bytes + work.write_bytes, work.fp32_flops + work.narrow_flops
+    bits = [BITS.get(array.dtype, 16) for array in algorithm.inputs if "float" in array.dtype]
+    rate = target.half_tflops * max(1.0, 16 / min(bits, default=16))
+    found = Bound(
+        moved, operations, moved / target.gigabytes_per_second / 1e6, operations / rate / 1e9,
+        "by what is computed",
+    )  # fmt: skip
+    parts = (part for d in algorithm.definitions for e in expressions_of(d) for part in walk(e))
+    chosen = any(isinstance(part, Indirect) for part in parts)
+    return plain if chosen and plain.milliseconds > found.milliseconds else found
 
 
 # Problems that use every element of their inputs; of others it is only known that outputs are written.

@@ -21,7 +21,7 @@ from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 from accelopt.time_limits import LIFT_SECONDS
 
-LEAST_KEPT = 100
+LEAST_KEPT = 40
 """Expressions from which on a kernel is lifted by way of its arrays in HBM, too."""
 LEAST_SHORTER = 1.5
 """Times as many expressions as by way of arrays are too many: they compute elements again."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from accelopt.algorithm.algorithm import Array
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.value_nodes import RANKED
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.gathering import gather
 from accelopt.kernels.nki.nests.instructions import Instructions
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 SLICE = 32
 """Elements of a row of which a mask is applied to all, or to none."""
+MOST_SORTED = 16_384
+"""Elements of a row of which Vector finds the largest (nki.isa.max8)."""
 COMPARISONS = frozenset("less less_equal greater greater_equal equal not_equal".split())
 
 
@@ -58,6 +61,11 @@ class Calculation(Instructions):
         """Names of numbers that the author gave."""
         self.sums: dict[Value, tuple[View, Where]] = {}
         """What loops have summed already, and where."""
+
+    def transfer(self, dst: str, src: str) -> str:
+        """A DMA between HBM and the chip."""
+        mode = ", dge_mode=nisa.dge_mode.none" if self.stage.static else ""
+        return f"nisa.dma_copy(dst={dst}, src={src}{mode})"
 
     def settled(self, value: Value, where: Where, view: View, along: Collection[Axis] = ()) -> None:
         """Computes a value into a place of its own, in parts `along` axes and those with masks, as far as
@@ -449,6 +457,11 @@ class Calculation(Instructions):
             return self.partitions.across(value, where, into)
         target = into or self.new_tile(word_of(value), where, axes)
         inner = tuple(a for a in value.reduced if where.span(a).width > 1)
+        if value.function in RANKED:
+            parts = [(axis, 1) for axis in axes]
+            self.each(where, parts, lambda round_: (
+                self.ranked(value, round_.where, inner, target.moved(round_.where, where))))  # fmt: skip
+            return target
         width = math.prod(where.span(axis).width for axis in inner)
         (data,) = value.arguments
         order = (*inner, *axes) if self.lies_across(data, where, inner) else (*axes, *inner)
@@ -477,6 +490,32 @@ class Calculation(Instructions):
 
         self.each(place, parts, part)
         return target
+
+    def ranked(self, value: Value, where: Where, inner: tuple[Axis, ...], into: View) -> None:
+        """One of the eight largest of a row, which Vector finds together."""
+        (data,) = value.arguments
+        key = ("ranked", data, where.part, spans_of(where, (*where.part, *data.axes)))
+        width = math.prod(where.span(axis).width for axis in inner)
+        if not 8 <= width <= MOST_SORTED:
+            raise NotNested(f"Vector finds the largest of 8 to {MOST_SORTED} elements, not {width}")
+        found = next((block.values[key] for block in self.blocks if key in block.values), None)
+        if found is None:
+            view = self.view(data, where)
+            counts = [where.span(axis).width for axis in inner]
+            sizes, s = merged(counts, [[view.strides.get(axis, 0) for axis in inner]])
+            if len(sizes) > 1 or view.tile.dtype != "float32":
+                view = self.converted(view, where, inner, "float32")
+                sizes, s = [width], [[1]]
+            tile = Tile(self.names.new("eight_largest"), where.rows, 8)
+            self.declare(tile)
+            found = View(tile, At(), {})
+            dst = self.text.inside(tile, where.rows, At(), [8], [1])
+            src = self.text.inside(view.tile, where.rows, view.offset, sizes, s[0])
+            call = self.text.call(dst, "max8", f"src={src}")
+            self.put("", Form(call, "vector", self.vector_ns(width)))
+            self.blocks[-1].values[key] = found
+        rank = RANKED[value.function]
+        self.copy(where, (), into, View(found.tile, At(rank - 1), {}))
 
     def lies_across(self, data: Value, where: Where, inner: Collection[Axis]) -> bool:
         """Whether what is combined over axes has others beside each other in memory, by its largest input."""

@@ -216,7 +216,10 @@ class Emitter(Calculation):
         if copies > MOST_COPIES:
             raise NotNested(f"{stage.members[-1]} has {copies} parts with blocks of their own")
         self.scanned = {d.along for d in members if isinstance(d, Scan)}
-        carried = [d for d in members if isinstance(d, Reduce) and set(lying) & set(d.reduced)]
+        carried = [
+            d for d in members
+            if isinstance(d, Reduce) and {*self.laid.get(d.out, lying)} & {*lying} & {*d.reduced}
+        ]  # fmt: skip
         self.sequential = bool(carried)
         for definition in carried:
             self.partitions.begin_carried(definition, lying)
@@ -270,6 +273,8 @@ class Emitter(Calculation):
             value = meaning.value
             assert value is not None
             for part in reductions_of(value):
+                if part.function not in NEUTRAL:
+                    raise NotNested(f"{definition.out} is one of all its elements, in no rounds")
                 total = self.new_tile(word_of(part), place, place.free(part.axes))
                 dst = self.text.inside(total.tile, place.rows, At(), [total.tile.width], [1])
                 neutral = str(NEUTRAL[part.function])
@@ -349,7 +354,11 @@ class Emitter(Calculation):
                     f"{definition.out} does not depend on {missing[0]}, which lies on partitions"
                 )
             if definition.out not in self.carried and (
-                cut := [a.name for a in spans if a not in definition.axes]
+                cut := [
+                    axis.name
+                    for axis, span in spans.items()
+                    if axis not in definition.axes and span.width < axis.extent
+                ]
             ):
                 raise NotNested(
                     f"{definition.out} runs over {cut[0]}, which its stage takes in parts"
@@ -358,7 +367,12 @@ class Emitter(Calculation):
             self.pending[definition.out] = definition, place
             value = self.reading.meanings[definition.out].value
             across = value and value.kind == "reduce" and set(lying) & set(value.reduced)
-            if across and value and definition.out not in self.carried:
+            if (
+                across
+                and value
+                and value.function in NEUTRAL
+                and definition.out not in self.carried
+            ):
                 # Partitions are combined when somebody reads it: others work meanwhile.
                 inner = tuple(
                     a for a in value.reduced if a not in lying and place.span(a).width > 1

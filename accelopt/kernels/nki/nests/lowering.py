@@ -64,6 +64,8 @@ def _lowered(
     ready = _complete(algorithm, nest)
     if nest.cores and (dialect != "nki" or TARGETS[target].generation < 3):
         raise NotNested(f"{target} has no launch on two cores in {dialect}")
+    if dialect != "nki" and (static := [s for s in nest.stages if s.static]):
+        raise NotNested(f"{static[0].members[0]} cannot say in {dialect} who makes its descriptors")
     names = [array.name for array in (*ready.inputs, *ready.outputs)]
     signature = interface.signature or ", ".join(array.name for array in ready.inputs)
     taken = {*names, *re.findall(r"[A-Za-z_]\w*", signature)}

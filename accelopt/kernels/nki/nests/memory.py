@@ -455,9 +455,7 @@ class Memory:
                 )  # fmt: skip
                 moved = 2 * together * size * parse(array.dtype).itemsize
                 ns = self.dma_ns(moved, [counts[1]], [[1], [1]], array.dtype)
-                self.emitter.put(
-                    "", Form(f"nisa.dma_copy(dst={dst}, src={src})", "dma", ns), moved=moved
-                )
+                self.emitter.put("", Form(self.emitter.transfer(dst, src), "dma", ns), moved=moved)
 
     def declare_outside(
         self, name: str, wanted: str, shape: tuple[int, ...], dtype: str,
@@ -556,7 +554,7 @@ class Memory:
         )
         dst, src = (outside, on_chip) if store else (on_chip, outside)
         moved_bytes = partitions * math.prod(counts) * parse(own.dtype).itemsize
-        text = f"nisa.dma_copy(dst={dst}, src={src})"
+        text = self.emitter.transfer(dst, src)
         ns = self.dma_ns(moved_bytes, counts, strides, own.dtype)
         self.emitter.put("", Form(text, "dma", ns), moved=moved_bytes)
 

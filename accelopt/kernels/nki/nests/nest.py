@@ -47,7 +47,8 @@ class Stage(BaseModel):
     """One loop nest. The elements of `partition`, joined in that order, lie on partitions; `loops`
     are further axes that all is computed along part by part, outside of it. Members that are `laid` have
     other axes on partitions, whole. `columns` bounds the elements a partition that one instruction works
-    on. Along axes that are `skipped`, blocks that a mask empties are not computed."""
+    on. Along axes that are `skipped`, blocks that a mask empties are not computed. With `static` its DMAs have
+    descriptors that are made before the run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,6 +58,7 @@ class Stage(BaseModel):
     laid: tuple[tuple[str, tuple[str, ...]], ...] = ()
     columns: int = 2048
     skipped: tuple[str, ...] = ()
+    static: bool = False
 
 
 class Nest(BaseModel):

@@ -247,8 +247,10 @@ class Operands:
             }
             apart = {axis.name for axis in along} - {part.axis for part in emitter.stage.partition}
             if found.array in emitter.stage.members and (axes or apart):
-                laid = emitter.laid.get(found.array, ())
-                return "direct" if set(self.lying) <= {*laid} else "turned"
+                rows = {part.axis for part in emitter.stage.partition}
+                if found.array in emitter.laid:
+                    rows = {axis.name for axis in emitter.laid[found.array]}
+                return "direct" if {axis.name for axis in self.lying} <= rows else "turned"
         for found in inputs_of(value):
             if found.array in emitter.on_chip.held and axes:
                 lying = emitter.on_chip.lying(found.array)

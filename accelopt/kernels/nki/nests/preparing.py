@@ -36,8 +36,12 @@ from accelopt.algorithm.axis_names import AxisNames
 from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
 from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.value_nodes import RANKED
+from accelopt.algorithm.values import narrowed
+from accelopt.kernels.nki.nests.equal_definitions import defined_once
 from accelopt.kernels.nki.nests.one_hot import without_one_hot
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
+from accelopt.kernels.nki.nests.shared_functions import functions_shared
 
 RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
               "tanh", "erf", "silu_dx", "gelu_dx")  # fmt: skip
@@ -72,10 +76,41 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
     definitions = tuple(part for d in map(_unrolled, definitions) for part in _in_two(d))
     algorithm = scaled_and_shifted(replace(algorithm, definitions=definitions))
+    algorithm = functions_shared(algorithm)
     found = _split(without_one_hot(algorithm))
     found = _split(_cut(found, _useful(found)))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
-    return _ordered(_scaled_last(_operands(_joint(_summed_last(_once(named))))))
+    return _ordered(
+        _scaled_last(_operands(_joint(_summed_last(_compared_as_ranked(defined_once(named))))))
+    )
+
+
+def _compared_as_ranked(algorithm: Algorithm) -> Algorithm:
+    """With a definition for what one of the largest elements is taken of: who compares elements with it
+    takes the same numbers, which were rounded once."""
+    for out in [d.out for d in algorithm.definitions]:
+        reduce = algorithm.definition(out)
+        if not isinstance(reduce, Reduce) or reduce.combiner not in RANKED:
+            continue
+        body, name = reduce.expression, f"{reduce.out}_of"
+        if isinstance(body, Read):
+            continue
+        read = Read(name, tuple(map(index_of, own_axes(reduce))))
+
+        def taken(
+            expression: Expression, body: Expression = body, read: Expression = read
+        ) -> Expression:
+            if expression == body:
+                return read
+            return with_parts(
+                expression, (taken(part, body, read) for part in parts_of(expression))
+            )
+
+        rest = [_rewritten(d, taken) for d in algorithm.definitions]
+        at = algorithm.definitions.index(reduce)
+        rest.insert(at, Map(name, own_axes(reduce), body))
+        algorithm = replace(algorithm, definitions=tuple(rest))
+    return algorithm
 
 
 def _summed_last(algorithm: Algorithm) -> Algorithm:
@@ -251,28 +286,6 @@ def arrays_read(definition: Definition) -> set[str]:
     return {part.array for part in parts if isinstance(part, Read)} - {definition.out}
 
 
-def _once(algorithm: Algorithm) -> Algorithm:
-    """With what is defined twice defined once."""
-    first: dict[Definition, str] = {}
-    same: dict[str, str] = {}
-    kept: list[Definition] = []
-    results = {array.name for array in algorithm.outputs}
-
-    def renamed(expression: Expression) -> Expression:
-        if isinstance(expression, Read) and expression.array in same:
-            return replace(expression, array=same[expression.array])
-        return with_parts(expression, map(renamed, parts_of(expression)))
-
-    for definition in algorithm.definitions:
-        made = _rewritten(definition, renamed)
-        known = first.setdefault(replace(made, out=""), made.out)
-        if known != made.out and made.out not in results:
-            same[made.out] = known
-        else:
-            kept.append(made)
-    return replace(algorithm, definitions=tuple(kept))
-
-
 def cut(algorithm: Algorithm, splits: Iterable[tuple[str, int]]) -> Algorithm:
     """A prepared Algorithm with axes, by name, cut in two: `NAME_1` counts parts of so many elements
     that lie beside each other, `NAME_0` the elements of one."""
@@ -356,6 +369,8 @@ def _in_two(definition: Definition) -> tuple[Definition, ...]:
     combines those."""
     if not isinstance(definition, Reduce) or math.prod(a.extent for a in definition.axes) > 1:
         return (definition,)
+    if definition.combiner in RANKED:
+        return (definition,)
     first, *rest = sorted(definition.reduced, key=lambda axis: definition.reduced.index(axis))
     body = definition.expression
     if first.extent * math.prod(a.extent for a in rest) < LEAST_IN_TWO:
@@ -380,8 +395,11 @@ def _unrounded(definition: Definition) -> Definition:
     """Without roundings, but for those of the factors of a sum: more precision costs nothing."""
     if not isinstance(definition, Reduce) or definition.combiner != "add":
         return _rewritten(definition, _exact)
-    factors = list[Expression]()
-    for factor in factors_of(definition.expression):
+    found, factors = factors_of(definition.expression), list[Expression]()
+    rounded_ = [f for f in found if isinstance(f, Apply) and f.function in ROUNDINGS]
+    if len(found) > 2 and not rounded_:
+        return _rewritten(definition, _exact)  # with the squares that it has among its factors
+    for factor in found:
         if not isinstance(factor, Apply) or factor.function not in ROUNDINGS:
             factors.append(_exact(factor))
             continue
@@ -652,7 +670,7 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
             if (out, axis) in digits
         }
         made = with_expressions(
-            definition, [changed(moved(e, values)) for e in expressions_of(definition)]
+            definition, [_placed(changed(moved(e, values))) for e in expressions_of(definition)]
         )
         made = replace(made, axes=pieces(out, definition.axes))
         if isinstance(made, Reduce):
@@ -673,6 +691,30 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
     return replace(
         algorithm, definitions=definitions, outputs=tuple(map(shaped, algorithm.outputs))
     )
+
+
+def _placed(expression: Expression) -> Expression:
+    """With the floors in indices as they are where the conditions around them hold: `(k + 1) // 24` is 0
+    where `22 >= k`."""
+    expression = with_parts(expression, map(_placed, parts_of(expression)))
+    if not isinstance(expression, Where):
+        return expression
+    on_true, on_false = expression.on_true, expression.on_false
+    for condition in expression.conditions:
+        on_true = _where(condition, on_true)
+    if len(expression.conditions) == 1:
+        on_false = _where(expression.conditions[0] * -1 - 1, on_false)
+    return replace(expression, on_true=on_true, on_false=on_false)
+
+
+def _where(condition: Index, expression: Expression) -> Expression:
+    """The expression where a condition on one axis holds."""
+    narrow = narrowed(condition)
+    floors = (t for p in walk(expression) for i in indices_of(p) for t, _ in i.terms)
+    if narrow is None or not any(isinstance(term, Floor) for term in floors):
+        return expression
+    part, back = narrow
+    return substituted(substituted(expression, part, {}), back, {})
 
 
 def _digit_axes(axis: Axis, chain: tuple[int, ...]) -> tuple[tuple[Axis, int], ...]:

@@ -21,6 +21,7 @@ from accelopt.algorithm.algorithm import (
     walk,
 )
 from accelopt.algorithm.contraction import Contraction
+from accelopt.algorithm.value_nodes import RANKED
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.emission import CORES
 from accelopt.kernels.nki.nests.lowering import lower_nest
@@ -187,10 +188,20 @@ class Hold(_Primitive):
 
 
 class Inline(_Primitive):
-    """`inline(definition)`: whoever reads it computes it anew."""
+    """`inline(definition)`: whoever reads it computes it anew. Legal where it is not compared with one of its
+    largest elements, for it could round otherwise."""
 
     kind: Literal["inline"] = "inline"
     definition: str
+
+
+class Descriptors(_Primitive):
+    """`descriptors(definition, made)`: the descriptors of its stage's DMAs are made `before` the run, or where
+    the compiler wants to, which is by software, one transfer after the other. Legal in `nki`."""
+
+    kind: Literal["descriptors"] = "descriptors"
+    definition: str
+    made: Literal["before", "default"]
 
 
 class Cores(_Primitive):
@@ -220,7 +231,8 @@ Primitive = Annotated[
     | Ahead
     | Hold
     | Inline
-    | Cores,
+    | Cores
+    | Descriptors,
     Field(discriminator="kind"),
 ]
 PRIMITIVES: TypeAdapter[Primitive] = TypeAdapter(Primitive)
@@ -273,6 +285,9 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
             return stage.model_copy(update={"loops": (*rest, *added)})
 
         return _in_stage(nest, primitive.definition, tiled)
+    if isinstance(primitive, Descriptors):
+        static = {"static": primitive.made == "before"}
+        return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=static))
     if isinstance(primitive, Columns):
         columns = {"columns": primitive.size}
         return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=columns))
@@ -467,6 +482,11 @@ def _inlined(definition: Definition, algorithm: Algorithm, nest: Nest) -> Nest:
         )
     if any(array.name == name for array in algorithm.outputs):
         raise NotNested(f"{name} is a result, which is computed anyway")
+    ranked = (d for d in algorithm.definitions if isinstance(d, Reduce) and d.combiner in RANKED)
+    if any(name in read_by(reader) for reader in ranked):
+        raise NotNested(
+            f"{name} is compared with its largest, and computed anew it may round otherwise"
+        )
     stages = tuple(
         s.model_copy(update={"members": tuple(m for m in s.members if m != name)})
         for s in nest.stages
@@ -533,6 +553,8 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
             for size in dict.fromkeys((0, *(evenly(axis.extent, most_) for most_ in LOOPS))):
                 if size != loops.get(axis.name, 0) and size < axis.extent:
                     yield Tile(definition=name, axis=axis.name, size=size)
+        if not stage.static:
+            yield Descriptors(definition=name, made="before")
         if at + 1 < len(nest.stages):
             yield At(definition=name, consumer=nest.stages[at + 1].members[0])
         lying = held.union(*(names for _, names in stage.laid))

@@ -16,6 +16,7 @@ from accelopt.kernels.nki.nests.nest import (
     Stage,
     Way,
     default_nest,
+    evenly,
     filled,
     product_in,
     ready,
@@ -73,7 +74,7 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
             *(made for one in (nest, *blocks) for made in _in_rounds(algorithm, one)),
             *_joined_sums(algorithm, nest, target),
             *_summed_as_laid(algorithm, nest, target),
-            *_laid_as_read(plain, lying, target),
+            *_laid_as_read(algorithm, lying, target),
         ):
             if made not in seen and (made == nest or has_kernel(made)):
                 for one in dict.fromkeys((made, _skipping(algorithm, made, has_kernel))):
@@ -305,14 +306,25 @@ def _summed_as_laid(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[N
         yield from _laid(algorithm, plain, (first, last), along, most)
 
 
-def _laid_as_read(plain: Algorithm, lying: Sequence[str], target: str) -> Iterator[Nest]:
+def _laid_as_read(algorithm: Algorithm, lying: Sequence[str], target: str) -> Iterator[Nest]:
     """All in one stage, with each definition laid as those that read it take it: along what a product sums
-    over, else as its reader lies; in loops along what all have and no recurrence runs along."""
+    over, else as its reader lies; in loops along what all have and no recurrence runs along. Of what is
+    summed over, as much as partitions hold lies there, and the rest beside it."""
+    most = TARGETS[target].partitions
+    whole = default_nest(algorithm, target)
+    for definition in ready(algorithm, whole).definitions:
+        product = product_in(definition)
+        for axis in product.contracted if product else ():
+            if axis.name in lying and (size := evenly(axis.extent, most)) < axis.extent:
+                if axis.extent % size:
+                    return
+                whole = split(whole, definition, axis.name, size)
+                lying = [f"{name}_0" if name == axis.name else name for name in lying]
+    plain = ready(algorithm, whole)
     *_, last = plain.definitions
     own = {axis.name: axis for axis in last.axes}
     if len(plain.definitions) < 2 or not set(lying) <= own.keys():
         return
-    most = TARGETS[target].partitions
     partition = filled(tuple(own[name] for name in lying), most)
     found: dict[str, tuple[str, ...]] = {}
     for definition in reversed(plain.definitions):
@@ -343,9 +355,10 @@ def _laid_as_read(plain: Algorithm, lying: Sequence[str], target: str) -> Iterat
             members=tuple(d.out for d in plain.definitions), partition=partition, loops=loops,
             laid=tuple(reversed(found.items())),
         )  # fmt: skip
-        yield Nest(stages=(stage,))
+        yield whole.model_copy(update={"stages": (stage,)})
         if len(loops) > 1:
-            yield Nest(stages=(stage.model_copy(update={"loops": loops[:1]}),))
+            fewer = stage.model_copy(update={"loops": loops[:1]})
+            yield whole.model_copy(update={"stages": (fewer,)})
 
 
 def _read_for(algorithm: Algorithm, name: str) -> set[str]:

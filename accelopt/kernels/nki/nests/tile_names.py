@@ -31,7 +31,7 @@ def word_of(value: Value) -> str:
     if value.kind == "input":
         return value.array + _offset(value)
     if value.kind == "reduce":
-        return f"{_brief(value.arguments[0], 'row')}_{REDUCED[value.function]}"
+        return f"{_brief(value.arguments[0], 'row')}_{REDUCED.get(value.function, value.function)}"
     if value.kind == "where":
         return f"{_brief(value.arguments[0], 'values').removesuffix('_product')}_masked"
     if value.function == value.dtype:  # a rounding

@@ -23,7 +23,8 @@ from accelopt.algorithm.traced_array import (
 from accelopt.algorithm.value_nodes import Element, Value
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace, Tile
 from accelopt.kernels.triton.lift.memory import Buffer, Write, applied, content, where_is, written
-from accelopt.kernels.triton.lift.tiles import BlockPointer, Pointer
+from accelopt.kernels.triton.lift.tiles import BlockPointer, ChosenPointer, Pointer
+from accelopt.sim.errors import SourceLine
 
 FIRST_STAGE = 10_000
 """The number of the first array between inputs and outputs, among the inputs."""
@@ -133,6 +134,10 @@ class Execution:
         """What a variable holds after a branch."""
         if on_true is on_false:
             return on_true
+        pair, pointers = (on_true, on_false), (Pointer, ChosenPointer)
+        buffers = set(map(memory_of, pair))
+        if all(isinstance(one, pointers) for one in pair) and (len(buffers) > 1 or None in buffers):
+            return ChosenPointer(truth, on_true, on_false)
         leaves = [leaves_of(self.trace, one) for one in (on_true, on_false)]
         base = [memory_of(one) for one in (on_true, on_false)]
         if leaves[0] and leaves[1] and len(leaves[0]) == len(leaves[1]) and base[0] is base[1]:
@@ -176,7 +181,8 @@ class Execution:
     ) -> None:  # fmt: skip
         """Notes a store of a tile, whose axes are d0, d1, ..., at an address of those and of axes that
         are `numbers`."""
-        grid = self.grid or ()
+        grid, line = self.grid or (), self.trace.line()
+        self.trace.origins.note(value, SourceLine(*line))
         tile = tuple(a for a in axes_of_shape(pointer.shape) if a.extent > 1)
         names = {a: index_of(written(a)) for a in (*tile, *self.loops, *grid)}
         value, mask = (self.values.substitute(v, names) for v in (value, self.guarded(mask)))
@@ -186,7 +192,7 @@ class Execution:
         tiles, loops, programs = (tuple(map(written, group)) for group in (tile, self.loops, grid))
         pointer.buffer.writes.append(
             Write(address.substitute(names), value, mask, tiles, loops, programs, pointer.radix, combiner,
-                  self.trace.line(), found)
+                  line, found)
         )  # fmt: skip
 
     def read(self, buffer: Buffer, address: Index) -> Value:
@@ -246,6 +252,8 @@ def leaves_of(trace: KernelTrace, held: Any) -> list[Tile] | None:
         return [cast(Tile, trace.traced(held))]
     if isinstance(held, Pointer):
         return [held.offset]
+    if isinstance(held, ChosenPointer):
+        held = (held.on_true, held.on_false)
     if isinstance(held, BlockPointer):
         return [cast(Tile, trace.traced(offset)) for offset in held.offsets]
     if isinstance(held, tuple):
@@ -266,11 +274,21 @@ def rebuilt(held: Any, leaves: list[Tile]) -> Any:
         return replace(held, offset=leaves[0])
     if isinstance(held, BlockPointer):
         return replace(held, offsets=tuple(leaves))
+    if isinstance(held, ChosenPointer):
+        parts = rebuilt((held.on_true, held.on_false), leaves)
+        return ChosenPointer(held.chosen, *parts)
     if isinstance(held, tuple):
         made, rest = [], list(leaves)
         for part in held:
-            size = len(part.offsets) if isinstance(part, BlockPointer) else 1
+            size = _count(part)
             made.append(rebuilt(part, rest[:size]))
             rest = rest[size:]
         return tuple(made)
     return leaves[0]
+
+
+def _count(held: Any) -> int:
+    """How many leaves it has."""
+    if isinstance(held, ChosenPointer):
+        return _count(held.on_true) + _count(held.on_false)
+    return len(held.offsets) if isinstance(held, BlockPointer) else 1

@@ -10,6 +10,7 @@ import importlib.machinery
 import importlib.util
 import inspect
 import math
+import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,8 +22,13 @@ import ml_dtypes
 import numpy as np
 
 from accelopt.algorithm.index import Index
-from accelopt.algorithm.numpy_functions import where_
-from accelopt.algorithm.traced_array import axes_of_shape, digits, identity
+from accelopt.algorithm.traced_array import (
+    TracedArray,
+    axes_of_shape,
+    digits,
+    identity,
+    is_float,
+)
 from accelopt.algorithm.value_nodes import UNDEFINED, Element, Value
 from accelopt.kernels.triton.lift.execution import Execution
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace, Tile
@@ -30,6 +36,7 @@ from accelopt.kernels.triton.lift.language import Absent, Language
 from accelopt.kernels.triton.lift.memory import Buffer, content, radix
 from accelopt.kernels.triton.lift.statements import call, launch
 from accelopt.kernels.triton.lift.tiles import FORMATS, Pointer
+from accelopt.kernels.triton.lift.torch_functions import COMPUTED, OPERATORS
 
 PROCESSORS = 132
 """Streaming multiprocessors of the device that a host function asks for: those of an H100."""
@@ -45,43 +52,49 @@ LAUNCH_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_e
 
 
 class Tensor:
-    """A view of a buffer. `layout` is an array of bytes with its shape and strides that nobody reads,
+    """A view of a buffer. `elements` is an array of bytes with its shape and strides that nobody reads,
     `offset` where it begins."""
 
-    def __init__(self, host: Host, buffer: Buffer, layout: np.ndarray, offset: int = 0) -> None:
-        self.host, self.buffer, self.layout, self.offset = host, buffer, layout, offset
-        self.shape, self.dtype, self.device = Size(layout.shape), buffer.dtype, DEVICE
+    def __init__(self, host: Host, buffer: Buffer, elements: np.ndarray, offset: int = 0) -> None:
+        self.host, self.buffer, self.elements, self.offset = host, buffer, elements, offset
+        self.shape, self.dtype, self.device = Size(elements.shape), buffer.dtype, DEVICE
         self.is_cuda, self.requires_grad, self.grad = True, False, None
 
-    ndim = property(lambda self: self.layout.ndim)
-    T = property(lambda self: self._viewed(self.layout.T))
-    mT = property(lambda self: self._viewed(np.swapaxes(self.layout, -1, -2)))
+    ndim = property(lambda self: self.elements.ndim)
+    T = property(lambda self: self._viewed(self.elements.T))
+    mT = property(lambda self: self._viewed(np.swapaxes(self.elements, -1, -2)))
     data = property(lambda self: self)
+    layout = property(lambda self: "strided")
     itemsize = property(lambda self: self.dtype.itemsize)
 
-    def _viewed(self, layout: np.ndarray) -> Tensor:
-        places = (one.__array_interface__["data"][0] for one in (layout, self.layout))
+    def _viewed(self, elements: np.ndarray) -> Tensor:
+        places = (one.__array_interface__["data"][0] for one in (elements, self.elements))
         first, before = places
-        return Tensor(self.host, self.buffer, layout, self.offset + first - before)
+        return Tensor(self.host, self.buffer, elements, self.offset + first - before)
 
     def stride(self, dim: int | None = None) -> Any:
-        return self.layout.strides if dim is None else self.layout.strides[dim]
+        return self.elements.strides if dim is None else self.elements.strides[dim]
 
     def size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[dim]
 
     def is_contiguous(self, **_: Any) -> bool:
-        return bool(self.layout.flags.c_contiguous)
+        return bool(self.elements.flags.c_contiguous)
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Tensor:
-        if isinstance(key, Tensor) or (
-            isinstance(key, tuple) and any(isinstance(part, Tensor) for part in key)
-        ):
-            self.host.refuse("a tensor that is indexed by a tensor on the host")
-        return self._viewed(self.layout[key])
+        if any(isinstance(part, Tensor) for part in (key if isinstance(key, tuple) else (key,))):
+            return self.host.calculated(operator.getitem, self, key)  # type: ignore[no-any-return]
+        return self._viewed(self.elements[key])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        def changed(own: Any, key: Any, value: Any) -> Any:
+            own[key] = value
+            return own
+
+        self.assigned(self.host.calculated(changed, self, key, value))
 
     def view(self, *shape: Any) -> Tensor:
         if isinstance(shape[0], np.dtype):
@@ -89,12 +102,8 @@ class Tensor:
                 return self
             self.host.refuse("a tensor's bits as another format have no definition as an Algorithm")
         wanted = _extents(shape)
-        made = self.layout.view()
-        try:
-            made.shape = wanted
-        except AttributeError:
-            return self.contiguous().view(wanted)
-        return self._viewed(made)
+        made = _reshaped(self.elements, wanted)
+        return self.contiguous().view(wanted) if made is None else self._viewed(made)
 
     reshape = view
 
@@ -105,7 +114,7 @@ class Tensor:
     def value(self, indices: Sequence[Index]) -> Value:
         """An element, as it is now."""
         address = Index(self.offset)
-        for index, stride in zip(indices, self.layout.strides, strict=True):
+        for index, stride in zip(indices, self.elements.strides, strict=True):
             address = address + index * stride
         return content(self.host.trace, self.buffer, address)
 
@@ -113,7 +122,7 @@ class Tensor:
         """What a kernel is given."""
         scalar = self.host.execution.scalar(self.offset, np.int64)
         return Pointer(
-            self.buffer, scalar, radix(self.buffer.size, self.layout.strides, self.shape)
+            self.buffer, scalar, radix(self.buffer.size, self.elements.strides, self.shape)
         )
 
     def contiguous(self, **_: Any) -> Tensor:
@@ -128,7 +137,7 @@ class Tensor:
 
     def assigned(self, value: Any) -> Tensor:
         """Other contents, for a whole buffer."""
-        if not self.is_contiguous() or self.layout.size != self.buffer.size:
+        if not self.is_contiguous() or self.elements.size != self.buffer.size:
             self.host.refuse("a part of a tensor that is assigned on the host")
         given = value.tile() if isinstance(value, Tensor) else self.host.trace.traced(value)
         source = self.host.computed(given.astype(self.dtype).broadcast(self.shape)).buffer
@@ -137,18 +146,31 @@ class Tensor:
 
     def __getattr__(self, name: str) -> Any:
         if name in VIEWS:
-            return lambda *given, **more: self._viewed(VIEWS[name](self.layout, *given, **more))
+            return lambda *given, **more: self._viewed(VIEWS[name](self.elements, *given, **more))
         if name in METHODS:
             return functools.partial(METHODS[name], self)
         if name in COMPUTED:
-            return functools.partial(self._computed, COMPUTED[name])
+            return functools.partial(self.host.calculated, COMPUTED[name], self)
         if name.startswith("__"):
             raise AttributeError(name)
         return self.host.refuse(f"Tensor.{name} is not known to the tracer")
 
-    def _computed(self, function: Callable[..., Any], *given: Any, **more: Any) -> Tensor:
-        tiles = (one.tile() if isinstance(one, Tensor) else one for one in (self, *given))
-        return self.host.computed(function(*tiles, **more))
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    __index__ = __int__
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __neg__(self) -> Tensor:
+        return self.neg()  # type: ignore[no-any-return]
+
+    def __invert__(self) -> Tensor:
+        return self.logical_not()  # type: ignore[no-any-return]
 
 
 VIEWS: dict[str, Callable[..., np.ndarray]] = {
@@ -164,18 +186,20 @@ VIEWS: dict[str, Callable[..., np.ndarray]] = {
 }  # fmt: skip
 """Methods that are other views of the same elements."""
 METHODS: dict[str, Callable[..., Any]] = {
-    "dim": lambda a: a.ndim, "numel": lambda a: a.layout.size, "nelement": lambda a: a.layout.size,
+    "dim": lambda a: a.ndim, "numel": lambda a: a.elements.size, "nelement": lambda a: a.elements.size,
     "element_size": lambda a: a.dtype.itemsize, "data_ptr": lambda a: 1 << 20,
     "is_floating_point": lambda a: a.dtype.kind not in "biu", "is_complex": lambda a: False,
-    "float": lambda a: a.to(FORMATS["float32"]), "view_as": lambda a, b: a.view(b.shape),
+    **{name: lambda a, kind=FORMATS[kind]: a.to(kind) for name, kind in (
+        *OTHER_FORMATS.items(), ("bfloat16", "bfloat16"))},
+    "tolist": lambda a: a.item(), "view_as": lambda a, b: a.view(b.shape),
     "reshape_as": lambda a, b: a.view(b.shape), "clone": lambda a, **_: a.host.computed(a.tile()),
     **dict.fromkeys(("detach", "cuda", "cpu", "requires_grad_"), lambda a, *_: a),
     "flatten": lambda a, start=0, end=-1: a.view(
         *a.shape[:start], -1, *a.shape[end % a.ndim + 1 :]),
     "split": lambda a, size, dim=0: [
-        a._viewed(one) for one in np.split(a.layout, range(size, a.shape[dim], size), dim)],
+        a._viewed(one) for one in np.split(a.elements, range(size, a.shape[dim], size), dim)],
     "chunk": lambda a, count, dim=0: a.split(-(-a.shape[dim] // count), dim),
-    "unbind": lambda a, dim=0: [a._viewed(one) for one in np.moveaxis(a.layout, dim, 0)],
+    "unbind": lambda a, dim=0: [a._viewed(one) for one in np.moveaxis(a.elements, dim, 0)],
     "new_empty": lambda a, *s, dtype=None, **_: a.host.made(_extents(s), dtype or a.dtype, None),
     "new_zeros": lambda a, *s, dtype=None, **_: a.host.made(_extents(s), dtype or a.dtype, 0),
     "item": lambda a: a.tile().item(),
@@ -183,20 +207,10 @@ METHODS: dict[str, Callable[..., Any]] = {
     "copy_": lambda a, b, *_: a.assigned(b), "mul_": lambda a, b: a.assigned(a * b),
     "add_": lambda a, b: a.assigned(a + b),
 }  # fmt: skip
-COMPUTED: dict[str, Callable[..., Any]] = {
-    "add": np.add, "mul": np.multiply, "sub": np.subtract, "div": np.true_divide, "exp": np.exp,
-    "sum": lambda a, dim=None, keepdim=False, dtype=None: np.sum(a, dim, dtype, keepdims=keepdim),
-    "mean": lambda a, dim=None, keepdim=False: np.mean(a, dim, keepdims=keepdim),
-    "logsumexp": lambda a, dim, keepdim=False: np.log(np.sum(np.exp(a), dim, keepdims=keepdim)),
-}  # fmt: skip
-"""Methods that compute new tensors."""
-for _name, _function in {"add": np.add, "mul": np.multiply, "sub": np.subtract,
-                         "truediv": np.true_divide, "matmul": np.matmul, "pow": np.power,
-                         "eq": np.equal, "ne": np.not_equal, "lt": np.less, "gt": np.greater}.items():  # fmt: skip
-    setattr(Tensor, f"__{_name}__", lambda a, b, f=_function: a._computed(f, b))
-    if _name not in ("eq", "ne", "lt", "gt"):
-        setattr(Tensor, f"__r{_name}__", lambda a, b, f=_function: a._computed(
-            lambda x, y: f(y, x), b))  # fmt: skip
+for _name, _function in OPERATORS.items():
+    setattr(Tensor, f"__{_name}__", lambda a, b, f=_function: a.host.calculated(f, a, b))
+    if _name not in ("eq", "ne", "lt", "gt", "le", "ge"):
+        setattr(Tensor, f"__r{_name}__", lambda a, b, f=_function: a.host.calculated(f, b, a))
 Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
@@ -229,6 +243,31 @@ def _laid_out(shape: Sequence[int]) -> np.ndarray:
     """An array of a shape whose strides are those of a new tensor."""
     strides = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
     return np.lib.stride_tricks.as_strided(np.empty(1, np.int8), shape, strides)
+
+
+def _reshaped(elements: np.ndarray, wanted: Sequence[int]) -> np.ndarray | None:
+    """The same elements in another shape, None where that takes a copy; NumPy would read them to make it.
+    Raises ValueError for another number of elements."""
+    size = elements.size
+    left = max(math.prod(n for n in wanted if n != -1), 1)
+    shape = [size // left if n == -1 else n for n in wanted]
+    if math.prod(shape) != size:
+        raise ValueError(f"a tensor of {size} elements has no shape {list(wanted)}")
+    runs: list[tuple[int, int]] = []  # of elements at equal distances, and how far they are apart
+    for extent, stride in zip(elements.shape, elements.strides, strict=True):
+        if extent > 1 and runs and runs[-1][1] == extent * stride:
+            runs[-1] = (runs[-1][0] * extent, stride)
+        elif extent > 1:
+            runs.append((extent, stride))
+    strides: list[int] = []
+    for extent in reversed(shape):
+        count, stride = runs.pop() if extent > 1 and runs else (1, 1)
+        if extent > 1 and count % extent:
+            return None
+        strides.insert(0, stride)
+        if count > extent > 1:
+            runs.append((count // extent, stride * extent))
+    return np.lib.stride_tricks.as_strided(elements, shape, strides)
 
 
 def _extents(given: Sequence[Any]) -> tuple[int, ...]:
@@ -274,10 +313,18 @@ class Host:
         self.execution.buffers.append(buffer)
         return Tensor(self, buffer, _laid_out(shape))
 
+    def strided(self, shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Tensor:
+        """`torch.empty_strided`."""
+        size = 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
+        made = self.made((size,), dtype, None)
+        elements = np.lib.stride_tricks.as_strided(made.elements, shape, strides)
+        return made._viewed(elements)
+
     def computed(self, tile: Any) -> Tensor:
         """A new tensor of a tile's elements."""
         made = self.made(tile.shape, tile.dtype, None)
         value, axes = tile.value, axes_of_shape(tile.shape)
+        self.trace.note(tile, self.trace.line())
 
         def initial(address: Index) -> Value:
             place = dict(zip(axes, digits(address, tile.shape), strict=True))
@@ -285,6 +332,21 @@ class Host:
 
         made.buffer.initial = initial
         return made
+
+    def calculated(self, function: Callable[..., Any], *given: Any, **more: Any) -> Any:
+        """What a function of tiles makes of tensors, as new tensors."""
+
+        def tiles(one: Any) -> Any:
+            if isinstance(one, (tuple, list)):
+                return type(one)(map(tiles, one))
+            return one.tile() if isinstance(one, Tensor) else one
+
+        def tensors(one: Any) -> Any:
+            if isinstance(one, (tuple, list)):
+                return type(one)(map(tensors, one))
+            return self.computed(one) if isinstance(one, TracedArray) else one
+
+        return tensors(function(*tiles(given), **{k: tiles(v) for k, v in more.items()}))
 
     # Modules.
 
@@ -313,7 +375,11 @@ class Host:
         cuda = stub(
             "torch.cuda", is_available=lambda: True, get_device_capability=lambda *_: (9, 0),
             get_device_properties=lambda *_: properties, current_device=lambda: 0,
-            device_count=lambda: 1, device=_Context, synchronize=lambda *_: None,
+            device_count=lambda: 1, device=_Context, _DeviceGuard=_Context, synchronize=lambda *_: None,
+        )  # fmt: skip
+        kinds = stub(
+            "torch._prims_common", is_integer_dtype=lambda d: d.kind in "iu", is_float_dtype=is_float,
+            is_boolean_dtype=lambda d: d.kind == "b",
         )  # fmt: skip
         autograd = stub("torch.autograd", Function=Function)
         torch = stub(
@@ -328,13 +394,24 @@ class Host:
             no_grad=_Context, inference_mode=_Context, is_tensor=lambda x: isinstance(x, Tensor),
             version=SimpleNamespace(cuda="12.8", hip=None),
             __version__="2.8.0", strided="strided", inf=math.inf, finfo=ml_dtypes.finfo, iinfo=np.iinfo, broadcast_shapes=np.broadcast_shapes,
-            contiguous_format="contiguous", where=lambda m, a, b: self.computed(where_(self.trace, *(
-                x.tile() if isinstance(x, Tensor) else x for x in (m, a, b)))),
+            contiguous_format="contiguous", preserve_format="preserve",
+            promote_types=np.promote_types, result_type=lambda *given: np.result_type(*(
+                one.dtype if isinstance(one, Tensor) else one for one in given)),
+            empty_strided=lambda shape, strides, dtype=None, **_: self.strided(shape, strides, dtype),
+            arange=lambda *ends, dtype=np.int64, **_: self.computed(self.trace.traced(
+                np.arange(*ends)).astype(dtype)),
         )  # fmt: skip
-        for name in {*VIEWS, *METHODS, *COMPUTED, "reshape"} - vars(torch).keys():
+        functional = stub("torch.nn.functional")
+        for name in {*VIEWS, *METHODS, "reshape"} - vars(torch).keys():
             setattr(torch, name, functools.partial(_called, name))
+        for name, function in COMPUTED.items():
+            setattr(functional, name, functools.partial(self.calculated, function))
+            setattr(torch, name, getattr(functional, name))
+        modules = stub("torch.nn", functional=functional, Module=Module)
+        vars(torch)["nn"] = modules
         tuner = stub("triton.runtime.autotuner", Autotuner=Autotuner)
-        made: list[ModuleType] = [triton, runtime, tuner, torch, cuda, autograd, language]
+        made: list[ModuleType] = [triton, runtime, tuner, torch, cuda, autograd, language,
+                                  modules, functional, kinds]  # fmt: skip
         return {module.__name__: module for module in made}
 
     def _creator(self, number: float | None) -> Callable[..., Tensor]:
@@ -506,6 +583,13 @@ class SavedContext:
         return None
 
     mark_dirty = set_materialize_grads = mark_non_differentiable
+
+
+class Module:
+    """`torch.nn.Module` without parameters."""
+
+    def __call__(self, *given: Any, **more: Any) -> Any:
+        return self.forward(*given, **more)  # type: ignore[attr-defined]
 
 
 class _Context:

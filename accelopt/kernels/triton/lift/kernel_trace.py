@@ -11,6 +11,7 @@ import numpy as np
 from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.index import Index
 from accelopt.algorithm.numpy_functions import elementwise, where_
+from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.traced_array import (
     NotTraced,
     Storage,
@@ -20,6 +21,7 @@ from accelopt.algorithm.traced_array import (
     is_float,
 )  # fmt: skip
 from accelopt.algorithm.value_nodes import Choice, Sum, Value
+from accelopt.sim.errors import SourceLine
 
 
 def flat(value: Value) -> tuple[Index, list[tuple[Value, float]]]:
@@ -42,9 +44,12 @@ def flat(value: Value) -> tuple[Index, list[tuple[Value, float]]]:
 class KernelTrace(Trace):
     """The trace of a file with kernels and of what it imports."""
 
+    looks_up = True
+
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.files = {path}
+        self.origins = Origins()
 
     def array(self, shape: Sequence[int], dtype: Any, value: Value) -> Tile:
         """A new tile, whose value is over d0, d1, ..."""
@@ -83,6 +88,12 @@ class KernelTrace(Trace):
                 return frame.f_code.co_filename, frame.f_lineno
             frame = frame.f_back
         return self.path, 0
+
+    def note(self, held: Any, line: tuple[str, int]) -> None:
+        """What a statement at a line leaves: its reductions and recurrences come from there."""
+        for tile in held if isinstance(held, tuple) else (held,):
+            if isinstance(tile, Tile):
+                self.origins.note(tile.value, SourceLine(*line))
 
     def refuse(self, reason: str) -> NoReturn:
         """Raises NotTraced at the line that is being executed."""

@@ -13,7 +13,6 @@ import numpy as np
 from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.lookups import ComputedElements, bound
-from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.numpy_functions import elementwise, matmul, select, where_
 from accelopt.algorithm.traced_array import axes_of_shape, identity, index_value
 from accelopt.algorithm.value_nodes import (
@@ -29,7 +28,13 @@ from accelopt.algorithm.value_nodes import (
 from accelopt.algorithm.values import Values
 from accelopt.kernels.triton.lift.execution import Execution
 from accelopt.kernels.triton.lift.kernel_trace import Tile, flat
-from accelopt.kernels.triton.lift.tiles import FORMATS, BlockPointer, Pointer, PointerType
+from accelopt.kernels.triton.lift.tiles import (
+    FORMATS,
+    BlockPointer,
+    ChosenPointer,
+    Pointer,
+    PointerType,
+)
 
 UNARY = {
     **{name: name for name in (
@@ -185,7 +190,7 @@ class Language(ModuleType):
         return cast(Tile, made.astype(dtype).broadcast(extents))
 
     def to_tensor(self, x: Any) -> Any:
-        return x if isinstance(x, (Pointer, BlockPointer)) else self._trace.traced(x)
+        return x if isinstance(x, (Pointer, ChosenPointer, BlockPointer)) else self._trace.traced(x)
 
     def arange(self, start: Any, end: Any) -> Tile:
         extent = int(end) - int(start)
@@ -215,8 +220,9 @@ class Language(ModuleType):
         made = function(*(self._trace.array((), np.float32, value) for value in held))
         found = [one.value for one in (made if isinstance(made, (tuple, list)) else [made])]
         if count == 1:
-            for name in ("add", "multiply", "maximum", "minimum"):
-                if found == [apply(values, name, held)]:
+            tiles = [self._trace.array((), np.float32, value) for value in held]
+            for name in ("add", "multiply", "maximum", "minimum", "logical_and", "logical_or"):
+                if found == [getattr(np, name)(*tiles).value]:
                     return name
         if count == 2:
             product = values.product([(held[0], 1.0), (held[2], 1.0)])
@@ -303,6 +309,10 @@ class Language(ModuleType):
     def load(self, pointer: Any, mask: Any = None, other: Any = None, *_: Any,
              boundary_check: Any = None, **__: Any) -> Any:  # fmt: skip
         trace = self._trace
+        if isinstance(pointer, ChosenPointer):
+            yes, no = (self.load(one, mask, other) for one in (pointer.on_true, pointer.on_false))
+            value = select(trace, pointer.chosen, yes.value, no.value)
+            return trace.array(yes.shape, np.result_type(yes.dtype, no.dtype), value)
         if isinstance(pointer, BlockPointer):
             pointer, mask = self._block(pointer, boundary_check or ())
         if not isinstance(pointer, Pointer):
@@ -325,6 +335,14 @@ class Language(ModuleType):
 
     def _stored(self, pointer: Any, value: Any, mask: Any, combiner: str) -> None:
         trace = self._trace
+        if isinstance(pointer, ChosenPointer):
+            values = trace.values
+            other = select(trace, pointer.chosen, values.number(0), values.number(1))
+            cases = ((pointer.chosen, pointer.on_true), (other, pointer.on_false))
+            for truth, one in cases:
+                with self._execution.under(truth):
+                    self._stored(one, value, mask, combiner)
+            return
         if not isinstance(pointer, Pointer):
             trace.refuse("a store to what is no pointer into a tensor")
         held = trace.traced(True if mask is None else mask)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,15 @@ from accelopt.algorithm.value_nodes import Undefined
 from accelopt.algorithm.whole_forms import whole
 from accelopt.kernels.triton.lift.host import Host, Tensor, load
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace
+from accelopt.sim.errors import SourceLine
+
+
+class LiftedLaunches(NamedTuple):
+    """What launches compute, and the lines that the definitions come from, where one is known: of a
+    reduction or a recurrence that of the statement that makes it, of another output that of its store."""
+
+    algorithm: Algorithm
+    lines: Mapping[str, SourceLine]
 
 
 class Like(NamedTuple):
@@ -34,12 +44,21 @@ def lift_launches(
     path: str | Path, function: str | Callable[..., Any], given: Sequence[Any],
     named: Mapping[str, Any] | None = None, folders: Sequence[str] = (),
 ) -> Algorithm:  # fmt: skip
+    """The Algorithm of `launches_with_lines`."""
+    return launches_with_lines(path, function, given, named, folders).algorithm
+
+
+def launches_with_lines(
+    path: str | Path, function: str | Callable[..., Any], given: Sequence[Any],
+    named: Mapping[str, Any] | None = None, folders: Sequence[str] = (),
+) -> LiftedLaunches:  # fmt: skip
     """What the kernels compute that a host function of a file launches.
 
     `given` are its arguments: arrays, or `Like`, for tensors, anything else as it is. `function` is its
     name, or what calls functions of the module, which it is given first. The inputs have the names of the
     function's parameters, the outputs are what it returns and the inputs that it changes. `folders` are
-    searched for what the file imports. Raises NotTraced, with file and line, for what has no Algorithm.
+    searched for what the file imports. The file's Python runs in this process: `confined` has a child
+    for it. Raises NotTraced, with file and line, for what has no Algorithm.
     """
     path = str(Path(path).resolve())
     trace = KernelTrace(path)
@@ -51,21 +70,30 @@ def lift_launches(
             return _traced(host, module, function, given, dict(named or {}))
         except NotTraced:
             raise
-        except RecursionError:
-            raise NotTraced("too many operations build on each other", path) from None
         except UndefinedOutput as refusal:
             raise NotTraced(str(refusal), path) from None
-        except Exception as error:
-            lines = [(f.filename, f.lineno) for f in inspect.trace() if f.filename in trace.files]
+        except SyntaxError as error:
+            said = f"{type(error).__name__}: {error.msg}"
+            raise NotTraced(said, error.filename or path, error.lineno or 0) from None
+        except MemoryError:
+            raise
+        except (Exception, SystemExit) as error:
+            frames = traceback.walk_tb(error.__traceback__)
+            places = ((frame.f_code.co_filename, line) for frame, line in frames)
+            lines = [place for place in places if place[0] in trace.files]
             said = f"{type(error).__name__}: {error}".splitlines()[0]
+            if isinstance(error, RecursionError):
+                said = "too many operations build on each other, or a function calls itself"
             raise NotTraced(said, *(lines[-1] if lines else (path, 0))) from error
 
 
 def _traced(
     host: Host, module: Any, function: str | Callable[..., Any], given: Sequence[Any],
     named: Mapping[str, Any],
-) -> Algorithm:  # fmt: skip
-    called = getattr(module, function) if isinstance(function, str) else function
+) -> LiftedLaunches:  # fmt: skip
+    called = getattr(module, function, None) if isinstance(function, str) else function
+    if not callable(called):
+        raise NotTraced(f"there is no function {function}", host.trace.path)
     first = [] if isinstance(function, str) else [module]
     parameters = list(inspect.signature(called).parameters)[len(first) :]
     arguments: list[tuple[str, Any]] = [
@@ -77,7 +105,7 @@ def _traced(
     for name, value in arguments:
         made[name] = value
         if isinstance(value, Like) or hasattr(value, "__array__"):
-            shape, dtype = tuple(value.shape), _format(value.dtype)
+            shape, dtype = tuple(value.shape), format_named(value.dtype)
             tensor = host.argument(name, len(inputs), shape, dtype)
             inputs.append((Array(name, shape, dtype.name, shape), tensor))
             made[name] = tensor
@@ -90,13 +118,20 @@ def _traced(
         host.trace.refuse("the function returns no tensor and changes none")
     taken = {array.name for array, _ in inputs}
     defined = [_defined(host, tensor, taken, len(outputs)) for tensor in outputs]
-    return algorithm_of(
+    places: dict[str, Hashable] = {}
+    for one, tensor in zip(defined, outputs, strict=True):
+        if tensor.buffer.writes:
+            places[one.name] = SourceLine(*tensor.buffer.writes[-1].line)
+    algorithm = algorithm_of(
         host.trace.values, module.__name__.rpartition(".")[2], [a for a, _ in inputs], defined,
-        host.execution.stages,
+        host.execution.stages, host.trace.origins, places,
     )  # fmt: skip
+    lines = {name: line for name, line in places.items() if isinstance(line, SourceLine)}
+    return LiftedLaunches(algorithm, lines)
 
 
-def _format(dtype: Any) -> np.dtype:
+def format_named(dtype: Any) -> np.dtype:
+    """A format by the name that NumPy or torch has for it."""
     named: np.dtype = np.dtype(getattr(ml_dtypes, str(dtype), dtype))
     return named
 

@@ -228,7 +228,8 @@ class TracedLoop:
             shape = initial[name][k].shape
             self.record.left[self.numbers[f"{name} {k}"]] = (shape, value)
         around = tuple(map(index_of, self.record.around))
-        for name in assigned_in(self.node.body):
+        lines = assigned_in(self.node.body)
+        for name in lines:
             if name not in initial or name not in ended:
                 names[name] = self._last(names.get(name), name in before)
                 continue
@@ -248,6 +249,7 @@ class TracedLoop:
                     raise
                 continue
             names[name] = rebuilt(before[name], after)
+            self.trace.note(names[name], (self.record.line[0], lines[name]))
         assert isinstance(self.node.target, ast.Name)
         names[self.node.target.id] = Unknown("a loop's variable after the loop", self.record.line)
 
@@ -325,10 +327,13 @@ class TracedLoop:
         return found
 
 
-def assigned_in(nodes: Sequence[ast.stmt]) -> list[str]:
-    """The variables that statements assign."""
-    found = dict[str, None]()
+def assigned_in(nodes: Sequence[ast.stmt]) -> dict[str, int]:
+    """The variables that statements assign, and the last line that does; where that names another of
+    them alone, the line of that."""
+    found, same = dict[str, int](), dict[str, str]()
     for node in (part for statement in nodes for part in ast.walk(statement)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found[node.id] = None
-    return list(found)
+            found[node.id] = max(node.lineno, found.get(node.id, 0))
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
+            same |= {to.id: node.value.id for to in node.targets if isinstance(to, ast.Name)}
+    return found | {name: found[other] for name, other in same.items() if other in found}

@@ -106,6 +106,18 @@ def _facts(mask: Value) -> tuple[Index, ...]:
     return ()
 
 
+def _only(axis: Axis, facts: Sequence[Index]) -> Index | None:
+    """The number that conditions leave for an axis, where it is one."""
+    low, high = 0, axis.extent - 1
+    for fact in facts:
+        factor = fact.coefficient(axis) if fact.axes == {axis} and fact.is_affine else 0
+        if factor > 0:
+            low = max(low, -(fact.constant // factor))
+        elif factor < 0:
+            high = min(high, fact.constant // -factor)
+    return Index(low) if low == high else None
+
+
 def content(trace: KernelTrace, buffer: Buffer, address: Index) -> Value:
     """What an element of a buffer holds after all that was written so far. Raises NotTraced."""
     value = buffer.initial(address)
@@ -129,6 +141,8 @@ def applied(trace: KernelTrace, write: Write, solution: AxisSolution, before: Va
         mask = select(trace, same, mask, values.number(0))
     mask, value = (values.substitute(v, place) for v in (mask, value))
     free = sorted(write.unknown - place.keys() - {a for a, _ in write.numbers})
+    fixed = {axis: only for axis in free if (only := _only(axis, _facts(mask))) is not None}
+    mask, value = (values.substitute(v, fixed) for v in (mask, value))
     conditions = [*solution.ranges, *solution.conditions]
     combiner = write.combiner
     if write.numbers and not combiner and before in (UNDEFINED, Constant(0.0)):

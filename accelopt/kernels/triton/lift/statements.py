@@ -33,6 +33,7 @@ from accelopt.kernels.triton.lift.execution import Execution, Range, Unknown
 from accelopt.kernels.triton.lift.kernel_trace import Tile
 from accelopt.kernels.triton.lift.loops import FARTHEST, MOST_UNROLLED, TracedLoop, assigned_in
 from accelopt.kernels.triton.lift.memory import Buffer
+from accelopt.kernels.triton.lift.tiles import attribute
 
 LEAST_STAGED = 3
 """Iterations from which on what such a loop carries is an array of its own after each."""
@@ -90,7 +91,7 @@ def _builtins(execution: Execution) -> dict[str, Any]:
         "range": execution.range_of, "min": extreme("min"), "max": extreme("max"),
         "__both": _both(np.logical_and, False), "__either": _both(np.logical_or, True),
         "__not": lambda x: np.logical_not(x) if isinstance(x, Tile) else not x,
-        "__chosen": functools.partial(_chosen, execution),
+        "__chosen": functools.partial(_chosen, execution), "__attribute": functools.partial(attribute, execution.trace),
     }  # fmt: skip
 
 
@@ -121,7 +122,7 @@ def _both(function: Any, ends: bool) -> Callable[..., Any]:
 
 
 class _Expressions(ast.NodeTransformer):
-    """`and`, `or`, `not` and conditional expressions as calls; `x += y` makes a new tile."""
+    """`and`, `or`, `not`, conditional expressions and attributes as calls; `x += y` makes a new tile."""
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
@@ -135,6 +136,12 @@ class _Expressions(ast.NodeTransformer):
             return node
         found = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
         return ast.copy_location(ast.Assign([node.target], found), node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        return ast.copy_location(_call("__attribute", [node.value, ast.Constant(node.attr)]), node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
@@ -219,12 +226,16 @@ class Block:
             else:
                 self._check(node)
                 exec(_compiled(node), self.names)
+                for name in assigned_in([node]):
+                    self.trace.note(self.names[name], self.line)
         return None
 
     def value(self, node: ast.expr) -> Any:
         """The value of an expression."""
         self._check(node)
-        return eval(_compiled(node), self.names)
+        found = eval(_compiled(node), self.names)
+        self.trace.note(found, self.line)
+        return found
 
     def _check(self, node: ast.AST) -> None:
         for part in ast.walk(node):
@@ -273,17 +284,19 @@ class Block:
     # Loops.
 
     def _while(self, node: ast.While) -> None:
+        line = self.line
         for _ in range(MOST_UNROLLED * 64):
+            self.line = line
             known = self.execution.known(self.value(node.test))
             if known is None:
                 self.trace.refuse_at(
-                    self.line, "how often a `while` loop runs is only known at run time"
+                    line, "how often a `while` loop runs is only known at run time"
                 )
             if not known:
                 return
             if self.run(node.body) is not None:
-                self.trace.refuse_at(self.line, "a loop ends by `return`")
-        self.trace.refuse_at(self.line, "a `while` loop does not end")
+                self.trace.refuse_at(line, "a loop ends by `return`")
+        self.trace.refuse_at(line, "a `while` loop does not end")
 
     def _for(self, node: ast.For) -> None:
         over = self.value(node.iter)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from warm import core
 
 from accelopt.algorithm.evaluation import evaluate
@@ -16,6 +17,7 @@ from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import default_nest
+from tests.kernels.nki.lift import algorithms
 
 STEPS = """import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
@@ -49,16 +51,21 @@ def heat(u):
 """
 
 
-def test_steps_through_arrays_stay_steps(tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", (2, 4))
+def test_steps_through_arrays_stay_steps(steps: int, tmp_path: Path) -> None:
     """Composed, each element of four steps of a stencil is a sum of 41; the arrays between are written
     twice, partly by a second store. Each step is one definition, without sums or floors."""
     path = tmp_path / "kernel.py"
-    path.write_text(STEPS)
+    path.write_text(
+        STEPS.replace("4)", f"{steps})").replace(
+            "a, b, a, out", f"{'a, b, a, '[-3 * steps + 3 :]}out"
+        )
+    )
     algorithm = lift(core().compile(str(path), [TensorArgument((256, 256), "float32")]).program)
-    assert [len(d.axes) for d in algorithm.definitions] == [2, 2, 2, 2]
+    assert [len(d.axes) for d in algorithm.definitions] == [2] * steps
     u = np.random.default_rng(2).standard_normal((256, 256))
     wanted = u
-    for _ in range(4):
+    for _ in range(steps):
         new = wanted.copy()
         around = wanted[:-2, 1:-1] + wanted[2:, 1:-1] + wanted[1:-1, :-2] + wanted[1:-1, 2:]
         new[1:-1, 1:-1] = 0.6 * wanted[1:-1, 1:-1] + 0.1 * around
@@ -71,3 +78,20 @@ def test_steps_through_arrays_stay_steps(tmp_path: Path) -> None:
         [u.astype(np.float32)]
     )
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_of_a_step_are_read_in_the_image_that_holds_them(tmp_path: Path) -> None:
+    """Of rows that are numbered through all images, the row below is one of the same image where there is
+    one: no sum of axes says so but under that condition."""
+    images = algorithms.written(
+        "images", {"k": 4 * 24, "n": 64, "b": 4, "h": 24}, {"x": (4 * 24, 64)},
+        "y[k, n] = exp(x[k, n])",
+        "out[b, h, n] = y[b * 24 + h, n] + y[b * 24 + h + 1, n] if 22 - h >= 0 else y[b * 24 + h, n]",
+    )  # fmt: skip
+    path = tmp_path / "kernel.py"
+    path.write_text(lower_nest(images, default_nest(images)).source)
+    x = np.random.default_rng(5).standard_normal((4 * 24, 64)).astype(np.float32)
+    (got,) = core().compile(str(path), [TensorArgument(x.shape, "float32")]).run([x])
+    y = np.exp(x.astype(np.float64)).reshape(4, 24, 64)
+    y[:, :-1] += y[:, 1:].copy()
+    np.testing.assert_allclose(got.reshape(y.shape), y, rtol=1e-5)

@@ -28,6 +28,7 @@ from accelopt.kernels.nki.nests.primitives import (
     Ahead,
     At,
     Contract,
+    Descriptors,
     Hold,
     Inline,
     Keep,
@@ -275,6 +276,56 @@ def test_what_a_later_product_sums_over_is_laid_on_partitions(
     with pytest.raises(NotNested, match=f"{last}.* cannot lie along|{last}.* has no axis"):
         part = found[0].stages[0].partition[0].axis
         applied(Lay(definition=last, axes=(part,)), attention, found[0])
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_a_product_sums_over_what_lies_on_partitions_where_all_of_it_does(
+    dialect: Dialect, tmp_path: Path
+) -> None:
+    """Squeeze and excitation in one stage, image by image: of 256 channels 128 lie on partitions, and the two
+    halves beside each other, so that the sums of each channel are an operand as they lie."""
+    excite = algorithms.written(
+        "excite", {"b": 2, "m": 256, "n": 24, "k": 16},
+        {"x": (2, 256, 24), "v": (256, 16), "w": (16, 256)},
+        "total[b, m] = add[n](x[b, m, n])",
+        "hidden[k, b] = add[m](v[m, k] * total[b, m])",
+        "product[b, m] = add[k](maximum(hidden[k, b], 0.0) * w[k, m])",
+        "out[b, m, n] = x[b, m, n] * sigmoid(product[b, m])",
+    )  # fmt: skip
+    found = [n for n in starting_nests(excite, TARGETS[dialect]) if n.splits and n.stages[0].laid]
+    assert [len(nest.stages) for nest in found] == [1], found
+    check(excite, found[0], dialect, tmp_path)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_the_largest_of_a_row_are_found_together(dialect: Dialect, tmp_path: Path) -> None:
+    """A router's weights: Vector finds the eight largest of a row at once (nki.isa.max8), whoever reads one of
+    them, and what is compared with one is what it was found among: computed anew it could round to less."""
+    router = algorithms.written(
+        "router", {"m": 256, "n": 16, "k": 128}, {"x": (256, 128), "w": (128, 16)},
+        "logits[m, n] = add[k](x[m, k] * w[k, n])",
+        "total[m] = add[n](exp(logits[m, n] * 0.1))",
+        "second[m] = largest_2[n](exp(logits[m, n] * 0.1) / total[m])",
+        "third[m] = largest_3[n](exp(logits[m, n] * 0.1) / total[m])",
+        "out[m, n] = exp(logits[m, n] * 0.1) / total[m]"
+        " * greater_equal(exp(logits[m, n] * 0.1) / total[m], second[m]) - third[m]",
+    )  # fmt: skip
+    target = TARGETS[dialect]
+    check(router, default_nest(router, target), dialect, tmp_path)
+    fused = [nest for nest in starting_nests(router, target) if len(nest.stages) == 1]
+    check(router, fused[0], dialect, tmp_path)
+    assert (tmp_path / "kernel.py").read_text().count("nisa.max8(") == 1
+    ranked = prepared(router).definition("second").expression
+    assert isinstance(ranked, Read)
+    with pytest.raises(NotNested, match=f"{ranked.array} is compared with its largest"):
+        applied(Inline(definition=ranked.array), router, fused[0], target)
+    few = algorithms.written(
+        "few", {"m": 8, "n": 4}, {"x": (8, 4)}, "out[m] = largest_2[n](x[m, n])"
+    )
+    with pytest.raises(
+        NotNested, match="out: Vector finds the largest of 8 to 16384 elements, not 4"
+    ):
+        lower_nest(few, default_nest(few))
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
@@ -675,3 +726,21 @@ def test_what_is_read_in_digits_elsewhere_has_those_digits() -> None:
     )  # fmt: skip
     total, out = prepared(residual).definitions
     assert isinstance(total, Reduce) and out.axes == (*total.axes, *total.reduced)
+
+
+def test_descriptors_are_made_before_the_run_where_a_stage_says_so(tmp_path: Path) -> None:
+    """nki.isa.dma_copy of SDK 2.32: `dge_mode.none` has them prepared; the other dialect has no such word."""
+    softmax = algorithms.softmax(256, 96)
+    nest = default_nest(softmax, "trn2")
+    last = nest.stages[-1].members[-1]
+    before = Descriptors(definition=last, made="before")
+    made = applied(before, softmax, nest, "trn2", "nki")
+    check(softmax, made, "nki", tmp_path)
+    text = lower_nest(softmax, made, target="trn2", dialect="nki").source
+    plain = lower_nest(softmax, nest, target="trn2", dialect="nki").source
+    assert 0 < text.count("dge_mode=nisa.dge_mode.none") < text.count("nisa.dma_copy(")
+    assert "dge_mode" not in plain
+    again = Descriptors(definition=last, made="default")
+    assert applied(again, softmax, made, "trn2", "nki") == nest
+    with pytest.raises(NotNested, match=f"{last} cannot say in neuronxcc"):
+        applied(before, softmax, nest, "trn2")

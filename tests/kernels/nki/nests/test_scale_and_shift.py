@@ -71,3 +71,15 @@ def test_a_factor_of_a_rounded_operand_follows_the_product() -> None:
         shown = algorithm_text(prepared(Algorithm("made", INPUTS, (sums,), (out,))))
         assert ("* reciprocal(a[" in shown) == outside, shown
         assert f"{name}(w[" in shown and shown.count("w[") == 2
+
+
+def test_a_square_among_factors_stays_one() -> None:
+    """The Scalar engine squares on the way, beside Vector, which would multiply twice (a focal loss: 0.110 ms
+    predicted, 0.120 before)."""
+    square = apply("square", apply("subtract", read("z", M, N), read("x", 0, N)))
+    sums = Reduce(
+        "out", (M,), (N,), "add", times(square, read("z", M, N), apply("exp", read("x", 1, N)))
+    )
+    out = Array("out", (32,), "float32", (32,))
+    shown = algorithm_text(prepared(Algorithm("made", INPUTS, (sums,), (out,))))
+    assert shown.count(")**2") == 1 and shown.count("z[") == 2, shown

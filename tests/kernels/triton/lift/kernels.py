@@ -262,3 +262,43 @@ def persistent_matmul(a, b):
     c = torch.empty((M, N), dtype=a.dtype)
     _tiles[(5,)](a, b, c, M, N, K, 5, 16)
     return c
+
+
+@triton.jit
+def stack_kernel(a, b, out, width, BLOCK: tl.constexpr):
+    which = tl.program_id(1)
+    if which == 0:
+        source = a
+    else:
+        source = b
+    source += tl.program_id(0) * width
+    columns = tl.arange(0, BLOCK)
+    row = tl.load(source + columns, mask=columns < width)
+    tl.store(out + (tl.program_id(0) * 2 + which) * width + columns, row, mask=columns < width)
+
+
+def stack(a, b):
+    out = torch.empty((a.shape[0], 2, a.shape[1]), dtype=a.dtype)
+    stack_kernel[(a.shape[0], 2)](a, b, out, a.shape[1], BLOCK=64)
+    return out
+
+
+@triton.jit
+def both(a, b):
+    return a and b
+
+
+@triton.jit
+def no_zero_kernel(x, out, width, BLOCK: tl.constexpr):
+    row, columns = tl.program_id(0), tl.arange(0, BLOCK)
+    held = tl.load(x + row * width + columns, mask=columns < width, other=1.0)
+    if held.dtype.is_floating() and held.dtype.primitive_bitwidth == 32:
+        held = held * 1.0
+    tl.store(out + row, tl.reduce(held != 0, 0, both).to(tl.float32))
+
+
+def no_zero(x):
+    turned = x.T.contiguous().T.reshape(x.shape[0] * 2, -1)
+    out = torch.empty((turned.shape[0],), dtype=torch.float32)
+    no_zero_kernel[(turned.shape[0],)](turned, out, turned.shape[1], BLOCK=32)
+    return out

@@ -12,6 +12,7 @@ import pytest
 from accelopt.algorithm.algorithm import Scan
 from accelopt.algorithm.equality import same_function
 from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.notation import definition_text
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.kernels.triton.lift.lifting import Like, lift_launches
 
@@ -68,6 +69,11 @@ CASES = {
     "recurrence": ([_f(12, 20), _f(12, 20)], _recurrence),
     "column_sums": ([_f(18, 20)], lambda x: [x.sum(0)]),
     "segment_sums": ([_f(9, 20), BEGINS], lambda x, b: [np.add.reduceat(x, b[:-1])]),
+    "stack": ([_f(5, 20), _f(5, 20)], lambda a, b: [np.stack([a, b], 1)]),
+    "no_zero": (
+        [np.where(_f(6, 40) > 2, 0, 1).astype(np.float32)],
+        lambda x: [(x.reshape(12, 20) != 0).all(1).astype(np.float32)],
+    ),
     "causal_convolution": ([_f(3, 40), _f(3, 4)], _convolution),
 }
 
@@ -130,6 +136,18 @@ def test_two_ways_of_one_problem_are_one_algorithm():
 def test_a_state_that_decays_is_a_scan():
     """Evidence: h[t] = a[t] * h[t - 1] + x[t], as the kernel says."""
     assert any(isinstance(one, Scan) for one in _lifted("recurrence").definitions)
+
+
+def test_a_view_needs_no_memory(tmp_path):
+    """Evidence: torch's rule for views: dimensions join where their strides do. The elements are nowhere, so
+    making the view must not read them: here a terabyte."""
+    file = tmp_path / "kernel.py"
+    file.write_text(
+        "import torch\ndef run(x):\n    turned = x.view(1 << 20, 1 << 18).T\n"
+        "    return turned.view(1 << 9, 1 << 9, -1)[1, 2, 3:4].float()\n"
+    )
+    (read,) = lift_launches(file, "run", [Like((1 << 38,))]).definitions
+    assert f"x[{3 * 2**18 + 2**9 + 2}]" in definition_text(read)
 
 
 HEAD = "import torch, triton\nimport triton.language as tl\n\n@triton.jit\n"

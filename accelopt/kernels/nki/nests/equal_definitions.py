@@ -1,0 +1,128 @@
+"""What several definitions compute alike, computed once: alike up to names and order of axes, and up to the
+order in which terms are added and factors multiplied.
+
+before: s[m, l] = sum_k a[k, l] * a[k, m]; t[j, m] = sum_k a[k, m] * a[k, j]
+after:  s alone, t[j, m] is read as s[j, m]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Apply,
+    Constant,
+    Definition,
+    Expression,
+    Indirect,
+    Read,
+    Reduce,
+    Scan,
+    expressions_of,
+    indices_of,
+    parts_of,
+    with_expressions,
+    with_parts,
+)
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.kernels.nki.nests.selection import COMMUTES
+
+ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
+MOST_ORDERS = 24
+"""Orders of a definition's axes that are compared."""
+MOST_TERMS = 64
+"""Of a sum or product that is taken apart: one that stands in itself twice has twice as many in each level."""
+
+
+def defined_once(algorithm: Algorithm) -> Algorithm:
+    """The Algorithm without definitions that others compute alike, but for results."""
+    results = {array.name for array in algorithm.outputs}
+    first: dict[str, tuple[Definition, tuple[int, ...]]] = {}
+    same: dict[str, tuple[str, tuple[int, ...]]] = {}
+    kept: list[Definition] = []
+
+    def renamed(expression: Expression) -> Expression:
+        if isinstance(expression, Read) and expression.array in same:
+            name, places = same[expression.array]
+            return Read(name, tuple(expression.indices[n] for n in places))
+        return with_parts(expression, map(renamed, parts_of(expression)))
+
+    for definition in algorithm.definitions:
+        made = with_expressions(definition, map(renamed, expressions_of(definition)))
+        form, order = min(_forms(made))
+        if form in first and made.out not in results:
+            other, others = first[form]
+            same[made.out] = other.out, tuple(order[others.index(n)] for n in range(len(order)))
+        else:
+            first.setdefault(form, (made, order))
+            kept.append(made)
+    return replace(algorithm, definitions=tuple(kept))
+
+
+def _forms(definition: Definition) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Digests of a definition that do not depend on names, each for an order of its axes."""
+    axes = definition.axes
+    bound = definition.reduced if isinstance(definition, Reduce) else ()
+    many = math.factorial(len(axes)) * math.factorial(len(bound)) > MOST_ORDERS
+    if many or isinstance(definition, Scan):
+        orders, bounds = [tuple(range(len(axes)))], [bound]
+    else:
+        orders = list(itertools.permutations(range(len(axes))))
+        bounds = list(itertools.permutations(bound))
+    for order, inner in itertools.product(orders, bounds):
+        names = {axes[n]: Axis(f"o{place}", axes[n].extent) for place, n in enumerate(order)}
+        names |= {axis: Axis(f"r{place}", axis.extent) for place, axis in enumerate(inner)}
+        values = {axis: index_of(named) for axis, named in names.items()}
+        done: dict[Expression, str] = {}
+        parts = [_form(e, values, done) for e in expressions_of(definition)]
+        rest = replace(with_expressions(definition, map(_nothing, parts)), out="", axes=())
+        if isinstance(rest, Reduce):
+            rest = replace(rest, reduced=())
+        if isinstance(rest, Scan):
+            rest = replace(rest, along=names[rest.along])
+        extents = [str(axis) for axis in names.values()]
+        yield _digest(str(rest), *sorted(extents), *parts), order
+
+
+def _nothing(_: str) -> Expression:
+    return Constant(0.0)
+
+
+def _form(expression: Expression, names: Mapping[Axis, Index], done: dict[Expression, str]) -> str:
+    """A digest of an expression with other axes."""
+    if expression not in done:
+        function = expression.function if isinstance(expression, Apply) else ""
+        parts: list[Expression] = list(parts_of(expression))
+        nested = function in ASSOCIATIVE
+        while nested and len(parts) < MOST_TERMS and any(_applies(p, function) for p in parts):
+            parts = [
+                p
+                for part in parts
+                for p in (parts_of(part) if _applies(part, function) else [part])
+            ]
+        below = [_form(part, names, done) for part in parts]
+        indices = [str(index.substitute(names)) for index in indices_of(expression)]
+        own = ""
+        if isinstance(expression, Read):
+            own = expression.array
+        elif isinstance(expression, Constant):
+            own = repr(expression.value)
+        elif isinstance(expression, Indirect):
+            own = str(expression.axis)
+        if function in COMMUTES:
+            below.sort()
+        done[expression] = _digest(type(expression).__name__, function, own, *indices, ";", *below)
+    return done[expression]
+
+
+def _applies(expression: Expression, function: str) -> bool:
+    return isinstance(expression, Apply) and expression.function == function
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("|".join(texts).encode()).hexdigest()
