@@ -38,7 +38,7 @@ FEW = 8  # elements of a mask of one row that say otherwise than the others
 MORE_BITS = 4  # of integers that results in floating point are made of
 MOST_BITS = 52  # that float64 holds
 # Smaller or larger than given: what is a probability or a decay stays one.
-SHRINK = (0.1, 0.3)
+SHRINK = (0.1, 0.2)
 
 
 def other_numbers(
@@ -88,7 +88,8 @@ def other_masks(
     for number, high in set_to.items():
         value = np.array(inputs[number])
         width = value.shape[-1] if value.ndim > 1 and value.shape[-1] > 1 else value.size
-        rows = [one[number].reshape(-1, width) for one in (inputs, *draws)]
+        others = (draw[number] for draw in draws)
+        rows = [np.asarray(one).reshape(-1, width) for one in (value, *others)]
         counts = np.array([np.count_nonzero(one == high, axis=1) for one in rows])
         if (counts == counts.flat[0]).all():
             continue
