@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import platformdirs
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from accelopt.errors import ConfigError
 from accelopt.store import content_key
@@ -27,7 +27,7 @@ from accelopt.time_limits import SHELF_SECONDS
 LIMIT_FILE = "limit"
 DEFAULT_LIMIT = 8 << 30  # what one large problem needs, with room
 
-R = TypeVar("R", bound=BaseModel)
+R = TypeVar("R")
 
 _COMPUTES_WITH = ("numpy", "ml_dtypes", "libcst")
 
@@ -132,8 +132,12 @@ class VerdictCache:
     def find_row(self, kind: str, key: str, form: type[R]) -> R | None:
         """The record of that form under `kind` and `key`; None also for one of another schema."""
         with contextlib.suppress(ValidationError):
-            return form.model_validate(self.find(kind, key))
+            return TypeAdapter(form).validate_python(self.find(kind, key))
         return None
+
+    def put_row(self, kind: str, key: str, form: type[R], row: R) -> None:
+        """Keep a record for `find_row`."""
+        self.put(kind, key, TypeAdapter(form).dump_python(row, mode="json"))
 
     def put(self, kind: str, key: str, value: object) -> None:
         """Keep `value`, which must be plain JSON, under `kind` and `key`."""

@@ -143,6 +143,8 @@ class _Coverage:
 
     def _asked(self, use: _Use) -> np.ndarray | None:
         """Which elements of an access are used, in every iteration; None where that is not worked out."""
+        if self.used[use.access.tensor].all():
+            return np.broadcast_to(True, (*use.trips, *use.access.shape))
         places = self._places(use)
         return None if places is None else self.used[use.access.tensor][places]
 
@@ -162,8 +164,8 @@ class _Coverage:
             read = read & _fitted(wanted, use, instruction)
         read = _kept(read, instruction.mask, access, instruction, use.loops)
         read = _kept(read, access.mask, access, instruction, use.loops, own=True)
-        rows, elements = np.broadcast_arrays(*places)
-        self._mark(access.tensor, (rows[read], elements[read]))
+        some = places if read.all() else tuple(one[read] for one in np.broadcast_arrays(*places))
+        self._mark(access.tensor, some)
 
     def _places(self, use: _Use) -> tuple[np.ndarray, np.ndarray] | None:
         """Row and element in `used` of every element of an access, in every iteration."""

@@ -153,7 +153,7 @@ class Scheduling:
                     node.source, path, arguments, self.target, shelf, times, author, self.lnc
                 )
                 found = found._replace(refusal=placeless(found.refusal, path))
-                self.inspector.shelf.put("schedules", key, found.as_json())
+                self.inspector.shelf.put_row("schedules", key, ScheduledKernels, found)
             except (AcceloptError, OSError):
                 raise
             except Exception as error:  # ends this proposer, not the run; another run tries again
@@ -184,8 +184,7 @@ class Scheduling:
         """What an earlier search came to."""
         if key in self._failed:
             return self._failed[key]
-        kept = self.inspector.shelf.find("schedules", key)
-        return ScheduledKernels.from_json(kept) if isinstance(kept, dict) else None
+        return self.inspector.shelf.find_row("schedules", key, ScheduledKernels)
 
     def _key(self, node: Node, arguments: Mapping[str, ParameterFacts]) -> str:
         return self.inspector.key(

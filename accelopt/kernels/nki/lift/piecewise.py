@@ -111,16 +111,16 @@ def _fastest(
 ) -> Nest | None:
     """The nest of a piece that is fastest where the piece is all of a kernel; None where none is right."""
     key = content_key(piece.algorithm.to_json(), dialect, target, package_key())
-    kept = shelf.find("pieces", key) if shelf else None
-    if isinstance(kept, dict):
-        return Nest.model_validate(kept) if kept else None
+    kept = shelf.find_row("pieces", key, list[Nest]) if shelf else None
+    if kept is not None:
+        return kept[0] if kept else None
     values = [AbstractArgument(array.given, array.dtype) for array in piece.algorithm.inputs]
     with own_processes(values, target) as times:
         found = search_nests(piece.algorithm, Interface(), target, dialect, times=times)
     right = found.timed and found.timed[0].latency_ms < math.inf
     nest = found.timed[0].nest if right else None
     if shelf:
-        shelf.put("pieces", key, nest.model_dump(mode="json") if nest else {})
+        shelf.put_row("pieces", key, list[Nest], [nest] if nest else [])
     return nest
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from accelopt.caches import VerdictCache, package_key
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
@@ -36,35 +36,14 @@ class ScheduledKernel(NamedTuple):
     predicted_ms: float
     moved_bytes: int
 
-    def as_json(self) -> list[object]:
-        """As plain data, which `from_json` reads."""
-        return [self.nest.model_dump(mode="json"), *self[1:]]
-
-    @classmethod
-    def from_json(cls, data: Any) -> ScheduledKernel:
-        """What `as_json` gave. Raises ValueError for anything else."""
-        nest, *rest = data
-        return cls(Nest.model_validate(nest), *rest)
-
 
 class ScheduledKernels(NamedTuple):
     """The fastest first; where there are none, or not of all of the kernel, `refusal` says why. `counts` is what the search
     priced in closed form, timed, and refused."""
 
+    refusal: str
     offers: tuple[ScheduledKernel, ...] = ()
-    refusal: str = ""
     counts: Mapping[str, int] = {}
-
-    def as_json(self) -> dict[str, object]:
-        """As plain data, which `from_json` reads."""
-        offers = [offer.as_json() for offer in self.offers]
-        return {"offers": offers, "refusal": self.refusal, "counts": dict(self.counts)}
-
-    @classmethod
-    def from_json(cls, data: Any) -> ScheduledKernels:
-        """What `as_json` gave. Raises KeyError or ValueError for anything else."""
-        offers = tuple(map(ScheduledKernel.from_json, data["offers"]))
-        return cls(offers, data["refusal"], data["counts"])
 
     def account(self) -> dict[str, object]:
         """For people: how many schedules were priced and timed, why others were refused, and the
@@ -137,9 +116,9 @@ def offered(
         called = repr((lifted.interface, lifted.dialect))
         same = (lifted.algorithm.to_json(), called, target, package_key())
         key = content_key(*same)
-        kept = shelf.find("searches", key) if shelf else None
-        if isinstance(kept, dict):
-            return _authored(lifted, ScheduledKernels.from_json(kept))
+        kept = shelf.find_row("searches", key, ScheduledKernels) if shelf else None
+        if kept is not None:
+            return _authored(lifted, kept)
         values = [
             AbstractArgument(a.shape, a.dtype)
             if isinstance(a, TensorArgument)
@@ -156,7 +135,7 @@ def offered(
     else:
         result = searched(lifted, target, times)
     if shelf:
-        shelf.put("searches", key, result.as_json())
+        shelf.put_row("searches", key, ScheduledKernels, result)
     return _authored(lifted, result)
 
 
@@ -171,7 +150,7 @@ def _in_pieces(
         return ScheduledKernels(refusal=refusal)
     offers = tuple(ScheduledKernel(*kernel) for kernel in found.kernels[:MOST_OFFERED])
     counts = {"timed": len(found.kernels)}
-    return ScheduledKernels(offers, refusal, counts)
+    return ScheduledKernels(refusal, offers, counts)
 
 
 def searched(lifted: Lifted, target: str, times: Times) -> ScheduledKernels:
@@ -194,7 +173,7 @@ def searched(lifted: Lifted, target: str, times: Times) -> ScheduledKernels:
         )  # fmt: skip
     counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
     return ScheduledKernels(
-        tuple(offers), "" if offers else _refusal(lifted, found, target), counts
+        "" if offers else _refusal(lifted, found, target), tuple(offers), counts
     )
 
 

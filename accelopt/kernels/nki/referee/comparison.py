@@ -25,8 +25,8 @@ from accelopt.kernels.nki.referee.agreement import INDEX_FORMATS, Agreement, Dis
 from accelopt.kernels.nki.referee.norms import NARROW as NARROW_ROW
 from accelopt.kernels.nki.referee.norms import blocks, l2, l2_difference, row_norms, row_width
 from accelopt.kernels.nki.referee.precision import NARROW, SINGLE, Precision, in_single, is_float
-from accelopt.kernels.nki.referee.tolerance import SLACK
-from accelopt.kernels.nki.referee.trials import HIDDEN, NOT_FINITE, Trial, Update
+from accelopt.kernels.nki.referee.tolerance import ARGUMENT_SLACK, SLACK, UNDERFLOW, Exact
+from accelopt.kernels.nki.referee.trials import HIDDEN, NOT_FINITE, SWEEP, Trial, Update
 
 # The widest bound that is published: honest rounding in fp32 needs no more.
 WIDEST_PUBLISHED = 3e-5
@@ -46,6 +46,16 @@ FLUSHED = 1e-30
 LOST = 1e-2
 LOST_UNITS = 16.0
 MAX_LOST_FRACTION = 0.01
+
+
+# Rounding is to either side: elements of like values, or that are as large beside what rounding may make of
+# them, are off by its size at most in the mean of so many. Who rounds at the end alone, as elements show whose
+# rounding on the way would be seen, is off by less in the mean of more.
+SYSTEMATIC = "mean error over honest rounding"
+ALIKE, MEAN, MORE, MEAN_AT_END = 16, 1.5, 128, 0.3
+SEEN, FEW_SEEN, AT_END = (2.0, 16.0), 64, 0.1
+CHANCE = 6.0  # times its own standard error a mean is beyond that by no chance
+MOST_MEANT = 1 << 18
 
 
 class ComparisonVerdict(NamedTuple):
@@ -126,9 +136,10 @@ class Gate(NamedTuple):
         found = []
         for number, (output, exact) in enumerate(zip(outputs, trial.exact, strict=True)):
             if is_float(raw[number].dtype):
-                judged = np.isfinite(exact.allowed) & np.isfinite(output)
-                values = np.where(judged, exact.values, 0)
-                error = _ratio(l2_difference(np.where(judged, output, 0), values), l2(values))
+                judged, values = np.isfinite(exact.allowed) & np.isfinite(output), exact.values
+                if not judged.all():
+                    output, values = np.where(judged, output, 0), np.where(judged, values, 0)
+                error = _ratio(l2_difference(output, values), l2(values))
                 unit = 2 * NARROW.get(raw[number].dtype.name, SINGLE).unit
                 summed = trial.summed[number] if trial.summed else 0.0
                 found.append(Exactness(error=error, unit=unit, summed=summed))
@@ -179,6 +190,10 @@ class Gate(NamedTuple):
             yield _same_integers(trial, index, output, where)
         if trial.exact is not None:
             yield from _elements(trial, index, output, self._limits(trial, index), where)
+            if self.precision.narrow and trial.name in (HIDDEN, SWEEP):
+                times = _systematic(output, trial.exact[index], self.precision.unit) / self.rounding
+                said = f"{where}: alike elements are off to the same side"
+                yield _check(SYSTEMATIC, times <= 1, times, 1, said)
         else:
             yield from self._norms(trial, index, output, where)
 
@@ -383,6 +398,37 @@ def _rows(errors: np.ndarray, sizes: np.ndarray, limit: float, where: str) -> Ch
     if amount > limit:
         where += f" of {np.count_nonzero(ratios > limit)} among {ratios.size} that are wrong"
     return _check("error per row", amount <= limit, amount, limit, where)
+
+
+def _systematic(output: np.ndarray, exact: Exact, unit: float) -> float:
+    """The largest mean error of alike elements over what it may be, of an output in a format with this unit
+    roundoff; 0 where too few are judged."""
+    values, allowed, found = (
+        np.ravel(one).astype(np.float64) for one in (exact.values, exact.allowed, output)
+    )
+    size = allowed / SLACK
+    if exact.cancelled.ndim:
+        size = np.maximum(size, np.abs(exact.cancelled.reshape(-1)) / ARGUMENT_SLACK)
+    judged = np.flatnonzero(np.isfinite(size) & np.isfinite(found) & (np.abs(values) > UNDERFLOW))
+    _, first = np.unique(values[judged], return_index=True)  # equal ones are rounded alike
+    judged = judged[first][:: 1 + first.size // MOST_MEANT]
+    values, size = values[judged], size[judged]
+    error, beside = (found[judged] - values) / size, values / size
+    seen = (np.abs(beside) > SEEN[0]) & (np.abs(beside) < SEEN[1])
+    at_end = np.count_nonzero(seen) >= FEW_SEEN and l2(error[seen]) < AT_END * seen.sum() ** 0.5
+    rounded, worst = unit * np.abs(beside), 0.0
+    limits = [(MEAN - rounded, ALIKE)]
+    if at_end:
+        least = np.maximum(rounded, MEAN_AT_END)
+        limits = [(np.where(np.abs(beside) > SEEN[1], least, MEAN - rounded), ALIKE), (least, MORE)]
+    for key in (values, beside):
+        order = np.argsort(key, kind="stable")
+        for most, number in limits:
+            of = (error / most)[order]
+            groups = of[: of.size // number * number].reshape(-1, number)
+            sure = np.abs(groups.mean(axis=1)) - CHANCE / number**0.5 * groups.std(axis=1)
+            worst = max(worst, float(sure.max(initial=0)))
+    return worst
 
 
 def _elements(

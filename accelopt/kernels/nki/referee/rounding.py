@@ -21,12 +21,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from accelopt.kernels.nki.referee.uses import COMPARISONS
+
 RANGE, UNDERFLOW = 1e38, 1e-30  # of float32 and bfloat16, and of sums that lose terms
 UNIT = 2.0**-24  # unit roundoff of float32
 ALIKE = 0.25  # of the slack that counts for errors that are known
 MOST_IN_BLOCK = 1 << 15  # elements whose intermediate results stay in the processor's cache
 CONTRACTED = 128  # rows that the Tensor engine sums before it rounds
 _ARITHMETIC = (np.add, np.subtract, np.multiply, np.divide)
+_SIGNS = (np.abs, np.negative)  # which round nothing
 _BILINEAR = (np.matmul, np.dot, np.einsum, np.tensordot, np.inner, np.vdot)
 # Of one array, whose elements they only put elsewhere; and what reads the bits of a format.
 _ARRANGE = {
@@ -204,11 +207,17 @@ class Interval(NDArrayOperatorsMixin):
 
     def _elementwise(self, ufunc: np.ufunc, inputs: Any) -> Any:
         conditions = any(isinstance(x, Interval) and x.value.dtype == bool for x in inputs)
+        if ufunc in _SIGNS and self.is_exact:
+            return self._arranged(ufunc)
         if ufunc.nin == 1 or conditions:
             return self._apply(ufunc, inputs, {})
         if ufunc is np.divide and self.formats.few_bits:
             inputs = inputs[0], _divisor(inputs[1], self)
         two = len(inputs) == 2 and all(isinstance(x, Interval) for x in inputs)
+        if ufunc in COMPARISONS and self.formats.few_bits and self.is_exact and not two:
+            # As given: there is one float32 at a threshold, and no rounding on either side of it.
+            found = ufunc(*(np.asarray(values(one), np.float32) for one in inputs))
+            return self._like(found, found, found)
         if two and ufunc in _ARITHMETIC:
             with np.errstate(all="ignore"):
                 return self._arithmetic(ufunc, *inputs)
@@ -294,6 +303,20 @@ class Interval(NDArrayOperatorsMixin):
             return None
         with np.errstate(all="ignore"):
             return function(*values(args, with_shared), **values(kwargs or {}, with_shared))
+
+    def _product_with_shared(
+        self, function: Callable[..., Any], args: list[Any], kwargs: Any, value: np.ndarray
+    ) -> Any:
+        """The same of a product that has this value: where one factor alone has such errors, of these."""
+        own = [
+            n for n, one in enumerate(args) if isinstance(one, Interval) and one.shared is not None
+        ]
+        if len(own) != 1 or function is not np.matmul:
+            return self._with_shared(function, args, kwargs)
+        plain = [np.asarray(one, np.float64) for one in values(args)]
+        plain[own[0]] = args[own[0]].shared - plain[own[0]]
+        errors = _product_in_single(*plain)
+        return self._with_shared(function, args, kwargs) if errors is None else value + errors
 
     @property
     def is_exact(self) -> bool:
@@ -416,7 +439,7 @@ class Interval(NDArrayOperatorsMixin):
             )
             further *= steps / 3
             total += further
-            shared = self._with_shared(function, [*map(_finite, args)], kwargs)
+            shared = self._product_with_shared(function, [*map(_finite, args)], kwargs, value)
             if shared is not None:
                 total += np.square(np.subtract(shared, value, out=further), out=further)
             far = np.sqrt(total, out=total)
@@ -589,16 +612,22 @@ def _squared_errors(
         return product(ra + steps * a, b) + product(a + ra, np.square(error_of(second)))
     relative = second.formats.kept**2
     a = (relative + steps) * a + (1 + relative) * ra
-    if function is np.matmul and min(a.ndim, b.ndim) > 1:
-        rows, columns = a.max(axis=-1, keepdims=True), b.max(axis=-2, keepdims=True)
-        if np.isfinite(rows.sum()) and np.isfinite(columns.sum()):
-            # In float32: the terms that vanish there are nothing beside the largest of their sum.
-            rows[rows == 0], columns[columns == 0] = 1, 1
-            scaled = (a / rows).astype(np.float32), (b / columns).astype(np.float32)
-            found = np.matmul(*scaled) * rows
-            found *= columns
-            return found
-    return product(a, b)
+    found = _product_in_single(a, b) if function is np.matmul else None
+    return product(a, b) if found is None else found
+
+
+def _product_in_single(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    """A product of matrices in float32, of rows and columns as large as 1: the terms that vanish there are
+    nothing beside the largest of their sum. None of vectors, and of what is not finite."""
+    if min(a.ndim, b.ndim) < 2:
+        return None
+    rows = np.maximum(a.max(axis=-1, keepdims=True), -a.min(axis=-1, keepdims=True))
+    columns = np.maximum(b.max(axis=-2, keepdims=True), -b.min(axis=-2, keepdims=True))
+    if not (np.isfinite(rows.sum()) and np.isfinite(columns.sum())):
+        return None
+    rows[rows == 0], columns[columns == 0] = 1, 1
+    found = np.matmul((a / rows).astype(np.float32), (b / columns).astype(np.float32))
+    return np.asarray(found * rows * columns)
 
 
 def _scaled(errors: np.ndarray, factor: np.ndarray) -> np.ndarray:

@@ -126,13 +126,14 @@ def separate(
 def still_separate(
     reference: Reference, part: Part, inputs: Sequence[Any], exact: Sequence[np.ndarray]
 ) -> bool:
-    """True where half of the part's rows are on these inputs what they are among the others, as which they
+    """True where some of the part's rows are on these inputs what they are among the others, as which they
     are `exact`, NaN where nothing is judged. In float64: where rounding is magnified, as before a softmax, other blocks of a product
     round otherwise."""
-    half = part._replace(rows=part.rows._replace(places=part.rows.places[::2]))
-    axis = part.rows.axis
-    every_other = [np.take(one, range(0, one.shape[axis], 2), axis) for one in exact]
-    return _agrees(reference, list(map(in_double, half.of(inputs))), every_other)
+    places, axis = part.rows.places, part.rows.axis
+    some = range(0, len(places), max(2, len(places) // LEAST_ROWS))
+    fewer = part._replace(rows=part.rows._replace(places=places[some]))
+    alone = [np.take(one, some, axis) for one in exact]
+    return _agrees(reference, list(map(in_double, fewer.of(inputs))), alone)
 
 
 def some_of(part: Part, neighbours: int, generator: np.random.Generator) -> Part | None:

@@ -10,7 +10,7 @@ masks (arrays of two values) and what is not finite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -346,6 +346,23 @@ def swept(
         )  # where conditions have their numbers
         flat[start:stop] = through if signed else np.abs(through)
         changed[number] = values
+    return changed
+
+
+def at_thresholds(
+    inputs: Sequence[Any], thresholds: Mapping[int, set[float]], generator: np.random.Generator
+) -> list[Any]:
+    """`inputs` of which every so many elements are, but for the sign, a number that the reference compares
+    what it makes of them with: at `x > 0.3` there are 0.3 and -0.3."""
+    changed = list(inputs)
+    for number, found in thresholds.items():
+        numbers = sorted({one for value in found if np.isfinite(value) for one in (value, -value)})
+        if numbers and changeable(inputs[number]):
+            value = np.array(inputs[number])
+            some = value.reshape(-1)[HALVES // 2 :: HALVES]
+            drawn = generator.choice(numbers, some.shape)
+            some[...] = drawn if value.min() < 0 else np.abs(drawn)
+            changed[number] = value
     return changed
 
 

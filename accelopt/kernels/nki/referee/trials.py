@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,8 +29,10 @@ from accelopt.kernels.nki.referee.rows import Part, Rows, separate, some_of, sti
 from accelopt.kernels.nki.referee.tolerance import SLACK, Exact, exact_outputs, radii_norms
 from accelopt.kernels.nki.referee.uses import Uses
 from accelopt.kernels.nki.referee.variation import (
+    masks,
     other_flags,
     other_integers,
+    other_masks,
     other_numbers,
     other_shapes,
     other_signs,
@@ -40,7 +42,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 24
+VERSION = 25
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -136,6 +138,7 @@ PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 # all drawn, or farther than so much of their largest element.
 WITH_ALL_ROWS = (STRESS, ONE_SIDED)
 MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
+MORE_DRAWS = 8  # of masks, of which each hidden one is made
 MOST_KEPT_WHOLE = 1 << 26  # elements of outputs: beyond, keeping them costs more than judging
 
 # What reading a trial may run into whose files were cut off, removed or written by somebody else.
@@ -151,6 +154,7 @@ class TrialStore:
         self.max_bytes = cache_limit(self.root.parent) if max_bytes is None else max_bytes
         self._drawn: tuple[str, list[Any]] | None = None
         self._separate: tuple[str, Part | None] | None = None
+        self._masks: tuple[str, list[dict[int, Any]]] | None = None
 
     def discard_damaged(self, reference: Reference) -> bool:
         """Removes the trials of a problem of which a file is not what was written; True where there was
@@ -222,15 +226,15 @@ class TrialStore:
     ) -> Trial | None:
         """The same trial of those rows on which whole outputs are farther from the reference's own, in its
         formats, than on the rows that were judged; None where there are none, or nothing is known of them."""
-        part = self._rows_apart(reference) if trial.whole else None
-        if trial.name == PUBLIC[0] and (part := self._part(reference, HIDDEN)) is not None:
-            trial = trial._replace(rows=part.rows, whole=trial.expected)
-        if part is None or trial.rows is None:
+        if trial.name == PUBLIC[0] and (known := self.get(reference, STRESS, precision)):
+            trial = trial._replace(rows=known.rows, whole=trial.expected)
+        if trial.rows is None or not trial.whole:
             return None
         far = trial.rows.apart(outputs, trial.whole)
         usual = min(FARTHER * float(far[trial.rows.places].max()), FAR_APART)
         places = np.flatnonzero(far > max(usual, SLACK * precision.unit))
-        if not places.size:
+        part = self._rows_apart(reference) if places.size else None
+        if part is None:
             return None
         places = np.sort(places[np.argsort(far[places])][-MOST_OTHERS:])
         part = part._replace(rows=trial.rows._replace(places=places))
@@ -257,7 +261,11 @@ class TrialStore:
         ]
         if not _arises(reference, name, inputs, shapes, uses):
             return None
-        inputs = _other_arguments(reference, name, inputs, uses, np.random.default_rng(seed))
+        generator = np.random.default_rng(seed)
+        inputs = _other_arguments(reference, name, inputs, uses, generator)
+        if name in WITH_ALL_ROWS and (set_to := masks(inputs, uses)):
+            draws = self._drawn_masks(reference, set_to)
+            inputs = other_masks(inputs, set_to, draws, generator, more=name == STRESS)
         columns = self._columns(reference) if name in WITH_ALL_ROWS else ()
         turned = [stress.never_positive(value) for value in inputs]
         best: Trial | None = None
@@ -267,6 +275,10 @@ class TrialStore:
             changed = _as_rows(_negated(inputs, turned), columns)
             changed = SITUATIONS[name.kind](changed, shapes, np.random.default_rng(seed), severity)
             changed = _as_rows(changed, columns, back=True)
+            if name == FEW_BITS:
+                changed = stress.at_thresholds(
+                    changed, uses.thresholds, np.random.default_rng(seed)
+                )
             changed = [
                 value if places is None else np.where(places, drawn[number], value)
                 for number, (value, places) in enumerate(
@@ -356,6 +368,14 @@ class TrialStore:
             self._drawn = reference.key, list(map(frozen, drawn))
         return self._drawn[1]
 
+    def _drawn_masks(self, reference: Reference, numbers: Iterable[int]) -> list[dict[int, Any]]:
+        """The inputs of these numbers in other hidden draws; made once a problem."""
+        if self._masks is None or self._masks[0] != reference.key:
+            seeds = (self._hidden_seed(reference.key, f"draw {n}") for n in range(MORE_DRAWS))
+            draws = map(reference.inputs, seeds)
+            self._masks = reference.key, [{n: in_single(d[n]) for n in numbers} for d in draws]
+        return self._masks[1]
+
     def _hidden_seed(self, key: str, kind: str) -> int:
         """A seed that nobody can know who cannot read the secret of this store."""
         digest = sha256(content_key(secret_of(self.root), key, kind).encode()).digest()
@@ -442,9 +462,9 @@ def _other_arguments(
     """Other integers, and for one trial (a kernel is traced anew for it) other numbers, as far as the
     reference takes them."""
     changed = other_integers(reference, inputs, uses, generator)
-    if name != ONE_SIDED:
+    if name not in WITH_ALL_ROWS:
         return changed
-    numbers = other_numbers(changed, generator)
+    numbers = other_numbers(changed, generator, larger=name == STRESS)
     try:
         if any(isinstance(value, (float, np.floating)) for value in numbers):
             reference.forward(numbers)

@@ -26,13 +26,14 @@ NOT_FINITE |= {"nanmax", "nanmin", "isneginf", "isposinf"}
 
 @dataclass
 class Uses:
-    """By the input's number: what is an index or converted, the ranges that integers are compared with, and
-    the numbers that some are equal to, as a label that is ignored; the names of NumPy that were asked for;
-    and how many elements came about on the way."""
+    """By the input's number: what is an index or converted, the ranges that integers are compared with, the
+    numbers that some are equal to, as a label that is ignored, and those that what is made of it is compared
+    with; the names of NumPy that were asked for; and how many elements came about on the way."""
 
     indices: set[int] = field(default_factory=set)
     compared: dict[int, tuple[float, float]] = field(default_factory=dict)
     marks: dict[int, set[float]] = field(default_factory=dict)
+    thresholds: dict[int, set[float]] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
     made: int = 0
 
@@ -115,9 +116,11 @@ class Watched(NDArrayOperatorsMixin):
 
     def _compare(self, inputs: Any, *, mark: bool) -> None:
         for other in inputs:
-            if not isinstance(other, Watched) and not np.ndim(other) and mark:
+            if not isinstance(other, Watched) and not np.ndim(other):
                 for source in self.sources:
-                    self.uses.marks.setdefault(source, set()).add(float(other))
+                    self.uses.thresholds.setdefault(source, set()).add(float(other))
+                    if mark:
+                        self.uses.marks.setdefault(source, set()).add(float(other))
             if not isinstance(other, Watched) and np.ndim(other):
                 for source in self.sources:
                     low, high = self.uses.compared.get(source, (np.inf, -np.inf))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.referee.stress import SAMPLE
 from accelopt.kernels.nki.referee.uses import Uses
 
 Forward = Callable[[Sequence[Any]], object]
@@ -33,17 +34,76 @@ DEPENDENT = (
 PARTITIONS = 128  # a dimension is cut by one tile of these, which leaves it whole tiles
 LEAST = 2 * PARTITIONS  # dimensions below are heads, states, taps
 
+FEW = 8  # elements of a mask of one row that say otherwise than the others
 MORE_BITS = 4  # of integers that results in floating point are made of
 MOST_BITS = 52  # that float64 holds
-# Smaller than given: what is a probability or a decay stays one.
-SHRINK = (0.5, 0.8)
+# Smaller or larger than given: what is a probability or a decay stays one.
+SHRINK = (0.1, 0.2)
 
 
-def other_numbers(inputs: Sequence[Any], generator: np.random.Generator) -> list[Any]:
-    """`inputs` with every plain floating-point number made smaller; whole numbers, which may be
-    sizes, and booleans stay."""
+def other_numbers(
+    inputs: Sequence[Any], generator: np.random.Generator, *, larger: bool = False
+) -> list[Any]:
+    """`inputs` with every plain floating-point number made smaller, or `larger`; whole numbers, which may
+    be sizes, and booleans stay."""
     factor = generator.uniform(*SHRINK)
-    return _changed_plain(inputs, (float, np.floating), lambda value: value * factor) or [*inputs]
+
+    def other(value: Any) -> Any:
+        if not larger:
+            return value * factor
+        return np.copysign(abs(value) ** factor, value) if abs(value) < 1 else value / factor
+
+    return _changed_plain(inputs, (float, np.floating), other) or [*inputs]
+
+
+def masks(inputs: Sequence[Any], uses: Uses) -> dict[int, Any]:
+    """The inputs that are masks (of two numbers, or conditions) or have marks (labels that are ignored), with
+    the value of what is set: the larger, or the mark."""
+    found: dict[int, Any] = {}
+    for number, value in enumerate(inputs):
+        if not (isinstance(value, np.ndarray) and value.size > 1 and value.dtype.kind in "biuf"):
+            continue
+        marked = uses.marks.get(number, set()) if value.dtype.kind in "iu" else set()
+        sample = np.unique(value.reshape(-1)[:: max(1, value.size // SAMPLE)])
+        if len(sample) == 2 and len(np.unique(value)) == 2:
+            found[number] = sample[1]
+        elif marked:
+            found[number] = min(marked)
+    return found
+
+
+def other_masks(
+    inputs: Sequence[Any],
+    set_to: Mapping[int, Any],
+    draws: Sequence[Mapping[int, Any]],
+    generator: np.random.Generator,
+    *,
+    more: bool,
+) -> list[Any]:
+    """`inputs` of whose masks more, or fewer, elements are set than in any draw: where one of several `draws`
+    sets one, or where all do, so that what none or each sets stays so, as above a diagonal. In half of the
+    rows, or in the only one, of which a few stay; where each has as many set, as one of many, and where no
+    row had none or all, that stays."""
+    changed = list(inputs)
+    for number, high in set_to.items():
+        value = np.array(inputs[number])
+        width = value.shape[-1] if value.ndim > 1 and value.shape[-1] > 1 else value.size
+        others = (draw[number] for draw in draws)
+        rows = [np.asarray(one).reshape(-1, width) for one in (value, *others)]
+        counts = np.array([np.count_nonzero(one == high, axis=1) for one in rows])
+        if (counts == counts.flat[0]).all():
+            continue
+        found = value.reshape(-1, width)
+        chosen = generator.random(len(found)) < (0.5 if len(found) > 1 else 1)
+        for one in rows[1:]:
+            other = np.where((one == high) == more, one, found)
+            number_set = np.count_nonzero(other == high, axis=1)
+            least = 0 if len(found) > 1 else FEW
+            legal = (number_set > least) | (counts.min() <= least)
+            legal &= (number_set < width - least) | (counts.max() >= width - least)
+            found = np.where((chosen & legal)[:, None], other, found)
+        changed[number] = found.reshape(value.shape)
+    return changed
 
 
 def other_signs(inputs: Sequence[Any]) -> list[Any] | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import numpy as np
 import pytest
 from warm import core
 
+from accelopt.caches import VerdictCache
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.kernel_function import kernel_function
 from accelopt.kernels.nki.lift.failure import NotLifted
@@ -15,11 +18,10 @@ from accelopt.kernels.nki.lift.lifted import lifted_kernel, signature
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.scheduled_kernels import (
     ScheduledKernel,
-    ScheduledKernels,
     actions_of,
     offered,
 )
-from accelopt.kernels.nki.nests.nest import default_nest
+from accelopt.kernels.nki.nests.nest import Nest, default_nest
 from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.kernels.nki.predicted_times import Refused
 
@@ -59,13 +61,22 @@ def test_an_offer_is_called_as_the_kernel_and_computes_the_same(tmp_path: Path) 
     path = tmp_path / "naive.py"
     path.write_text(NAIVE)
     given = {"x": ParameterFacts((512, 1024), "float32"), "eps": ParameterFacts(())}
-    found = offered(NAIVE, path, given)
+    shelf = VerdictCache(tmp_path / "cache")
+    found = offered(NAIVE, path, given, shelf=shelf)
     assert found.offers, found.refusal
     offer = found.offers[0]
     assert "def kernel(x, eps, gain: nl.ndarray = None):" in offer.source
     assert signature(kernel_function(NAIVE)) == "x, eps, gain=None"
     assert found.counts["timed"] >= 1
-    assert ScheduledKernels.from_json(found.as_json()) == found
+    assert offered(NAIVE, path, given, shelf=shelf) == found
+    with contextlib.closing(sqlite3.connect(shelf.path)) as database:
+        ((kind, key),) = database.execute("SELECT kind, key FROM results").fetchall()
+    for other in ([], {"offers": [[{"stages": [3]}]], "refusal": "", "counts": {}}, "text"):
+        shelf.put(kind, key, other)
+        again = offered(
+            NAIVE, path, given, "trn1", shelf, lambda sources, _=0: [1.0] * len(sources)
+        )
+        assert again.offers, "a row of another schema is searched again"
     account = found.account()
     assert account["priced"] == found.counts["priced"] > account["timed"] >= 1
     assert account["fastest"][0]["predicted_ms"] == offer.predicted_ms
@@ -130,9 +141,7 @@ def test_what_cannot_be_lifted_is_refused_with_the_reason(tmp_path: Path) -> Non
 
 
 def test_an_offer_becomes_an_action_that_says_what_it_saves() -> None:
-    data = [{"stages": []}, "Write it anew", "source", 1.5, 1_000_000]
-    offer = ScheduledKernel.from_json(data)
-    assert ScheduledKernel.from_json(offer.as_json()) == offer
+    offer = ScheduledKernel(Nest(stages=()), "Write it anew", "source", 1.5, 1_000_000)
     metrics = {"latency": 3.0, "hbm_read_bytes": 2e9, "hbm_write_bytes": 1e6}
     (action,) = actions_of([offer], metrics)
     assert action.promise == 0.5
