@@ -207,8 +207,8 @@ class Interval(NDArrayOperatorsMixin):
 
     def _elementwise(self, ufunc: np.ufunc, inputs: Any) -> Any:
         conditions = any(isinstance(x, Interval) and x.value.dtype == bool for x in inputs)
-        if ufunc in _SIGNS and self.is_exact:
-            return self._arranged(ufunc)
+        if ufunc in _SIGNS and inputs[0].is_exact:
+            return inputs[0]._arranged(ufunc)
         if ufunc.nin == 1 or conditions:
             return self._apply(ufunc, inputs, {})
         if ufunc is np.divide and self.formats.few_bits:

@@ -14,7 +14,7 @@ from accelopt.kernels.nki.referee import pattern
 from accelopt.kernels.nki.referee.comparison import Gate
 from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.referee.rounding import Formats, intervals
+from accelopt.kernels.nki.referee.rounding import MOST_IN_BLOCK, UNIT, Formats, intervals
 from accelopt.kernels.nki.referee.tolerance import rounded as exactly
 from accelopt.kernels.nki.referee.trials import (
     FEW_BITS,
@@ -412,3 +412,14 @@ def forward(x):
         found = Gate().judge(trial, [honest], [honest])
         assert found.status is Status.CORRECT, found.message
     assert Gate().judge(trial, [up], [up]).status is Status.WRONG_NUMBERS and differ
+
+
+def test_the_sign_of_what_is_given_is_taken_in_blocks_too():
+    """Of more elements than one block has: a reference with `np.abs` of its input lost its intervals."""
+    numbers = np.linspace(-2, 2, 2 * MOST_IN_BLOCK).reshape(4, -1)
+    given = intervals(numbers, Formats(UNIT, UNIT, 3e38))
+    found = np.rint(np.abs(given) / np.max(np.abs(given), axis=1, keepdims=True) * 63.5)
+    largest = np.abs(numbers).max(axis=1, keepdims=True)
+    assert np.array_equal(found.value, np.rint(np.abs(numbers) / largest * 63.5))
+    assert (found.low <= found.value).all() and (found.value <= found.high).all()
+    assert (found.low < found.high).any()
