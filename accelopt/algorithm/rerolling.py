@@ -16,6 +16,7 @@ from accelopt.algorithm.value_nodes import (
     Application,
     Choice,
     Fold,
+    Product,
     Sum,
     Value,
     children,
@@ -36,7 +37,7 @@ def rolled(values: Values, value: Value) -> Value:
     if isinstance(value, Sum):
         parts: list[tuple[Value, float]] = []
         for coefficient in dict.fromkeys(c for _, c in value.terms):
-            terms = [t for t, c in value.terms if c == coefficient]
+            terms = _sums_with_factor(values, [t for t, c in value.terms if c == coefficient])
             parts += [(t, coefficient) for t in _grouped(values, "add", terms)]
         if len(parts) < len(value.terms):
             return values.sum(parts, value.constant)
@@ -104,6 +105,29 @@ def arguments_of(value: Value, function: str) -> list[Value]:
     if isinstance(value, Application) and value.function == function:
         return [part for argument in value.arguments for part in arguments_of(argument, function)]
     return [value]
+
+
+def _sums_with_factor(values: Values, terms: Sequence[Value]) -> list[Value]:
+    """Terms of which those that are alike sums times one and the same are one sum times that."""
+    groups: dict[Value, list[tuple[Value, Value]]] = {}
+    for term in terms:
+        if not isinstance(term, Product):
+            continue
+        for sum_, power in term.factors:
+            if isinstance(sum_, Fold) and sum_.combiner == "add" and power == 1:
+                others = [(f, p) for f, p in term.factors if f != sum_]
+                rest = values.product(others, term.coefficient)
+                groups.setdefault(rest, []).append((term, sum_))
+    left = dict.fromkeys(terms)
+    for rest, found in groups.items():
+        own = {term: sum_ for term, sum_ in found if term in left}
+        joined = _grouped(values, "add", [*own.values()]) if len(own) > 1 else []
+        if 0 < len(joined) < len(own):
+            for term in own:
+                del left[term]
+            total = values.sum([(sum_, 1.0) for sum_ in joined])
+            left[values.product([(total, 1.0), (rest, 1.0)])] = None
+    return [*left]
 
 
 def _grouped(values: Values, combiner: str, terms: Sequence[Value]) -> list[Value]:
