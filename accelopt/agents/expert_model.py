@@ -34,9 +34,10 @@ class ExpertModel:
                 said = quote_words(answer.text, LONGEST_REPLY)
                 return f"the reply of {job.focus} holds no JSON object: {said}"
             known = {k.name: k.meant(found[k.name]) for k in space.knobs if k.name in found}
-            # Beside a whole point, other keys are remarks.
+            # Texts under other keys are remarks beside a whole point; numbers mean knobs.
             whole = len(known) == len(space.knobs)
-            values = known if whole else cast(Configuration, {**found, **known})
+            others = {k: v for k, v in found.items() if not (whole and isinstance(v, str))}
+            values = cast(Configuration, {**others, **known})
             if faults := space.faults(values):
                 return f"{job.focus} proposed what there is not: {'; '.join(faults)}"
             return values

@@ -98,6 +98,16 @@ METHODS = {
         "Keep all of what one loop nest computes in SBUF for later ones, which read it from HBM.",
         *("dma", "overlap"),
     ),
+    "cores": _by_model(
+        "nki",
+        "Compute the halves of an axis on the two cores of a logical one, which is launched on both.",
+        *("dma", "vector", "tensor", "scalar", "gpsimd"),
+    ),
+    "descriptors": _by_model(
+        "nki",
+        "Have the descriptors of a loop nest's DMAs made before the run.",
+        *("dma", "overlap"),
+    ),
     "bring": _by_model(
         "nki",
         "Bring a large tile in parts, so that work on the first begins before the last is there.",

@@ -62,7 +62,7 @@ def played(folder, answers):
     def respond(request):
         if "You write" in request["messages"][0]["content"]:
             return next(turns)
-        return "Make it cheap."
+        return "Lower COST."
 
     async def run(server):
         settings = Settings(iterations=1, beam=1, plans=1, samples=1, fixer_steps=0)

@@ -22,7 +22,7 @@ from typing import IO
 
 from accelopt.errors import printable, reason
 from accelopt.sandbox import remove
-from accelopt.time_limits import CAPTURE_SECONDS
+from accelopt.time_limits import CAPTURE_SECONDS, KILL_SECONDS
 
 EXPLORER = "neuron-explorer"
 _NAMES = (EXPLORER, "neuron-profile")
@@ -128,7 +128,7 @@ class _Last:
 
     def text(self) -> str:
         """All of it, or its end; what is no UTF-8 is replaced. Who left its session may hold the pipe."""
-        self._thread.join(timeout=1.0)
+        self._thread.join(KILL_SECONDS)
         return bytes(self._held[-MOST_SAID:]).decode(errors="replace")
 
 
