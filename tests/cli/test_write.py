@@ -37,7 +37,7 @@ def run(folder: Path, *words: str, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+@pytest.mark.parametrize("dialect", ["nki", pytest.param("neuronxcc", marks=pytest.mark.slow)])
 def test_a_kernel_is_written_that_the_referee_accepts(dialect: str, tmp_path: Path) -> None:
     """Evidence: `accelopt check`, which asks all that a search asks of its winner. A machine whose launch
     takes half a millisecond says so in the time."""

@@ -50,6 +50,8 @@ from tests.kernels.nki.lift import algorithms
 from tests.kernels.nki.nests.random_algorithms import random_algorithm
 
 TARGETS: dict[Dialect, str] = {"neuronxcc": "trn1", "nki": "trn2"}
+MOSTLY_TODAY = [pytest.param("neuronxcc", marks=pytest.mark.slow), "nki"]
+"""Of long tests the older dialect's are the nightly ones: text and instructions have tests of their own."""
 WITHIN = 2e-5
 """Of the norm of a result: fp32 against fp64, of what is no difference of large numbers."""
 
@@ -256,7 +258,7 @@ def test_a_recurrence_goes_on_from_part_to_part_of_its_axis(
         applied(Spread(definition=out, array="delta", engine="tensor"), space, parts)
 
 
-@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("dialect", MOSTLY_TODAY)
 @pytest.mark.parametrize("length, width", [(256, 64), (512, 32)])
 def test_what_a_later_product_sums_over_is_laid_on_partitions(
     length: int, width: int, dialect: Dialect, tmp_path: Path
@@ -328,7 +330,7 @@ def test_the_largest_of_a_row_are_found_together(dialect: Dialect, tmp_path: Pat
         lower_nest(few, default_nest(few))
 
 
-@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("dialect", MOSTLY_TODAY)
 @pytest.mark.parametrize("length, width", [(1024, 64), (1024, 32)])
 def test_blocks_that_a_mask_empties_are_not_computed(
     length: int, width: int, dialect: Dialect, tmp_path: Path
@@ -667,7 +669,7 @@ def test_rims_are_parts_of_their_own(tmp_path: Path) -> None:
     assert "affine_select" not in text and "private_hbm" not in text
 
 
-@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("dialect", MOSTLY_TODAY)
 @pytest.mark.parametrize("chunks, width", [(4, 32), (6, 48)])
 def test_a_state_is_read_a_step_before_on_the_chip(
     chunks: int, width: int, dialect: Dialect, tmp_path: Path
