@@ -2,6 +2,7 @@
 
     python experiments/flb_h200/proposed.py --traceset_root FOLDER --out WINNERS [--first 12]
 
+Proposals are the kernels written anew, those of `torch.compile`, and the changes of the source; `--kinds` picks.
 Each problem has a process of its own; a proposal counts where its outputs are the reference's on one draw of the
 largest workload, and is timed launch-free as it is called, the L2 flushed, alone on the device. That is a
 screen and no verdict: `run.py --winners WINNERS` has the whole referee judge what comes of it. A problem whose
@@ -15,6 +16,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -25,17 +27,23 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 import libraries
 
+from accelopt.algorithm.traced_array import NotTraced
+from accelopt.hardware.gpus import GPUS
 from accelopt.kernels.gpu.bench.files.index_tensors import materialise
 from accelopt.kernels.gpu.bench.files.input_draws import fresh
-from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder, write_json
+from accelopt.kernels.gpu.bench.files.tracefiles import Solution, TraceFolder, write_json
 from accelopt.kernels.gpu.bench.judging.baselines import write_inductor
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
 from accelopt.kernels.gpu.bench.process.inputs import InputFactory
 from accelopt.kernels.gpu.bench.process.solution_loading import load_entry
+from accelopt.kernels.triton.emission.schedule import NotEmitted
+from accelopt.kernels.triton.emission.solutions import candidates
 from accelopt.kernels.triton.inductor import Unread, Written, solution_source
+from accelopt.kernels.triton.language import WORTH_TIMING
 from accelopt.kernels.triton.moves.propose import proposals
 
 SETS, LONGEST = 3, 160
+KINDS = ("written", "compiled", "moves")
 
 
 def compiled(task: Task) -> list[tuple[str, str]]:
@@ -45,13 +53,30 @@ def compiled(task: Task) -> list[tuple[str, str]]:
     numbers = {name: one.value for name, one in given.items() if one.value is not None}
     written = Written(found.text, found.origins, found.chosen, [*task.definition.inputs], numbers)
     try:
-        return [] if found.failure else [("torch.compile's own Triton", solution_source(written, "run"))]
+        return (
+            []
+            if found.failure
+            else [("torch.compile's own Triton", solution_source(written, "run"))]
+        )
     except Unread as reason:
         print(f"{task.definition.name}: torch.compile gives no candidate: {reason}", flush=True)
         return []
 
 
-def screened(root: Path, name: str, first: int, out: Path) -> str:
+def written(task: Task, target: str, first: int, start_ms: float) -> Iterator[tuple[str, str]]:
+    """The kernels that are written anew from what the start computes, those that a search would time."""
+    gpu = GPUS[target]
+    try:
+        found = candidates(task.solution, task.definition, task.workload.workload, gpu, first)
+    except (NotTraced, NotEmitted) as reason:
+        print(f"{task.definition.name}: not written anew: {reason}", flush=True)
+        return
+    for one in found:
+        if one.milliseconds < WORTH_TIMING * start_ms:
+            yield f"written anew, {one.milliseconds:.3g} ms expected", one.source
+
+
+def screened(root: Path, name: str, out: Path, first: int, kinds: list[str], target: str) -> str:
     """The fastest right proposal of one problem goes to `out`; what was found, a line a proposal."""
     import torch
 
@@ -65,12 +90,21 @@ def screened(root: Path, name: str, first: int, out: Path) -> str:
     factory = InputFactory(root, definition, workload.workload, task.device)
     sets = [factory.make(fresh()) for _ in range(SETS)]
     right = libraries.reference_of(definition)(*sets[0])
-    found, lines = [], []
-    offered = [("the start", start.main_source), *compiled(task)]
-    offered += [
-        (one.sentence, one.source) for one in proposals(start.main_source, first) if one.source
-    ]
-    for number, (sentence, source) in enumerate(offered):
+    found: list[tuple[float, int, Solution]] = []
+    lines: list[str] = []
+
+    def offered() -> Iterator[tuple[str, str]]:
+        yield "the start", start.main_source
+        if "written" in kinds and found:
+            yield from written(task, target, first, found[0][0])
+        if "compiled" in kinds:
+            yield from compiled(task)
+        if "moves" in kinds:
+            for one in proposals(start.main_source, first):
+                if one.source:
+                    yield one.sentence, one.source
+
+    for number, (sentence, source) in enumerate(offered()):
         solution = start.with_source(source, f"offline_{name}").model_copy(
             update={"description": sentence}
         )
@@ -105,13 +139,17 @@ def main() -> None:
     parser.add_argument("--traceset_root", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--definitions", nargs="*")
-    parser.add_argument("--first", type=int, default=12)
+    parser.add_argument("--first", type=int, default=12, help="of each kind")
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
+    parser.add_argument("--target", default="h200")
     args = parser.parse_args()
     names = args.definitions or sorted(TraceFolder(args.traceset_root).definitions)
     left = [name for name in names if not (args.out / f"offline_{name}.json").exists()]
     with ProcessPoolExecutor(max(1, len(left)), mp_context=get_context("spawn")) as pool:
         asked = {
-            name: pool.submit(screened, args.traceset_root, name, args.first, args.out)
+            name: pool.submit(
+                screened, args.traceset_root, name, args.out, args.first, args.kinds, args.target
+            )
             for name in left
         }
         for name, one in asked.items():

@@ -54,15 +54,19 @@ def _algorithm(solution: Solution, definition: Definition, workload: Workload) -
     """What a solution computes, or what its reference does where that alone is lifted, over the solution's
     parameters."""
     try:
-        return lift_solution(solution, definition, workload).algorithm
+        found = lift_solution(solution, definition, workload).algorithm
     except NotTraced as refusal:
         try:
             found = lift_reference(definition, workload).algorithm
         except NotTraced:
             raise refusal from None
     function = _function(solution.main_source, solution.spec.entry_point.rpartition("::")[2])
-    names = dict(zip(definition.inputs, _parameters(function), strict=False))
-    return with_names(found, names)
+    parameters = zip(
+        _parameters(function, [*definition.inputs]), definition.inputs.values(), strict=False
+    )
+    tensors = [own for own, given in parameters if given.shape is not None]
+    inputs = (array.name for array in found.inputs)
+    return with_names(found, dict(zip(inputs, tensors, strict=False)))
 
 
 def _function(source: str, entry: str) -> ast.FunctionDef:
@@ -73,11 +77,12 @@ def _function(source: str, entry: str) -> ast.FunctionDef:
     return found[-1]
 
 
-def _parameters(function: ast.FunctionDef) -> list[str]:
-    given = function.args
-    if given.vararg or given.kwarg or given.kwonlyargs:
-        raise NotEmitted(f"{function.name} takes other than plain arguments")
-    return [one.arg for one in (*given.posonlyargs, *given.args)]
+def _parameters(function: ast.FunctionDef, given: list[str]) -> list[str]:
+    """The names of a function's parameters; those of the arguments where it takes any."""
+    own = function.args
+    if own.vararg or own.kwarg or own.kwonlyargs:
+        return given
+    return [one.arg for one in (*own.posonlyargs, *own.args)]
 
 
 def beside(
@@ -88,7 +93,9 @@ def beside(
     are the arguments in their order, `numbers` what some of them are. Raises NotEmitted where the file has no
     such function."""
     tree, function = parse_python(source), _function(source, entry)
-    parameters = _parameters(function)
+    parameters = _parameters(function, given)
+    plain = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    signature = ast.unparse(function.args) if parameters == plain else ", ".join(parameters)
     taken = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     taken |= {n.name for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
     taken |= {a.asname or a.name for n in ast.walk(tree)
@@ -98,7 +105,7 @@ def beside(
     tests += [f"{own} == {numbers[name]!r}" for name, own in zip(given, parameters, strict=False)
               if name in numbers]  # fmt: skip
     called = f"{before}({', '.join(parameters)})"
-    lines = [f"def {entry}({ast.unparse(function.args)}):"]
+    lines = [f"def {entry}({signature}):"]
     lines += [f"    if not ({' and '.join(tests)}):", f"        return {called}"]
     lines += [f"    {line}" for line in text.launches]
     own = "\n\n".join([*text.kernels, "\n".join(lines) + "\n"])

@@ -288,7 +288,8 @@ class Language(ModuleType):
 
     def _by_numbers(self, offset: Value, pointer: Pointer, numbers: dict[Axis, Value]) -> Index:
         """An address in which axes are numbers that are known at run time. Each is taken to stay below
-        what the next larger multiple counts, as a label does in its row."""
+        what the next larger multiple counts, as a label does in its row; blocks that follow each other from
+        such a number on, as a sequence's rows do, count the same as it."""
         values, (known, terms) = self._trace.values, flat(offset)
         rest: dict[int, list[tuple[Value, float]]] = {}
         for term, factor in terms:
@@ -298,9 +299,12 @@ class Language(ModuleType):
                                    "and numbers of inputs")  # fmt: skip
             step = abs(int(factor * times))
             rest.setdefault(step, []).append((value, factor * times / step))
-        counted = [abs(factor) for _, factor in known.terms]
+        counted = {abs(factor): axis.bounds[1] + 1 for axis, factor in known.terms}
         for step, group in sorted(rest.items()):
-            above = min((c for c in counted if c > step), default=pointer.buffer.size)
+            beside = step
+            while beside in counted and counted[beside] > 1:
+                beside *= counted[beside]
+            above = min((c for c in counted if c > beside), default=pointer.buffer.size)
             axis = Axis(f"?at{self._execution.names()}", max(1, -(-above // step)))
             numbers[axis] = values.sum(group)
             known = known + index_of(axis) * step

@@ -40,6 +40,9 @@ class Like(NamedTuple):
     dtype: str = "float32"
 
 
+ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
 def lift_launches(
     path: str | Path, function: str | Callable[..., Any], given: Sequence[Any],
     named: Mapping[str, Any] | None = None, folders: Sequence[str] = (),
@@ -95,7 +98,8 @@ def _traced(
     if not callable(called):
         raise NotTraced(f"there is no function {function}", host.trace.path)
     first = [] if isinstance(function, str) else [module]
-    parameters = list(inspect.signature(called).parameters)[len(first) :]
+    named_ones = inspect.signature(called).parameters.values()
+    parameters = [one.name for one in named_ones if one.kind not in ANY_NUMBER][len(first) :]
     arguments: list[tuple[str, Any]] = [
         (parameters[n] if n < len(parameters) else f"x{n}", value) for n, value in enumerate(given)
     ]
