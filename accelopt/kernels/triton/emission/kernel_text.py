@@ -28,6 +28,7 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import ONE, Contraction
 from accelopt.algorithm.index import Axis, Floor, Index
 from accelopt.algorithm.value_nodes import NEUTRAL
+from accelopt.kernels.triton.emission.descriptors import block_at, blocks_of
 from accelopt.kernels.triton.emission.functions import (
     COMBINED,
     FORMATS,
@@ -59,11 +60,23 @@ class KernelText:
         self.name, self.group, self.tiles = name, group, Tiles(group, kernel)
         self.kernel, self.walked = kernel, self.tiles.walked
         self.arrays, self.stored, self.precision = arrays, stored, precision
-        self.values = ValueText(self.tiles, arrays, self._member)
+        self.blocks = blocks_of(self.tiles, arrays, stored) if kernel.descriptors else {}
+        self.values = ValueText(self.tiles, arrays, self._member, self.blocks)
         own = {member.out for member in group.members}
         read = {r.array for m in group.members for r in m.reads} - own
         written = [m.out for m in group.members if m.out in stored]
         self.parameters = [*(name for name in arrays if name in read), *written]
+
+    def arguments(self) -> str:
+        """What a launch gives for the parameters: arrays, or descriptors of their tiles."""
+        return ", ".join(map(self._argument, self.parameters))
+
+    def _argument(self, array: str) -> str:
+        block = self.blocks.get(array)
+        if block is None:
+            return array
+        sizes = ", ".join(str(self.tiles.sizes[axis]) for axis in block.axes)
+        return f"TensorDescriptor.from_tensor({array}.view{block.shape!r}, [{sizes}])"
 
     # The kernel.
 
@@ -79,7 +92,8 @@ class KernelText:
             if member.out not in self.values.outer.held and not inside:
                 self._member(member)
         self.values.outer.end()
-        head = [f"@triton.jit\ndef {self.name}({', '.join(f'{p}_at' for p in self.parameters)}):"]
+        names = (f"{p}_tiles" if p in self.blocks else f"{p}_at" for p in self.parameters)
+        head = [f"@triton.jit\ndef {self.name}({', '.join(names)}):"]
         return head + self.values.outer.lines
 
     def _program(self) -> None:
@@ -493,10 +507,18 @@ class KernelText:
         array, scope = self.arrays[member.out], self._scope(member)
         variable, dims = scope.held[member.out]
         index = address(member.place, array.shape)
-        where = self.values.index_text(index, self.values.names(dims))
-        masks = self.values.overhang(dims, dims)
         if {*self.tiles.grid} - {*member.definition.axes}:
             raise NotEmitted(f"several programs would store the same elements of {member.out}")
+        if member.out in self.blocks:
+            block = block_at(index, array, self.tiles)
+            tile = self.values.expanded(Held(variable, dims), block.axes)
+            at = self.values.begin_of(block)
+            scope.stores.append(
+                f"{member.out}_tiles.store({at}, {tile}.to({FORMATS[array.dtype]}))"
+            )
+            return
+        where = self.values.index_text(index, self.values.names(dims))
+        masks = self.values.overhang(dims, dims)
         mask = f", mask={' & '.join(masks)}" if masks else ""
         scope.stores.append(f"tl.store({member.out}_at + {where}, {variable}{mask})")
 

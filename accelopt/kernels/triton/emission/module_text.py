@@ -29,11 +29,12 @@ from accelopt.kernels.triton.emission.tiles import Tiles
 from accelopt.kernels.triton.emission.value_text import RESERVED
 
 Arrays = Mapping[str, Array]
+IMPORTS = ("import torch", "import triton", "import triton.language as tl",
+           "from triton.tools.tensor_descriptor import TensorDescriptor")  # fmt: skip
+"""What kernels need, the last where they have descriptors."""
 HEAD = '''"""{title}"""
 
-import torch
-import triton
-import triton.language as tl
+{imports}
 
 '''
 EXPECT = '''
@@ -103,8 +104,9 @@ def groups_of(algorithm: Algorithm, members: tuple[tuple[str, ...], ...]) -> lis
 
 class KernelsText(NamedTuple):
     """Kernels with what they call, and the lines of a host function whose arguments have the names of the
-    Algorithm's inputs: it launches them and returns the results."""
+    Algorithm's inputs: it launches them and returns the results. `imports` are what both need."""
 
+    imports: tuple[str, ...]
     kernels: tuple[str, ...]
     launches: tuple[str, ...]
 
@@ -139,14 +141,15 @@ def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
                 launches.append(_empty(arrays[out], out in results, ready.inputs[0].name))
         count = str(Tiles(group, kernel).programs)
         options = f"num_warps={kernel.warps}, num_stages={kernel.stages}"
-        launches.append(f"{name}[({count},)]({', '.join(text.parameters)}, {options})")
+        launches.append(f"{name}[({count},)]({text.arguments()}, {options})")
     for result, array in own.items():
         if f"{result} = {array}" not in launches:
             launches += [f"{array}.copy_({result}.view_as({array}))"] if result in made else []
             launches.append(f"{result} = {array}")
     launches.append(f"return {', '.join(results)}")
     called = [HELPERS[helper] for helper in HELPERS if helper in helpers]
-    return KernelsText((*called, *kernels), tuple(launches))
+    imports = IMPORTS[: 4 if any(kernel.descriptors for kernel in schedule.kernels) else 3]
+    return KernelsText(imports, (*called, *kernels), tuple(launches))
 
 
 def source_of(algorithm: Algorithm, schedule: Schedule, entry: str = "run") -> str:
@@ -160,7 +163,8 @@ def source_of(algorithm: Algorithm, schedule: Schedule, entry: str = "run") -> s
     lines += [f"    {line}" for line in text.launches]
     title = f"Kernels of {algorithm.name}, written from what it computes."
     parts = [*text.kernels, EXPECT.strip() + "\n", "\n".join(lines) + "\n"]
-    return HEAD.format(title=title) + "\n" + "\n\n".join(parts)
+    head = HEAD.format(title=title, imports="\n".join(text.imports))
+    return head + "\n" + "\n\n".join(parts)
 
 
 def _in_place(out: str, array: str, groups: list[Group], tiles: Tiles, arrays: Arrays) -> bool:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from accelopt.algorithm.algorithm import Algorithm, Array, Reduce, Scan
 from accelopt.algorithm.index import Axis
 from accelopt.hardware.gpus import GPU
+from accelopt.kernels.triton.emission.descriptors import LEAST_CAPABILITY, feeds_products
 from accelopt.kernels.triton.emission.groups import (
     Group,
     arrays_of,
@@ -276,7 +277,7 @@ def _options(
     NotEmitted."""
     priced: list[tuple[float, Kernel]] = []
     refusal: NotEmitted | None = None
-    for kernel in _kernels(group, names, arrays):
+    for kernel in _described(group, _kernels(group, names, arrays), arrays, gpu):
         try:
             seconds = price(group, kernel, arrays, stored, gpu, precision).seconds
             priced.append((seconds * (1 + 0.01 * _uneven(group, kernel)), kernel))
@@ -292,6 +293,17 @@ def _options(
         if len(kept) == OPTIONS:
             break
     return tuple(kept)
+
+
+def _described(
+    group: Group, kernels: Iterator[Kernel], arrays: Mapping[str, Array], gpu: GPU
+) -> Iterator[Kernel]:
+    """Kernels, and behind each the same with descriptors where these bring what its products read."""
+    for kernel in kernels:
+        yield kernel
+        moves = kernel.walked and gpu.capability >= LEAST_CAPABILITY
+        if moves and feeds_products(Tiles(group, kernel), arrays):
+            yield kernel.model_copy(update={"descriptors": True})
 
 
 def _uneven(group: Group, kernel: Kernel) -> float:
@@ -314,9 +326,8 @@ def _apart(one: Kernel, other: Kernel) -> int:
     names = {tile.axis for tile in (*one.tiles, *other.tiles)}
     pairs = [(one.size(name), other.size(name)) for name in names]
     pairs += [(one.warps, other.warps), (one.stages, other.stages)]
-    return sum(abs(a.bit_length() - b.bit_length()) for a, b in pairs) + 2 * (
-        one.walked != other.walked
-    )
+    kinds = (one.walked != other.walked) + (one.descriptors != other.descriptors)
+    return sum(abs(a.bit_length() - b.bit_length()) for a, b in pairs) + 2 * kinds
 
 
 def _kernels(group: Group, names: tuple[str, ...], arrays: Mapping[str, Array]) -> Iterator[Kernel]:

@@ -23,6 +23,7 @@ from accelopt.algorithm.algorithm import (
     Reduce,
     Where,
     axes_of,
+    expressions_of,
     walk,
 )
 from accelopt.algorithm.index import Axis, Index
@@ -53,11 +54,13 @@ OTHER_REGISTERS = 24
 MASK_LEFT = 0.55
 """Of a walk that a mask ends at the diagonal."""
 FULL_TILE = (128, 256, 64)
-"""Rows, columns and summed elements with which products reach `DOT_REACHED` of the peak: an H100 took
+"""Rows, columns and summed elements with which products reach most of the peak: an H100 took
 0.246 ms for 4096 x 4096 x 4096 in fp16 with 128 x 128 x 64 and four stages."""
 AGAIN = 0.35
 """Of the bytes of a row that is read again soon, those that come from memory (assumed)."""
-DOT_REACHED = 0.75
+DOT_REACHED, DESCRIBED_REACHED = 0.75, 0.95
+"""By loads of pointers, and of descriptors: 8192 x 4096 x 4096 in fp16 by tiles of 128 x 256 x 64 took an H100
+0.482 and 0.378 ms."""
 SINGLE_IN_THREE = 3
 """Products of tf32 that one of fp32 takes as `tf32x3`."""
 
@@ -83,6 +86,7 @@ class _Work:
     live: float = 0.0
     in_flight: float = 0.0
     rounds: float = 0.0
+    chained: float = 0.0
 
 
 def price(
@@ -135,7 +139,8 @@ def price(
     }
     limit = max(parts, key=lambda name: parts[name])
     lesser = sum(parts.values()) - parts[limit]
-    waiting = LATENCY_SECONDS * work.rounds / max(1, kernel.stages - 1) ** 2 / min(busy, 2)
+    ahead = work.rounds / max(1, kernel.stages - 1) ** 2 + work.chained
+    waiting = LATENCY_SECONDS * ahead / min(busy, 2)
     seconds = (
         parts[limit]
         + 0.6 / min(busy, 4) * lesser
@@ -159,11 +164,11 @@ def _product_seconds(work: _Work, gpu: GPU, precision: str, warps: int) -> float
 
 
 def _reached(sizes: list[int]) -> float:
-    """The part of the tensor cores' peak that a product of rows, columns and summed elements reaches."""
+    """The part of what products reach at most that one of rows, columns and summed elements does."""
     rows, columns, summed = sizes
     tile = min(1.0, rows * columns / (FULL_TILE[0] * FULL_TILE[1]))
     narrow = min(1.0, min(rows, columns) / 64) * min(1.0, summed / FULL_TILE[2]) ** 0.5
-    return DOT_REACHED * float(tile**0.2 * narrow**0.5)
+    return float(tile**0.2 * narrow**0.5)
 
 
 def _size(tiles: Tiles, axes: Iterable[Axis]) -> int:
@@ -197,6 +202,13 @@ def _evaluated(tiles: Tiles) -> dict[int, list[Member]]:
                     members.append(other)
                     waiting.append(other)
     return found
+
+
+def _chained(expression: Expression, tiles: Tiles) -> bool:
+    """Whether each round of the walk loads from where another load of it says: nothing is loaded ahead."""
+    return any(
+        isinstance(part, Indirect) and tiles.walked in axes_of(part.at) for part in walk(expression)
+    )
 
 
 def _share(tiles: Tiles, members: Iterable[Member]) -> float:
@@ -236,6 +248,8 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
         loaded: set[Read] = set()
         largest = held = 0.0
         work.rounds += rounds if number >= 0 else 0
+        chained = (e for m in members for e in expressions_of(m.definition) if _chained(e, tiles))
+        work.chained += rounds if number >= 0 and any(chained) else 0
         for member in members:
             product = tiles.product(member)
             own = tiles.dims(tuple(member.every_axis))
@@ -249,10 +263,12 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
                 kinds = [_kind(side, tiles.group, arrays) for side in (product.left, product.right)]
                 kind = kinds[0] if kinds[0] == kinds[1] and kinds[0] in NARROW else "float32"
                 sizes = [_size(tiles, side) for side in sides]
-                flops = 2.0 * math.prod(sizes) * rounds / _reached(sizes)
+                reached = DESCRIBED_REACHED if kernel.descriptors else DOT_REACHED
+                flops = 2.0 * math.prod(sizes) * rounds / (reached * _reached(sizes))
                 work.flops[kind] = work.flops.get(kind, 0.0) + flops
                 wide = 2 if kind in NARROW else 4
-                stages = kernel.stages if number >= 0 else 1
+                chained = any(_chained(side, tiles) for side in (product.left, product.right))
+                stages = 1 if chained or number < 0 else kernel.stages
                 both = (sizes[0] + sizes[1]) * sizes[2] * wide
                 work.shared = (
                     max(work.shared, both * stages) if number < 0 else work.shared + both * stages

@@ -26,7 +26,8 @@ class Tile(BaseModel):
 class Kernel(BaseModel):
     """One launch. Programs have tiles of the axes that no member reduces, one element of those without a
     tile; the axis `walked` is looped over tile by tile, any other reduced one is held whole. `together`
-    counts rows of tiles that programs visit before the next column."""
+    counts rows of tiles that programs visit before the next column. `descriptors` move the tiles that they can
+    (TMA)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,6 +37,7 @@ class Kernel(BaseModel):
     warps: int = 4
     stages: int = 2
     together: int = 1
+    descriptors: bool = False
 
     def size(self, axis: str) -> int:
         """The tile of an axis."""

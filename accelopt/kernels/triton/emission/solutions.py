@@ -116,12 +116,11 @@ def beside(
     head = rows[function.lineno - 1].replace(f"def {entry}", f"def {before}", 1)
     rows[function.lineno - 1] = head
     imports = [
-        line for line in IMPORTS if not re.search(rf"^{re.escape(line)}\s*$", source, re.MULTILINE)
+        line
+        for line in text.imports
+        if not re.search(rf"^{re.escape(line)}\s*$", source, re.MULTILINE)
     ]
     return "\n".join([*rows, "", "", *imports, "", own])
-
-
-IMPORTS = ("import torch", "import triton", "import triton.language as tl")
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -29,6 +29,7 @@ from accelopt.algorithm.algorithm import (
 )
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index
+from accelopt.kernels.triton.emission.descriptors import Block, block_at
 from accelopt.kernels.triton.emission.functions import (
     COMPARISONS,
     FORMATS,
@@ -52,7 +53,7 @@ from accelopt.kernels.triton.emission.tiles import Axes, Tiles
 
 LONGEST = 72
 """Of a text that stands inside of another one."""
-RESERVED = ("torch", "triton", "tl", "program", "first", "height")
+RESERVED = ("torch", "triton", "tl", "program", "first", "height", "TensorDescriptor")
 """Names that the kernels have for other things than arrays."""
 
 
@@ -93,12 +94,15 @@ class Scope:
 
 class ValueText:
     """Writes values into the block of a kernel that is being written: `outer`, or `inner` within a loop, where
-    the conditions `known` hold. `computed` writes a definition of the kernel's group."""
+    the conditions `known` hold. `computed` writes a definition of the kernel's group; descriptors move tiles
+    of the arrays in `blocks`."""
 
     def __init__(
-        self, tiles: Tiles, arrays: Mapping[str, Array], computed: Callable[[Member], Held]
-    ) -> None:
+        self, tiles: Tiles, arrays: Mapping[str, Array], computed: Callable[[Member], Held],
+        blocks: Mapping[str, Block],
+    ) -> None:  # fmt: skip
         self.tiles, self.arrays, self._computed = tiles, arrays, computed
+        self.blocks = blocks
         self.helpers: set[str] = set()
         self.outer = Scope(1)
         self.inner: Scope | None = None
@@ -107,7 +111,8 @@ class ValueText:
         self._bound: dict[Axis, Text] = {}
         self._uses: Counter[Expression] = Counter()
         self._axis_names: dict[Axis, str] = {}
-        self._taken = {*arrays, *(f"{array}_at" for array in arrays), *RESERVED}
+        ends = ("", "_at", "_tiles")
+        self._taken = {*(f"{array}{end}" for array in arrays for end in ends), *RESERVED}
         for axis in tiles.group.axes:
             plain = re.sub(r"\W", "_", axis.name)
             name = next(
@@ -327,6 +332,12 @@ class ValueText:
         if array.dtype not in FORMATS:
             raise NotEmitted(f"{read.array} is {array.dtype}, which the kernels do not compute in")
         index = address(read.indices, array.shape)
+        if read.array in self.blocks:
+            block = block_at(index, array, self.tiles)
+            text = self.fresh(read.array)
+            scope = self.inner if self.varies(read) and self.inner is not None else self.outer
+            scope.add(f"{text} = {read.array}_tiles.load({self.begin_of(block)})")
+            return Text(self.expanded(Held(text, block.axes), dims), array.dtype)
         names = self.names(dims)
         masks = self.overhang([a for a in dims if a in index.axes], dims)
         masks += [f"({self._bound[a].text} >= 0)" for a in index.axes if a in self._bound]
@@ -340,6 +351,20 @@ class ValueText:
             return Text(f"({text} != 0)", "bool")
         kind = "int" if "int" in array.dtype else array.dtype
         return Text(text, kind)
+
+    def begin_of(self, block: Block) -> str:
+        """Where a tile begins in its matrix."""
+        starts = (self.begin_text(axis) for axis in block.axes)
+        texts = [self.index_text(place, self.names(())) for place in (block.row, block.column)]
+        pairs = zip(texts, starts, strict=True)
+        whole = [start if text == "0" else text if start == "0" else f"{text} + {start}"
+                 for text, start in pairs]  # fmt: skip
+        return f"[{', '.join(whole)}]"
+
+    def begin_text(self, axis: Axis) -> str:
+        """The first element that a program, or a round of its loop, has of an axis."""
+        moves = axis in self.tiles.grid or axis == self.tiles.walked
+        return f"{self.axis(axis)}_start" if moves else "0"
 
     def _gathered(self, expression: Indirect, dims: Axes, facts: tuple[str, ...]) -> Text:
         at = self.value(expression.at, dims, facts)

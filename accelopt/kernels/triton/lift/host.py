@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -281,6 +281,7 @@ class Host:
     def __init__(self, trace: KernelTrace) -> None:
         self.trace = trace
         self.execution = Execution(trace)
+        self.language = Language(self.execution, self.absent)
         self.importing = True
         self.missing: set[str] = set()
 
@@ -364,7 +365,7 @@ class Host:
             utils=SimpleNamespace(get_device_properties=lambda *_: {
                 "multiprocessor_count": PROCESSORS, "max_shared_mem": SHARED_BYTES}),
         )  # fmt: skip
-        language = Language(self.execution, self.absent)
+        language = self.language
         runtime = stub("triton.runtime", driver=SimpleNamespace(active=driver))
         triton = stub(
             "triton", jit=self.jit, language=language, runtime=runtime, Config=Config, JITFunction=Jit,
@@ -410,7 +411,8 @@ class Host:
         modules = stub("torch.nn", functional=functional, Module=Module)
         vars(torch)["nn"] = modules
         tuner = stub("triton.runtime.autotuner", Autotuner=Autotuner)
-        made: list[ModuleType] = [triton, runtime, tuner, torch, cuda, autograd, language,
+        tools = stub("triton.tools.tensor_descriptor", TensorDescriptor=TensorDescriptor)
+        made: list[ModuleType] = [triton, runtime, tuner, tools, torch, cuda, autograd, language,
                                   modules, functional, kinds]  # fmt: skip
         return {module.__name__: module for module in made}
 
@@ -454,6 +456,20 @@ class Host:
             for name in [n for n in sys.modules if n not in before]:
                 del sys.modules[name]
             sys.modules.update(before)
+
+
+class TensorDescriptor(NamedTuple):
+    """Triton's class of that name, on the host."""
+
+    base: Tensor
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block_shape: Sequence[int]
+
+    @staticmethod
+    def from_tensor(tensor: Tensor, block_shape: Sequence[int], **_: Any) -> TensorDescriptor:
+        """Of all of a tensor."""
+        return TensorDescriptor(tensor, tensor.shape, tensor.stride(), block_shape)
 
 
 class Config:
@@ -514,6 +530,10 @@ class Jit:
     def _given(self, value: Any, constant: bool) -> Any:
         if isinstance(value, Tensor):
             return value.pointer()
+        if isinstance(value, TensorDescriptor):
+            return self.host.language.make_tensor_descriptor(
+                value.base.pointer(), value.shape, value.strides, value.block_shape
+            )
         if constant or value is None or not isinstance(value, (bool, int, float)):
             return value
         kind = (

@@ -37,6 +37,7 @@ CASES = {
     "softmax": [_f(6, 50)],
     "running_softmax": [_f(6, 100)],
     "matmul": [_f(80, 50), _f(50, 48)],
+    "matmul described": [_f(80, 64), _f(64, 48)],
     "attention": [_f(3, 40, 16), _f(3, 40, 16), _f(3, 40, 16), False],
     "attention causal": [_f(3, 128, 16), _f(3, 128, 16), _f(3, 128, 16), True],
     "cross_entropy": [_f(7, 50), np.array([3, 0, -100, 49, 7, 7, 21])],
@@ -86,6 +87,12 @@ def _schedules(algorithm):
     return [*found, alone, _walked(algorithm, found[0])]
 
 
+def _described(schedule):
+    """The schedule whose kernels move tiles by descriptors where they can."""
+    kernels = (kernel.model_copy(update={"descriptors": True}) for kernel in schedule.kernels)
+    return schedule.model_copy(update={"kernels": tuple(kernels)})
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_written_is_traced_to_the_same_values(tmp_path, name):
     """Evidence: the tracer, whose meaning of Triton is compared with Triton's interpreter
@@ -94,6 +101,7 @@ def test_what_is_written_is_traced_to_the_same_values(tmp_path, name):
     algorithm = _lifted(name)
     wanted = _values(algorithm, _arrays(name))
     followed = _schedules(algorithm)[: 3 if name == "attention causal" else 4]
+    followed.append(_described(followed[-1]))
     for number, schedule in enumerate(followed):
         file = tmp_path / f"written{number}.py"
         file.write_text(source_of(algorithm, schedule))
@@ -111,7 +119,8 @@ def test_what_is_written_runs_in_the_interpreter(tmp_path):
     wanted = {}
     for name in CASES:
         algorithm = _lifted(name)
-        for number, schedule in enumerate(_schedules(algorithm)[::3]):
+        first, *_, walked = _schedules(algorithm)
+        for number, schedule in enumerate([first, walked, _described(walked)]):
             own = f"{name.replace(' ', '_')}_{number}"
             exact = schedule.model_copy(update={"precision": "ieee"})
             (tmp_path / f"{own}.py").write_text(source_of(algorithm, exact))
@@ -132,6 +141,26 @@ def test_what_is_written_runs_in_the_interpreter(tmp_path):
         found = np.load(tmp_path / f"{own}.out.npz")
         for one, key in zip(values, found, strict=True):
             np.testing.assert_allclose(found[key], one, rtol=1e-4, atol=1e-4)
+
+
+def test_descriptors_move_tiles_whose_rows_are_multiples_of_16_bytes():
+    """Evidence: CUDA driver API, cuTensorMapEncodeTiled: strides are multiples of 16 bytes, a box has at most 256
+    elements a side, and what lies outside is 0: the last rows' tile overhangs, the sum's would read its
+    neighbours."""
+
+    def text(name, **sizes):
+        algorithm = _lifted(name)
+        members = tuple(d.out for d in prepared(algorithm).definitions)
+        kernel = Kernel(members=members, tiles=_tiles(**sizes), walked="k", descriptors=True)
+        return source_of(algorithm, Schedule(kernels=(kernel,)))
+
+    described = text("matmul described", m=32, n=16, k=16)
+    assert (
+        described.count("_tiles.load([") == 2 and "out_tiles.store([m_start, n_start]" in described
+    )
+    assert "from_tensor(a.view(80, 64), [32, 16])" in described
+    assert "a_tiles" not in text("matmul", m=32, n=16, k=16)
+    assert "b_tiles" not in text("matmul described", m=32, n=512, k=16)
 
 
 def test_an_attention_is_one_kernel_that_ends_at_the_diagonal():
