@@ -126,9 +126,9 @@ class OfflineProposer:
         return source
 
     async def plan(self, view: KernelView, draw: int, draws: int) -> PlanDraft:
-        """The chain that begins with the action of rank `draw`, among those not yet tried, not
-        predicted to miss the goal, and not seen to fail on a kernel that is the same there. What brought
-        nothing on a kernel before this one comes last: with what was done since, it may."""
+        """The chain that begins with the action of rank `draw`, among those not yet tried that make a new
+        kernel, not predicted to miss the goal, and not seen to fail on a kernel that is the same there. What
+        brought nothing on a kernel before this one comes last: with what was done since, it may."""
         own = {item.change.key for item in view.tried if not item.before}
         elsewhere = {item.change.key for item in view.tried}
         fresh = 0
@@ -143,7 +143,8 @@ class OfflineProposer:
                 longest = LONGEST_CHAIN if place < MOST_EXTENDED and kind is None else 1
                 change, last = await self._chain(view.node, option, longest)
                 closed = method_of(option.action.change) in view.closed
-                if closed or change.key in refused or _hopeless(last.predicted, view.goal):
+                made = last.action.key in view.known
+                if closed or made or change.key in refused or _hopeless(last.predicted, view.goal):
                     continue
                 if view.fails_again(option.action.source) or view.fails_again(last.action.source):
                     continue

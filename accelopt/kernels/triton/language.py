@@ -32,6 +32,8 @@ MOST_PROPOSALS = 48
 MOST_WRITTEN, WORTH_TIMING = 6, 3.0
 """Kernels written anew that are timed, and times the solution's latency that they may be expected to take."""
 COMPILED, WRITTEN, PROMISE = "take_compiled_reference", "write_anew", 2.0
+NEXT = 0.9
+"""Of the promise of the one before it, another way of writing the same."""
 
 
 class Triton(Solutions):
@@ -77,7 +79,7 @@ class Triton(Solutions):
         except (NotTraced, NotEmitted) as refusal:
             self._not_written[node.case.case_name] = str(refusal)
             return []
-        latency, actions = node.latency or 1.0, list[Action]()
+        latency, actions, share = node.latency or 1.0, list[Action](), 1.0
         if made_anew[0].milliseconds > WORTH_TIMING * latency:
             self._not_written[node.case.case_name] = (
                 f"they are expected to take {made_anew[0].milliseconds:.3g} ms"
@@ -91,7 +93,8 @@ class Triton(Solutions):
                 sentence=f"Write what it computes as {kernels} kernel{'s' * (kernels > 1)}, expected to "
                 f"take {candidate.milliseconds:.3g} ms.",
             )  # fmt: skip
-            promise = min(PROMISE, max(0.1, 1 - candidate.milliseconds / latency))
+            promise = share * min(PROMISE, latency / candidate.milliseconds)
+            share *= NEXT
             actions.append(made(change, candidate.source, promise=promise, method=WRITTEN,
                                 touches=METHODS[WRITTEN].touches))  # fmt: skip
         return actions

@@ -56,6 +56,9 @@ MASK_LEFT = 0.55
 FULL_TILE = (128, 256, 64)
 """Rows, columns and summed elements with which products reach most of the peak: an H100 took
 0.246 ms for 4096 x 4096 x 4096 in fp16 with 128 x 128 x 64 and four stages."""
+WARP_ROWS = 16
+"""Rows of a product that another one reads which a warp has: warps without rows of their own repeat others' (read
+off Triton 3.6's output for an attention)."""
 AGAIN = 0.35
 """Of the bytes of a row that is read again soon, those that come from memory (assumed)."""
 DOT_REACHED, DESCRIBED_REACHED = 0.75, 0.95
@@ -141,9 +144,10 @@ def price(
     lesser = sum(parts.values()) - parts[limit]
     ahead = work.rounds / max(1, kernel.stages - 1) ** 2 + work.chained
     waiting = LATENCY_SECONDS * ahead / min(busy, 2)
+    apart = 1.0 if work.flops and kernel.stages == 2 else 0.6 / min(busy, 4)
     seconds = (
         parts[limit]
-        + 0.6 / min(busy, 4) * lesser
+        + apart * lesser
         + waves**0.5 * PROGRAM_SECONDS
         + waves * 0.5 * waiting
         + LAUNCH_SECONDS
@@ -239,6 +243,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
     work = _Work()
     kernel = tiles.kernel
     state, live = 0.0, dict[int, float]()
+    chain = sum(tiles.product(member) is not None for member in tiles.group.members) > 1
     for number, members in _evaluated(tiles).items():
         rounds = (
             tiles.count(tiles.walked) * _share(tiles, members)
@@ -257,6 +262,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
             if tiles.walked in member.reduced or product is not None:
                 state += kept
             if product is not None:
+                kept_rows = tiles.sizes[tiles.dims(member.definition.axes)[0]]
                 sides = [
                     tiles.dims(side) for side in (product.rows, product.columns, product.contracted)
                 ]
@@ -265,6 +271,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
                 sizes = [_size(tiles, side) for side in sides]
                 reached = DESCRIBED_REACHED if kernel.descriptors else DOT_REACHED
                 flops = 2.0 * math.prod(sizes) * rounds / (reached * _reached(sizes))
+                flops *= max(1.0, WARP_ROWS * kernel.warps / kept_rows) if chain else 1.0
                 work.flops[kind] = work.flops.get(kind, 0.0) + flops
                 wide = 2 if kind in NARROW else 4
                 chained = any(_chained(side, tiles) for side in (product.left, product.right))
