@@ -105,6 +105,9 @@ def lifted_kernel(
     called = _Called(source, path, given, SimulatedDevice(target, start))
     free = called.free()
     lifted = called.near(free)
+    if not called.takes_any(lifted, free):
+        free = called.free(all_asked=True)
+        lifted = called.near(free)
     twins, asserts = called.twins(lifted, free)
     name = lifted.interface.name
     written_into = author if _has(author, name) else source
@@ -174,15 +177,22 @@ class _Called:
 
     # Which values are no others than those drawn.
 
-    def free(self) -> tuple[str, ...]:
+    def free(self, all_asked: bool = False) -> tuple[str, ...]:
         """The plain arguments for which any number near the drawn one may stand: those that the kernel,
-        lifted with such a number, takes as a number and nothing else."""
+        lifted with such a number, takes as a number and nothing else. Without branches a number that is not
+        whole is likely one, and lifted for it alone where it is `all_asked`."""
         found: list[str] = []
         for name, value in self.plain.numbers.items():
-            whole = isinstance(value, int)
-            if not (whole or self.plain.branches) or self._is_a_number(name):
+            likely = not (all_asked or isinstance(value, int) or self.plain.branches)
+            if likely or self._is_a_number(name):
                 found.append(name)
         return tuple(found)
+
+    def takes_any(self, lifted: Lifted, free: tuple[str, ...]) -> bool:
+        """Whether the kernel by schedule is the same text for other numbers near those drawn."""
+        return not free or any(
+            self._holds(lifted, free, negative, self._same_text) for negative in (free, ())
+        )
 
     def _is_a_number(self, name: str) -> bool:
         try:
