@@ -324,7 +324,12 @@ class _Problem:
         for one in sorted(self.products, key=lambda one: -one.flops):
             if not any(one.overlaps(other) for other in kept):
                 kept.append(one)
-        return int(sum(one.flops for one in kept))
+        return int(sum(one.flops / self._at_once(one) for one in kept))
+
+    def _at_once(self, product: _Matrices) -> int:
+        """Rows that a product of fp8 may take at once (trainium2_arch.rst: 158 TFLOPS in double-row mode)."""
+        eight = {name for name in product.leaves if self.inputs[name].dtype.startswith("float8")}
+        return 2 if len(eight) >= 2 or eight == product.leaves != frozenset() else 1
 
     def _terms(self, expression: Expression, cases: Cases, share: float) -> list[_Term]:
         """An expression as a sum of products; products of matrices below functions are counted."""

@@ -26,6 +26,14 @@ ROWS_AT_ONCE = 2
 """Rows of each operand that a product with `perf_mode` takes together (double_row_gen3)."""
 
 
+def rows_at_once(instruction: Instruction) -> int:
+    """Rows of each operand that a product takes at once: of operands (K, 2, F) in double-row mode both."""
+    double = (
+        instruction.attributes.get("perf_mode") and len(instruction.inputs["stationary"].shape) == 3
+    )
+    return ROWS_AT_ONCE if double else 1
+
+
 def scale_names(operand: str) -> tuple[str, ...]:
     """The tiles (4, F) with the scales of a microscaling operand: one for each 32 partitions."""
     return tuple(f"{operand}{quadrant}" for quadrant in range(QUADRANTS))
@@ -37,11 +45,11 @@ STATIONARY_SCALES, MOVING_SCALES = scale_names("stationary_scale"), scale_names(
 
 def _multiplied(instruction: Instruction) -> Iterator[str]:
     stationary, moving = (instruction.inputs[name] for name in ("stationary", "moving"))
-    rows = 1
-    if instruction.attributes.get("perf_mode") and len(stationary.shape) == 3:
-        rows = ROWS_AT_ONCE
-        if stationary.shape[1] != rows or len(moving.shape) != 3 or moving.shape[1] != rows:
-            yield f"takes two rows at a time, not {stationary.shape} and {moving.shape}"
+    rows = rows_at_once(instruction)
+    if rows > 1 and (
+        stationary.shape[1] != rows or moving.shape[1:2] != (rows,) or len(moving.shape) != 3
+    ):
+        yield f"takes two rows at a time, not {stationary.shape} and {moving.shape}"
     made = stationary.free_elements // rows * (moving.free_elements // rows)
     if instruction.result.elements != made:
         yield f"makes {made} elements of {stationary.shape} and {moving.shape}"

@@ -66,21 +66,36 @@ class Span:
     width: int
 
 
-FORMS: Mapping[str, Callable[[float], float]] = {
-    "{}": lambda value: value,
-    "-{}": lambda value: -value,
-    "1 / {}": lambda value: 1 / value if value else math.nan,
-    "-1 / {}": lambda value: -1 / value if value else math.nan,
+Number = Callable[[float], float]
+FORMS: Mapping[str, tuple[Number, Number]] = {
+    "{}": (lambda value: value, lambda made: made),
+    "-{}": (lambda value: -value, lambda made: -made),
+    "1 / {}": (
+        lambda value: 1 / value if value else math.nan,
+        lambda made: 1 / made if made else math.nan,
+    ),
+    "-1 / {}": (
+        lambda value: -1 / value if value else math.nan,
+        lambda made: -1 / made if made else math.nan,
+    ),
+    "1 - {}": (lambda value: 1 - value, lambda made: 1 - made),
+    "{} - 1": (lambda value: value - 1, lambda made: made + 1),
+    "1 + {}": (lambda value: 1 + value, lambda made: made - 1),
 }
-"""What kernels make of a plain argument, as text; each is its own reverse."""
+"""What kernels make of a plain argument, as text, and how it comes of what was made."""
+LARGEST_PART = 1 << 16
+"""Of how many parts of a plain argument one is known: the mean of so many elements."""
 
 
 def number_text(number: float, plain: Mapping[float, str]) -> str:
-    """A number as text: a plain argument, its negative or its inverse, by the argument's name."""
+    """A number as text: a plain argument or something simple that is made of it, by the argument's name."""
     for value, name in plain.items():
-        for form, made in FORMS.items():
+        for form, (made, back) in FORMS.items():
             # In fp32 the inverse of an inverse may be another number: one way will do.
-            ways = ((made(value), number), (made(number), value))
+            ways = ((made(value), number), (back(number), value))
             if any(np.float32(one) == np.float32(other) for one, other in ways):
                 return form.format(name)
+        parts = round(value / number) if number else 0
+        if 1 < abs(parts) <= LARGEST_PART and np.float32(value / parts) == np.float32(number):
+            return f"{name} / {parts}"
     return repr(number).replace("e+", "e")

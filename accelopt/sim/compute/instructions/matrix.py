@@ -21,7 +21,7 @@ from accelopt.sim.compute.tiles.operands import (
     ReadClosure,
     flat_free,
 )
-from accelopt.sim.isa.matrix import scale_names
+from accelopt.sim.isa.matrix import rows_at_once, scale_names
 from accelopt.sim.microscaling import SCALES
 
 CONTRACTION = "contraction"
@@ -35,7 +35,7 @@ def matmul(site: LaneSite) -> Closure:
     if dtypes.is_packed(stationary.dtype):
         return _microscaled(site, accumulate)
     keys = _Keys(site, stationary, moving)
-    if site.attribute("perf_mode") and len(stationary.shape) == 3:
+    if rows_at_once(site.instruction) > 1:
         return _general(site, keys, accumulate, double_row=True)
     transposes = not accumulate and site.window.trivial and len(result.shape) == 2
     if transposes and len(stationary.shape) == 2 and site.lane.constants.is_identity(moving):

@@ -19,6 +19,7 @@ from accelopt.hardware.least_time import Lanes, Work
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.instruction_set import mask_shape
+from accelopt.sim.isa.matrix import rows_at_once
 from accelopt.sim.isa.opcode import Cost
 from accelopt.sim.program import Engine, Instruction, Loop, Program, Tensor
 from accelopt.sim.timing.machine.pricing import SIXTEEN_BIT, slow_operands
@@ -49,7 +50,10 @@ def least(program: Program, cores: int = 1) -> Work:
         instruction = work.instruction
         if instruction.opcode.product:
             stationary, moving = instruction.inputs["stationary"], instruction.inputs["moving"]
-            product = stationary.elements * moving.free_elements
+            rows = rows_at_once(
+                instruction
+            )  # as packed elements, what is multiplied at once counts once
+            product = stationary.elements * moving.free_elements // rows**2
             if not (instruction.attributes.get("is_transpose") or _is_masked(instruction)):
                 flops[slow_operands((stationary, moving))] += 2 * product * work.iterations
         elif instruction.opcode.computes and instruction.outputs:

@@ -56,6 +56,13 @@ CAP = """def kernel(x, cap):
     nl.store(out, nl.sum(capped, axis=1, keepdims=True))
     return out
 """
+SMOOTHED = """def kernel(x, smoothing):
+    out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    least, total = nl.min(tile, axis=1, keepdims=True), nl.sum(tile, axis=1, keepdims=True)
+    nl.store(out, least * FACTOR - total * (smoothing / 256))
+    return out
+"""
 SHAPE = (128, 256)
 
 
@@ -146,3 +153,21 @@ def test_an_inverse_is_known_however_it_is_rounded(
     for value in (cap, 11.0):
         right = (np.tanh(x / value) * value).sum(axis=1, keepdims=True)
         np.testing.assert_allclose(run(made, x, value), right, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("factor", "pinned"), [("(1.0 - smoothing)", False), ("smoothing ** 1.5", True)]
+)
+def test_what_is_made_of_an_argument_is_known_or_its_value_asked_for(
+    tmp_path: Path, x: np.ndarray, factor: str, pinned: bool
+) -> None:
+    """Evidence: label smoothing, whose kernels take s as 1 - s and s / V."""
+    made = by_schedule(tmp_path, SMOOTHED.replace("FACTOR", factor), smoothing=0.125)
+    for value in (0.125,) if pinned else (0.125, 0.3):
+        weight = value**1.5 if pinned else 1 - value
+        right = np.float64(x).min(1) * weight - np.float64(x).sum(1) * value / 256
+        np.testing.assert_allclose(run(made, x, value)[:, 0], right, rtol=1e-4, atol=1e-4)
+    if pinned:
+        assert "smoothing must be 0.125" in refused(made, x, 0.3)
+    else:
+        assert "1 - smoothing" in made.read_text() and "smoothing / 256" in made.read_text()
