@@ -6,6 +6,7 @@ an identity matrix only renames an axis; masked elements shorten the axis.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 from accelopt.algorithm.algorithm import Constant
@@ -28,6 +29,8 @@ from accelopt.algorithm.value_nodes import (
 from accelopt.algorithm.values import Values, fresh_axis
 
 FLIPPED = {"maximum": "minimum", "minimum": "maximum"}
+FEW_TERMS = 4
+"""That a sum may have without being a reduction (`rerolling`), and one more."""
 
 
 def fold(values: Values, combiner: str, axes: Sequence[Axis], body: Value) -> Value:
@@ -119,7 +122,7 @@ def _chosen(values: Values, combiner: str, axes: list[Axis], body: Choice) -> Va
     """A reduction of elements of which conditions exclude some."""
     neutral = isinstance(body.on_false, Constant) and _is_neutral(combiner, body.on_false.value)
     if not neutral:
-        return None
+        return _of_unequal(values, combiner, axes, body)
     bound = set(axes)
     outer = [c for c in body.conditions if not c.axes & bound]
     inner = [c for c in body.conditions if c.axes & bound]
@@ -146,6 +149,51 @@ def _chosen(values: Values, combiner: str, axes: list[Axis], body: Choice) -> Va
             moved = values.substitute(body, {axis: index_of(shorter) + low})
             return fold(values, combiner, [shorter if a == axis else a for a in axes], moved)
     return None
+
+
+def _of_unequal(values: Values, combiner: str, axes: list[Axis], body: Choice) -> Value | None:
+    """One reduction where what is combined has one element more for the first elements of an axis than for
+    its others: tiles of rows, of which the last one is not full, that are combined partition by partition."""
+    kinds = (body.on_true, body.on_false)
+    if len(body.conditions) != 1 or len(body.conditions[0].terms) != 1:
+        return None
+    (((axis, coefficient),), constant) = (body.conditions[0].terms, body.conditions[0].constant)
+    if axis not in axes or abs(coefficient) != 1:
+        return None
+    first = constant + 1 if coefficient < 0 else -constant
+    longer, shorter = kinds if coefficient < 0 else kinds[::-1]
+    if not (isinstance(longer, Fold) and longer.combiner == combiner):
+        return None
+    for tiles in longer.axes:
+        if _without_last(values, longer, tiles, shorter):
+            number = index_of(tiles) * axis.extent + index_of(axis)
+            inside = number * -1 + (axis.extent * (tiles.extent - 1) + first - 1)
+            kept = values.where([inside], longer.body, Constant(NEUTRAL[combiner]))
+            return _joined(values, combiner, axes, Fold(combiner, longer.axes, kept))
+    return None
+
+
+def _without_last(values: Values, longer: Fold, tiles: Axis, shorter: Value) -> bool:
+    """Whether a value combines what `longer` does but for the last element of one of its axes."""
+    if isinstance(shorter, Fold) and len(shorter.axes) == len(longer.axes):
+        pairs = list(zip(longer.axes, shorter.axes, strict=True))
+        extents = [long.extent - (long == tiles) for long, _ in pairs]
+        if shorter.combiner != longer.combiner or extents != [short.extent for _, short in pairs]:
+            return False
+        moved = values.substitute(longer.body, {long: index_of(short) for long, short in pairs})
+        return moved is shorter.body
+    if tiles.extent > FEW_TERMS:
+        return False
+    others = [axis for axis in longer.axes if axis != tiles]
+    terms = [
+        fold(values, longer.combiner, others, values.substitute(longer.body, {tiles: Index(n, ())}))
+        for n in range(tiles.extent - 1)
+    ]
+    if longer.combiner in FLIPPED:
+        return (
+            functools.reduce(lambda a, b: apply(values, longer.combiner, [a, b]), terms) is shorter
+        )
+    return longer.combiner == "add" and values.sum([(term, 1.0) for term in terms]) is shorter
 
 
 def _is_neutral(combiner: str, value: float) -> bool:

@@ -8,7 +8,15 @@ from collections.abc import Callable
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import FLIPPED, fold
 from accelopt.algorithm.rerolling import arguments_of, rolled
-from accelopt.algorithm.value_nodes import Application, Fold, Product, Sum, Value, children
+from accelopt.algorithm.value_nodes import (
+    Application,
+    Choice,
+    Fold,
+    Product,
+    Sum,
+    Value,
+    children,
+)
 from accelopt.algorithm.values import Values
 
 Rule = Callable[[Value], Value]
@@ -17,7 +25,14 @@ Rule = Callable[[Value], Value]
 def whole(values: Values, value: Value, roll: bool = True) -> Value:
     """The value with what was computed in one pass as it is commonly written, and, where terms or
     pieces are to `roll`, with those as one."""
-    return rewritten(values, value, lambda p: _two_passes(values, rolled(values, p) if roll else p))
+
+    def rule(part: Value) -> Value:
+        part = rolled(values, part) if roll else part
+        if isinstance(part, Fold) and isinstance(part.body, (Choice, Fold)):
+            part = fold(values, part.combiner, part.axes, part.body)  # of parts that are one now
+        return _two_passes(values, part)
+
+    return rewritten(values, value, rule)
 
 
 def rewritten(values: Values, value: Value, rule: Rule) -> Value:

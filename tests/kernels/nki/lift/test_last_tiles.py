@@ -1,0 +1,52 @@
+"""Rows that the last tile is not full of, combined partition by partition: one reduction over all rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.notation import algorithm_text
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.sim import compute
+from accelopt.sim.dialects.dialect import trace_kernel
+from accelopt.sim.kernel_text import load, specs_of
+
+KERNEL = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    R, C = x.shape
+    out = nl.ndarray((1, C), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.full((128, C), {neutral}, dtype=nl.float32, buffer=nl.sbuf)
+    for t in range((R + 127) // 128):
+        rows = min(128, R - t * 128)
+        tile = nl.load(x[t * 128:t * 128 + rows, :])
+        nisa.tensor_tensor(dst=acc[0:rows, :], data1=acc[0:rows, :], data2=nl.square(tile), op=nl.{op})
+    turned = nl.ndarray((C, 128), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_transpose(dst=turned, data=acc)
+    column = nl.ndarray((C, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_reduce(dst=column, data=turned, axis=1, op=nl.{op}, keepdims=True)
+    row = nl.ndarray((1, C), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_transpose(dst=row, data=column)
+    nl.store(out, nl.copy(row))
+    return out
+"""
+
+
+@pytest.mark.parametrize("rows", [263, 384, 100])
+@pytest.mark.parametrize(("op", "neutral"), [("add", "0.0"), ("maximum", "-1e38")])
+def test_tiles_and_partitions_are_one_axis_of_rows(rows: int, op: str, neutral: str) -> None:
+    x = np.random.default_rng(4).normal(size=(rows, 32)).astype(np.float32)
+    text = KERNEL.format(op=op, neutral=neutral)
+    program = trace_kernel(load(text, "kernel.py").kernel, specs_of([x]), target="trn2")
+    algorithm = lift(program)
+    (exact,) = evaluate(algorithm, {"x": x.astype(np.float64)})
+    (found,) = compute.execute(program, [x])
+    np.testing.assert_allclose(found, exact, rtol=1e-5)
+    (total,) = algorithm.definitions
+    assert [axis.extent for axis in total.reduced] == [rows], algorithm_text(algorithm)
