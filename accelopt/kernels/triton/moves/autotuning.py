@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from accelopt.kernels.triton.moves.knobs import Knob, integer, tile_roles
+from accelopt.kernels.triton.moves.knobs import Knob, find_knobs, integer, tile_roles
 from accelopt.kernels.triton.moves.launch_configurations import LaunchConfiguration
-from accelopt.kernels.triton.moves.source import Edit, JitFunction, Source, called
+from accelopt.kernels.triton.moves.source import Edit, JitFunction, Launch, Source, called
 
 
 def configured_names(kernel: JitFunction) -> set[str]:
@@ -15,9 +15,12 @@ def configured_names(kernel: JitFunction) -> set[str]:
     return {name for values in _listed(kernel) for name in values}
 
 
-def tuned_tiles(kernel: JitFunction) -> list[Knob]:
-    """The tiles that a kernel's own autotuner chooses, with its first choice, 0 where that is no
-    integer of the text."""
+def tiles_of(source: Source, launch: Launch) -> list[Knob]:
+    """The tiles of a launched kernel; of an autotuned one those that its autotuner chooses, with its
+    first choice, 0 where that is no integer of the text."""
+    kernel = launch.kernel
+    if kernel.autotune is None:
+        return find_knobs(source, launch)
     names, first = configured_names(kernel), (_listed(kernel) or [{}])[0]
     return [
         Knob(name, role, first.get(name) or 0, ())

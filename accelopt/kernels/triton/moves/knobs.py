@@ -157,13 +157,8 @@ def _spanned(kernel: JitFunction) -> set[str]:
     return found
 
 
-def find_knobs(
-    source: Source, launch: Launch, roles: Mapping[str, Role] | None = None
-) -> list[Knob]:
-    """The tiles of a launched kernel whose values stand in the text as integers.
-
-    `roles` are those of the kernel before a move, which may have taken the loop away that tells.
-    """
+def find_knobs(source: Source, launch: Launch) -> list[Knob]:
+    """The tiles of a launched kernel whose values stand in the text as integers."""
     found = []
     begun = {
         name
@@ -171,9 +166,7 @@ def find_knobs(
         if isinstance(node, ast.Assign) and called(node.value) == "tl.program_id"
         for name in names_in(node.targets[0])
     }
-    for name, role in (tile_roles(launch.kernel) if roles is None else roles).items():
-        if name not in launch.kernel.parameters:
-            continue
+    for name, role in tile_roles(launch.kernel).items():
         places, value = _places(source, launch, name)
         if value is not None and (
             role is Role.PROGRAM or name in _of_programs(launch.kernel, begun)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -10,28 +10,17 @@ from typing import NamedTuple
 from accelopt.kernels.moves import METHODS
 from accelopt.kernels.triton.moves.autotuning import (
     configured_names,
-    tuned_tiles,
+    tiles_of,
     with_configurations,
 )
-from accelopt.kernels.triton.moves.knobs import (
-    Knob,
-    Role,
-    find_knobs,
-    set_options,
-    tile_roles,
-    with_own_grid,
-)
+from accelopt.kernels.triton.moves.knobs import Knob, set_options, with_own_grid
 from accelopt.kernels.triton.moves.launch_configurations import (
     KernelKind,
     LaunchConfiguration,
     configurations,
     kind_of,
 )
-from accelopt.kernels.triton.moves.source import (
-    Launch,
-    Source,
-    asks_elsewhere,
-)
+from accelopt.kernels.triton.moves.source import Launch, Source, asks_elsewhere
 from accelopt.kernels.triton.moves.split_k_reduction import JOINED
 from accelopt.kernels.triton.moves.structural_moves import (
     BATCHED,
@@ -51,8 +40,6 @@ HALF_PLACE = 6.0
 TOGETHER = 1.2
 TUNED_TOGETHER = 6
 CONFIGURED = "change_block_sizes"
-
-KnobRoles = Mapping[str, Mapping[str, Role]]
 
 
 class Variant(NamedTuple):
@@ -81,11 +68,8 @@ def proposals(text: str, most: int | None = None) -> list[Action]:
     except (SyntaxError, ValueError):
         return []
     text = source.text
-    roles = {name: tile_roles(kernel) for name, kernel in source.kernels.items()}
     options = [
-        option
-        for variant in variants(source)
-        for option in _with_configurations(variant, text, roles)
+        option for variant in variants(source) for option in _with_configurations(variant, text)
     ]
     found: dict[str, Action] = {}
     for option in sorted(options, key=lambda option: -option.promise):
@@ -159,8 +143,7 @@ def _kind_when_counted(source: Source, name: str) -> KernelKind:
     counted = COUNTED.move(source, name)
     seen = source if counted is None else Source(counted)
     launch = next(item for item in seen.launches if item.kernel.name == name)
-    tuned = launch.kernel.autotune is not None
-    return kind_of(launch.kernel, tuned_tiles(launch.kernel) if tuned else find_knobs(seen, launch))
+    return kind_of(launch.kernel, tiles_of(seen, launch))
 
 
 def _together(source: Source, name: str, steps: Sequence[MoveStep]) -> Iterator[Variant]:
@@ -177,7 +160,7 @@ def _together(source: Source, name: str, steps: Sequence[MoveStep]) -> Iterator[
         yield Variant(tuple(step.method for step in taken), sentences, source.text, weight)
 
 
-def _with_configurations(variant: Variant, original: str, roles: KnobRoles) -> Iterator[_Option]:
+def _with_configurations(variant: Variant, original: str) -> Iterator[_Option]:
     """The variant as it is, and with each configuration of each of its launches."""
     source = Source(variant.source)
     if variant.source != original:
@@ -186,9 +169,7 @@ def _with_configurations(variant: Variant, original: str, roles: KnobRoles) -> I
         if launch.kernel.autotune is not None:
             yield from _retuned(source, launch, variant)
             continue
-        # A move may take the loop away that tells a tile, or make one.
-        known = {**tile_roles(launch.kernel), **roles.get(launch.kernel.name, {})}
-        knobs = find_knobs(source, launch, known)
+        knobs = tiles_of(source, launch)
         for place, choice in enumerate(configurations(launch.kernel, knobs)):
             yield _option(
                 variant,
@@ -219,7 +200,7 @@ def _configured(
 def _retuned(source: Source, launch: Launch, variant: Variant) -> Iterator[_Option]:
     """One proposal: the autotuner over our configurations for this kind of kernel."""
     kernel = launch.kernel
-    knobs = tuned_tiles(kernel)
+    knobs = tiles_of(source, launch)
     if {knob.name for knob in knobs} != configured_names(kernel):
         return
     choices = list(configurations(kernel, knobs))[:TUNED_TOGETHER]

@@ -8,12 +8,11 @@ from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.autotuning import (
-    tuned_tiles,
+    tiles_of,
     with_configurations,
 )
 from accelopt.kernels.triton.moves.knobs import (
     Knob,
-    find_knobs,
     set_options,
     with_own_grid,
 )
@@ -98,16 +97,13 @@ def _sites(source: Source) -> list[_Site]:
     for launch in source.launches:
         first.setdefault(launch.kernel.name, launch)
     return [
-        _Site(launch, _tiles(source, launch), f"{name}." if len(first) > 1 else "")
+        _Site(
+            launch,
+            [tile for tile in tiles_of(source, launch) if tile.value],
+            f"{name}." if len(first) > 1 else "",
+        )
         for name, launch in first.items()
     ]
-
-
-def _tiles(source: Source, launch: Launch) -> list[Knob]:
-    kernel = launch.kernel
-    if kernel.autotune is None:
-        return find_knobs(source, launch)
-    return [knob for knob in tuned_tiles(kernel) if knob.value]
 
 
 def _knobs(site: _Site, standard: Sequence[Mapping[str, Parameter]]) -> list[KnobSpec]:
