@@ -147,19 +147,14 @@ METHODS = {
         "overlap",
         cuda="Give the blocks another number of threads, and the grid as many blocks as cover the same work.",
     ),
-    "fix_autotuned_config": _triton("autotuning:without_autotuner", "compute", "gmem", "overlap"),
-    "grouped_gemm_colmajor": _triton("grid_order:grouped_order", "compute", "gmem"),
-    "enable_async_pipeline": _triton("tensor_descriptors:descriptor_tiles", "gmem", "overlap"),
     "switch_to_mma_or_wgmma": _triton(
         "arithmetic:own_precision_dots",
         "compute",
         cuda="Multiply tiles by the tensor cores' instructions.",
     ),
     "softmax_math_fusion": _triton("arithmetic:base_two", "sfu"),
-    "vectorize_global_loads": _triton(
-        "compiler_hints:constant_sizes",
-        "gmem",
-        cuda="Let each thread load and store 16 neighbouring bytes at once.",
+    "vectorize_global_loads": _by_model(
+        "cuda", "Let each thread load and store 16 neighbouring bytes at once.", "gmem"
     ),
     "cache_policy_cg": _by_model(
         "cuda", "Read and write past the caches what is touched once.", "gmem"
@@ -168,15 +163,12 @@ METHODS = {
     "tighten_loop_bound": _triton("masks:stop_at_bound", "compute", "gmem", "control"),
     "count_while_loop": _triton("loops:counted_loop", "control", "overlap"),
     "step_by_offsets": _triton("loops:stepped_by_tiles", "control", "overlap"),
-    "read_row_once": _triton(
-        "loops:one_pass",
-        "gmem",
-        cuda="Keep a row's elements in registers between the loops that read them.",
+    "read_row_once": _by_model(
+        "cuda", "Keep a row's elements in registers between the loops that read them.", "gmem"
     ),
     "pack_gqa_heads": _triton("gqa_packing:heads_together", "gmem"),
     "prefetch_addresses": _triton("address_prefetch:looked_up_ahead", "overlap"),
     "split_k": _triton("split_k:split_loop", "overlap", "gmem"),
-    "persistent_grid": _triton("persistent_grid:persistent_programs", "overlap"),
     "fill_uncovered_outputs": _triton("output_fills:filled_where_left", "gmem"),
     "batch_launches": _triton("launch_batching:one_launch", "overlap"),
     "drop_synchronisation": _triton("host_synchronisation:without_synchronisation", "overlap"),

@@ -27,18 +27,12 @@ DATASET, GRAPH = "regraph_dataset.jsonl", "regraph.json"  # in the folder of a r
 
 STOP_WORDS = frozenset("a an and apply by for in of on the to use using via with".split())
 ALIASES = {
-    "async copy pipeline": "enable_async_pipeline",
-    "asynchronous copies": "enable_async_pipeline",
-    "double buffering": "enable_async_pipeline",
-    "software pipelining": "enable_async_pipeline",
     "tensor cores": "switch_to_mma_or_wgmma",
     "tensor core mma": "switch_to_mma_or_wgmma",
     "vectorized loads": "vectorize_global_loads",
     "vectorized global loads": "vectorize_global_loads",
     "vectorized memory access": "vectorize_global_loads",
     "exp2 softmax": "softmax_math_fusion",
-    "l2 swizzle": "grouped_gemm_colmajor",
-    "grouped program order": "grouped_gemm_colmajor",
     "tune block sizes": "change_block_sizes",
     "block size tuning": "change_block_sizes",
     "loop invariant code motion": "keep",

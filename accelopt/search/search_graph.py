@@ -18,12 +18,10 @@ LITTLE = 0.02
 NOTHING = -inf  # to be hoped where nothing is left to try
 
 EXPECTED = {
-    "enable_async_pipeline": 0.18,
     "switch_to_mma_or_wgmma": 0.12,
     "vectorize_global_loads": 0.10,
     "avoid_atomics_reduce": 0.10,
     "softmax_math_fusion": 0.08,
-    "grouped_gemm_colmajor": 0.06,
     "change_block_sizes": 0.04,
     "pad_tail_and_mask": 0.02,
 }

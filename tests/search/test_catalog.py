@@ -33,7 +33,7 @@ def test_a_name_is_one_in_whatever_letters_and_with_whatever_fillers():
     ]  # fmt: skip
     assert Catalog(["at"]).add("Loop fusion").existed  # by alias
     assert (
-        Catalog(["enable_async_pipeline"]).add("double buffering").method == "enable_async_pipeline"
+        Catalog(["switch_to_mma_or_wgmma"]).add("tensor cores").method == "switch_to_mma_or_wgmma"
     )
 
 

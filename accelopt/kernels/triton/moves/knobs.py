@@ -27,7 +27,6 @@ from accelopt.kernels.triton.moves.source import (
     names_in,
     program_names,
 )
-from accelopt.parsing import parse_expression
 
 
 class Role(StrEnum):
@@ -38,18 +37,17 @@ class Role(StrEnum):
 
 
 class Knob(NamedTuple):
-    """A tile of one kernel, its present value, and the places where it is written, each with a text
+    """A tile of a kernel, its present value, and the places where it is written, each with a text
     in which `{}` stands for the value."""
 
-    kernel: str
     name: str
     role: Role
     value: int
     places: tuple[Edit, ...]
 
-    def set_to(self, text: str) -> list[Edit]:
-        """The edits that write another value, a number or an expression of the host code."""
-        return [place._replace(text=(place.text or "{}").format(text)) for place in self.places]
+    def set_to(self, value: int) -> list[Edit]:
+        """The edits that write another value."""
+        return [place._replace(text=(place.text or "{}").format(value)) for place in self.places]
 
 
 def tile_roles(kernel: JitFunction) -> dict[str, Role]:
@@ -159,13 +157,8 @@ def _spanned(kernel: JitFunction) -> set[str]:
     return found
 
 
-def find_knobs(
-    source: Source, launch: Launch, roles: Mapping[str, Role] | None = None
-) -> list[Knob]:
-    """The tiles of a launched kernel whose values stand in the text as integers.
-
-    `roles` are those of the kernel before a move, which may have taken the loop away that tells.
-    """
+def find_knobs(source: Source, launch: Launch) -> list[Knob]:
+    """The tiles of a launched kernel whose values stand in the text as integers."""
     found = []
     begun = {
         name
@@ -173,9 +166,7 @@ def find_knobs(
         if isinstance(node, ast.Assign) and called(node.value) == "tl.program_id"
         for name in names_in(node.targets[0])
     }
-    for name, role in (tile_roles(launch.kernel) if roles is None else roles).items():
-        if name not in launch.kernel.parameters:
-            continue
+    for name, role in tile_roles(launch.kernel).items():
         places, value = _places(source, launch, name)
         if value is not None and (
             role is Role.PROGRAM or name in _of_programs(launch.kernel, begun)
@@ -184,7 +175,7 @@ def find_knobs(
             # `row * WIDTH` begins a row that is as wide; the grid counts rows.
             places = [] if in_grid is None else [*places, *in_grid]
         if places and value is not None:
-            found.append(Knob(launch.kernel.name, name, role, value, tuple(places)))
+            found.append(Knob(name, role, value, tuple(places)))
     shared = Counter(place for knob in found for place in knob.places)
     return [knob for knob in found if all(shared[place] == 1 for place in knob.places)]
 
@@ -212,12 +203,12 @@ def _in_grid(source: Source, launch: Launch, name: str, value: int) -> list[Edit
 def _divided(node: ast.AST, value: int) -> Iterator[tuple[ast.expr, str]]:
     """The numbers of a division by `value`, rounded up in any of the usual ways, and what stands there."""
     if called(node).endswith("cdiv") and isinstance(node, ast.Call):
-        yield from ((one, "{}") for one in node.args[1:] if _integer(one) == value)
+        yield from ((one, "{}") for one in node.args[1:] if integer(one) == value)
     floor = isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
-    if isinstance(node, ast.BinOp) and floor and _integer(node.right) == value:
+    if isinstance(node, ast.BinOp) and floor and integer(node.right) == value:
         yield node.right, "{}"
         for inner in ast.walk(node.left):
-            if isinstance(inner, ast.Constant) and _integer(inner) in (value, value - 1):
+            if isinstance(inner, ast.Constant) and integer(inner) in (value, value - 1):
                 yield inner, "{}" if inner.value == value else "({} - 1)"
 
 
@@ -293,51 +284,17 @@ def _gives_value_to(node: ast.AST, names: set[str]) -> bool:
     )
 
 
-def constant_value(source: Source, launch: Launch, name: str) -> int | None:
-    """The number that a launch gives a parameter, or that the host code writes by an expression of
-    names, where it stands in the text."""
-    if name in launch.kernel.parameters:
-        return _places(source, launch, name)[1]
-    return _computed(parse_expression(name), source, launch)
-
-
-def _computed(node: ast.expr, source: Source, launch: Launch) -> int | None:
-    """The value of an expression of numbers that stand in the text, or that the host code asserts."""
-    if isinstance(node, ast.Name):
-        values = _assignments(source, launch, node.id)
-        if len(values) == 1 and (value := _integer(values[0])) is not None:
-            return value
-        return _asserted(launch, node.id)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.FloorDiv, ast.Mult)):
-        left, right = (_computed(side, source, launch) for side in (node.left, node.right))
-        if left is None or not right:
-            return None
-        return left * right if isinstance(node.op, ast.Mult) else left // right
-    return _integer(node)
-
-
-def _asserted(launch: Launch, name: str) -> int | None:
-    """What `assert name == 32` says."""
-    for node in ast.walk(launch.function) if launch.function is not None else ():
-        test = node.test if isinstance(node, ast.Assert) else None
-        if not (isinstance(test, ast.Compare) and ast.unparse(test.left) == name):
-            continue
-        if len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-            return _integer(test.comparators[0])
-    return None
-
-
 def _places(source: Source, launch: Launch, name: str) -> tuple[list[Edit], int | None]:
     bound = launch.bound(name)
     if bound is None:
         bound = _default(launch.kernel, name)
     if bound is None:
         return [], None
-    if (value := _integer(bound)) is not None:
+    if (value := integer(bound)) is not None:
         return [source.replacing(bound, "")], value
     if isinstance(bound, ast.Name):
         constants = _assignments(source, launch, bound.id)
-        if len(constants) == 1 and (value := _integer(constants[0])) is not None:
+        if len(constants) == 1 and (value := integer(constants[0])) is not None:
             return [source.replacing(constants[0], "")], value
     return [], None
 
@@ -354,7 +311,7 @@ def _default(kernel: JitFunction, name: str) -> ast.expr | None:
     return defaults.get(name)
 
 
-def _integer(node: ast.expr) -> int | None:
+def integer(node: ast.expr) -> int | None:
     """The value of an integer that stands in the text; True and False are none."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value

@@ -1,4 +1,4 @@
-"""Moves on the loops of a kernel: counted where they were open, one pass instead of several."""
+"""Moves on the loops of a kernel: counted where they were open, over positions instead of tiles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from accelopt.kernels.triton.moves.source import (
     names_in,
     target_of,
 )
-from accelopt.parsing import parse_expression, parse_python
 
 
 def counted_loop(kernel: JitFunction) -> ast.FunctionDef | None:
@@ -89,14 +88,14 @@ def stepped_by_tiles(kernel: JitFunction) -> ast.FunctionDef | None:
     stores nothing to what `n` is made of.
     """
     node = copy.deepcopy(kernel.node)
-    names: dict[str, str] = {}
+    changed = False
     for body in bodies(node):
         for loop in body:
             if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name):
                 tiles = _tiles(loop, node)
                 if tiles is not None and tiles.divisor in kernel.constants:
-                    _step(loop, node, tiles, names)
-    return node if names else None
+                    changed = _step(loop, node, tiles) or changed
+    return node if changed else None
 
 
 def _tiles(loop: ast.For, node: ast.FunctionDef) -> Quotient | None:
@@ -128,8 +127,8 @@ def stores(node: ast.AST, name: str) -> int:
     )
 
 
-def _step(loop: ast.For, node: ast.FunctionDef, tiles: Quotient, names: dict[str, str]) -> None:
-    """Change a loop if its variable says nothing but where a tile begins."""
+def _step(loop: ast.For, node: ast.FunctionDef, tiles: Quotient) -> bool:
+    """Change a loop if its variable says nothing but where a tile begins; whether it did."""
     assert isinstance(loop.target, ast.Name) and isinstance(loop.iter, ast.Call)
     own = loop.target.id
     products = (f"{own} * {tiles.divisor}", f"{tiles.divisor} * {own}")
@@ -143,18 +142,17 @@ def _step(loop: ast.For, node: ast.FunctionDef, tiles: Quotient, names: dict[str
     }
     elsewhere = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == own]
     if not places or len(inside) != len(places) + 1 or any(id(n) not in known for n in elsewhere):
-        return
+        return False
     named = [s for s in loop.body if isinstance(s, ast.Assign) and _is_one_of(s.value, products)]
     name = target_of(named[0]) if named else None
     if name is not None and stores(node, name) == 1:
         loop.body.remove(named[0])
     else:
-        # Loops over one row go by one name, so that what they load can be seen to be the same.
-        name = names.get(own) or fresh_name("position", node)
-    names[own] = name
+        name = fresh_name("position", node)
     loop.body = [_Positions(products, name).visit(s) for s in loop.body] or [ast.Pass()]
     loop.target = ast.Name(name, ast.Store())
     loop.iter.args = [ast.Constant(0), tiles.dividend, ast.Name(tiles.divisor, ast.Load())]
+    return True
 
 
 def _is_one_of(node: ast.AST, products: tuple[str, ...]) -> bool:
@@ -173,71 +171,6 @@ class _Positions(ast.NodeTransformer):
         if ast.unparse(node) in self.products:
             return ast.Name(self.name, ast.Load())
         return self.generic_visit(node)
-
-
-def one_pass(kernel: JitFunction) -> ast.FunctionDef | None:
-    """Keep what one loop loads, for the loops after it over the same row: for a whole row at once.
-
-    Before: `for s in range(0, n, B): x = tl.load(p + s + r) ...` twice or more.
-    After: the bodies one behind the other with s = 0 and each load done once. Legal only when B
-    covers the whole row; the caller sets B so, and `tl.static_assert` refuses anything else when
-    n is a constant.
-    """
-    node = copy.deepcopy(kernel.node)
-    for body in bodies(node):
-        at = [i for i, s in enumerate(body) if isinstance(s, ast.For) and is_plain(s)]
-        loops = [body[i] for i in at]
-        same = {ast.unparse(loop.iter) for loop in loops if isinstance(loop, ast.For)}
-        if len(loops) < 2 or len(same) != 1:
-            continue
-        first = loops[0]
-        assert isinstance(first, ast.For) and isinstance(first.iter, ast.Call)
-        start, end, step = first.iter.args
-        if not (isinstance(start, ast.Constant) and start.value == 0):
-            continue
-        straight: list[ast.stmt] = []
-        known: dict[str, str] = {}
-        straight += parse_python(
-            f"tl.static_assert({ast.unparse(step)} >= {ast.unparse(end)})"
-        ).body
-        for index, statement in enumerate(body):
-            if index in at:
-                assert isinstance(statement, ast.For)
-                straight += _straightened(statement, known)
-            elif at[0] < index:
-                straight.append(statement)
-        body[at[0] :] = straight
-        return node
-    return None
-
-
-def _straightened(loop: ast.For, known: dict[str, str]) -> list[ast.stmt]:
-    """A loop's body for its only step; an assignment seen before is left out or made a copy."""
-    assert isinstance(loop.target, ast.Name)
-    lines: list[ast.stmt] = [*parse_python(f"{loop.target.id} = 0").body]
-    for statement in copy.deepcopy(loop.body):
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            target, value = statement.targets[0].id, ast.unparse(statement.value)
-            if known.get(target) == value:
-                continue
-            same = next((name for name, text in known.items() if text == value), None)
-            stale = [n for n, t in known.items() if n == target or _mentions(t, target)]
-            for name in stale:
-                del known[name]
-            if same is not None and same in known:
-                statement.value = ast.Name(same, ast.Load())
-            if not _mentions(value, target):
-                known[target] = value
-        else:
-            for name in assigned_in([statement]):
-                for stale_name in [n for n, t in known.items() if n == name or _mentions(t, name)]:
-                    del known[stale_name]
-        lines.append(statement)
-    return lines
-
-
-def _mentions(text: str, name: str) -> bool:
-    return name in names_in(parse_expression(text))
 
 
 def bodies(node: ast.AST) -> list[list[ast.stmt]]:

@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeAlias
 from accelopt.kernels.triton.moves import (
     address_prefetch,
     arithmetic,
-    autotuning,
     gqa_packing,
     grid_order,
     host_synchronisation,
@@ -18,9 +17,7 @@ from accelopt.kernels.triton.moves import (
     loops,
     masks,
     output_fills,
-    persistent_grid,
     split_k,
-    tensor_descriptors,
 )
 from accelopt.kernels.triton.moves.launch_configurations import KernelKind
 from accelopt.kernels.triton.moves.source import JitFunction, Launch, Source
@@ -71,10 +68,6 @@ HOST_STEPS = (
     MoveStep("read_values_once", "Read the values of index tensors to the host once.",
           on_host(host_synchronisation.values_read_once), 1.6),
 )  # fmt: skip
-GROUPED = MoveStep("grouped_gemm_colmajor", f"Walk the grid of {{}} in groups of {grid_order.GROUP} rows of tiles.",
-                on_kernel(grid_order.grouped_order), 1.15)  # fmt: skip
-DESCRIPTORS = MoveStep("enable_async_pipeline", "Move the tiles of {} with tensor descriptors.",
-                    on_launch(tensor_descriptors.descriptor_tiles), 1.3)  # fmt: skip
 BATCHED = MoveStep("batch_launches", "Launch {} once, with a table of the work, for all steps of the host's loop.",
                    on_launch(launch_batching.one_launch), 2.0)  # fmt: skip
 HEADS = MoveStep("pack_gqa_heads", "Let each program of {} compute all heads that read the same keys.",
@@ -95,21 +88,12 @@ PEELED = MoveStep("pad_tail_and_mask", "Take the masks out of the main loop of {
                on_kernel(masks.peel_masks), 0.9)  # fmt: skip
 BASE_TWO = MoveStep("softmax_math_fusion", "Raise two to a power in {}, with the change of base folded into its scale.",
                  on_kernel(arithmetic.base_two), 1.5)  # fmt: skip
-
-
 FILLED = MoveStep("fill_uncovered_outputs", "Fill the outputs of {} only where its work leaves steps out.",
               on_launch(output_fills.filled_where_left), 1.3)  # fmt: skip
 SPLIT = MoveStep("split_k", "Share the loop of each program of {} among several where there are too few.",
              on_launch(partial(split_k.split_loop, waves=1)), 1.7)  # fmt: skip
 PREFETCHED = MoveStep("prefetch_addresses", "Look up in {} where a step's loads are found one step before.",
              on_kernel(address_prefetch.looked_up_ahead), 1.1)  # fmt: skip
-PERSISTENT = MoveStep("persistent_grid", "Let as many programs of {} as there are multiprocessors walk over the grid.",
-                  on_launch(persistent_grid.persistent_programs), 1.3)  # fmt: skip
-
-
-FIXED = MoveStep("fix_autotuned_config", "Launch {} with one choice in place of an autotuner's.",
-                 on_launch(autotuning.without_autotuner), 1.0)  # fmt: skip
-
 HEADS_OF_FEW = HEADS._replace(weight=2.4)
 """As `HEADS`, for a few keys: one loop, whose first loads are all under way before its products."""
 
@@ -118,10 +102,7 @@ MOST_FIRST = MoveStep("longest_first", "Start the blocks of {} with the most wor
 LOOPED = (COUNTED, STEPPED, OWN_PRECISION, STOPPED)
 """What becomes of a loop over keys before its masks are taken out or kept."""
 ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
-    KernelKind.PRODUCT: (
-        (COUNTED, OWN_PRECISION, GROUPED, DESCRIPTORS, PERSISTENT),
-        (GROUPED, DESCRIPTORS),
-    ),
+    KernelKind.PRODUCT: ((COUNTED, OWN_PRECISION),),
     KernelKind.ATTENTION: (
         (FILLED, OWN_PRECISION, COUNTED, STEPPED, STOPPED, PEELED, BASE_TWO, MOST_FIRST),
         (STOPPED, PEELED, MOST_FIRST),
@@ -134,7 +115,7 @@ ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
 }
 """Steps that go together for a kind of work, in their order; the first route is tried whole, of the
 others only what their first step fits."""
-OTHERWISE = ((COUNTED, STEPPED, PEELED, BASE_TWO, DESCRIPTORS),)
+OTHERWISE = ((COUNTED, STEPPED, PEELED, BASE_TWO),)
 
 
 def routes_of(kind: KernelKind) -> tuple[tuple[MoveStep, ...], ...]:

@@ -8,15 +8,12 @@ from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.autotuning import (
-    configured_names,
-    first_configuration,
+    tiles_of,
     with_configurations,
 )
 from accelopt.kernels.triton.moves.knobs import (
     Knob,
-    find_knobs,
     set_options,
-    tile_roles,
     with_own_grid,
 )
 from accelopt.kernels.triton.moves.launch_configurations import (
@@ -88,10 +85,7 @@ def _set(source: Source, site: _Site, values: Mapping[str, Parameter]) -> str:
         choice = LaunchConfiguration(tiles, given.get(WARPS, DEFAULT_WARPS), given.get(STAGES))
         return with_configurations(source, launch.kernel, [choice]) or source.text
     edits = [
-        edit
-        for knob in site.tiles
-        if knob.name in given
-        for edit in knob.set_to(str(given[knob.name]))
+        edit for knob in site.tiles if knob.name in given for edit in knob.set_to(given[knob.name])
     ]
     options = {name: given[name] for name in (WARPS, STAGES) if name in given}
     return source.edited([*edits, *set_options(source, launch, options)])
@@ -103,20 +97,12 @@ def _sites(source: Source) -> list[_Site]:
     for launch in source.launches:
         first.setdefault(launch.kernel.name, launch)
     return [
-        _Site(launch, _tiles(source, launch), f"{name}." if len(first) > 1 else "")
+        _Site(
+            launch,
+            [tile for tile in tiles_of(source, launch) if tile.value],
+            f"{name}." if len(first) > 1 else "",
+        )
         for name, launch in first.items()
-    ]
-
-
-def _tiles(source: Source, launch: Launch) -> list[Knob]:
-    kernel = launch.kernel
-    if kernel.autotune is None:
-        return find_knobs(source, launch)
-    names, first = configured_names(kernel), first_configuration(kernel)
-    return [
-        Knob(kernel.name, name, role, first[name], ())
-        for name, role in tile_roles(kernel).items()
-        if name in names and name in first
     ]
 
 

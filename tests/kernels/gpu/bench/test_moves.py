@@ -2,18 +2,14 @@
 
 import ast
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from accelopt.kernels.triton.moves import (
     arithmetic,
-    grid_order,
     host_synchronisation,
-    loops,
     masks,
-    tensor_descriptors,
 )
 from accelopt.kernels.triton.moves.knobs import find_knobs, set_options
 from accelopt.kernels.triton.moves.launch_configurations import KernelKind, kind_of
@@ -57,7 +53,7 @@ def test_knobs_and_kinds_are_read_from_the_source(starter, name, kind, knobs):
 def test_a_knob_is_set_where_its_value_stands(starter):
     source = starter_source(starter, "gemm_n4096_k4096")
     launch, knobs = knobs_of(source)
-    edits = [edit for knob in knobs for edit in knob.set_to("128")]
+    edits = [edit for knob in knobs for edit in knob.set_to(128)]
     text = source.edited([*edits, *set_options(source, launch, {"num_warps": 8})])
     assert "BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 128" in text
     assert "num_warps=8" in text
@@ -110,83 +106,6 @@ def test_loops_with_an_early_end_are_left_alone():
     assert masks.peel_masks(source.kernels["k"]) is None
 
 
-def test_one_pass_keeps_what_was_loaded_and_asserts_that_it_is_all(starter):
-    source = starter_source(starter, "softmax_n8192")
-    text = ast.unparse(loops.one_pass(source.kernels["softmax_kernel"]))
-    assert text.count("tl.load") == 1
-    assert "for " not in text
-    assert "static_assert(BLOCK >= width)" in text
-
-
-def test_one_pass_reloads_what_has_changed():
-    source = Source(
-        HEADER + "@triton.jit\ndef k(x, y, n, B: tl.constexpr):\n"
-        "    t = 0.0\n"
-        "    for s in range(0, n, B):\n"
-        "        v = tl.load(x + s + tl.arange(0, B))\n"
-        "        v = v * 2\n"
-        "        t += tl.sum(v, axis=0)\n"
-        "    for s in range(0, n, B):\n"
-        "        v = tl.load(x + s + tl.arange(0, B))\n"
-        "        tl.store(y + s + tl.arange(0, B), v / t)\n"
-    )
-    assert ast.unparse(loops.one_pass(source.kernels["k"])).count("tl.load") == 2
-
-
-def test_descriptors_replace_every_access_of_a_tile(starter):
-    source = starter_source(starter, "gemm_n4096_k4096")
-    text = tensor_descriptors.descriptor_tiles(source, source.launches[0])
-    assert "tl.load(" not in text
-    assert "a_ptr.load([pid_m * BLOCK_M, start])" in text
-    assert "b_ptr.load([pid_n * BLOCK_N, start]).T" in text
-    assert "TensorDescriptor.from_tensor(whole_rows(B), [BLOCK_N, BLOCK_K])" in text
-    assert "TensorDescriptor.from_tensor(C, [BLOCK_M, BLOCK_N])" in text
-
-
-MOVING = (
-    HEADER
-    + """@triton.jit
-def k(a_ptr, c_ptr, M, K, stride_am, stride_ak, stride_cm, stride_ck, BM: tl.constexpr, BK: tl.constexpr):
-    pid = tl.program_id(0)
-    rows = (pid * BM + tl.arange(0, BM)) % M
-    cols = tl.arange(0, BK)
-    a_ptrs = a_ptr + (rows[:, None] * stride_am + cols[None, :] * stride_ak)
-    c_ptrs = c_ptr + (rows[:, None] * stride_cm + cols[None, :] * stride_ck)
-    for _ in range(0, tl.cdiv(K, BK)):
-        tl.store(c_ptrs, tl.load(a_ptrs, mask=cols[None, :] < K, other=0.0))
-        a_ptrs += BK * stride_ak
-        c_ptrs += BK * stride_ck
-
-
-def run(A):
-    C = torch.empty_like(A)
-    k[(1,)](A, C, A.shape[0], A.shape[1], A.stride(0), A.stride(1), C.stride(0), C.stride(1), BM=64, BK=64)
-    return C
-"""
-)
-
-
-def test_moving_pointers_become_moving_offsets():
-    source = Source(MOVING)
-    text = tensor_descriptors.descriptor_tiles(source, source.launches[0])
-    assert "a_ptrs_at = 0" in text
-    assert "a_ptrs_at += BK" in text
-    assert "a_ptr.load([pid * BM, a_ptrs_at])" in text
-
-
-def test_a_pointer_with_another_use_keeps_its_form():
-    source = Source(MOVING.replace("    cols =", "    first = tl.load(a_ptr)\n    cols ="))
-    assert tensor_descriptors.descriptor_tiles(source, source.launches[0]) is None
-
-
-def test_grouped_order_follows_the_order_in_which_programs_start(starter):
-    source = starter_source(starter, "gemm_n4096_k4096")
-    text = ast.unparse(grid_order.grouped_order(source.kernels["gemm_kernel"]))
-    swizzled = "= tl.swizzle2d(pid_n, pid_m, tl.num_programs(1), tl.num_programs(0)"
-    line = next(line for line in text.splitlines() if swizzled in line)
-    assert line.split("=")[0].strip(" ()") == "pid_n, pid_m"  # Python 3.10 writes parentheses
-
-
 def test_a_grid_that_is_asked_for_elsewhere_is_not_renumbered(starter):
     text = starter.solutions["plain_gqa_ragged_prefill_causal_h32_kv8_d128"].main_source
     asked = text.replace("block = tl.program_id(0)", "block = own_block()")
@@ -214,17 +133,19 @@ def test_operands_are_multiplied_in_their_own_format(argument):
     assert "tl.dot(p, v)" in text
 
 
+WRITTEN_ANEW = {"fused_add_rmsnorm_h4096", "gemm_n4096_k4096", "rmsnorm_h4096", "softmax_n8192"}
+
+
 def test_winners_of_the_recorded_run_are_still_proposed(starter):
-    """Measured on an H200: experiments/flb_h200/results/libraries.json, but for one step: without it an H100
-    took 1.00 times as long as called (experiments/flb_h200/README.md)."""
-    dropped = r" Store the tiles of \w+ in halves\."
+    """Measured on an H200: experiments/flb_h200/results/libraries.json. Of the moves four of its eight are
+    asked: the others are written anew as fast (experiments/flb_h200/README.md)."""
     recorded = EXPERIMENTS / "flb_h200" / "results" / "libraries.json"
     winners = {
         row["definition"]: row["changes"] for row in json.loads(recorded.read_text())["rows"]
     }
-    for name in starter.definitions:
+    for name in starter.definitions.keys() - WRITTEN_ANEW:
         found = proposals(starter.solutions[f"plain_{name}"].main_source, 12)
-        assert re.sub(dropped, "", winners[name]) in {one.change.sentence for one in found}, name
+        assert winners[name] in {one.change.sentence for one in found}, name
 
 
 def test_host_code_need_not_wait():
@@ -235,7 +156,7 @@ def test_host_code_need_not_wait():
 def test_proposals_are_valid_distinct_and_ordered(starter):
     for solution in starter.solutions.values():
         found = proposals(solution.main_source)
-        assert len(found) > 10
+        assert len(found) > 8  # as many configurations as there are for elementwise blocks
         assert len({p.source for p in found}) == len(found)
         assert len({p.sentence for p in found}) == len(found)
         assert [p.promise for p in found] == sorted((p.promise for p in found), reverse=True)
@@ -269,19 +190,6 @@ def test_an_autotuned_kernel_gets_other_configurations():
     assert found
     assert found[0].source.count("triton.Config") > 4
     assert "'BLOCK': 1024" in found[0].source
-
-
-def test_descriptors_take_tensors_of_any_layout_and_beginning(torch):
-    """What the copy engine cannot read is copied: transposed, or not at a multiple of 16 bytes."""
-    names = {}
-    exec(tensor_descriptors.WHOLE_ROWS, names)
-    plain = torch.arange(64 * 72, dtype=torch.float32).view(64, 72)
-    memory = torch.arange(64 * 64 + 1, dtype=torch.float32)
-    for tensor in (plain, plain.T, memory[1:].view(64, 64), plain[:, 4:68], plain[:, ::2]):
-        whole = names["whole_rows"](tensor)
-        assert torch.equal(whole, tensor) and whole.stride(-1) == 1
-        assert whole.data_ptr() % 16 == 0 and whole.stride(0) * 4 % 16 == 0
-    assert names["whole_rows"](plain) is plain
 
 
 TUTORIAL = (
@@ -320,16 +228,15 @@ def test_a_grid_that_is_a_number_follows_the_tiles_that_its_kernel_counts():
         'META: (4096 // (triton.cdiv(M, 64) * triton.cdiv(N, 64)) * triton.cdiv(M, META["BM"]) * '
     )
     tiled = [one.source for one in proposals(TUTORIAL) if "BM=64" not in one.source]
-    assert tiled and all(owned in text or "num_programs" in text for text in tiled)
+    assert tiled and all(owned in text for text in tiled)
 
 
 def test_a_tile_whose_number_of_programs_nobody_can_tell_stays():
-    """As before, where a count is not of one of the launch's arguments: only programs that take tiles in
-    turn have another."""
+    """As before, where a count is not of one of the launch's arguments."""
     found = [
         one.source for one in proposals(TUTORIAL.replace("tl.cdiv(M, BM)", "tl.cdiv(M + 1, BM)"))
     ]
-    assert found and all("BM=64" in text or "num_programs" in text for text in found)
+    assert found and all("BM=64" in text or "bm = 64\n" in text for text in found)
 
 
 @pytest.mark.parametrize(
@@ -349,5 +256,5 @@ def test_a_number_in_a_grid_is_a_tile_only_where_it_divides(grid, wanted):
     )
     source = Source(text)
     knobs = knobs_of(source)[1]
-    changed = source.edited([edit for knob in knobs for edit in knob.set_to("128")])
+    changed = source.edited([edit for knob in knobs for edit in knob.set_to(128)])
     assert f"k[{wanted}](x, o, M, B={128 if wanted != grid else 64})" in changed
