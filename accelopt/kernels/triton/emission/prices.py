@@ -253,8 +253,8 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
         loaded: set[Read] = set()
         largest = held = 0.0
         work.rounds += rounds if number >= 0 else 0
-        chained = (e for m in members for e in expressions_of(m.definition) if _chained(e, tiles))
-        work.chained += rounds if number >= 0 and any(chained) else 0
+        found = (e for m in members for e in expressions_of(m.definition) if _chained(e, tiles))
+        work.chained += rounds if number >= 0 and any(found) else 0
         for member in members:
             product = tiles.product(member)
             own = tiles.dims(tuple(member.every_axis))
