@@ -11,6 +11,12 @@ import libcst as cst
 import numpy as np
 from libcst.metadata import MetadataWrapper
 
+from accelopt.kernels.nki.translation.blocks import (
+    PSUM_BYTES,
+    nodes_in,
+    partition_bytes,
+    written_before_read,
+)
 from accelopt.kernels.nki.translation.facts import CallFacts, Fact
 from accelopt.kernels.nki.translation.forms import (
     AUGMENTED,
@@ -30,7 +36,6 @@ from accelopt.kernels.nki.translation.instructions import (
     is_nothing,
     names_in,
     nl_name,
-    nodes_in,
     without,
 )
 from accelopt.kernels.nki.translation.names import ModuleNames
@@ -58,6 +63,9 @@ class ToNki(Instructions):
         self.targets: dict[int, str] = {}  # a statement's own call: where its result goes
         self.consumed: set[int] = set()  # calls that have become statements of their own
         self.blocks: dict[str, int] = {}  # tensors with block dimensions, and how many
+        self.single: set[str] = set()  # of these, those of which one block at a time is in use,
+        self.renewed: dict[int, cst.Assign] = {}  # and what writes a block, with the creation
+        self.moved: set[int] = set()  # creations of tiles that PSUM cannot hold
         self.ragged: set[str] = set()  # tiles that are smaller where a mask was
         self.limits: list[tuple[Limit, ...]] = []
         self.call_limits: dict[int, tuple[Limit, ...]] = {}  # of a mask, by its call
@@ -70,10 +78,24 @@ class ToNki(Instructions):
     def visit_Module(self, node: cst.Module) -> None:
         """A function may use tensors that stand below it."""
         assigned = [n for n in nodes_in(node) if isinstance(n, cst.Assign)]
+        in_psum: dict[str, tuple[cst.Assign, int]] = {}
         for made in assigned:
             given = made.value.args if isinstance(made.value, cst.Call) else ()
             if given and (marked := _partition_place(given[0].value)):
-                self.blocks.setdefault(text_of(made.targets[0].target), marked)
+                name, fact = text_of(made.targets[0].target), self._fact(made.value)
+                self.blocks.setdefault(name, marked)
+                if fact is not None and fact.result is not None and fact.result.buffer == "psum":
+                    in_psum[name] = made, partition_bytes(fact.result)
+        if sum(size for _, size in in_psum.values()) <= PSUM_BYTES:
+            return
+        for name, (made, size) in in_psum.items():
+            found = written_before_read(node, name, made)
+            if found is not None:
+                self.renewed |= dict.fromkeys(map(id, found), made)
+                self.consumed.add(id(made))
+                self.single.add(name)
+            elif size > PSUM_BYTES:
+                self.moved.add(id(made.value))
 
     def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
         self.before.append([])
@@ -114,6 +136,11 @@ class ToNki(Instructions):
 
     def visit_Assign(self, node: cst.Assign) -> bool:
         target = node.targets[0].target
+        if (made := self.renewed.get(id(node))) is not None:
+            name = self.targets[id(made.value)] = text_of(made.targets[0].target)
+            self._say(f"{name} = {text_of(cst.ensure_type(made.value.visit(self), cst.Call))}")
+        if id(node) in self.consumed:
+            return False
         try:
             if len(node.targets) == 1 and self.indices.learn(target, node.value):
                 self.consumed.add(id(node))
@@ -317,15 +344,24 @@ class ToNki(Instructions):
         if at and isinstance(sizes, (cst.Tuple, cst.List)):
             self.blocks[target] = at
             texts = [text_of(e.value) for e in sizes.elements]
-            order = [texts[at], *texts[:at], *texts[at + 1 :]]
+            kept = [] if target in self.single else texts[:at]
+            order = [texts[at], *kept, *texts[at + 1 :]]
             sizes = cst.parse_expression(f"({', '.join(order)})")
         args = [made.args[0].with_changes(value=sizes), *made.args[1:]]
         args = list(without(args, "lazy_initialization"))
         buffer = next(
             (text_of(a.value) for a in args if a.keyword and a.keyword.value == "buffer"), ""
         )
-        if "alloc" in buffer:
-            raise Untranslated(f"the direct allocation buffer={buffer}")
+        fact, memory = self._fact(node), ""
+        if id(node) in self.moved:
+            memory = "sbuf"
+        elif "alloc" in buffer or buffer.endswith(")"):  # at places of the author's, which nki finds
+            if fact is None or fact.result is None:
+                raise Untranslated(f"the direct allocation buffer={buffer}")
+            memory = fact.result.buffer
+        if memory:
+            buffer = f"{self.nl}.{memory}"
+            args = [*without(args, "buffer"), *arguments_of({"buffer": buffer})]
         in_psum = buffer.endswith("psum")
         self.names.tiles[target] = "psum" if in_psum else "sbuf"
         if in_psum and function == "zeros":
@@ -378,7 +414,11 @@ class ToNki(Instructions):
                 f"{text_of(made.value)}[{', '.join(items)}].permute(({said}))"
             )
         blocks = self.blocks.get(text_of(made.value), 0)
-        if blocks:
+        if text_of(made.value) in self.single:
+            items = items[blocks:]
+            if not items or set(items) == {":"}:
+                return made.value
+        elif blocks:
             items = [*items[:blocks], ":"] if len(items) <= blocks else items
             at = blocks if len(items) > blocks else len(items) - 1
             items = [items[at], *items[:at], *items[at + 1 :]]

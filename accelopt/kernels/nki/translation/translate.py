@@ -129,7 +129,9 @@ def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
         return rewritten(needed, to, specs)
     if own == to and made == source and not problems:
         raise already
-    made = _laid_out(made if own == to else with_imports(made, names, to), source)
+    if own != to:
+        made = _without_left_over(with_imports(made, names, to), source)
+    made = _laid_out(made, source)
     file = f"<kernel {next(_files)}>"
     try:
         version = NEWEST if to == "nki" else ""
@@ -234,29 +236,60 @@ def _traced(kernel: Any, specs: Sequence[Any], **options: str) -> Program:
 def _without_unused(source: str, lines: Container[int]) -> str:
     """The text without the functions that its kernel does not come to and that have such lines, which
     become empty ones."""
-    body = ast.parse(source).body
-    functions = [node for node in body if isinstance(node, ast.FunctionDef)]
-    main = [n for n in body if isinstance(n, ast.If) and "__name__" in _names(n.test)]
-    used: set[str] = set()
-    found = _names(*(node for node in body if node not in (*functions, *main))) | {
-        kernel_entry(source)
-    }
-    while found - used:
-        used |= found
-        found = _names(*(node for node in functions if node.name in used))
-    gone = [node for node in functions if node.name not in used
+    tree, used = ast.parse(source), _reached(source)
+    main = [n for n in tree.body if isinstance(n, ast.If) and "__name__" in _names(n.test)]
+    gone = [node for name, node in _definitions(tree) if name not in used
+            and isinstance(node, ast.FunctionDef)
             and any(n in lines for n in range(node.lineno, node.end_lineno + 1))]  # type: ignore[operator]  # fmt: skip
     gone += [node for node in main if _names(node) & {one.name for one in gone}]  # type: ignore[misc]
-    texts = source.splitlines(keepends=True)
+    return _without(source, gone)
+
+
+def _without_left_over(made: str, source: str) -> str:
+    """The translation without what only its original uses, as what chose addresses there."""
+    left = _reached(source) - _reached(made)
+    tree = ast.parse(made)
+    return _without(made, [n for name, n in _definitions(tree) if name in left and n in tree.body])
+
+
+def _without(text: str, gone: Sequence[ast.stmt]) -> str:
+    texts = text.splitlines(keepends=True)
     for node in gone:
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
         texts[first - 1 : node.end_lineno] = ["\n"] * (node.end_lineno - first + 1)  # type: ignore[operator]
     return "".join(texts)
 
 
-def _names(*nodes: ast.AST) -> set[str]:
-    found = (n for node in nodes for n in ast.walk(node))
-    return {node.id for node in found if isinstance(node, ast.Name)}
+def _definitions(tree: ast.Module) -> list[tuple[str, ast.stmt]]:
+    """Functions of any depth, but for methods, and what else stands at the top and has a name."""
+    methods = {n for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for n in c.body}
+    found = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n not in methods]
+    named = [n for n in tree.body if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)]
+    classes = [n for n in tree.body if isinstance(n, ast.ClassDef)]
+    return [*((n.name, n) for n in (*found, *classes)), *((n.targets[0].id, n) for n in named)]  # type: ignore[attr-defined]
+
+
+def _reached(source: str) -> set[str]:
+    """The names that a kernel comes to."""
+    tree = ast.parse(source)
+    definitions = _definitions(tree)
+    apart = [node for _, node in definitions]
+    main = [n for n in tree.body if isinstance(n, ast.If) and "__name__" in _names(n.test)]
+    used: set[str] = set()
+    found = {kernel_entry(source)}
+    found |= _names(*(n for n in tree.body if n not in main), but=apart)
+    while found - used:
+        used |= found
+        below = (n for name, d in definitions if name in used for n in ast.iter_child_nodes(d))
+        found = _names(*below, but=apart)
+    return used
+
+
+def _names(*nodes: ast.AST, but: Container[ast.AST] = ()) -> set[str]:
+    """The names in these nodes, and in none of those others."""
+    own = {node.id for node in nodes if isinstance(node, ast.Name)}
+    below = (_names(*ast.iter_child_nodes(node), but=but) for node in nodes if node not in but)
+    return own.union(*below)
 
 
 def _compared(program: Program, twin: Program, arguments: Sequence[Any]) -> Proof:
