@@ -24,13 +24,15 @@ import numpy as np
 from accelopt.errors import ConfigError, InternalError, internal_fault, quoted
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices.absent_modules import AbsentImporter
-from accelopt.kernels.nki.devices.kernel_file import call_of
+from accelopt.kernels.nki.devices.kernel_file import KernelCall, call_of
 from accelopt.kernels.nki.devices.kernel_folder import importer_of, kernel_folder
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
 from accelopt.kernels.nki.kernel_function import NoKernel, chosen, kernel_entry
 from accelopt.kernels.nki.nests.wrapping import wrapped
 from accelopt.kernels.nki.translation.facts import learn
 from accelopt.kernels.nki.translation.imports import with_imports
+from accelopt.kernels.nki.translation.indices import Untranslated
+from accelopt.kernels.nki.translation.launches import in_loops
 from accelopt.kernels.nki.translation.names import ModuleNames
 from accelopt.kernels.nki.translation.to_neuronxcc import to_neuronxcc
 from accelopt.kernels.nki.translation.to_newest import has_device_loops, to_newest
@@ -121,7 +123,8 @@ def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
     already = ConfigError(f"the kernel is in the dialect nki already; {newer}")
     if own == to and not has_device_loops(source):
         raise already
-    facts, program = learn(lambda: _traced(kernel, specs, target=DEFAULT_TARGETS[own]), file)
+    call = call_of(kernel, specs)
+    facts, program = learn(lambda: _traced(call, target=DEFAULT_TARGETS[own]), file)
     names = ModuleNames(cst.parse_module(source), own)
     rewrite = to_newest if own == to else to_nki if to == "nki" else to_neuronxcc
     made, problems = rewrite(source, facts, names)
@@ -129,13 +132,20 @@ def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
         return rewritten(needed, to, specs)
     if own == to and made == source and not problems:
         raise already
+    grid = getattr(call.kernel, "grid", ())
+    if own == "neuronxcc" and (len(grid) > 1 or max(grid, default=1) > 2):
+        try:
+            made = in_loops(made, call.kernel.func.__name__, len(grid), names)
+        except Untranslated as problem:
+            problems.append((call.kernel.func.__code__.co_firstlineno, f"{problem} has no counterpart"))
     if own != to:
         made = _without_left_over(with_imports(made, names, to), source)
     made = _laid_out(made, source)
     file = f"<kernel {next(_files)}>"
     try:
         version = NEWEST if to == "nki" else ""
-        twin = _traced(_kernel(made, file), specs, target=DEFAULT_TARGETS[to], version=version)
+        twin_call = call_of(_kernel(made, file), specs)
+        twin = _traced(twin_call, target=DEFAULT_TARGETS[to], version=version)
         rules.check(twin)
     except Exception as error:  # whatever the translated Python raises
         said = f"{type(error).__name__}: {error}".replace(file, "translation")
@@ -227,9 +237,7 @@ def _kernel(source: str, file: str) -> Any:
         raise ConfigError(str(error)) from None
 
 
-def _traced(kernel: Any, specs: Sequence[Any], **options: str) -> Program:
-    """The Program of a kernel, or of that which a function of the host launches."""
-    call = call_of(kernel, specs)
+def _traced(call: KernelCall, **options: str) -> Program:
     return trace_kernel(call.kernel, call.arguments, call.keywords, **options)  # type: ignore[arg-type]
 
 
