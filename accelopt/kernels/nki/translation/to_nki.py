@@ -65,6 +65,7 @@ class ToNki(Instructions):
         self.blocks: dict[str, int] = {}  # tensors with block dimensions, and how many
         self.single: set[str] = set()  # of these, those of which one block at a time is in use,
         self.renewed: dict[int, cst.Assign] = {}  # and what writes a block, with the creation
+        self.summed: set[str] = set()  # tiles that loop_reduce sums in
         self.moved: set[int] = set()  # creations of tiles that PSUM cannot hold
         self.ragged: set[str] = set()  # tiles that are smaller where a mask was
         self.limits: list[tuple[Limit, ...]] = []
@@ -78,6 +79,11 @@ class ToNki(Instructions):
     def visit_Module(self, node: cst.Module) -> None:
         """A function may use tensors that stand below it."""
         assigned = [n for n in nodes_in(node) if isinstance(n, cst.Assign)]
+        self.summed = {
+            text_of(made.targets[0].target.value)
+            for made in assigned
+            if isinstance(made.targets[0].target, cst.Subscript) and self._is_sum(made.value)
+        }
         in_psum: dict[str, tuple[cst.Assign, int]] = {}
         for made in assigned:
             given = made.value.args if isinstance(made.value, cst.Call) else ()
@@ -96,6 +102,11 @@ class ToNki(Instructions):
                 self.single.add(name)
             elif size > PSUM_BYTES:
                 self.moved.add(id(made.value))
+
+    def _is_sum(self, node: cst.BaseExpression) -> bool:
+        called = self.names.called(node.func) if isinstance(node, cst.Call) else None
+        said = [text_of(a.value) for a in getattr(node, "args", ()) if called == ("nl", "loop_reduce")]
+        return len(said) > 1 and said[1].rpartition(".")[2] == "add"
 
     def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
         self.before.append([])
@@ -242,6 +253,12 @@ class ToNki(Instructions):
             return made.with_changes(args=without(made.args, "directives"))
         if space == "nl" and function == "par_dim":
             return made.args[0].value
+        if self._is_sum(node) and "[" in self.targets.get(id(node), ""):
+            place = self._place(self.targets[id(node)])  # which is zero before the loop
+            self._emit("tensor_tensor", {"dst": place, "data1": place, "op": f"{self.nl}.add",
+                                         "data2": text_of(made.args[0].value)})  # fmt: skip
+            self.consumed.add(id(node))
+            return cst.Name("None")
         if function in GONE:
             self._give_up(node, f"{space}.{function}: {GONE[function]}")
             return made
@@ -366,6 +383,8 @@ class ToNki(Instructions):
         self.names.tiles[target] = "psum" if in_psum else "sbuf"
         if in_psum and function == "zeros":
             return made.with_changes(func=cst.parse_expression(f"{self.nl}.ndarray"), args=args)
+        if target in self.summed and function == "ndarray":
+            return made.with_changes(func=cst.parse_expression(f"{self.nl}.zeros"), args=args)
         return made.with_changes(args=args)
 
     # Subscripts.
