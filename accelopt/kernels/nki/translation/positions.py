@@ -5,12 +5,14 @@ access patterns of `.ap` as indices.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import libcst as cst
 
 from accelopt.kernels.nki.translation.indices import (
     IndexText,
     Indices,
+    Limit,
     Untranslated,
     plus,
     product,
@@ -165,6 +167,38 @@ def strided(indices: Indices, node: cst.Subscript) -> str | None:
     pairs = ", ".join(f"[{axis.factor}, {axis.extent}]" for axis in axes)
     offset = "" if index.start == "0" else f", offset={index.start}"
     return f"{flat[1]}.ap([{pairs}]{offset})"
+
+
+def windowed(indices: Indices, node: cst.Subscript, limits: Sequence[Limit], early: bool) -> str:
+    """Indices of which one has several axes that overlap, as windows do, as an access pattern of a whole tensor;
+    masks, and the end of a tile that ends `early`, cut it. Raises Untranslated for others."""
+    owner, sizes = text_of(node.value), len(node.slice)
+    items = [element.slice for element in node.slice]
+    found = [indices.index(i.value) if isinstance(i, cst.Index) else None for i in items]
+    if not owner.isidentifier() or not all(isinstance(item, cst.Index) for item in items):
+        raise Untranslated("an index of several axes that do not follow one another")
+    strides = [_row(owner, dim + 1, sizes) for dim in range(sizes)]
+    offset, axes = "0", dict[int, tuple[str, str]]()
+    for dim, (item, index) in enumerate(zip(items, found, strict=True)):
+        at = index or IndexText(text_of(cst.ensure_type(item, cst.Index).value), ())
+        offset = plus(offset, product(at.start, strides[dim]))
+        for axis in at.axes:
+            step, extent = axes.get(axis.position, ("0", axis.extent))
+            ends = [limit.left for limit in limits if limit.bounded.axes[0].made == axis.made]
+            ends += [f"{owner}.shape[0]"] * (early and dim == 0)
+            extent = f"min({', '.join([extent, *ends])})" if ends else extent
+            axes[axis.position] = plus(step, product(axis.factor, strides[dim])), extent
+    if sorted(axes) != list(range(len(axes))):
+        raise Untranslated("an index of axes that are not all there")
+    pairs = ", ".join(f"[{step}, {extent}]" for step, extent in (axes[n] for n in sorted(axes)))
+    return f"{owner}.ap([{pairs}], offset={offset})"
+
+
+def _row(owner: str, first: int, sizes: int) -> str:
+    """The elements of a tensor's dimensions from one on."""
+    if first >= sizes - 1:
+        return "1" if first == sizes else f"{owner}.shape[{first}]"
+    return f"math.prod({owner}.shape[{first}:])"
 
 
 def _strided_tile(indices: Indices, owner: str, items: list[cst.BaseExpression]) -> str | None:

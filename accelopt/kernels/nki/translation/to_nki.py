@@ -45,6 +45,7 @@ from accelopt.kernels.nki.translation.positions import (
     pattern,
     position,
     strided,
+    windowed,
 )
 
 REDUCTIONS = frozenset({"sum", "max", "min", "mean", "var", "prod", "all"})
@@ -415,7 +416,13 @@ class ToNki(Instructions):
             if index is None:
                 items.append(text_of(new.slice))
                 continue
-            text, sizes = self.indices.sliced(index, limits)
+            try:
+                text, sizes = self.indices.sliced(index, limits)
+            except Untranslated:
+                early = text_of(made.value) in self.ragged
+                if self._is_blocked(made):
+                    raise
+                return cst.parse_expression(windowed(self.indices, node, limits, early))
             positions += [axis.position for axis in index.axes]
             if sizes:
                 splits.append((len(items), sizes))
