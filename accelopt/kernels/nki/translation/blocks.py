@@ -19,7 +19,9 @@ PSUM_BYTES = TRN2.psum_partition_bytes
 def partition_bytes(tile: TileFact) -> int:
     """Bytes of a partition of a tensor, all its blocks."""
     at = tile.blocks
-    return math.prod((*tile.shape[:at], *tile.shape[at + 1 :])) * dtypes.FORMATS[tile.dtype].itemsize
+    return (
+        math.prod((*tile.shape[:at], *tile.shape[at + 1 :])) * dtypes.FORMATS[tile.dtype].itemsize
+    )
 
 
 def written_before_read(

@@ -11,7 +11,7 @@ import libcst as cst
 from accelopt.kernels.nki.translation.blocks import nodes_in
 from accelopt.kernels.nki.translation.facts import Fact, TileFact
 from accelopt.kernels.nki.translation.forms import NAMES, OPERATORS, calls, like, masked
-from accelopt.kernels.nki.translation.indices import Limit, Untranslated, text_of
+from accelopt.kernels.nki.translation.indices import Limit, Unreached, Untranslated, text_of
 from accelopt.kernels.nki.translation.masking import Masking
 
 ONE_DIMENSION = re.compile(
@@ -40,7 +40,7 @@ class Instructions(Masking):
         self, node: cst.Call, function: str, given: dict[str, str], fact: Fact | None
     ) -> Any:
         if fact is None:
-            raise Untranslated(f"{function}, which no trace reached,")
+            raise Unreached(f"{function}, which no trace reached,")
         if self.targets.get(id(node)) == "+=":
             return self._raw(function, given)
         given = {key: self._operand(key, text, fact) for key, text in given.items()}

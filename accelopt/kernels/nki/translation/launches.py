@@ -11,7 +11,24 @@ from accelopt.kernels.nki.translation.blocks import nodes_in
 from accelopt.kernels.nki.translation.indices import Untranslated, text_of
 from accelopt.kernels.nki.translation.names import ModuleNames
 
-_PLAIN = frozenset({"min", "max", "len", "int", "tuple", "list", "divmod", "math.ceil", "math.prod"})
+_PLAIN = frozenset(
+    {
+        "min",
+        "max",
+        "len",
+        "int",
+        "tuple",
+        "list",
+        "divmod",
+        "math.ceil",
+        "math.prod",
+        "np.dtype",
+        "getattr",
+    }
+)
+
+_MORE = (cst.For, cst.While, cst.With, cst.Return)
+"""What no statement has that is done once for all programs."""
 
 
 def in_loops(source: str, function: str, axes: int, names: ModuleNames) -> str:
@@ -23,7 +40,8 @@ def in_loops(source: str, function: str, axes: int, names: ModuleNames) -> str:
 class _Loops(cst.CSTTransformer):
     def __init__(self, function: str, axes: int, names: ModuleNames) -> None:
         super().__init__()
-        self.function, self.nl, self.said = function, names.language, ""
+        self.function, self.nl, self.nisa = function, names.language, names.isa
+        self.said, self.plain = "", set(_PLAIN)
         self.grid = names.fresh("grid")
         self.programs = [names.fresh(f"program_{axis}") for axis in range(axes)]
 
@@ -32,11 +50,17 @@ class _Loops(cst.CSTTransformer):
             self.said = _tuple(node.value)  # `kernel = name[4, 2]`, which stands below the kernel
 
     def visit_Module(self, node: cst.Module) -> None:
-        for statement in nodes_in(node):
-            if isinstance(statement, cst.Assign):
-                self.visit_Assign(statement)
+        for one in nodes_in(node):
+            if isinstance(one, cst.Assign):
+                self.visit_Assign(one)
+            elif isinstance(one, (cst.FunctionDef, cst.ClassDef)):
+                used = {n.value for n in nodes_in(one.body) if isinstance(n, cst.Name)}
+                if not used & {self.nl, self.nisa}:
+                    self.plain.add(one.name.value)
 
-    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
+    def leave_Subscript(
+        self, original_node: cst.Subscript, updated_node: cst.Subscript
+    ) -> cst.BaseExpression:
         at_kernel = self.said and text_of(original_node.value) == self.function
         return updated_node.value if at_kernel else updated_node
 
@@ -57,7 +81,9 @@ class _Loops(cst.CSTTransformer):
         text = self.programs[int(axis)] if asked == "program_id" else f"{self.grid}[{axis}]"
         return cst.parse_expression(text)
 
-    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+    def leave_FunctionDef(
+        self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
+    ) -> cst.FunctionDef:
         used = {n.value for n in nodes_in(updated_node) if isinstance(n, cst.Name)}
         if original_node.name.value != self.function:
             if used & {*self.programs}:
@@ -76,20 +102,22 @@ class _Loops(cst.CSTTransformer):
         )
 
     def _looped(self, body: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
-        last = [s for s in body[-1:] if any(isinstance(n, cst.Return) for n in nodes_in(s))]
+        last: list[cst.BaseStatement] = []
+        while len(last) < len(body) and _returns(body[-1 - len(last)]):
+            last.insert(0, body[-1 - len(last)])
         before: list[cst.BaseStatement] = []
         inside: list[cst.BaseStatement] = []
         varying = set(self.programs)
         for statement in body[: len(body) - len(last)]:
             names = {n.value for n in nodes_in(statement) if isinstance(n, cst.Name)}
-            if any(isinstance(n, cst.Return) for n in nodes_in(statement)):
+            if _returns(statement):
                 raise Untranslated("a grid whose programs end early")
             if names & varying or not self._is_plain(statement):
                 inside.append(statement)
                 varying |= _assigned(statement)
             else:
                 before.append(statement)
-        if last and {n.value for n in nodes_in(last[0]) if isinstance(n, cst.Name)} & varying:
+        if {n.value for s in last for n in nodes_in(s) if isinstance(n, cst.Name)} & varying:
             raise Untranslated("a grid whose programs return what each has")
         made: Sequence[cst.BaseStatement] = inside
         for axis in reversed(range(len(self.programs))):
@@ -100,22 +128,25 @@ class _Loops(cst.CSTTransformer):
 
     def _is_plain(self, statement: cst.BaseStatement) -> bool:
         """Whether it may be done once for all programs: Python's own work, and tensors in HBM."""
-        if not isinstance(statement, cst.SimpleStatementLine):
-            return False
-        calls = [n for n in nodes_in(statement) if isinstance(n, cst.Call)]
-        return all(
-            isinstance(part, (cst.Assign, cst.AnnAssign, cst.Assert, cst.Expr, cst.Pass))
-            for part in statement.body
-        ) and all(
-            text_of(call.func) in _PLAIN
+        nodes = list(nodes_in(statement))
+        calls = [n for n in nodes if isinstance(n, cst.Call)]
+        return not any(isinstance(n, _MORE) for n in nodes) and all(
+            text_of(call.func) in self.plain
             or (text_of(call.func) == f"{self.nl}.ndarray" and "hbm" in text_of(call))
             for call in calls
         )
 
 
+def _returns(statement: cst.BaseStatement) -> bool:
+    return any(isinstance(node, cst.Return) for node in nodes_in(statement))
+
+
 def _assigned(statement: cst.BaseStatement) -> set[str]:
-    return {n.value for node in nodes_in(statement) if isinstance(node, (cst.AssignTarget, cst.AnnAssign, cst.AugAssign))
-            for n in nodes_in(node.target) if isinstance(n, cst.Name)}  # fmt: skip
+    """The names that a statement gives other values, and not those of what it writes into."""
+    kinds = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For)
+    targets = [node.target for node in nodes_in(statement) if isinstance(node, kinds)]
+    apart = [target for target in targets if not isinstance(target, cst.Subscript)]
+    return {n.value for target in apart for n in nodes_in(target) if isinstance(n, cst.Name)}
 
 
 def _tuple(launch: cst.Subscript) -> str:

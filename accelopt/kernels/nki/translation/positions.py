@@ -37,6 +37,7 @@ def position(indices: Indices, node: cst.BaseExpression) -> IndexText:
 
 def compared(indices: Indices, node: cst.BaseExpression) -> tuple[IndexText, str]:
     """`left < right` as a position that is compared with 0, and the comparison's name."""
+    node = indices.conditions.get(text_of(node), node)
     if not isinstance(node, cst.Comparison) or len(node.comparisons) != 1:
         raise Untranslated(f"the condition {text_of(node)}")
     [other] = node.comparisons
@@ -169,9 +170,9 @@ def strided(indices: Indices, node: cst.Subscript) -> str | None:
     return f"{flat[1]}.ap([{pairs}]{offset})"
 
 
-def windowed(indices: Indices, node: cst.Subscript, limits: Sequence[Limit], early: bool) -> str:
+def windowed(indices: Indices, node: cst.Subscript, limits: Sequence[Limit], model: str) -> str:
     """Indices of which one has several axes that overlap, as windows do, as an access pattern of a whole tensor;
-    masks, and the end of a tile that ends `early`, cut it. Raises Untranslated for others."""
+    masks, and the end of a tile that ends early (`model`, empty for none), cut it. Raises Untranslated for others."""
     owner, sizes = text_of(node.value), len(node.slice)
     items = [element.slice for element in node.slice]
     found = [indices.index(i.value) if isinstance(i, cst.Index) else None for i in items]
@@ -185,7 +186,7 @@ def windowed(indices: Indices, node: cst.Subscript, limits: Sequence[Limit], ear
         for axis in at.axes:
             step, extent = axes.get(axis.position, ("0", axis.extent))
             ends = [limit.left for limit in limits if limit.bounded.axes[0].made == axis.made]
-            ends += [f"{owner}.shape[0]"] * (early and dim == 0)
+            ends += [f"{model}.shape[0]"] if model and dim == 0 else []
             extent = f"min({', '.join([extent, *ends])})" if ends else extent
             axes[axis.position] = plus(step, product(axis.factor, strides[dim])), extent
     if sorted(axes) != list(range(len(axes))):

@@ -5,6 +5,7 @@ What a statement becomes is decided by what its calls were when the kernel was t
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import libcst as cst
@@ -28,7 +29,14 @@ from accelopt.kernels.nki.translation.forms import (
     like,
 )
 from accelopt.kernels.nki.translation.imports import HOST_NAMES
-from accelopt.kernels.nki.translation.indices import Indices, Limit, Untranslated, text_of
+from accelopt.kernels.nki.translation.indices import (
+    RAISES,
+    Indices,
+    Limit,
+    Unreached,
+    Untranslated,
+    text_of,
+)
 from accelopt.kernels.nki.translation.instructions import (
     NOTHING,
     Instructions,
@@ -72,6 +80,7 @@ class ToNki(Instructions):
         self.limits: list[tuple[Limit, ...]] = []
         self.call_limits: dict[int, tuple[Limit, ...]] = {}  # of a mask, by its call
         self.target_limits: dict[int, tuple[Limit, ...]] = {}  # and by what the call is assigned to
+        self.target_ends: dict[int, str] = {}  # a tile that ends early, of which it is made
         self.carried: tuple[cst.EmptyLine, ...] = ()  # comments of statements that are gone
         self.held: dict[int, tuple[cst.EmptyLine, ...]] = {}
 
@@ -106,7 +115,9 @@ class ToNki(Instructions):
 
     def _is_sum(self, node: cst.BaseExpression) -> bool:
         called = self.names.called(node.func) if isinstance(node, cst.Call) else None
-        said = [text_of(a.value) for a in getattr(node, "args", ()) if called == ("nl", "loop_reduce")]
+        said = [
+            text_of(a.value) for a in getattr(node, "args", ()) if called == ("nl", "loop_reduce")
+        ]
         return len(said) > 1 and said[1].rpartition(".")[2] == "add"
 
     def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
@@ -160,6 +171,8 @@ class ToNki(Instructions):
         except Untranslated as problem:
             self._give_up(node, f"{problem} has no counterpart")
             return False
+        early = [n.value for n in names_in(node.value) if n.value in self.ragged]
+        self.target_ends[id(target)] = early[0] if early else ""
         places = isinstance(target, (cst.Name, cst.Subscript))
         if len(node.targets) == 1 and places and isinstance(node.value, cst.Call):
             self.targets[id(node.value)] = text_of(target)
@@ -238,6 +251,13 @@ class ToNki(Instructions):
         limits = self.limits.pop()
         try:
             return self._call(original_node, updated_node, limits)
+        except Unreached as problem:
+            if not self.before:
+                raise
+            self._say(f'raise NotImplementedError("not translated: {problem}")')
+            self._give_up(original_node, f"{problem} {RAISES}")
+            self.consumed.add(id(original_node))
+            return cst.Name("None")
         except Untranslated as problem:
             self._give_up(original_node, f"{problem} has no counterpart")
             return updated_node
@@ -308,7 +328,7 @@ class ToNki(Instructions):
     ) -> Any:
         """nisa.iota and nisa.affine_select, whose positions become a pattern of steps."""
         if fact is None or fact.result is None:
-            raise Untranslated(f"{function}, which no trace reached,")
+            raise Unreached(f"{function}, which no trace reached,")
         shape, element = str(fact.result.shape), f"{self.nl}.{nl_name(fact.result.dtype)}"
         tree = next(
             argument.value
@@ -321,6 +341,8 @@ class ToNki(Instructions):
         value, name = compared(self.indices, tree)
         steps = pattern(value, fact.result.shape)
         kept = {k: v for k, v in given.items() if k not in ("pred", "dtype")}
+        if fact.tiles["on_true_tile"].buffer == "psum":  # which GpSimd does not reach
+            kept["on_true_tile"] = f"{self.nl}.copy({kept['on_true_tile']})"
         full = {**steps, **kept, "cmp_op": f"{self.nl}.{name}"}
         if self._is_ragged(full["on_true_tile"]):
             full["on_true_tile"] = self._named(full["on_true_tile"], "operand")
@@ -359,9 +381,9 @@ class ToNki(Instructions):
         shape = node.args[0].value
         target = self.targets.get(id(node), "")
         at, sizes = _partition_place(shape), made.args[0].value
-        if at and isinstance(sizes, (cst.Tuple, cst.List)):
+        if at:
             self.blocks[target] = at
-            texts = [text_of(e.value) for e in sizes.elements]
+            texts = _dimensions(sizes)
             kept = [] if target in self.single else texts[:at]
             order = [texts[at], *kept, *texts[at + 1 :]]
             sizes = cst.parse_expression(f"({', '.join(order)})")
@@ -373,10 +395,13 @@ class ToNki(Instructions):
         fact, memory = self._fact(node), ""
         if id(node) in self.moved:
             memory = "sbuf"
-        elif "alloc" in buffer or buffer.endswith(")"):  # at places of the author's, which nki finds
-            if fact is None or fact.result is None:
+        elif "alloc" in buffer or buffer.endswith(
+            ")"
+        ):  # at places of the author's, which nki finds
+            if fact is not None and fact.result is not None:
+                memory = fact.result.buffer
+            elif not (memory := "psum" * ("psum." in buffer) or "sbuf" * ("sbuf." in buffer)):
                 raise Untranslated(f"the direct allocation buffer={buffer}")
-            memory = fact.result.buffer
         if memory:
             buffer = f"{self.nl}.{memory}"
             args = [*without(args, "buffer"), *arguments_of({"buffer": buffer})]
@@ -416,23 +441,27 @@ class ToNki(Instructions):
             if index is None:
                 items.append(text_of(new.slice))
                 continue
+            owner = text_of(made.value)
+            model = owner if owner in self.ragged else self.target_ends.get(id(node), "")
             try:
                 text, sizes = self.indices.sliced(index, limits)
             except Untranslated:
-                early = text_of(made.value) in self.ragged
                 if self._is_blocked(made):
                     raise
-                return cst.parse_expression(windowed(self.indices, node, limits, early))
+                return cst.parse_expression(windowed(self.indices, node, limits, model))
             positions += [axis.position for axis in index.axes]
             if sizes:
                 splits.append((len(items), sizes))
-            elif text_of(made.value) in self.ragged and "min(" not in text and text.count(":") == 1:
+            elif model and (model == owner or not items) and re.fullmatch("[^:]+ : [^:]+", text):
                 start, stop = text.split(" : ")
-                text = f"{start} : min({stop}, {text_of(made.value)}.shape[{len(items)}])"
+                if not stop.startswith("min("):
+                    text = f"{start} : min({stop}, {model}.shape[{len(items)}])"
             items.append(text)
         turned = positions != sorted(positions)
-        if turned and (len(positions) != len(items) or splits or self._is_blocked(made)):
+        if turned and self._is_blocked(made):
             raise Untranslated("an index that transposes")
+        if turned and (len(positions) != len(items) or splits):
+            return cst.parse_expression(windowed(self.indices, node, limits, ""))
         if turned:
             order = sorted(range(len(positions)), key=positions.__getitem__)
             said = ", ".join(map(str, order))
@@ -475,10 +504,18 @@ class ToNki(Instructions):
         return updated_node
 
 
+def _dimensions(shape: cst.BaseExpression) -> list[str]:
+    """The dimensions of a shape that is written out, be it as the sum of several lists."""
+    if isinstance(shape, cst.BinaryOperation):
+        parts = _dimensions(shape.left), _dimensions(shape.right)
+        return [*parts[0], *parts[1]] if all(parts) else []
+    written = isinstance(shape, (cst.Tuple, cst.List))
+    return [text_of(e.value) for e in shape.elements] if written else []  # type: ignore[attr-defined]
+
+
 def _partition_place(shape: cst.BaseExpression) -> int:
     """Where `par_dim` stands in a shape, which is the number of block dimensions; 0 where it does not."""
-    elements = shape.elements if isinstance(shape, (cst.Tuple, cst.List)) else ()
-    return next((n for n, e in enumerate(elements) if "par_dim(" in text_of(e.value)), 0)
+    return next((n for n, text in enumerate(_dimensions(shape)) if "par_dim(" in text), 0)
 
 
 def to_nki(source: str, facts: CallFacts, names: ModuleNames) -> tuple[str, list[tuple[int, str]]]:
