@@ -11,22 +11,7 @@ from accelopt.kernels.nki.translation.blocks import nodes_in
 from accelopt.kernels.nki.translation.indices import Untranslated, text_of
 from accelopt.kernels.nki.translation.names import ModuleNames
 
-_PLAIN = frozenset(
-    {
-        "min",
-        "max",
-        "len",
-        "int",
-        "tuple",
-        "list",
-        "divmod",
-        "math.ceil",
-        "math.prod",
-        "np.dtype",
-        "getattr",
-    }
-)
-
+_PLAIN = "min max len int tuple list divmod math.ceil math.prod np.dtype getattr".split()
 _MORE = (cst.For, cst.While, cst.With, cst.Return)
 """What no statement has that is done once for all programs."""
 
@@ -45,18 +30,14 @@ class _Loops(cst.CSTTransformer):
         self.grid = names.fresh("grid")
         self.programs = [names.fresh(f"program_{axis}") for axis in range(axes)]
 
-    def visit_Assign(self, node: cst.Assign) -> None:
-        if isinstance(node.value, cst.Subscript) and text_of(node.value.value) == self.function:
-            self.said = _tuple(node.value)  # `kernel = name[4, 2]`, which stands below the kernel
-
     def visit_Module(self, node: cst.Module) -> None:
         for one in nodes_in(node):
-            if isinstance(one, cst.Assign):
-                self.visit_Assign(one)
+            if isinstance(one, cst.Assign) and isinstance(one.value, cst.Subscript):
+                if text_of(one.value.value) == self.function:  # `kernel = name[4, 2]`
+                    self.said = _tuple(one.value)
             elif isinstance(one, (cst.FunctionDef, cst.ClassDef)):
                 used = {n.value for n in nodes_in(one.body) if isinstance(n, cst.Name)}
-                if not used & {self.nl, self.nisa}:
-                    self.plain.add(one.name.value)
+                self.plain |= {one.name.value} if not used & {self.nl, self.nisa} else set()
 
     def leave_Subscript(
         self, original_node: cst.Subscript, updated_node: cst.Subscript
@@ -89,26 +70,25 @@ class _Loops(cst.CSTTransformer):
             if used & {*self.programs}:
                 raise Untranslated(f"a grid of which {original_node.name.value} asks its place")
             return updated_node
-        parameter = cst.Param(
-            cst.Name(self.grid),
-            default=cst.parse_expression(self.said) if self.said else None,
-            equal=_EQUAL if self.said else cst.MaybeSentinel.DEFAULT,
-        )
-        parameters = updated_node.params
-        parameters = parameters.with_changes(params=[*parameters.params, parameter])
-        body = cst.ensure_type(updated_node.body, cst.IndentedBlock)
+        parameter = cst.Param(cst.Name(self.grid))
+        if self.said:
+            default = cst.parse_expression(self.said)
+            parameter = parameter.with_changes(default=default, equal=_EQUAL)
+        parameters, body = updated_node.params, updated_node.body
         return updated_node.with_changes(
-            params=parameters, body=body.with_changes(body=self._looped(body.body))
+            params=parameters.with_changes(params=[*parameters.params, parameter]),
+            body=body.with_changes(
+                body=self._looped(cst.ensure_type(body, cst.IndentedBlock).body)
+            ),
         )
 
     def _looped(self, body: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
-        last: list[cst.BaseStatement] = []
-        while len(last) < len(body) and _returns(body[-1 - len(last)]):
-            last.insert(0, body[-1 - len(last)])
-        before: list[cst.BaseStatement] = []
-        inside: list[cst.BaseStatement] = []
+        at = len(body)
+        while at and _returns(body[at - 1]):
+            at -= 1
+        before, inside, last = list[cst.BaseStatement](), list[cst.BaseStatement](), body[at:]
         varying = set(self.programs)
-        for statement in body[: len(body) - len(last)]:
+        for statement in body[:at]:
             names = {n.value for n in nodes_in(statement) if isinstance(n, cst.Name)}
             if _returns(statement):
                 raise Untranslated("a grid whose programs end early")
@@ -128,12 +108,12 @@ class _Loops(cst.CSTTransformer):
 
     def _is_plain(self, statement: cst.BaseStatement) -> bool:
         """Whether it may be done once for all programs: Python's own work, and tensors in HBM."""
-        nodes = list(nodes_in(statement))
-        calls = [n for n in nodes if isinstance(n, cst.Call)]
-        return not any(isinstance(n, _MORE) for n in nodes) and all(
-            text_of(call.func) in self.plain
-            or (text_of(call.func) == f"{self.nl}.ndarray" and "hbm" in text_of(call))
-            for call in calls
+        kinds = (*_MORE, cst.Call)
+        return all(
+            isinstance(node, cst.Call)
+            and (text_of(node.func) in self.plain or "hbm" in text_of(node))
+            for node in nodes_in(statement)
+            if isinstance(node, kinds)
         )
 
 

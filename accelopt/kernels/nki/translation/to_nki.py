@@ -5,6 +5,7 @@ What a statement becomes is decided by what its calls were when the kernel was t
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
@@ -51,9 +52,8 @@ from accelopt.kernels.nki.translation.positions import (
     compared,
     gathered,
     pattern,
+    patterned,
     position,
-    strided,
-    windowed,
 )
 
 REDUCTIONS = frozenset({"sum", "max", "min", "mean", "var", "prod", "all"})
@@ -428,7 +428,10 @@ class ToNki(Instructions):
         self, node: cst.Subscript, made: cst.Subscript, limits: tuple[Limit, ...]
     ) -> cst.BaseExpression:
         """Slices for indices, and the partition dimension before what were block dimensions."""
-        found = gathered(self.indices, node) or strided(self.indices, node)
+        found = gathered(self.indices, node)
+        if found is None and ".reshape(" in text_of(node.value):  # its flat view
+            with contextlib.suppress(Untranslated):
+                found = patterned(self.indices, node)
         if found is not None:
             return cst.parse_expression(found)
         items: list[str] = []
@@ -448,7 +451,7 @@ class ToNki(Instructions):
             except Untranslated:
                 if self._is_blocked(made):
                     raise
-                return cst.parse_expression(windowed(self.indices, node, limits, model))
+                return cst.parse_expression(patterned(self.indices, node, limits, model))
             positions += [axis.position for axis in index.axes]
             if sizes:
                 splits.append((len(items), sizes))
@@ -461,7 +464,7 @@ class ToNki(Instructions):
         if turned and self._is_blocked(made):
             raise Untranslated("an index that transposes")
         if turned and (len(positions) != len(items) or splits):
-            return cst.parse_expression(windowed(self.indices, node, limits, ""))
+            return cst.parse_expression(patterned(self.indices, node, limits, ""))
         if turned:
             order = sorted(range(len(positions)), key=positions.__getitem__)
             said = ", ".join(map(str, order))
