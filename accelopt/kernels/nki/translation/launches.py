@@ -70,10 +70,8 @@ class _Loops(cst.CSTTransformer):
             if used & {*self.programs}:
                 raise Untranslated(f"a grid of which {original_node.name.value} asks its place")
             return updated_node
-        parameter = cst.Param(cst.Name(self.grid))
-        if self.said:
-            default = cst.parse_expression(self.said)
-            parameter = parameter.with_changes(default=default, equal=_EQUAL)
+        default = cst.parse_expression(self.said or "None")  # the last parameter, others have some
+        parameter = cst.Param(cst.Name(self.grid), default=default, equal=_EQUAL)
         parameters, body = updated_node.params, updated_node.body
         return updated_node.with_changes(
             params=parameters.with_changes(params=[*parameters.params, parameter]),

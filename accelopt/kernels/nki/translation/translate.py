@@ -261,10 +261,11 @@ def _without_unused(source: str, lines: Container[int]) -> str:
 
 
 def _without_left_over(made: str, source: str) -> str:
-    """The translation without what only its original uses, as what chose addresses there."""
-    left = _reached(source) - _reached(made)
-    tree = ast.parse(made)
-    return _without(made, [n for name, n in _definitions(tree) if name in left and n in tree.body])
+    """The translation without what only its original uses, and what asks the older compiler for addresses."""
+    tree, used = ast.parse(made), _reached(made)
+    left = _reached(source) - used
+    return _without(made, [n for name, n in _definitions(tree) if name not in used and n in tree.body
+                           and (name in left or "nki.compiler." in ast.unparse(n))])  # fmt: skip
 
 
 def _without(text: str, gone: Sequence[ast.stmt]) -> str:
