@@ -237,6 +237,7 @@ TABLES = {
     "Instruction": [{"engine": "Vector", "opcode": "TENSOR_SCALAR", "start_ts": 10, "end_ts": 90,
                      "nki_source_location": "kernel.py:7"}],
 }  # fmt: skip
+PACKET = {"queue_type": "instruction", "start_ts": 1, "end_ts": 2, "queue_idx": 0}
 
 
 def test_a_kernel_of_today_is_compiled_by_its_own_package(kernel, profiler):
@@ -281,6 +282,9 @@ def test_a_kernel_of_today_is_compiled_by_its_own_package(kernel, profiler):
             {**TABLES, "Instruction": [{**TABLES["Instruction"][0], "end_ts": 1e999}]},
             "the duration inf",
         ),
+        ({**TABLES, "Instruction": [{**TABLES["Instruction"][0], "engine": 3}]}, "3 is no name of"),
+        ({**TABLES, "Instruction": []}, "no column engine|has no row"),
+        ({**TABLES, "DmaPacket": [{**PACKET, "transfer_bytes": -5}]}, "-5 bytes are moved"),
     ],
 )
 def test_an_explorer_that_misbehaves_is_a_benchmarking_error(kernel, profiler, tables, said):
