@@ -18,10 +18,8 @@ PSUM_BYTES = TRN2.psum_partition_bytes
 
 def partition_bytes(tile: TileFact) -> int:
     """Bytes of a partition of a tensor, all its blocks."""
-    at = tile.blocks
-    return (
-        math.prod((*tile.shape[:at], *tile.shape[at + 1 :])) * dtypes.FORMATS[tile.dtype].itemsize
-    )
+    free = (*tile.shape[: tile.blocks], *tile.shape[tile.blocks + 1 :])
+    return math.prod(free) * dtypes.FORMATS[tile.dtype].itemsize
 
 
 def written_before_read(

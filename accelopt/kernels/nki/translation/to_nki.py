@@ -115,10 +115,9 @@ class ToNki(Instructions):
 
     def _is_sum(self, node: cst.BaseExpression) -> bool:
         called = self.names.called(node.func) if isinstance(node, cst.Call) else None
-        said = [
-            text_of(a.value) for a in getattr(node, "args", ()) if called == ("nl", "loop_reduce")
-        ]
-        return len(said) > 1 and said[1].rpartition(".")[2] == "add"
+        if called != ("nl", "loop_reduce") or not isinstance(node, cst.Call):
+            return False
+        return text_of(node.args[1].value).rpartition(".")[2] == "add"
 
     def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
         self.before.append([])
@@ -395,9 +394,7 @@ class ToNki(Instructions):
         fact, memory = self._fact(node), ""
         if id(node) in self.moved:
             memory = "sbuf"
-        elif "alloc" in buffer or buffer.endswith(
-            ")"
-        ):  # at places of the author's, which nki finds
+        elif "alloc" in buffer or buffer.endswith(")"):  # the author's place, which nki finds
             if fact is not None and fact.result is not None:
                 memory = fact.result.buffer
             elif not (memory := "psum" * ("psum." in buffer) or "sbuf" * ("sbuf." in buffer)):

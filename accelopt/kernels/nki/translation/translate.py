@@ -136,12 +136,12 @@ def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
         raise already
     grid = getattr(call.kernel, "grid", ())
     if own == "neuronxcc" and (len(grid) > 1 or max(grid, default=1) > 2):
+        launched = call.kernel.func
         try:
-            made = in_loops(made, call.kernel.func.__name__, len(grid), names)
+            made = in_loops(made, launched.__name__, len(grid), names)
         except Untranslated as problem:
-            problems.append(
-                (call.kernel.func.__code__.co_firstlineno, f"{problem} has no counterpart")
-            )
+            said = f"{problem} has no counterpart"
+            problems.append((launched.__code__.co_firstlineno, said))
     if own != to:
         made = _without_left_over(with_imports(made, names, to), source)
     made = _laid_out(made, source)
@@ -280,11 +280,13 @@ def _definitions(tree: ast.Module) -> list[tuple[str, ast.stmt]]:
     """Functions of any depth, but for methods, and what else stands at the top and has a name."""
     methods = {n for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for n in c.body}
     found = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n not in methods]
-    named = [
-        n for n in tree.body if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
-    ]
-    classes = [n for n in tree.body if isinstance(n, ast.ClassDef)]
-    return [*((n.name, n) for n in (*found, *classes)), *((n.targets[0].id, n) for n in named)]  # type: ignore[attr-defined]
+    named: list[tuple[str, ast.stmt]] = [(n.name, n) for n in found]
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            named.append((node.name, node))
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            named.append((node.targets[0].id, node))
+    return named
 
 
 def _reached(source: str) -> set[str]:
