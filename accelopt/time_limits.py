@@ -36,6 +36,8 @@ DEVICE_SECONDS = 300.0
 """One run on a NeuronCore that is there."""
 CAPTURE_SECONDS = 300.0
 """One call of the profiler."""
+VERSION_SECONDS = 20.0
+"""The profiler, to say its version."""
 CALIBRATION_SECONDS = 300.0
 """Compiling one microkernel."""
 

@@ -32,6 +32,7 @@ from accelopt.nodes import Node
 from accelopt.search.experts import EXPERTS, TriedValues, best_of
 from accelopt.search.knob_search import Experts
 from accelopt.sim import standin
+from accelopt.sim.dialects.nki.versions import NEWEST, VERSIONS
 from accelopt.stages.baseline_and_winner import measure
 from accelopt.stages.config import Options
 from accelopt.stages.endpoints import Calls
@@ -39,6 +40,7 @@ from accelopt.stages.run_setup import open_run
 from accelopt.time_limits import DOCTOR_SECONDS
 
 LEAST_PYTHON = (3, 10)
+TOOLS = "aws-neuronx-tools"
 CALL_ATTEMPTS = 2
 ASKED = 'Answer with this JSON object and nothing else: {"block_m": 128, "num_warps": 4}'
 EXPECTED = {"block_m": 128, "num_warps": 4}
@@ -155,26 +157,45 @@ def packages(setup: Setup) -> str:
     return "all that accelopt needs"
 
 
-def device(setup: Setup) -> str:
-    """What of a Trainium host is there: all of it, or nothing."""
-    found = trainium.cores()
-    sdk = {name: standin.sdk_installed(name) for name in ("nki", "neuronxcc")}
+def device(setup: Setup, folder: Path = Path("/dev")) -> str:
+    """What of a Trainium host is there: all of it, or nothing. Devices are looked for in `folder`."""
+    found, closed = trainium.cores(folder), trainium.closed(folder)
+    sdk = {name: _version(name) for name in ("nki", "neuronxcc") if standin.sdk_installed(name)}
     profiler, tables = neuron_profile.executable(), find_spec("pyarrow") is not None
     there = [f"{len(found)} Neuron device{'s' * (len(found) > 1)}"] if found else []
-    there += [f"the SDK's {name} {_version(name)}".rstrip() for name in sdk if sdk[name]]
-    there += [] if profiler is None else [profiler]
+    there += [f"the SDK's {name} {number}".rstrip() for name, number in sdk.items()]
+    wrong = ""
+    if profiler is not None:
+        try:
+            there.append(f"{profiler} ({neuron_profile.version(profiler)})")
+        except neuron_profile.ProfilerError as error:
+            there.append(profiler)
+            wrong = f"{TOOLS} is to be installed anew, for {error}"
     if not there:
         return "no Neuron device, SDK or profiler: kernels run on the simulated core"
+    nki = ".".join(sdk.get("nki", "").split(".")[:2])
+    known = f"understood are {VERSIONS[0]} to {NEWEST}"
+    older = nki and nki not in VERSIONS and _numbers(nki) < _numbers(NEWEST)
+    ended = profiler is not None and "explorer" not in profiler and nki in VERSIONS[1:]
     lacking = {
         "a Neuron device under /dev (none is visible here)": not found,
-        "the SDK: install `nki` by the Neuron setup guide": not any(sdk.values()),
-        "a profiler: apt install aws-neuronx-tools has neuron-explorer": profiler is None,
+        closed: bool(closed),
+        "the SDK: install `nki` by the Neuron setup guide": not sdk,
+        f"a newer nki than {nki}, of which {known}: pip install --upgrade nki": older,
+        f"a profiler: apt install {TOOLS} has neuron-explorer": profiler is None,
+        f"neuron-explorer, for no SDK has neuron-profile from 2.30 on: apt install {TOOLS}": ended,
+        wrong: bool(wrong),
     }
     lost = [what for what, lacks in lacking.items() if lacks]
     if lost:
         raise ConfigError(f"there is {', '.join(there)}; what lacks: {'; '.join(lost)}")
+    there += [f"of nki, {known}"] if nki and nki not in VERSIONS else []
     there += [] if tables else ["no pyarrow for Parquet profiles: pip install 'accelopt[profiles]'"]
     return f"{trainium.generation() or 'a generation that the instance does not tell'}: {', '.join(there)}"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def _version(package: str) -> str:

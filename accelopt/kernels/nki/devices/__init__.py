@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from accelopt.errors import ConfigError
 from accelopt.kernels.nki.devices.protocol import (
     BACKWARDS,
     CompiledKernel,
@@ -40,10 +41,13 @@ def choose(
     compiler: str = "",
 ) -> Device:
     """Real Trainium when the Neuron SDK and a core are there, else the simulated NeuronCore, with the
-    `constants` of a calibrated machine and the front end of a version."""
-    from accelopt.kernels.nki.devices.trainium import TrainiumDevice, available, generation
+    `constants` of a calibrated machine and the front end of a version. Raises ConfigError for a core that is there and
+    cannot be opened."""
+    from accelopt.kernels.nki.devices.trainium import TrainiumDevice, available, closed, generation
 
     if available():
+        if said := closed():
+            raise ConfigError(said)
         return TrainiumDevice(core=core, target=generation() or target)
     from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 

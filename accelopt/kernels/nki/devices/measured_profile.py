@@ -107,12 +107,12 @@ def _of_json(path: Path) -> MeasuredProfile:
             "summary", numbers, [], [], _instance(summary or next(iter(document.values())))
         )
     instructions = _each("instruction", document["instruction"], lambda row: MeasuredInstruction(
-        _engine(row["subgroup"]), str(row["opcode"]), *_span(row["timestamp"], row["duration"]),
+        _engine(row["subgroup"]), _word(row["opcode"]), *_span(row["timestamp"], row["duration"]),
         _line(row.get("nki_source_location")), int(row.get("pcore_idx") or 0),
     ))  # fmt: skip
     packets = _each("dma", document.get("dma", []), lambda row: MeasuredPacket(
         _RINGS.get(str(row["queue_type"]), STATIC), str(row["dma_queue"]),
-        *_span(row["timestamp"], row["duration"]), int(row["transfer_size"]),
+        *_span(row["timestamp"], row["duration"]), _size(row["transfer_size"]),
     ))  # fmt: skip
     summaries = document.get("summary") or [{}]
     summary = summaries[0] if isinstance(summaries, list) else summaries
@@ -131,14 +131,18 @@ def _of_tables(folder: Path) -> MeasuredProfile:
     rows = _rows(folder, "Instruction", required=("engine", "opcode", "start_ts", "end_ts"),
                  also=("nki_source_location", "pcore_idx"))  # fmt: skip
     instructions = _each("Instruction.parquet", list(rows), lambda row: MeasuredInstruction(
-        _engine(row["engine"]), str(row["opcode"]), *_until(row["start_ts"], row["end_ts"]),
+        _engine(row["engine"]), _word(row["opcode"]), *_until(row["start_ts"], row["end_ts"]),
         _line(row.get("nki_source_location")), int(row.get("pcore_idx") or 0),
     ))  # fmt: skip
+    if not instructions:
+        raise ValueError(
+            "Instruction.parquet has no row: nothing ran on a core while it was captured"
+        )
     rows = _rows(folder, "DmaPacket", required=("queue_type", "start_ts", "end_ts", "transfer_bytes"),
                  also=("queue_name", "queue_idx", "pcore_idx"), absent_is_well=True)  # fmt: skip
     packets = _each("DmaPacket.parquet", list(rows), lambda row: MeasuredPacket(
         _RINGS.get(str(row["queue_type"]), STATIC), str(row.get("queue_name") or row.get("queue_idx")),
-        *_until(row["start_ts"], row["end_ts"]), int(row["transfer_bytes"]), int(row.get("pcore_idx") or 0),
+        *_until(row["start_ts"], row["end_ts"]), _size(row["transfer_bytes"]), int(row.get("pcore_idx") or 0),
     ))  # fmt: skip
     version = metadata.get("profile_schema_version")
     form = "Parquet tables" + (f" of schema {version}" if version else "")
@@ -216,8 +220,20 @@ def _instance(fields: object) -> str:
     return str(fields.get("instance_type") or "") if isinstance(fields, Mapping) else ""
 
 
+def _word(name: object) -> str:
+    if not isinstance(name, str):
+        raise ValueError(f"{name!r} is no name of an engine or an instruction")
+    return name
+
+
+def _size(value: Any) -> int:
+    if int(value) < 0:
+        raise ValueError(f"{value} bytes are moved")
+    return int(value)
+
+
 def _engine(name: object) -> str:
-    found = str(name).lower()
+    found = _word(name).lower()
     return "tensor" if found.startswith("tensor") else found
 
 

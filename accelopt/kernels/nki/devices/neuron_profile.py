@@ -8,6 +8,7 @@ Output", SDK 2.32), which stay when its JSON ends after 2.33.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -22,10 +23,12 @@ from typing import IO
 
 from accelopt.errors import printable, reason
 from accelopt.sandbox import remove
-from accelopt.time_limits import CAPTURE_SECONDS, KILL_SECONDS
+from accelopt.time_limits import CAPTURE_SECONDS, KILL_SECONDS, VERSION_SECONDS
 
 EXPLORER = "neuron-explorer"
 _NAMES = (EXPLORER, "neuron-profile")
+_PLACE = "/opt/aws/neuron/bin"
+"""Where aws-neuronx-tools puts it, which may not be on PATH ("Neuron Explorer Troubleshooting")."""
 MOST_SAID = 16 << 20
 """Bytes of what a profiler prints: a summary has some thousands."""
 
@@ -35,8 +38,15 @@ class ProfilerError(Exception):
 
 
 def executable() -> str | None:
-    """The profiler on PATH, or None."""
-    return next((path for name in _NAMES if (path := shutil.which(name))), None)
+    """The profiler on PATH or where its package puts it, or None."""
+    places = itertools.product((None, _PLACE), _NAMES)
+    return next((path for place, name in places if (path := shutil.which(name, path=place))), None)
+
+
+def version(command: str, seconds: float = VERSION_SECONDS) -> str:
+    """What a profiler says of its version. Raises ProfilerError where it fails or hangs."""
+    said = Profiler(command, os.environ, seconds)._call("--version")
+    return printable(said.strip().partition("\n")[0])[:80]
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ DISK_BYTES = 32 << 30
 # fp32 functions of the scalar engine are table interpolations, good to a few parts in 2**20.
 ROUNDING = 16.0
 
+_DEVICES = Path("/dev")
 _PRODUCT_NAME = Path("/sys/devices/virtual/dmi/id/product_name")
 
 
@@ -57,9 +58,28 @@ def _sdk_installed() -> bool:
     return any(sdk_installed(package) for package in ("nki", "neuronxcc"))
 
 
-def cores() -> list[str]:
+def cores(folder: Path = _DEVICES) -> list[str]:
     """The Neuron devices of this machine, by their names under /dev."""
-    return sorted(path.name for path in Path("/dev").glob("neuron[0-9]*"))
+    return sorted(path.name for path in folder.glob("neuron[0-9]*"))
+
+
+def closed(folder: Path = _DEVICES) -> str:
+    """Why the first Neuron device that cannot be opened is not, and what to do ("Neuron security": a group may own
+    them); empty where all can."""
+    for name in cores(folder):
+        try:
+            os.close(os.open(folder / name, os.O_RDWR | os.O_NONBLOCK))
+        except PermissionError as error:
+            return (
+                f"{folder / name} cannot be opened ({reason(error)}): join the group that `ls -l` "
+                "names of it (`sudo usermod -aG GROUP USER`), and log in anew"
+            )
+        except OSError as error:
+            return (
+                f"{folder / name} cannot be opened ({reason(error)}): `sudo modprobe neuron` loads "
+                "its driver, of the package aws-neuronx-dkms"
+            )
+    return ""
 
 
 def generation() -> str | None:

@@ -25,6 +25,7 @@ def with_imports(source: str, names: ModuleNames, to: str) -> str:
         names.isa: f"import {new}.isa as {names.isa}",
         names.language: f"import {new}.language as {names.language}",
         "ml_dtypes": "import ml_dtypes",
+        "math": "import math",
     }
     body = re.sub(r"(?m)^\s*(import|from) .*$", "", text)
     missing = [

@@ -14,6 +14,14 @@ class Untranslated(Exception):
     """A form that has no counterpart, in words."""
 
 
+class Unreached(Untranslated):
+    """A call that the trace does not come to."""
+
+
+RAISES = "and the translation raises there"
+"""How a sentence of one ends."""
+
+
 class IndexAxis(NamedTuple):
     """One axis of an index: where it was made, its position and rank, its factor and length."""
 
@@ -74,6 +82,7 @@ class Indices:
         self.language = language
         self.names: dict[str, IndexText | tuple[IndexText, ...]] = {}
         self.masks: dict[str, tuple[Limit, ...]] = {}
+        self.conditions: dict[str, cst.Comparison] = {}
 
     def learn(self, target: cst.BaseExpression, value: cst.BaseExpression) -> bool:
         """Notes an assignment of an index, an nl.mgrid or a mask; False for any other."""
@@ -95,11 +104,15 @@ class Indices:
         if found is not None:
             self.names[target.value] = found
             return True
+        if isinstance(value, cst.Comparison):
+            sides = [value.left, *(other.comparator for other in value.comparisons)]
+            if all(self.index(side) is not None for side in sides):
+                self.conditions[target.value] = value
+                return True
         limits = self.limits(value)
         if limits:
             self.masks[target.value] = limits
             return True
-        self.names.pop(target.value, None)
         return False
 
     def index(self, node: cst.BaseExpression) -> IndexText | None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import libcst as cst
 
+from accelopt.kernels.nki.translation.blocks import nodes_in
 from accelopt.kernels.nki.translation.facts import Fact, TileFact
 from accelopt.kernels.nki.translation.forms import NAMES, OPERATORS, calls, like, masked
-from accelopt.kernels.nki.translation.indices import Limit, Untranslated, text_of
+from accelopt.kernels.nki.translation.indices import Limit, Unreached, Untranslated, text_of
 from accelopt.kernels.nki.translation.masking import Masking
 
 ONE_DIMENSION = re.compile(
@@ -39,7 +40,7 @@ class Instructions(Masking):
         self, node: cst.Call, function: str, given: dict[str, str], fact: Fact | None
     ) -> Any:
         if fact is None:
-            raise Untranslated(f"{function}, which no trace reached,")
+            raise Unreached(f"{function}, which no trace reached,")
         if self.targets.get(id(node)) == "+=":
             return self._raw(function, given)
         given = {key: self._operand(key, text, fact) for key, text in given.items()}
@@ -362,14 +363,6 @@ def arguments_of(given: dict[str, str]) -> list[cst.Arg]:
 def names_in(node: cst.CSTNode) -> list[cst.Name]:
     """Every name below a node."""
     return [n for n in nodes_in(node) if isinstance(n, cst.Name)]
-
-
-def nodes_in(node: cst.CSTNode) -> list[cst.CSTNode]:
-    """A node and every node below it."""
-    found = [node]
-    for child in node.children:
-        found += nodes_in(child)
-    return found
 
 
 def nl_name(dtype: str) -> str:

@@ -5,12 +5,14 @@ access patterns of `.ap` as indices.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import libcst as cst
 
 from accelopt.kernels.nki.translation.indices import (
     IndexText,
     Indices,
+    Limit,
     Untranslated,
     plus,
     product,
@@ -35,6 +37,7 @@ def position(indices: Indices, node: cst.BaseExpression) -> IndexText:
 
 def compared(indices: Indices, node: cst.BaseExpression) -> tuple[IndexText, str]:
     """`left < right` as a position that is compared with 0, and the comparison's name."""
+    node = indices.conditions.get(text_of(node), node)
     if not isinstance(node, cst.Comparison) or len(node.comparisons) != 1:
         raise Untranslated(f"the condition {text_of(node)}")
     [other] = node.comparisons
@@ -149,37 +152,42 @@ def gathered(indices: Indices, node: cst.Subscript) -> str | None:
     )
 
 
-def strided(indices: Indices, node: cst.Subscript) -> str | None:
-    """One index of several axes into a flat tensor, as an access pattern."""
-    items = [e.slice.value for e in node.slice if isinstance(e.slice, cst.Index)]
-    rows = ROWS.fullmatch(text_of(node.value))
-    if rows is not None and len(items) == len(node.slice) == 2:
-        return _strided_tile(indices, rows[1], items)
-    flat = FLAT.fullmatch(text_of(node.value))
-    index = indices.index(items[0]) if len(items) == len(node.slice) == 1 else None
-    if flat is None or index is None:
-        return None
-    axes = sorted(index.axes, key=lambda axis: axis.position)
-    if [axis.position for axis in axes] != list(range(axes[0].rank)):
-        return None
-    pairs = ", ".join(f"[{axis.factor}, {axis.extent}]" for axis in axes)
-    offset = "" if index.start == "0" else f", offset={index.start}"
-    return f"{flat[1]}.ap([{pairs}]{offset})"
+def patterned(
+    indices: Indices, node: cst.Subscript, limits: Sequence[Limit] = (), model: str = ""
+) -> str:
+    """Indices of which one has several axes, which may overlap as windows do, into a tensor or into its flat view,
+    as an access pattern; masks, and the end of a tile that ends early (`model`, empty for none), cut it. Raises
+    Untranslated for others."""
+    base = text_of(node.value)
+    flat, rows = FLAT.fullmatch(base), ROWS.fullmatch(base)
+    owner = (flat or rows or [base, base])[1]
+    items = [element.slice for element in node.slice]
+    if not owner.isidentifier() or not all(isinstance(item, cst.Index) for item in items):
+        raise Untranslated("an index of several axes that do not follow one another")
+    strides = [_row(owner, dim + 1, len(items)) for dim in range(len(items))]
+    strides = ["1"] if flat else [f"math.prod({owner}.shape[1:])", "1"] if rows else strides
+    offset, axes = "0", dict[int, tuple[str, str]]()
+    for dim, (item, stride) in enumerate(zip(items, strides, strict=True)):
+        value = cst.ensure_type(item, cst.Index).value
+        at = indices.index(value) or IndexText(text_of(value), ())
+        offset = plus(offset, product(at.start, stride))
+        for axis in at.axes:
+            step, extent = axes.get(axis.position, ("0", axis.extent))
+            ends = [limit.left for limit in limits if limit.bounded.axes[0].made == axis.made]
+            ends += [f"{model}.shape[0]"] if model and dim == 0 else []
+            extent = f"min({', '.join([extent, *ends])})" if ends else extent
+            axes[axis.position] = plus(step, product(axis.factor, stride)), extent
+    if sorted(axes) != list(range(len(axes))) or not axes:
+        raise Untranslated("an index of axes that are not all there")
+    pairs = ", ".join(f"[{step}, {extent}]" for step, extent in (axes[n] for n in sorted(axes)))
+    return f"{owner}.ap([{pairs}]{'' if offset == '0' else f', offset={offset}'})"
 
 
-def _strided_tile(indices: Indices, owner: str, items: list[cst.BaseExpression]) -> str | None:
-    """As `strided`, for partitions and one index into the row of each."""
-    partition, inside = (indices.index(item) for item in items)
-    if partition is None or inside is None or len(partition.axes) != 1:
-        return None
-    axes = [*partition.axes, *sorted(inside.axes, key=lambda axis: axis.position)]
-    if [axis.position for axis in axes] != list(range(axes[0].rank)) or axes[0].factor != "1":
-        return None
-    row = f"math.prod({owner}.shape[1:])"
-    steps = [row, *(axis.factor for axis in axes[1:])]
-    pairs = ", ".join(f"[{s}, {axis.extent}]" for s, axis in zip(steps, axes, strict=True))
-    offset = plus(product(partition.start, row), inside.start)
-    return f"{owner}.ap([{pairs}], offset={offset})"
+def _row(owner: str, first: int, sizes: int) -> str:
+    """The elements of a tensor's dimensions from one on."""
+    if first >= sizes - 1:
+        return "1" if first == sizes else f"{owner}.shape[{first}]"
+    return f"math.prod({owner}.shape[{first}:])"
 
 
 def written_pairs(text: str) -> list[tuple[str, str]]:

@@ -5,12 +5,20 @@ What a statement becomes is decided by what its calls were when the kernel was t
 
 from __future__ import annotations
 
+import contextlib
+import re
 from typing import Any
 
 import libcst as cst
 import numpy as np
 from libcst.metadata import MetadataWrapper
 
+from accelopt.kernels.nki.translation.blocks import (
+    PSUM_BYTES,
+    nodes_in,
+    partition_bytes,
+    written_before_read,
+)
 from accelopt.kernels.nki.translation.facts import CallFacts, Fact
 from accelopt.kernels.nki.translation.forms import (
     AUGMENTED,
@@ -22,7 +30,14 @@ from accelopt.kernels.nki.translation.forms import (
     like,
 )
 from accelopt.kernels.nki.translation.imports import HOST_NAMES
-from accelopt.kernels.nki.translation.indices import Indices, Limit, Untranslated, text_of
+from accelopt.kernels.nki.translation.indices import (
+    RAISES,
+    Indices,
+    Limit,
+    Unreached,
+    Untranslated,
+    text_of,
+)
 from accelopt.kernels.nki.translation.instructions import (
     NOTHING,
     Instructions,
@@ -30,7 +45,6 @@ from accelopt.kernels.nki.translation.instructions import (
     is_nothing,
     names_in,
     nl_name,
-    nodes_in,
     without,
 )
 from accelopt.kernels.nki.translation.names import ModuleNames
@@ -38,8 +52,8 @@ from accelopt.kernels.nki.translation.positions import (
     compared,
     gathered,
     pattern,
+    patterned,
     position,
-    strided,
 )
 
 REDUCTIONS = frozenset({"sum", "max", "min", "mean", "var", "prod", "all"})
@@ -58,10 +72,15 @@ class ToNki(Instructions):
         self.targets: dict[int, str] = {}  # a statement's own call: where its result goes
         self.consumed: set[int] = set()  # calls that have become statements of their own
         self.blocks: dict[str, int] = {}  # tensors with block dimensions, and how many
+        self.single: set[str] = set()  # of these, those of which one block at a time is in use,
+        self.renewed: dict[int, cst.Assign] = {}  # and what writes a block, with the creation
+        self.summed: set[str] = set()  # tiles that loop_reduce sums in
+        self.moved: set[int] = set()  # creations of tiles that PSUM cannot hold
         self.ragged: set[str] = set()  # tiles that are smaller where a mask was
         self.limits: list[tuple[Limit, ...]] = []
         self.call_limits: dict[int, tuple[Limit, ...]] = {}  # of a mask, by its call
         self.target_limits: dict[int, tuple[Limit, ...]] = {}  # and by what the call is assigned to
+        self.target_ends: dict[int, str] = {}  # a tile that ends early, of which it is made
         self.carried: tuple[cst.EmptyLine, ...] = ()  # comments of statements that are gone
         self.held: dict[int, tuple[cst.EmptyLine, ...]] = {}
 
@@ -70,10 +89,35 @@ class ToNki(Instructions):
     def visit_Module(self, node: cst.Module) -> None:
         """A function may use tensors that stand below it."""
         assigned = [n for n in nodes_in(node) if isinstance(n, cst.Assign)]
+        self.summed = {
+            text_of(made.targets[0].target.value)
+            for made in assigned
+            if isinstance(made.targets[0].target, cst.Subscript) and self._is_sum(made.value)
+        }
+        in_psum: dict[str, tuple[cst.Assign, int]] = {}
         for made in assigned:
             given = made.value.args if isinstance(made.value, cst.Call) else ()
             if given and (marked := _partition_place(given[0].value)):
-                self.blocks.setdefault(text_of(made.targets[0].target), marked)
+                name, fact = text_of(made.targets[0].target), self._fact(made.value)
+                self.blocks.setdefault(name, marked)
+                if fact is not None and fact.result is not None and fact.result.buffer == "psum":
+                    in_psum[name] = made, partition_bytes(fact.result)
+        if sum(size for _, size in in_psum.values()) <= PSUM_BYTES:
+            return
+        for name, (made, size) in in_psum.items():
+            found = written_before_read(node, name, made)
+            if found is not None:
+                self.renewed |= dict.fromkeys(map(id, found), made)
+                self.consumed.add(id(made))
+                self.single.add(name)
+            elif size > PSUM_BYTES:
+                self.moved.add(id(made.value))
+
+    def _is_sum(self, node: cst.BaseExpression) -> bool:
+        called = self.names.called(node.func) if isinstance(node, cst.Call) else None
+        if called != ("nl", "loop_reduce") or not isinstance(node, cst.Call):
+            return False
+        return text_of(node.args[1].value).rpartition(".")[2] == "add"
 
     def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
         self.before.append([])
@@ -114,6 +158,11 @@ class ToNki(Instructions):
 
     def visit_Assign(self, node: cst.Assign) -> bool:
         target = node.targets[0].target
+        if (made := self.renewed.get(id(node))) is not None:
+            name = self.targets[id(made.value)] = text_of(made.targets[0].target)
+            self._say(f"{name} = {text_of(cst.ensure_type(made.value.visit(self), cst.Call))}")
+        if id(node) in self.consumed:
+            return False
         try:
             if len(node.targets) == 1 and self.indices.learn(target, node.value):
                 self.consumed.add(id(node))
@@ -121,6 +170,8 @@ class ToNki(Instructions):
         except Untranslated as problem:
             self._give_up(node, f"{problem} has no counterpart")
             return False
+        early = [n.value for n in names_in(node.value) if n.value in self.ragged]
+        self.target_ends[id(target)] = early[0] if early else ""
         places = isinstance(target, (cst.Name, cst.Subscript))
         if len(node.targets) == 1 and places and isinstance(node.value, cst.Call):
             self.targets[id(node.value)] = text_of(target)
@@ -199,6 +250,13 @@ class ToNki(Instructions):
         limits = self.limits.pop()
         try:
             return self._call(original_node, updated_node, limits)
+        except Unreached as problem:
+            if not self.before:
+                raise
+            self._say(f'raise NotImplementedError("not translated: {problem}")')
+            self._give_up(original_node, f"{problem} {RAISES}")
+            self.consumed.add(id(original_node))
+            return cst.Name("None")
         except Untranslated as problem:
             self._give_up(original_node, f"{problem} has no counterpart")
             return updated_node
@@ -215,6 +273,12 @@ class ToNki(Instructions):
             return made.with_changes(args=without(made.args, "directives"))
         if space == "nl" and function == "par_dim":
             return made.args[0].value
+        if self._is_sum(node) and "[" in self.targets.get(id(node), ""):
+            place = self._place(self.targets[id(node)])  # which is zero before the loop
+            self._emit("tensor_tensor", {"dst": place, "data1": place, "op": f"{self.nl}.add",
+                                         "data2": text_of(made.args[0].value)})  # fmt: skip
+            self.consumed.add(id(node))
+            return cst.Name("None")
         if function in GONE:
             self._give_up(node, f"{space}.{function}: {GONE[function]}")
             return made
@@ -263,7 +327,7 @@ class ToNki(Instructions):
     ) -> Any:
         """nisa.iota and nisa.affine_select, whose positions become a pattern of steps."""
         if fact is None or fact.result is None:
-            raise Untranslated(f"{function}, which no trace reached,")
+            raise Unreached(f"{function}, which no trace reached,")
         shape, element = str(fact.result.shape), f"{self.nl}.{nl_name(fact.result.dtype)}"
         tree = next(
             argument.value
@@ -276,6 +340,8 @@ class ToNki(Instructions):
         value, name = compared(self.indices, tree)
         steps = pattern(value, fact.result.shape)
         kept = {k: v for k, v in given.items() if k not in ("pred", "dtype")}
+        if fact.tiles["on_true_tile"].buffer == "psum":  # which GpSimd does not reach
+            kept["on_true_tile"] = f"{self.nl}.copy({kept['on_true_tile']})"
         full = {**steps, **kept, "cmp_op": f"{self.nl}.{name}"}
         if self._is_ragged(full["on_true_tile"]):
             full["on_true_tile"] = self._named(full["on_true_tile"], "operand")
@@ -314,22 +380,34 @@ class ToNki(Instructions):
         shape = node.args[0].value
         target = self.targets.get(id(node), "")
         at, sizes = _partition_place(shape), made.args[0].value
-        if at and isinstance(sizes, (cst.Tuple, cst.List)):
+        if at:
             self.blocks[target] = at
-            texts = [text_of(e.value) for e in sizes.elements]
-            order = [texts[at], *texts[:at], *texts[at + 1 :]]
+            texts = _dimensions(sizes)
+            kept = [] if target in self.single else texts[:at]
+            order = [texts[at], *kept, *texts[at + 1 :]]
             sizes = cst.parse_expression(f"({', '.join(order)})")
         args = [made.args[0].with_changes(value=sizes), *made.args[1:]]
         args = list(without(args, "lazy_initialization"))
         buffer = next(
             (text_of(a.value) for a in args if a.keyword and a.keyword.value == "buffer"), ""
         )
-        if "alloc" in buffer:
-            raise Untranslated(f"the direct allocation buffer={buffer}")
+        fact, memory = self._fact(node), ""
+        if id(node) in self.moved:
+            memory = "sbuf"
+        elif "alloc" in buffer or buffer.endswith(")"):  # the author's place, which nki finds
+            if fact is not None and fact.result is not None:
+                memory = fact.result.buffer
+            elif not (memory := "psum" * ("psum." in buffer) or "sbuf" * ("sbuf." in buffer)):
+                raise Untranslated(f"the direct allocation buffer={buffer}")
+        if memory:
+            buffer = f"{self.nl}.{memory}"
+            args = [*without(args, "buffer"), *arguments_of({"buffer": buffer})]
         in_psum = buffer.endswith("psum")
         self.names.tiles[target] = "psum" if in_psum else "sbuf"
         if in_psum and function == "zeros":
             return made.with_changes(func=cst.parse_expression(f"{self.nl}.ndarray"), args=args)
+        if target in self.summed and function == "ndarray":
+            return made.with_changes(func=cst.parse_expression(f"{self.nl}.zeros"), args=args)
         return made.with_changes(args=args)
 
     # Subscripts.
@@ -347,7 +425,10 @@ class ToNki(Instructions):
         self, node: cst.Subscript, made: cst.Subscript, limits: tuple[Limit, ...]
     ) -> cst.BaseExpression:
         """Slices for indices, and the partition dimension before what were block dimensions."""
-        found = gathered(self.indices, node) or strided(self.indices, node)
+        found = gathered(self.indices, node)
+        if found is None and ".reshape(" in text_of(node.value):  # its flat view
+            with contextlib.suppress(Untranslated):
+                found = patterned(self.indices, node)
         if found is not None:
             return cst.parse_expression(found)
         items: list[str] = []
@@ -360,17 +441,27 @@ class ToNki(Instructions):
             if index is None:
                 items.append(text_of(new.slice))
                 continue
-            text, sizes = self.indices.sliced(index, limits)
+            owner = text_of(made.value)
+            model = owner if owner in self.ragged else self.target_ends.get(id(node), "")
+            try:
+                text, sizes = self.indices.sliced(index, limits)
+            except Untranslated:
+                if self._is_blocked(made):
+                    raise
+                return cst.parse_expression(patterned(self.indices, node, limits, model))
             positions += [axis.position for axis in index.axes]
             if sizes:
                 splits.append((len(items), sizes))
-            elif text_of(made.value) in self.ragged and "min(" not in text and text.count(":") == 1:
+            elif model and (model == owner or not items) and re.fullmatch("[^:]+ : [^:]+", text):
                 start, stop = text.split(" : ")
-                text = f"{start} : min({stop}, {text_of(made.value)}.shape[{len(items)}])"
+                if not stop.startswith("min("):
+                    text = f"{start} : min({stop}, {model}.shape[{len(items)}])"
             items.append(text)
         turned = positions != sorted(positions)
-        if turned and (len(positions) != len(items) or splits or self._is_blocked(made)):
+        if turned and self._is_blocked(made):
             raise Untranslated("an index that transposes")
+        if turned and (len(positions) != len(items) or splits):
+            return cst.parse_expression(patterned(self.indices, node, limits, ""))
         if turned:
             order = sorted(range(len(positions)), key=positions.__getitem__)
             said = ", ".join(map(str, order))
@@ -378,7 +469,11 @@ class ToNki(Instructions):
                 f"{text_of(made.value)}[{', '.join(items)}].permute(({said}))"
             )
         blocks = self.blocks.get(text_of(made.value), 0)
-        if blocks:
+        if text_of(made.value) in self.single:
+            items = items[blocks:]
+            if not items or set(items) == {":"}:
+                return made.value
+        elif blocks:
             items = [*items[:blocks], ":"] if len(items) <= blocks else items
             at = blocks if len(items) > blocks else len(items) - 1
             items = [items[at], *items[:at], *items[at + 1 :]]
@@ -409,10 +504,18 @@ class ToNki(Instructions):
         return updated_node
 
 
+def _dimensions(shape: cst.BaseExpression) -> list[str]:
+    """The dimensions of a shape that is written out, be it as the sum of several lists."""
+    if isinstance(shape, cst.BinaryOperation):
+        parts = _dimensions(shape.left), _dimensions(shape.right)
+        return [*parts[0], *parts[1]] if all(parts) else []
+    written = isinstance(shape, (cst.Tuple, cst.List))
+    return [text_of(e.value) for e in shape.elements] if written else []  # type: ignore[attr-defined]
+
+
 def _partition_place(shape: cst.BaseExpression) -> int:
     """Where `par_dim` stands in a shape, which is the number of block dimensions; 0 where it does not."""
-    elements = shape.elements if isinstance(shape, (cst.Tuple, cst.List)) else ()
-    return next((n for n, e in enumerate(elements) if "par_dim(" in text_of(e.value)), 0)
+    return next((n for n, text in enumerate(_dimensions(shape)) if "par_dim(" in text), 0)
 
 
 def to_nki(source: str, facts: CallFacts, names: ModuleNames) -> tuple[str, list[tuple[int, str]]]:

@@ -24,13 +24,16 @@ import numpy as np
 from accelopt.errors import ConfigError, InternalError, internal_fault, quoted
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices.absent_modules import AbsentImporter
-from accelopt.kernels.nki.devices.kernel_file import call_of
+from accelopt.kernels.nki.devices.kernel_file import KernelCall, call_of
 from accelopt.kernels.nki.devices.kernel_folder import importer_of, kernel_folder
+from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
 from accelopt.kernels.nki.kernel_function import NoKernel, chosen, kernel_entry
 from accelopt.kernels.nki.nests.wrapping import wrapped
 from accelopt.kernels.nki.translation.facts import learn
 from accelopt.kernels.nki.translation.imports import with_imports
+from accelopt.kernels.nki.translation.indices import RAISES, Untranslated
+from accelopt.kernels.nki.translation.launches import in_loops
 from accelopt.kernels.nki.translation.names import ModuleNames
 from accelopt.kernels.nki.translation.to_neuronxcc import to_neuronxcc
 from accelopt.kernels.nki.translation.to_newest import has_device_loops, to_newest
@@ -101,8 +104,9 @@ class Translation(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """True when everything was translated and computes the same."""
-        return not self.problems and self.proof is not None and self.proof.equal_results
+        """True when everything that the arguments come to was translated and computes the same."""
+        left = [said for _, said in self.problems if not said.endswith(RAISES)]
+        return not left and self.proof is not None and self.proof.equal_results
 
 
 def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
@@ -121,7 +125,8 @@ def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
     already = ConfigError(f"the kernel is in the dialect nki already; {newer}")
     if own == to and not has_device_loops(source):
         raise already
-    facts, program = learn(lambda: _traced(kernel, specs, target=DEFAULT_TARGETS[own]), file)
+    call = call_of(kernel, specs)
+    facts, program = learn(lambda: _traced(call, target=DEFAULT_TARGETS[own]), file)
     names = ModuleNames(cst.parse_module(source), own)
     rewrite = to_newest if own == to else to_nki if to == "nki" else to_neuronxcc
     made, problems = rewrite(source, facts, names)
@@ -129,11 +134,22 @@ def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
         return rewritten(needed, to, specs)
     if own == to and made == source and not problems:
         raise already
-    made = _laid_out(made if own == to else with_imports(made, names, to), source)
+    grid = getattr(call.kernel, "grid", ())
+    if own == "neuronxcc" and (len(grid) > 1 or max(grid, default=1) > 2):
+        launched = call.kernel.func
+        try:
+            made = in_loops(made, launched.__name__, len(grid), names)
+        except Untranslated as problem:
+            said = f"{problem} has no counterpart"
+            problems.append((launched.__code__.co_firstlineno, said))
+    if own != to:
+        made = _without_left_over(with_imports(made, names, to), source)
+    made = _laid_out(made, source)
     file = f"<kernel {next(_files)}>"
     try:
         version = NEWEST if to == "nki" else ""
-        twin = _traced(_kernel(made, file), specs, target=DEFAULT_TARGETS[to], version=version)
+        twin_call = call_of(_kernel(made, file), specs)
+        twin = _traced(twin_call, target=DEFAULT_TARGETS[to], version=version)
         rules.check(twin)
     except Exception as error:  # whatever the translated Python raises
         said = f"{type(error).__name__}: {error}".replace(file, "translation")
@@ -151,7 +167,10 @@ def translate_file(kernel: Path, to: str, arguments: Sequence[Any], seconds: flo
     ConfigError where there is nothing to translate, in one sentence."""
     if to not in DIALECTS:
         raise ConfigError(f"no dialect {to!r}; there are {', '.join(DIALECTS)}")
-    given = arguments_to_json([argument_of(value) for value in arguments])
+    try:
+        given = arguments_to_json([argument_of(value) for value in arguments])
+    except KernelFailure as failure:
+        raise ConfigError(f"{kernel}: {failure.message}") from failure
     folder = kernel_folder(kernel).as_json()
     source = kernel.read_text(encoding="utf-8")
     payload = {"source": source, "folder": folder, "to": to, "arguments": given}
@@ -225,38 +244,72 @@ def _kernel(source: str, file: str) -> Any:
         raise ConfigError(str(error)) from None
 
 
-def _traced(kernel: Any, specs: Sequence[Any], **options: str) -> Program:
-    """The Program of a kernel, or of that which a function of the host launches."""
-    call = call_of(kernel, specs)
+def _traced(call: KernelCall, **options: str) -> Program:
     return trace_kernel(call.kernel, call.arguments, call.keywords, **options)  # type: ignore[arg-type]
 
 
 def _without_unused(source: str, lines: Container[int]) -> str:
     """The text without the functions that its kernel does not come to and that have such lines, which
     become empty ones."""
-    body = ast.parse(source).body
-    functions = [node for node in body if isinstance(node, ast.FunctionDef)]
-    main = [n for n in body if isinstance(n, ast.If) and "__name__" in _names(n.test)]
-    used: set[str] = set()
-    found = _names(*(node for node in body if node not in (*functions, *main))) | {
-        kernel_entry(source)
-    }
-    while found - used:
-        used |= found
-        found = _names(*(node for node in functions if node.name in used))
-    gone = [node for node in functions if node.name not in used
+    tree, used = ast.parse(source), _reached(source)
+    main = [n for n in tree.body if isinstance(n, ast.If) and "__name__" in _names(n.test)]
+    gone = [node for name, node in _definitions(tree) if name not in used
+            and isinstance(node, ast.FunctionDef)
             and any(n in lines for n in range(node.lineno, node.end_lineno + 1))]  # type: ignore[operator]  # fmt: skip
     gone += [node for node in main if _names(node) & {one.name for one in gone}]  # type: ignore[misc]
-    texts = source.splitlines(keepends=True)
+    return _without(source, gone)
+
+
+def _without_left_over(made: str, source: str) -> str:
+    """The translation without what only its original uses, and what asks the older compiler for addresses."""
+    tree, used = ast.parse(made), _reached(made)
+    left = _reached(source) - used
+    return _without(made, [n for name, n in _definitions(tree) if name not in used and n in tree.body
+                           and (name in left or "nki.compiler." in ast.unparse(n))])  # fmt: skip
+
+
+def _without(text: str, gone: Sequence[ast.stmt]) -> str:
+    texts = text.splitlines(keepends=True)
     for node in gone:
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
         texts[first - 1 : node.end_lineno] = ["\n"] * (node.end_lineno - first + 1)  # type: ignore[operator]
     return "".join(texts)
 
 
-def _names(*nodes: ast.AST) -> set[str]:
-    found = (n for node in nodes for n in ast.walk(node))
-    return {node.id for node in found if isinstance(node, ast.Name)}
+def _definitions(tree: ast.Module) -> list[tuple[str, ast.stmt]]:
+    """Functions of any depth, but for methods, and what else stands at the top and has a name."""
+    methods = {n for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for n in c.body}
+    found = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n not in methods]
+    named: list[tuple[str, ast.stmt]] = [(n.name, n) for n in found]
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            named.append((node.name, node))
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            named.append((node.targets[0].id, node))
+    return named
+
+
+def _reached(source: str) -> set[str]:
+    """The names that a kernel comes to."""
+    tree = ast.parse(source)
+    definitions = _definitions(tree)
+    apart = [node for _, node in definitions]
+    main = [n for n in tree.body if isinstance(n, ast.If) and "__name__" in _names(n.test)]
+    used: set[str] = set()
+    found = {kernel_entry(source)}
+    found |= _names(*(n for n in tree.body if n not in main), but=apart)
+    while found - used:
+        used |= found
+        below = (n for name, d in definitions if name in used for n in ast.iter_child_nodes(d))
+        found = _names(*below, but=apart)
+    return used
+
+
+def _names(*nodes: ast.AST, but: Container[ast.AST] = ()) -> set[str]:
+    """The names in these nodes, and in none of those others."""
+    own = {node.id for node in nodes if isinstance(node, ast.Name)}
+    below = (_names(*ast.iter_child_nodes(node), but=but) for node in nodes if node not in but)
+    return own.union(*below)
 
 
 def _compared(program: Program, twin: Program, arguments: Sequence[Any]) -> Proof:

@@ -1,7 +1,8 @@
 """What each version of the `nki` package added and removed: the one table of it, and which version a kernel
 is for, as it says or as the names that it uses tell.
 
-Source: the migration pages and release notes of SDK 2.29 (NKI 0.3) to 2.33 (NKI 0.7).
+Source: "NKI Migration Guides" and "Release Notes for Neuron Component: NKI" of SDK 2.32, whole, and what is public of
+those of 2.33 with "Announcing changes to NKI specialization".
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Change(NamedTuple):
 
 _VIEWS = "slice select permute broadcast expand_dim squeeze_dim reshape_dim flatten_dims rearrange vector_select"
 ADDED = (
-    Change("0.4", "nki.language.abs_max nki.language.abs_min".split()),
+    Change("0.4", [f"nki.language.{name}" for name in "abs_max abs_min prelu bypass".split()]),
     Change("0.4", ["nki.isa.activate2"], "Use nisa.tensor_scalar and nisa.activation."),
     Change(
         "0.4",
@@ -52,7 +53,6 @@ ADDED = (
     Change("0.6", ["nki.language.fori_loop"], "Loop with nl.dynamic_range."),
     Change("0.6", ["nki.language.while_loop"], "Loop with `while` on a register."),
     Change("0.6", ["nki.isa.topk"], "Use nisa.max8 and its like."),
-    Change("0.4", ["nki.collectives.all_to_all_v"], "Use ncc.all_to_all of whole slots."),
     Change("0.6", ["nki.collectives.all_gather_v"], "Use ncc.all_gather of whole slots."),
     Change("0.7", ["nki.collectives.reduce_scatter_v"], "Use ncc.reduce_scatter of whole slots."),
     Change(

@@ -1,8 +1,10 @@
 """The real-device path, with an SDK of NumPy functions and a profiler that plays back summaries."""
 
+import importlib
 import json
 import os
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -19,7 +21,7 @@ from accelopt.kernels.nki import devices
 from accelopt.kernels.nki.devices import KernelFailure, TensorArgument, Timings, neuron_profile
 from accelopt.kernels.nki.devices.measured_profile import read_profile
 from accelopt.kernels.nki.devices.neuron_profile import ProfilerError, parse_summary
-from accelopt.kernels.nki.devices.trainium import TrainiumDevice, generation
+from accelopt.kernels.nki.devices.trainium import TrainiumDevice, closed, generation
 
 HERE = Path(__file__).parent
 SDK = str(HERE / "sdk")
@@ -235,6 +237,7 @@ TABLES = {
     "Instruction": [{"engine": "Vector", "opcode": "TENSOR_SCALAR", "start_ts": 10, "end_ts": 90,
                      "nki_source_location": "kernel.py:7"}],
 }  # fmt: skip
+PACKET = {"queue_type": "instruction", "start_ts": 1, "end_ts": 2, "queue_idx": 0}
 
 
 def test_a_kernel_of_today_is_compiled_by_its_own_package(kernel, profiler):
@@ -279,6 +282,9 @@ def test_a_kernel_of_today_is_compiled_by_its_own_package(kernel, profiler):
             {**TABLES, "Instruction": [{**TABLES["Instruction"][0], "end_ts": 1e999}]},
             "the duration inf",
         ),
+        ({**TABLES, "Instruction": [{**TABLES["Instruction"][0], "engine": 3}]}, "3 is no name of"),
+        ({**TABLES, "Instruction": []}, "no column engine|has no row"),
+        ({**TABLES, "DmaPacket": [{**PACKET, "transfer_bytes": -5}]}, "-5 bytes are moved"),
     ],
 )
 def test_an_explorer_that_misbehaves_is_a_benchmarking_error(kernel, profiler, tables, said):
@@ -358,16 +364,67 @@ def test_a_whole_profile_is_kept_for_comparisons(tmp_path, kernel, profiler):
     assert [call.split()[0] for call in calls] == ["capture", "capture", "view"]
 
 
-def test_the_doctor_tells_what_of_a_device_is_there(tmp_path, profiler, monkeypatch):
-    """Nothing: the simulated core; a profiler alone: what lacks beside it, and how to bring it."""
-    setup = Setup(tmp_path, tmp_path, None, "trn2")
-    if generation() is None and neuron_profile.executable() is None:
-        assert "no Neuron device, SDK or profiler" in doctor.device(setup)
-    command = Path(profiler([], "neuron-explorer"))
-    monkeypatch.setenv("PATH", str(command.parent), prepend=os.pathsep)
-    assert neuron_profile.executable() == str(command)
-    if generation() is None:
-        with pytest.raises(
-            ConfigError, match=r"what lacks: a Neuron device .* the SDK: install `nki`"
-        ):
-            doctor.device(setup)
+@pytest.fixture
+def device_files():
+    """A folder in the place of /dev that any user may read."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_the_doctor_tells_what_of_a_device_is_there(tmp_path, device_files, monkeypatch):
+    """Nothing: the simulated core. Else what is there, devices that cannot be opened, tools that lack, fail, hang or
+    are no longer of the SDK, in one sentence with what to do."""
+    if generation() or neuron_profile.executable():
+        pytest.skip("a host that has some of it")
+    setup, tools = Setup(tmp_path, tmp_path, None, "trn2"), tmp_path / "tools"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
+    assert "no Neuron device, SDK or profiler" in doctor.device(setup, device_files)
+
+    def told(tool="", script="") -> str:
+        for old in tools.iterdir():
+            old.unlink()
+        if tool:
+            (tools / tool).write_text(f"#!/bin/sh\n{script}\n")
+            (tools / tool).chmod(0o755)
+        with pytest.raises(ConfigError) as error:
+            doctor.device(setup, device_files)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    said = told("neuron-explorer", "echo neuron-explorer 2.33.1; echo more")
+    assert "neuron-explorer (neuron-explorer 2.33.1); what lacks: a Neuron device" in said
+    assert "the SDK: install `nki`" in said
+    (device_files / "neuron0").symlink_to(tmp_path / "gone")
+    said = told()
+    assert "1 Neuron device; what lacks: " in said and "a profiler: apt install" in said
+    assert "neuron0 cannot be opened (no such file or directory): `sudo modprobe neuron`" in said
+    (device_files / "neuron0").unlink()
+    (device_files / "neuron0").touch(0o000)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        assert "(permission denied): join the group" in closed(device_files)
+    finally:
+        if root:
+            os.seteuid(0)
+    (device_files / "neuron0").chmod(0o666)
+    assert closed(device_files) == ""
+    said = told("neuron-explorer", "echo libnrt.so.1 not found >&2; exit 127")
+    assert "to be installed anew" in said and "exit code 127: libnrt.so.1 not found" in said
+    (tools / "neuron-explorer").write_text("#!/bin/sh\nexec sleep 60\n")
+    with pytest.raises(ProfilerError, match=r"--version took longer than 0\.2 s"):
+        neuron_profile.version(str(tools / "neuron-explorer"), 0.2)
+    sdk = tmp_path / "sdk"
+    (sdk / "nki" / "language").mkdir(parents=True)
+    (sdk / "nki-0.2.1.dist-info").mkdir()
+    meta = sdk / "nki-0.2.1.dist-info" / "METADATA"
+    monkeypatch.syspath_prepend(str(sdk))
+    for module in [name for name in sys.modules if name.partition(".")[0] == "nki"]:
+        monkeypatch.delitem(sys.modules, module)
+    for number, lacks in (("0.2.1", "a newer nki than 0.2, of which"), ("0.7.0", "no SDK has")):
+        meta.write_text(f"Metadata-Version: 2.1\nName: nki\nVersion: {number}\n")
+        importlib.invalidate_caches()
+        assert lacks in told("neuron-profile", "echo 2.28")

@@ -132,6 +132,88 @@ def test_what_the_vendors_attention_samples_write(dtype):
     assert ("ml_dtypes.bfloat16" in there.source) is (dtype == "bfloat16")
 
 
+OLDER = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+place = nki.compiler.psum.mod_alloc
+
+
+@nki.jit
+def base(x, causal=False):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+{lines}
+    return out
+{below}
+"""
+LAUNCHED = """
+    i = nl.program_id(0)
+    n = x.shape[0] // nl.num_programs(0)
+    nl.store(out[i * n : (i + 1) * n], nl.load(x[i * n : (i + 1) * n]))
+"""
+SUMMED = """
+    total = nl.ndarray((2, nl.par_dim(64), 64), dtype=nl.float32)
+    for k in nl.affine_range(4):
+        for i in nl.affine_range(2):
+            t = nl.load(x[i * 64 : (i + 1) * 64])
+            total[i] = nl.loop_reduce(t, op=nl.add, loop_indices=[k])
+    for i in nl.affine_range(2):
+        nl.store(out[i * 64 : (i + 1) * 64], total[i])
+"""
+WINDOWS = """
+    nl.store(out, nl.load(x))
+    for n in nl.affine_range(2):
+        i, k, j = nl.mgrid[0:64, 0:3, 0:64]
+        t = nl.load(x[n * 64 + i + k, j], mask=(n * 64 + i < 126))
+        at, over = nl.mgrid[0:64, 0:64]
+        nl.store(out[n * 64 + at, over], nl.max(t, axis=1), mask=(n * 64 + at < 126))
+"""
+BLOCKS = """
+    held = nl.load(x)
+    sums = nl.ndarray((40, nl.par_dim(64), 128), dtype=nl.float32, buffer={buffer})
+    def product(n):
+        sums[n] = nisa.nc_transpose(held)
+        {used}
+    for n in nl.affine_range(40):
+        product(n)
+    nl.store(out, nl.load(x))
+    {after}
+"""
+USED = "nl.store(out[0:64, 0:64], nl.copy(sums[n])[:, 0:64])"
+BRANCH = """
+    t = nl.load(x)
+    if causal:
+        i, j = nl.mgrid[0:128, 0:64]
+        t = nisa.affine_select(i >= j, t, 0.0)
+    nl.store(out, nl.load(x))
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "below", "has", "has_not"),
+    [
+        (LAUNCHED, "kernel = base[4]", "for program_0 in range(grid[0]):", "program_id"),
+        (LAUNCHED, "def run(x):\n    return base[x.shape[0] // 32](x)", "base[1](x, grid=(x", "d(0)"),
+        (SUMMED, "", "dst=total[:, i], data1=total[:, i]", "loop_reduce"),
+        (WINDOWS, "", "x.ap(", "mgrid"),
+        (BLOCKS.format(buffer="nl.psum", used=USED, after=""), "", "dst=sums, data=held", "40, 128"),
+        (BLOCKS.format(buffer="place(base_bank=0)", used=USED, after=""), "", "dst=sums, data", "place"),
+        (BLOCKS.format(buffer="nl.psum", used="pass", after="nl.store(out[0:64], sums[3][:, 0:64])"), "",
+         "(64, 40, 128), dtype=nl.float32, buffer=nl.sbuf)", "psum)\n    def"),
+        (BRANCH, "", "raise NotImplementedError(\"not translated: affine_select", "nki.compiler"),
+    ],
+)  # fmt: skip
+def test_what_older_samples_do_with_memory_grids_and_windows(lines, below, has, has_not):
+    """Kernels of nki-samples (December 2025): grids, sums over a loop, overlapping windows that a mask ends, more
+    blocks than PSUM holds, of which one at a time or all are in use, places chosen by the author, and a branch that
+    the arguments do not come to."""
+    source = OLDER.format(lines=lines, below=below or "kernel = base")
+    there = translate(source, "nki", (f(128, 64),))
+    assert there.complete, there
+    assert has in there.source and has_not not in there.source, there.source
+
+
 def test_sums_of_whole_tiles_and_the_package_by_its_parent():
     given = (f(4, 128, 64),)
     there = translate(SUMS, "nki", given)

@@ -123,13 +123,12 @@ def test_a_transpose_into_lower_rank_was_padded_before_it_was_refused(nki_text):
 
 
 def test_collectives_of_lengths_are_of_later_versions(nki_text):
-    """all_to_all_v stands in the pages of SDK 2.30, all_gather_v is new in NKI 0.6, `_prepare` and `_trigger` in 0.7."""
-    for call, since in (
-        ("all_to_all_v", "0.4"),
-        ("all_gather_v", "0.6"),
-        ("all_gather_v_prepare", "0.7"),
-    ):
-        line = f"import nki.collectives as ncc; ncc.{call}([], [], None, a)"
+    """Release notes: all_to_all_v is of NKI 0.3, all_gather_v of 0.6, `_prepare` and `_trigger` of 0.7."""
+    several = "import nki.collectives as ncc; ncc.{}([], [], None, a)"
+    with pytest.raises(KernelError, match="all_to_all_v takes uint32 metadata"):
+        kernel(nki_text, several.format("all_to_all_v")).trace(A, version="0.3")
+    for call, since in (("all_gather_v", "0.6"), ("all_gather_v_prepare", "0.7")):
+        line = several.format(call)
         with pytest.raises(KernelError, match=rf"ncc.{call} came with NKI {since}, .* for NKI 0.3"):
             kernel(nki_text, line).trace(A, version="0.3")
 
