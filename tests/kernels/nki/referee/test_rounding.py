@@ -390,9 +390,6 @@ def forward(z, g):
     assert (Status.WRONG_NUMBERS in said) == (cut is not None)
 
 
-@pytest.mark.xfail(
-    reason="where few numbers are drawn, and one is half of most rows' largest, the honest quantiser is refused"
-)
 def test_rounding_decides_between_two_whole_numbers(tmp_path):
     """A scale of 127 steps, and its reciprocal, round before rint does (IEEE 754: half a unit each): of millions
     of elements some lie between two integers. Halves rounded up are many where many lie halfway."""
