@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from accelopt.kernels.nki.referee.precision import in_few_bits
 from accelopt.kernels.nki.referee.uses import COMPARISONS
 
 RANGE, UNDERFLOW = 1e38, 1e-30  # of float32 and bfloat16, and of sums that lose terms
@@ -389,8 +390,8 @@ class Interval(NDArrayOperatorsMixin):
         if self._is_whole():  # as rint leaves it: what is known to lie between two of them is one
             most = WHOLE[self.formats.kept == self.formats.summed]
             rounded[np.abs(self.value) <= most] = 0
-        if self.formats.few_bits:  # what bfloat16 holds: eight bits, of which the first is not kept
-            rounded[(self.value.astype(np.float64, copy=False).view(np.uint64) << 19) == 0] = 0
+        if self.formats.few_bits:
+            rounded[in_few_bits(self.value)] = 0
         return rounded
 
     def ends(self) -> tuple[np.ndarray, np.ndarray]:

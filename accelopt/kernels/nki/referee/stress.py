@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from accelopt.kernels.nki.referee.precision import in_few_bits
+
 Shapes = Sequence[tuple[int, ...]]
 
 TINY = 1e-3
@@ -58,6 +60,7 @@ ANOTHER = 4.0  # times what sums in a line show an honest mean may be off by
 SAMPLE = 1 << 14
 FEW_BITS = 8  # that bfloat16 holds
 SMALL = 1 / 8  # beside the halves
+LARGEST_SCALE = 1 << 16
 EXTREMES = 16  # of so many neighbours one is the largest and one the smallest
 
 
@@ -383,18 +386,14 @@ def with_exact_scale(
         if not few or not changeable(inputs[number]):
             continue
         value, factor = np.array(inputs[number]), np.float32(max(few))
-        steps = np.arange(1, 1 << FEW_BITS, dtype=np.float32) / 2
-        steps = steps[steps <= factor]
-        with np.errstate(all="ignore"):
-            back = [
-                steps / factor * factor,
-                steps * (1 / factor) * factor,
-                steps * factor * (1 / factor),
-            ]
-        steps = steps[np.logical_and.reduce([one == steps for one in back])]
-        drawn = generator.choice(
-            np.concatenate([-steps, steps, steps[: len(steps) // 16]]), value.shape
-        )
+        steps = np.arange(-2 * factor, 2 * factor, dtype=np.float32) / 2
+        of = np.stack([steps, steps + factor])  # itself, and beside the smallest
+        back = [of / factor * factor, of * (1 / factor) * factor]  # whatever is divided first
+        steps = steps[(of == back).all(axis=(0, 1)) & in_few_bits(steps)]
+        steps = steps[(steps != 0) | (value.min() <= 0)]
+        if not steps.size:
+            continue
+        drawn = generator.choice(steps, value.shape)
         places = sum(np.indices(value.shape, sparse=True)) % EXTREMES
         drawn = np.where(places == 0, factor, np.where(places == EXTREMES // 2, -factor, drawn))
         changed[number] = (np.abs(drawn) if value.min() >= 0 else drawn).astype(value.dtype)
@@ -404,7 +403,7 @@ def with_exact_scale(
 def _odd(number: float) -> int:
     """The odd part of a number of few bits; 0 for others."""
     mantissa = math.frexp(number)[0] * (1 << FEW_BITS) if math.isfinite(number) else 0.5
-    if mantissa != int(mantissa) or not mantissa or abs(number) < 2:
+    if mantissa != int(mantissa) or not mantissa or not 2 < abs(number) < LARGEST_SCALE:
         return 0
     return abs(int(mantissa)) // (int(mantissa) & -int(mantissa))
 
@@ -425,7 +424,9 @@ def few_bits(
         found = np.abs(found) if value.min() >= 0 else found
         found[(found == 0) & (value.min() > 0)] = 1.5
         size = np.sqrt(np.mean(np.square(value, dtype=np.float64)))
-        if 0 < size < SMALL:  # as a scale is, by which sums stay within the format that they are rounded to
+        if (
+            0 < size < SMALL
+        ):  # as a scale is, by which sums stay within the format that they are rounded to
             small = np.ldexp(found, round(np.log2(size)))
             found = np.where(generator.random(value.shape) < 0.5, small, found)
         return np.asarray(found, value.dtype)

@@ -26,6 +26,7 @@ from accelopt.kernels.nki.referee.trials import (
     TrialStore,
 )
 
+DRAWS = 2  # of hidden inputs; of 200 none refuses an honest form
 BF16 = ml_dtypes.bfloat16
 FUNCTIONS = {
     "gelu": "0.5 * z * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3)))",
@@ -390,28 +391,84 @@ def forward(z, g):
     assert (Status.WRONG_NUMBERS in said) == (cut is not None)
 
 
-def test_rounding_decides_between_two_whole_numbers(tmp_path):
-    """A scale of 127 steps, and its reciprocal, round before rint does (IEEE 754: half a unit each): of millions
-    of elements some lie between two integers. Halves rounded up are many where many lie halfway."""
+def away(v):
+    return np.copysign(np.floor(np.abs(v) + np.float32(0.5)), v)
+
+
+# What is divided by what, of how many steps, and the format.
+SCALED = {
+    "rows": ("x, np.abs(x).max(axis=1, keepdims=True)", 127, "int8"),
+    "columns": ("x, np.abs(x).max(axis=0, keepdims=True)", 127, "int8"),
+    "a tensor": ("x, np.abs(x).max()", 127, "int8"),
+    "a range": ("x - x.min(1, keepdims=True), np.ptp(x, 1)[:, None]", 255, "uint8"),
+    "given": ("x, 2 ** np.linspace(-2, 2, x.shape[1], dtype=np.float32)", 1, "int8"),
+    "eight bits": ("x, np.abs(x).max(axis=1, keepdims=True)", 448, "float8_e4m3fn"),
+}
+HONEST = {
+    "a quotient": lambda n, d, k: n / (d / k),
+    "a product": lambda n, d, k: n * (k / d),
+    "a reciprocal": lambda n, d, k: n * (1 / (d / k)),
+    "a scale by a reciprocal": lambda n, d, k: n / (d * (1 / k)),
+    "of the largest": lambda n, d, k: n / d * k,
+    "two products": lambda n, d, k: n * (1 / d) * k,
+}
+WRONG = {
+    "halves up": lambda v: np.floor(v + np.float32(0.5)),
+    "halves away": away,
+    "halves to zero": lambda v: -np.ceil(-v - np.float32(0.5)),
+    "truncated": np.trunc,
+    "rounded down": np.floor,
+    "one step less": lambda v: np.rint(v - np.sign(v)),
+    "a larger scale": lambda v: np.rint(v * np.float32(1.01)),
+    "a scale off by 1e-4": lambda v: np.rint(v * np.float32(1.0001)),
+    "another row's scale": lambda v: np.rint(np.roll(v, 1, axis=0)),
+}
+
+
+def in_eight_bits(v):
+    """Whole steps of a float8_e4m3fn of this size, and the step."""
+    step = 2.0 ** (np.floor(np.log2(np.maximum(np.abs(v), 2.0**-6))) - 3)
+    return (v / step).astype(np.float32), step
+
+
+@pytest.mark.parametrize("scaled", SCALED)
+def test_rounding_decides_between_two_whole_numbers(scaled, tmp_path):
+    """A scale and its reciprocal round before rint does (IEEE 754: half a unit each): what honest forms make of it
+    is one whole number or the next. Where a scale is a power of two, halves are halves for all of them."""
+    parts, steps, format = SCALED[scaled]
     path = tmp_path / "reference.py"
-    path.write_text("""
+    whole = f"np.rint(n / (d / {steps}))" if format != "float8_e4m3fn" else f"n / (d / {steps})"
+    path.write_text(f"""
+import ml_dtypes
 import numpy as np
 def get_inputs():
-    return [np.random.normal(size=(2048, 512)).astype(np.float32)]
+    return [np.random.normal(size=(128, 256)).astype(np.float32)]
 def forward(x):
-    return np.rint(x / (np.abs(x).max(axis=1, keepdims=True) / 127)).astype(np.int8)
+    n, d = {parts}
+    return np.clip({whole}, -448, 448).astype("{format}")
 """)
-    reference, store, differ = Reference(path), TrialStore(tmp_path / "trials"), 0
-    for name in (HIDDEN, ONE_SIDED, FEW_BITS):
-        trial = store.get(reference, name)
-        x = trial.inputs[0]
-        with np.errstate(all="ignore"):
-            scaled = x * (np.float32(127) / np.abs(x).max(axis=1, keepdims=True))
-            honest, up = (f.astype(np.int8) for f in (np.rint(scaled), np.floor(scaled + 0.5)))
-        differ += np.count_nonzero(trial.judged([honest])[0] != trial.expected[0])
-        found = Gate().judge(trial, [honest], [honest])
-        assert found.status is Status.CORRECT, found.message
-    assert Gate().judge(trial, [up], [up]).status is Status.WRONG_NUMBERS and differ
+    # By HIDDEN and the others a wrong one is caught, or by none.
+    reference, missed = Reference(path), set(WRONG)
+    for draw in range(DRAWS):
+        store = TrialStore(tmp_path / f"trials{draw}")
+        for name in (HIDDEN, STRESS, ONE_SIDED, FEW_BITS):
+            trial = store.get(reference, name)
+            with np.errstate(all="ignore"):
+                n, d = eval(parts, {"np": np, "x": trial.inputs[0]})
+                k = np.float32(steps)
+                for form in HONEST.values():
+                    v = form(n, d, k)
+                    v = v if "8_" in format else np.rint(v)
+                    found = np.clip(v, -448, 448).astype(format)
+                    verdict = Gate().judge(trial, [found], [found])
+                    assert verdict.status is Status.CORRECT, (draw, verdict.message)
+                for wrong in sorted(missed):
+                    v, step = n / (d / k), 1
+                    v, step = in_eight_bits(v) if "8_" in format else (v, step)
+                    found = np.clip(WRONG[wrong](v) * step, -448, 448).astype(format)
+                    if Gate().judge(trial, [found], [found]).status is Status.WRONG_NUMBERS:
+                        missed.discard(wrong)
+    assert not missed
 
 
 def test_the_sign_of_what_is_given_is_taken_in_blocks_too():
