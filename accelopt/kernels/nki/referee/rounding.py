@@ -34,6 +34,8 @@ MOST_BITS = 16  # behind the point, of factors whose products may be summed with
 CONTRACTED = 128  # rows that the Tensor engine sums before it rounds
 _ARITHMETIC = (np.add, np.subtract, np.multiply, np.divide)
 _SIGNS = (np.abs, np.negative)  # which round nothing
+_EXACTLY = (*_SIGNS, np.rint, np.floor, np.ceil, np.trunc, np.sign, np.square, np.sqrt, np.positive)
+_EXACTLY += (np.logical_not, np.isnan, np.isfinite, np.isinf, np.signbit, np.invert)  # of few bits
 _BILINEAR = (np.matmul, np.dot, np.einsum, np.tensordot, np.inner, np.vdot)
 # Of one array, whose elements they only put elsewhere; and what reads the bits of a format.
 _ARRANGE = {
@@ -219,6 +221,10 @@ class Interval(NDArrayOperatorsMixin):
         conditions = any(isinstance(x, Interval) and x.value.dtype == bool for x in inputs)
         if ufunc in _SIGNS and inputs[0].is_exact:
             return inputs[0]._arranged(ufunc)
+        if self.formats.few_bits and ufunc.nin == 1 and ufunc not in _EXACTLY:
+            plain = Interval(*inputs[0].parts()[:3], self.formats._replace(few_bits=False))
+            found = plain._apply(ufunc, (plain,), {})
+            return self._like(*found.parts()[:3], self._with_shared(ufunc, inputs))
         if ufunc.nin == 1 or conditions:
             return self._apply(ufunc, inputs, {})
         if ufunc is np.divide and self.formats.few_bits:
