@@ -167,15 +167,25 @@ class Interval(NDArrayOperatorsMixin):
         wanted = np.dtype(dtype)
         if wanted.kind == "f" and wanted.itemsize > 2 and self.value.dtype.kind == "f":
             return self.copy()
-        given = self
-        if (
-            wanted.kind in "iu" and wanted.itemsize < 8
-        ):  # where an end has no place in it, it saturates
-            ends = np.iinfo(wanted).min, np.iinfo(wanted).max
-            given = self._like(self.value, *(np.clip(end, *ends) for end in self.ends()))
-        found = given._apply(lambda array: array.astype(wanted), (given,), {})
+        if self.value.dtype.kind == "f" and wanted.kind in "iu" and wanted.itemsize < 8:
+            return self._in_integers(wanted)
+        found = self._apply(lambda array: array.astype(wanted), (self,), {})
         narrow = isinstance(found, Interval) and wanted.kind not in "iub"
         return found._arranged(lambda array: array.astype(np.float64)) if narrow else found
+
+    def _in_integers(self, wanted: np.dtype[Any]) -> Any:
+        """In a format of integers: an end that has no place there saturates, and of a value without one
+        nobody knows what becomes."""
+        least, most = np.iinfo(wanted).min, np.iinfo(wanted).max
+        outside = (self.value <= least - 1.0) | (self.value >= most + 1.0)
+        ends = [
+            np.where(outside, beyond, np.clip(end, least, most)).astype(wanted)
+            for end, beyond in zip(self.ends(), (least, most), strict=True)
+        ]
+        with np.errstate(all="ignore"):
+            true = self.value.astype(wanted)
+        shared = self._with_shared(lambda array: array.astype(wanted), (self,))
+        return self._around(true, ends, shared)
 
     # What NumPy asks of it -----------------------------------------------------------------------
 

@@ -437,6 +437,7 @@ def test_rounding_decides_between_two_whole_numbers(scaled, tmp_path):
     is one whole number or the next. Where a scale is a power of two, halves are halves for all of them."""
     parts, steps, format = SCALED[scaled]
     path = tmp_path / "reference.py"
+    most = max(steps, 127)
     whole = f"np.rint(n / (d / {steps}))" if format != "float8_e4m3fn" else f"n / (d / {steps})"
     path.write_text(f"""
 import ml_dtypes
@@ -445,7 +446,7 @@ def get_inputs():
     return [np.random.normal(size=(128, 256)).astype(np.float32)]
 def forward(x):
     n, d = {parts}
-    return np.clip({whole}, -448, 448).astype("{format}")
+    return np.clip({whole}, -{most}, {most}).astype("{format}")
 """)
     # By HIDDEN and the others a wrong one is caught, or by none.
     reference, missed = Reference(path), set(WRONG)
@@ -459,13 +460,13 @@ def forward(x):
                 for form in HONEST.values():
                     v = form(n, d, k)
                     v = v if "8_" in format else np.rint(v)
-                    found = np.clip(v, -448, 448).astype(format)
+                    found = np.clip(v, -most, most).astype(format)
                     verdict = Gate().judge(trial, [found], [found])
                     assert verdict.status is Status.CORRECT, (draw, verdict.message)
                 for wrong in sorted(missed):
                     v, step = n / (d / k), 1
                     v, step = in_eight_bits(v) if "8_" in format else (v, step)
-                    found = np.clip(WRONG[wrong](v) * step, -448, 448).astype(format)
+                    found = np.clip(WRONG[wrong](v) * step, -most, most).astype(format)
                     if Gate().judge(trial, [found], [found]).status is Status.WRONG_NUMBERS:
                         missed.discard(wrong)
     assert not missed
@@ -480,3 +481,47 @@ def test_the_sign_of_what_is_given_is_taken_in_blocks_too():
     assert np.array_equal(found.value, np.rint(np.abs(numbers) / largest * 63.5))
     assert (found.low <= found.value).all() and (found.value <= found.high).all()
     assert (found.low < found.high).any()
+
+
+def test_which_of_two_comes_first_may_be_open(tmp_path):
+    """Of probabilities 1e-9 apart float32 makes equal ones (IEEE 754: steps of 6e-8), and 1e-40 is no number there:
+    who picks by scores, or the other of two, is right. Who leaves one out is not."""
+    path = tmp_path / "reference.py"
+    path.write_text("""
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(128, 64)).astype(np.float32), np.random.normal(size=(64, 16)).astype(np.float32)]
+def forward(x, w):
+    z = x @ w
+    p = np.exp(z - z.max(axis=1, keepdims=True))
+    p = p / p.sum(axis=1, keepdims=True)
+    first = np.argsort(-p, axis=1, kind="stable")[:, :2]
+    return np.take_along_axis(p, first, axis=1), first.astype(np.int32), z.argmax(axis=1).astype(np.int32)
+""")
+    reference, store, wrong = Reference(path), TrialStore(tmp_path / "trials"), set()
+    for name in (HIDDEN, STRESS, ONE_SIDED):
+        trial = store.get(reference, name)
+        x, w = trial.inputs
+        z = x[:, :32] @ w[:32] + x[:, 32:] @ w[32:]
+        p = np.exp(z - z.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        backwards = 15 - np.argsort(-p[:, ::-1], axis=1, kind="stable")
+        for order in (np.argsort(-z, axis=1), backwards, np.argsort(-z, axis=1)[:, 1:]):
+            found = order[:, :2].astype(np.int32)
+            largest = z.argmax(axis=1).astype(np.int32)
+            found = [np.take_along_axis(p, found, axis=1), found, largest]
+            verdict = Gate().judge(trial, found, found)
+            if order.shape[1] == 16:
+                assert verdict.status is Status.CORRECT, verdict.message
+            else:
+                wrong.add(verdict.status)
+    assert wrong == {Status.WRONG_NUMBERS}
+
+
+def test_a_function_of_few_bits_rounds_its_argument():
+    """cos(200) by the sine of 200 + pi/2, which float32 rounds by up to 2**-17 (IEEE 754)."""
+    whole = intervals(np.arange(256.0), Formats(16 * UNIT, 16 * UNIT, 3e38, few_bits=True))
+    found = np.cos(whole)
+    other = np.sin(np.arange(256, dtype=np.float32) + np.float32(np.pi / 2))
+    assert (found.low <= other)[1:].all() and (other <= found.high)[1:].all()
+    assert np.array_equal(np.rint(whole / 2).low, np.rint(np.arange(256) / 2))
