@@ -244,10 +244,22 @@ class Interval(NDArrayOperatorsMixin):
             # As given: there is one float32 at a threshold, and no rounding on either side of it.
             found = ufunc(*(np.asarray(values(one), np.float32) for one in inputs))
             return self._like(found, found, found)
+        if ufunc in (np.equal, np.not_equal):
+            return self._alike(ufunc, *inputs)
         if two and ufunc in _ARITHMETIC:
             with np.errstate(all="ignore"):
                 return self._arithmetic(ufunc, *inputs)
         return self._apply(ufunc, inputs, {}, corners=two)
+
+    def _alike(self, ufunc: np.ufunc, first: Any, second: Any) -> Any:
+        """Whether two are equal: they may be where their ends overlap, and are for sure where both are known."""
+        pairs = (one.ends() if isinstance(one, Interval) else (one, one) for one in (first, second))
+        (a, b), (c, d) = pairs
+        able = (a <= d) & (c <= b)
+        sure = able & (a == b) & (c == d)
+        ends = (sure, able) if ufunc is np.equal else (~able, ~sure)
+        shared = self._with_shared(ufunc, (first, second))
+        return self._around(ufunc(values(first), values(second)), ends, shared)
 
     def _arithmetic(self, ufunc: np.ufunc, first: Interval, second: Interval) -> Interval:
         """A sum, difference, product or quotient of two, by how far each is from its value."""

@@ -37,10 +37,12 @@ TOP = 12  # the largest power of ten of a sweep: its cube is still a float32
 
 
 class Severity(NamedTuple):
-    """What `large` multiplies by, and whether there are zeros, rows of one value, and huge ones."""
+    """What `large` multiplies by, whether there are zeros, rows of one value, and huge ones, and whether such
+    are in weights, where they make what is worked out of others equal."""
 
     factor: float
     zeros: bool = True
+    ties: bool = True
 
 
 # A problem that is undefined on inputs of one severity is tried with the next.
@@ -152,7 +154,7 @@ def _stressed(
         kinds = np.resize(np.array(_IN_TURN), len(rows))
     elif extreme:  # of the first and the last, where remainders are cut, there is one each
         kinds[0] = kinds[-1] = Kind.SPIKE
-    if not severity.zeros:
+    if not (severity.zeros and (extreme or severity.ties)):
         kinds[np.isin(kinds, _WITH_ZEROS)] = Kind.AS_IT_IS
     _apply(rows, kinds, generator, severity.factor, signed=bool(values.min() < 0))
     return rows.reshape(values.shape)

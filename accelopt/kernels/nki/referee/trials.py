@@ -277,7 +277,9 @@ class TrialStore:
         best: Trial | None = None
         tried: list[list[Any]] = []
         undefined: list[tuple[float, list[Any]]] = []
+        ties = not uses.picks or bool(reference.agreement.rules)
         for severity in stress.SEVERITIES:
+            severity = severity._replace(ties=ties)
             changed = _as_rows(_negated(inputs, turned), columns)
             changed = SITUATIONS[name.kind](changed, shapes, np.random.default_rng(seed), severity)
             changed = _as_rows(changed, columns, back=True)
