@@ -169,9 +169,16 @@ class Interval(NDArrayOperatorsMixin):
             return self.copy()
         if self.value.dtype.kind == "f" and wanted.kind in "iu" and wanted.itemsize < 8:
             return self._in_integers(wanted)
-        found = self._apply(lambda array: array.astype(wanted), (self,), {})
+        given = self.of_integers() if wanted.kind in "iu" else self
+        found = given._apply(lambda array: array.astype(wanted), (given,), {})
         narrow = isinstance(found, Interval) and wanted.kind not in "iub"
         return found._arranged(lambda array: array.astype(np.float64)) if narrow else found
+
+    def of_integers(self) -> Interval:
+        """A sum of integers as such, which nothing rounds; who goes on in float32 may round it (its ends are
+        of that format)."""
+        summed = self.value.dtype.kind in "iub" and self.low.dtype.kind == "f"
+        return self._like(self.value, self.value, self.value) if summed else self
 
     def _in_integers(self, wanted: np.dtype[Any]) -> Any:
         """In a format of integers: an end that has no place there saturates, and of a value without one
@@ -666,7 +673,7 @@ def known(given: Any) -> tuple[np.ndarray, np.ndarray]:
     of its ends, of which one may be farther from its value than the other."""
     if not isinstance(given, Interval) or given.value.dtype.kind not in "iub":
         return np.asarray(values(given)), error_of(given)
-    low, high = (np.asarray(end, np.float64) for end in (given.low, given.high))
+    low, high = (np.asarray(end, np.float64) for end in given.of_integers().parts()[1:3])
     return (low + high) / 2, (high - low) / 2
 
 
@@ -790,7 +797,10 @@ def _summed(
             )
             for far in x.errors()
         )
-    return x._like(total, total - below, total + (above[0] if above else below), shared)
+    ends = [total - below, total + (above[0] if above else below)]
+    if total.dtype.kind in "iu" and not np.array_equal(x.low, x.high):
+        ends = [np.rint(end).astype(total.dtype) for end in ends]
+    return x._like(total, *ends, shared)
 
 
 def _inexact(terms: np.ndarray, partial: np.ndarray) -> np.ndarray:
