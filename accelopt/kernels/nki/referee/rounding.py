@@ -34,8 +34,10 @@ MOST_BITS = 16  # behind the point, of factors whose products may be summed with
 CONTRACTED = 128  # rows that the Tensor engine sums before it rounds
 _ARITHMETIC = (np.add, np.subtract, np.multiply, np.divide)
 _SIGNS = (np.abs, np.negative)  # which round nothing
-_EXACTLY = (*_SIGNS, np.rint, np.floor, np.ceil, np.trunc, np.sign, np.square, np.sqrt, np.positive)
-_EXACTLY += (np.logical_not, np.isnan, np.isfinite, np.isinf, np.signbit, np.invert)  # of few bits
+# Of numbers of few bits these round nothing, and what they are given stands as it is.
+_EXACTLY: tuple[np.ufunc, ...] = (*_SIGNS, np.rint, np.floor, np.ceil, np.trunc, np.sign)
+_EXACTLY += (np.square, np.sqrt, np.positive, np.signbit, np.isnan, np.isfinite, np.isinf)
+_EXACTLY += (np.logical_not, np.invert)
 _BILINEAR = (np.matmul, np.dot, np.einsum, np.tensordot, np.inner, np.vdot)
 # Of one array, whose elements they only put elsewhere; and what reads the bits of a format.
 _ARRANGE = {
@@ -239,13 +241,15 @@ class Interval(NDArrayOperatorsMixin):
         if ufunc in _SIGNS and inputs[0].is_exact:
             return inputs[0]._arranged(ufunc)
         if self.formats.few_bits and ufunc.nin == 1 and ufunc not in _EXACTLY:
-            plain = Interval(*inputs[0].parts()[:3], self.formats._replace(few_bits=False))
-            found = plain._apply(ufunc, (plain,), {})
-            return self._like(*found.parts()[:3], self._with_shared(ufunc, inputs))
+            formats = self.formats._replace(few_bits=False)
+            given = Interval(self.value, self.low, self.high, formats, self.shared)
+            found = given._apply(ufunc, (given,), {})
+            found.formats = self.formats
+            return found
         if ufunc.nin == 1 or conditions:
             return self._apply(ufunc, inputs, {})
         if ufunc is np.divide and self.formats.few_bits:
-            inputs = inputs[0], _divisor(*inputs, self)
+            inputs = inputs[0], _divisor(inputs[0], inputs[1], self)
         two = len(inputs) == 2 and all(isinstance(x, Interval) for x in inputs)
         if ufunc in COMPARISONS and self.formats.few_bits and self.is_exact and not two:
             # As given: there is one float32 at a threshold, and no rounding on either side of it.
@@ -797,10 +801,10 @@ def _summed(
             )
             for far in x.errors()
         )
-    ends = [total - below, total + (above[0] if above else below)]
+    low, high = total - below, total + (above[0] if above else below)
     if total.dtype.kind in "iu" and not np.array_equal(x.low, x.high):
-        ends = [np.rint(end).astype(total.dtype) for end in ends]
-    return x._like(total, *ends, shared)
+        low, high = (np.rint(end).astype(total.dtype) for end in (low, high))
+    return x._like(total, low, high, shared)
 
 
 def _inexact(terms: np.ndarray, partial: np.ndarray) -> np.ndarray:
@@ -848,8 +852,13 @@ def _argsort(x: Interval, axis: Any = -1, *args: Any, **more: Any) -> Interval:
     settled[..., 1:] = np.maximum.accumulate(high, axis=-1)[..., :-1] < after[..., 1:]
     starts = np.flatnonzero(settled)
     counts = np.diff(starts, append=settled.size)
-    ends = (np.repeat(f.reduceat(lines.ravel(), starts), counts) for f in (np.minimum, np.maximum))
-    return x._like(found, *(np.moveaxis(end.reshape(lines.shape), -1, axis) for end in ends))
+    low, high = (
+        np.moveaxis(
+            np.repeat(f.reduceat(lines.ravel(), starts), counts).reshape(lines.shape), -1, axis
+        )
+        for f in (np.minimum, np.maximum)
+    )
+    return x._like(found, low, high)
 
 
 def _argmax(x: Interval, axis: Any = None, **more: Any) -> Interval:

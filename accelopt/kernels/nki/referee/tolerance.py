@@ -340,7 +340,7 @@ def _rounded_at_end(
     if any(whole):
         with contextlib.suppress(ConfigError):
             parts = [*rounded(reference, inputs, precision, MOST, expected, few_bits=few_bits)]
-            for number in np.flatnonzero(whole):
+            for number in (n for n, one in enumerate(whole) if one):
                 found[number] = np.empty(expected[number].shape, np.float32)
                 for rows, true, radii in parts:
                     own = apart(true[number], expected[number][rows or ...]) + radii[number]
