@@ -171,3 +171,8 @@ def in_double(value: Any) -> Any:
     if isinstance(value, np.ndarray) and is_float(value.dtype):
         return value.astype(np.float64)
     return value
+
+
+def in_few_bits(values: np.ndarray) -> np.ndarray:
+    """Where numbers have eight bits at most, as those that bfloat16 holds."""
+    return np.asarray((values.astype(np.float64, copy=False).view(np.uint64) << 19) == 0)

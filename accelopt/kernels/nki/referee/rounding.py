@@ -21,15 +21,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from accelopt.kernels.nki.referee.precision import in_few_bits
 from accelopt.kernels.nki.referee.uses import COMPARISONS
 
 RANGE, UNDERFLOW = 1e38, 1e-30  # of float32 and bfloat16, and of sums that lose terms
+LEAST = 2.0**-126  # normal number of both
 UNIT = 2.0**-24  # unit roundoff of float32
 ALIKE = 0.25  # of the slack that counts for errors that are known
 MOST_IN_BLOCK = 1 << 15  # elements whose intermediate results stay in the processor's cache
+WHOLE = 1 << 8, 1 << 24  # the largest number to which all are whole in bfloat16, and in float32
+MOST_BITS = 16  # behind the point, of factors whose products may be summed without rounding
 CONTRACTED = 128  # rows that the Tensor engine sums before it rounds
 _ARITHMETIC = (np.add, np.subtract, np.multiply, np.divide)
 _SIGNS = (np.abs, np.negative)  # which round nothing
+# Of numbers of few bits these round nothing, and what they are given stands as it is.
+_EXACTLY: tuple[np.ufunc, ...] = (*_SIGNS, np.rint, np.floor, np.ceil, np.trunc, np.sign)
+_EXACTLY += (np.square, np.sqrt, np.positive, np.signbit, np.isnan, np.isfinite, np.isinf)
+_EXACTLY += (np.logical_not, np.invert)
 _BILINEAR = (np.matmul, np.dot, np.einsum, np.tensordot, np.inner, np.vdot)
 # Of one array, whose elements they only put elsewhere; and what reads the bits of a format.
 _ARRANGE = {
@@ -161,9 +169,32 @@ class Interval(NDArrayOperatorsMixin):
         wanted = np.dtype(dtype)
         if wanted.kind == "f" and wanted.itemsize > 2 and self.value.dtype.kind == "f":
             return self.copy()
-        found = self._apply(lambda array: array.astype(wanted), (self,), {})
+        if self.value.dtype.kind == "f" and wanted.kind in "iu" and wanted.itemsize < 8:
+            return self._in_integers(wanted)
+        given = self.of_integers() if wanted.kind in "iu" else self
+        found = given._apply(lambda array: array.astype(wanted), (given,), {})
         narrow = isinstance(found, Interval) and wanted.kind not in "iub"
         return found._arranged(lambda array: array.astype(np.float64)) if narrow else found
+
+    def of_integers(self) -> Interval:
+        """A sum of integers as such, which nothing rounds; who goes on in float32 may round it (its ends are
+        of that format)."""
+        summed = self.value.dtype.kind in "iub" and self.low.dtype.kind == "f"
+        return self._like(self.value, self.value, self.value) if summed else self
+
+    def _in_integers(self, wanted: np.dtype[Any]) -> Any:
+        """In a format of integers: an end that has no place there saturates, and of a value without one
+        nobody knows what becomes."""
+        least, most = np.iinfo(wanted).min, np.iinfo(wanted).max
+        outside = (self.value <= least - 1.0) | (self.value >= most + 1.0)
+        ends = [
+            np.where(outside, beyond, np.clip(end, least, most)).astype(wanted)
+            for end, beyond in zip(self.ends(), (least, most), strict=True)
+        ]
+        with np.errstate(all="ignore"):
+            true = self.value.astype(wanted)
+        shared = self._with_shared(lambda array: array.astype(wanted), (self,))
+        return self._around(true, ends, shared)
 
     # What NumPy asks of it -----------------------------------------------------------------------
 
@@ -209,19 +240,37 @@ class Interval(NDArrayOperatorsMixin):
         conditions = any(isinstance(x, Interval) and x.value.dtype == bool for x in inputs)
         if ufunc in _SIGNS and inputs[0].is_exact:
             return inputs[0]._arranged(ufunc)
+        if self.formats.few_bits and ufunc.nin == 1 and ufunc not in _EXACTLY:
+            formats = self.formats._replace(few_bits=False)
+            given = Interval(self.value, self.low, self.high, formats, self.shared)
+            found = given._apply(ufunc, (given,), {})
+            found.formats = self.formats
+            return found
         if ufunc.nin == 1 or conditions:
             return self._apply(ufunc, inputs, {})
         if ufunc is np.divide and self.formats.few_bits:
-            inputs = inputs[0], _divisor(inputs[1], self)
+            inputs = inputs[0], _divisor(inputs[0], inputs[1], self)
         two = len(inputs) == 2 and all(isinstance(x, Interval) for x in inputs)
         if ufunc in COMPARISONS and self.formats.few_bits and self.is_exact and not two:
             # As given: there is one float32 at a threshold, and no rounding on either side of it.
             found = ufunc(*(np.asarray(values(one), np.float32) for one in inputs))
             return self._like(found, found, found)
+        if ufunc in (np.equal, np.not_equal):
+            return self._alike(ufunc, *inputs)
         if two and ufunc in _ARITHMETIC:
             with np.errstate(all="ignore"):
                 return self._arithmetic(ufunc, *inputs)
         return self._apply(ufunc, inputs, {}, corners=two)
+
+    def _alike(self, ufunc: np.ufunc, first: Any, second: Any) -> Any:
+        """Whether two are equal: they may be where their ends overlap, and are for sure where both are known."""
+        pairs = (one.ends() if isinstance(one, Interval) else (one, one) for one in (first, second))
+        (a, b), (c, d) = pairs
+        able = (a <= d) & (c <= b)
+        sure = able & (a == b) & (c == d)
+        ends = (sure, able) if ufunc is np.equal else (~able, ~sure)
+        shared = self._with_shared(ufunc, (first, second))
+        return self._around(ufunc(values(first), values(second)), ends, shared)
 
     def _arithmetic(self, ufunc: np.ufunc, first: Interval, second: Interval) -> Interval:
         """A sum, difference, product or quotient of two, by how far each is from its value."""
@@ -345,11 +394,12 @@ class Interval(NDArrayOperatorsMixin):
         else:
             ends, found = [self.low, self.high], np.empty((2, *self.value.shape))
             with np.errstate(invalid="ignore"):
-                np.subtract(self.value, self.low, out=found[0])
-                np.subtract(self.high, self.value, out=found[1])
+                np.subtract(self.value, self.low, out=found[0, ...])
+                np.subtract(self.high, self.value, out=found[1, ...])
             np.maximum(found, rounded, out=found)
         if found.size and not math.isfinite(np.maximum.reduce(found, axis=None)):
-            for far, end in zip(found, ends, strict=True):
+            for n, end in enumerate(ends):
+                far = found[n, ...]
                 far[np.isnan(far)] = np.inf
                 far[(end == self.value) & np.isinf(self.value)] = 0
         return _lined_up(found, dimensions)
@@ -359,12 +409,28 @@ class Interval(NDArrayOperatorsMixin):
         """True where every element is rounded by the same part of it."""
         return not self.formats.few_bits and self.formats.largest >= RANGE
 
+    def _is_whole(self) -> bool:
+        """True of what was made of the inputs and has whole numbers alone, and such ends."""
+        if self.is_exact or not self.value.size:
+            return False
+        for one in (self.value, self.low, self.high):
+            first = one.flat[0]
+            if first != np.rint(first) and np.isfinite(first):
+                return False
+        whole = ((one == np.rint(one)) | ~np.isfinite(one) for one in self.parts()[:3])
+        return all(one.all() for one in whole)
+
     def _rounding(self) -> np.ndarray:
         rounded = np.asarray(np.abs(self.value) * self.formats.kept)
+        if (lost := rounded < LEAST * self.formats.kept).any():
+            rounded[lost & (self.value != 0)] = LEAST
         if self.formats.largest < RANGE:
             rounded += self.formats.least
-        if self.formats.few_bits:  # what bfloat16 holds: eight bits, of which the first is not kept
-            rounded[(self.value.astype(np.float64, copy=False).view(np.uint64) << 19) == 0] = 0
+        if self._is_whole():  # as rint leaves it: what is known to lie between two of them is one
+            most = WHOLE[self.formats.kept == self.formats.summed]
+            rounded[np.abs(self.value) <= most] = 0
+        if self.formats.few_bits:
+            rounded[in_few_bits(self.value)] = 0
         return rounded
 
     def ends(self) -> tuple[np.ndarray, np.ndarray]:
@@ -443,7 +509,11 @@ class Interval(NDArrayOperatorsMixin):
             if shared is not None:
                 total += np.square(np.subtract(shared, value, out=further), out=further)
             far = np.sqrt(total, out=total)
-        return self._like(value, value - far, np.add(value, far, out=far), shared)
+            scale = _whole_by(first) * _whole_by(second) if self.formats.few_bits else 0
+            if scale and shared is None:
+                sizes = (np.abs(values(one), dtype=np.float64) for one in (first, second))
+                far = np.where(product(*sizes) * scale <= WHOLE[1], 0, far)
+        return self._like(value, value - far, value + far, shared)
 
 
 def given_as(value: Any, formats: Formats, *, number: bool) -> Any:
@@ -462,16 +532,32 @@ def intervals(given: np.ndarray, formats: Formats) -> Interval:
     return Interval(given, given, given, formats)
 
 
-def _divisor(given: Any, like: Interval) -> Any:
-    """A divisor of few bits has a reciprocal of many, unless it is a power of two."""
+def _whole_by(factor: Any) -> float:
+    """The power of two that makes whole numbers of what is known exactly and has few bits; 0 for others."""
+    if error_of(factor).any() or not np.isfinite(values(factor)).all():
+        return 0.0
+    found = (2.0**n for n in range(MOST_BITS) if not np.mod(np.ldexp(values(factor), n), 1).any())
+    return next(found, 0.0)
+
+
+def _divisor(dividend: Any, given: Any, like: Interval) -> Any:
+    """A divisor of few bits has a reciprocal of many, whose product is the quotient for some dividends alone."""
     divisor = (
         given if isinstance(given, Interval) else intervals(np.asarray(given, float), like.formats)
     )
-    mantissa, _ = np.frexp(divisor.value)
-    rounded = np.where(np.abs(mantissa) == 0.5, 0, np.abs(divisor.value) * like.formats.kept)
+    one, other = (np.asarray(values(n), np.float32) for n in (dividend, divisor))
+    quotient = np.divide(one, other)
+    exact = (quotient == one * np.reciprocal(other)) & (
+        quotient == values(dividend) / divisor.value
+    )
+    rounded = np.where(exact, 0, np.abs(divisor.value) * like.formats.kept)
     least, most = divisor.value - rounded, divisor.value + rounded
     least, most = np.minimum(least, divisor.low), np.maximum(most, divisor.high)
-    return divisor._like(divisor.value, least, most, divisor.shared)
+    value, shared = (
+        None if n is None else np.broadcast_to(n, exact.shape)
+        for n in (divisor.value, divisor.shared)
+    )
+    return divisor._like(value, least, most, shared)
 
 
 def _in_blocks(function: Callable[[Sequence[Any]], Any], operands: Sequence[Any]) -> Any:
@@ -584,6 +670,15 @@ def error_of(given: Any) -> np.ndarray:
         return np.zeros(np.shape(given))
     below, *above = given.errors()
     return np.asarray(reduce(np.maximum, above, below))
+
+
+def known(given: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The value of each element and how far it may be from that; of a whole number, what lies in the middle
+    of its ends, of which one may be farther from its value than the other."""
+    if not isinstance(given, Interval) or given.value.dtype.kind not in "iub":
+        return np.asarray(values(given)), error_of(given)
+    low, high = (np.asarray(end, np.float64) for end in given.of_integers().parts()[1:3])
+    return (low + high) / 2, (high - low) / 2
 
 
 def _lined_up(errors: Sequence[np.ndarray] | np.ndarray, dimensions: int) -> np.ndarray:
@@ -706,7 +801,10 @@ def _summed(
             )
             for far in x.errors()
         )
-    return x._like(total, total - below, total + (above[0] if above else below), shared)
+    low, high = total - below, total + (above[0] if above else below)
+    if total.dtype.kind in "iu" and not np.array_equal(x.low, x.high):
+        low, high = (np.rint(end).astype(total.dtype) for end in (low, high))
+    return x._like(total, low, high, shared)
 
 
 def _inexact(terms: np.ndarray, partial: np.ndarray) -> np.ndarray:
@@ -741,11 +839,55 @@ def _variance(
     return total / (x.size / max(1, total.size) - ddof)
 
 
+def _argsort(x: Interval, axis: Any = -1, *args: Any, **more: Any) -> Interval:
+    """Indices in the order of their elements. Where honest rounding decides on the order of some, each may be
+    any of theirs; what is equal as it is given stays in its order."""
+    found = np.argsort(x.value, axis, *args, **more)
+    if x.is_exact or axis is None or not found.size:
+        return x._like(found, found, found)
+    lines = np.moveaxis(found, axis, -1)
+    low, high = (np.take_along_axis(np.moveaxis(end, axis, -1), lines, -1) for end in _flushed(x))
+    after = np.minimum.accumulate(low[..., ::-1], axis=-1)[..., ::-1]
+    settled = np.ones(lines.shape, bool)  # where all before are less
+    settled[..., 1:] = np.maximum.accumulate(high, axis=-1)[..., :-1] < after[..., 1:]
+    starts = np.flatnonzero(settled)
+    counts = np.diff(starts, append=settled.size)
+    low, high = (
+        np.moveaxis(
+            np.repeat(f.reduceat(lines.ravel(), starts), counts).reshape(lines.shape), -1, axis
+        )
+        for f in (np.minimum, np.maximum)
+    )
+    return x._like(found, low, high)
+
+
+def _argmax(x: Interval, axis: Any = None, **more: Any) -> Interval:
+    """The index of the largest; of those that honest rounding may make the largest, any."""
+    found = np.argmax(x.value, axis, **more)
+    if x.is_exact or not x.value.size:
+        return x._like(found, found, found)
+    low, high = _flushed(x)
+    able = high >= np.max(low, axis, keepdims=True)
+    last = (able.size if axis is None else able.shape[axis]) - 1
+    return x._like(
+        found, np.argmax(able, axis, **more), last - np.argmax(np.flip(able, axis), axis, **more)
+    )
+
+
+def _flushed(x: Interval) -> tuple[np.ndarray, np.ndarray]:
+    """Ends between which zero is where a number may be lost."""
+    low, high = x.ends()
+    return low - LEAST, high + LEAST
+
+
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.sum: _sum,
     np.cumsum: _cumulative,
     np.mean: _mean,
     np.var: _variance,
+    np.argsort: _argsort,
+    np.argmax: _argmax,
+    np.argmin: lambda x, *args, **kwargs: _argmax(-x, *args, **kwargs),
     np.std: lambda *args, **kwargs: np.sqrt(_variance(*args, **kwargs)),
 }
 

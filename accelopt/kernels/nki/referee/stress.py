@@ -10,12 +10,15 @@ masks (arrays of two values) and what is not finite.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from accelopt.kernels.nki.referee.precision import in_few_bits
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -34,10 +37,12 @@ TOP = 12  # the largest power of ten of a sweep: its cube is still a float32
 
 
 class Severity(NamedTuple):
-    """What `large` multiplies by, and whether there are zeros, rows of one value, and huge ones."""
+    """What `large` multiplies by, whether there are zeros, rows of one value, and huge ones, and whether such
+    are in weights, where they make what is worked out of others equal."""
 
     factor: float
     zeros: bool = True
+    ties: bool = True
 
 
 # A problem that is undefined on inputs of one severity is tried with the next.
@@ -55,6 +60,10 @@ MOST_STEPS = 1 << 16  # of a running mean
 PART = 128
 ANOTHER = 4.0  # times what sums in a line show an honest mean may be off by
 SAMPLE = 1 << 14
+FEW_BITS = 8  # that bfloat16 holds
+SMALL = 1 / 8  # beside the halves
+LARGEST_SCALE = 1 << 16
+EXTREMES = 16  # of so many neighbours one is the largest and one the smallest
 
 
 class Kind(IntEnum):
@@ -145,7 +154,7 @@ def _stressed(
         kinds = np.resize(np.array(_IN_TURN), len(rows))
     elif extreme:  # of the first and the last, where remainders are cut, there is one each
         kinds[0] = kinds[-1] = Kind.SPIKE
-    if not severity.zeros:
+    if not (severity.zeros and (extreme or severity.ties)):
         kinds[np.isin(kinds, _WITH_ZEROS)] = Kind.AS_IT_IS
     _apply(rows, kinds, generator, severity.factor, signed=bool(values.min() < 0))
     return rows.reshape(values.shape)
@@ -366,6 +375,41 @@ def at_thresholds(
     return changed
 
 
+def with_exact_scale(
+    inputs: Sequence[Any], factors: Mapping[int, set[float]], generator: np.random.Generator
+) -> list[Any]:
+    """`inputs` of which every line along every axis has the same largest and smallest element: a number, and
+    its negative, by which the reference multiplies or divides. Of few bits, so that a scale made of both is a power
+    of two and halves stay halves; the others are multiples of a half that come back from any such product
+    and quotient."""
+    changed = list(inputs)
+    for number, found in factors.items():
+        few = [abs(one) for one in found if _odd(one) > 1]
+        if not few or not changeable(inputs[number]):
+            continue
+        value, factor = np.array(inputs[number]), np.float32(max(few))
+        steps = np.arange(-2 * factor, 2 * factor, dtype=np.float32) / 2
+        of = np.stack([steps, steps + factor])  # itself, and beside the smallest
+        back = [of / factor * factor, of * (1 / factor) * factor]  # whatever is divided first
+        steps = steps[(of == back).all(axis=(0, 1)) & in_few_bits(steps)]
+        steps = steps[(steps != 0) | (value.min() <= 0)]
+        if not steps.size:
+            continue
+        drawn = generator.choice(steps, value.shape)
+        places = sum(np.indices(value.shape, sparse=True)) % EXTREMES
+        drawn = np.where(places == 0, factor, np.where(places == EXTREMES // 2, -factor, drawn))
+        changed[number] = (np.abs(drawn) if value.min() >= 0 else drawn).astype(value.dtype)
+    return changed
+
+
+def _odd(number: float) -> int:
+    """The odd part of a number of few bits; 0 for others."""
+    mantissa = math.frexp(number)[0] * (1 << FEW_BITS) if math.isfinite(number) else 0.5
+    if mantissa != int(mantissa) or not mantissa or not 2 < abs(number) < LARGEST_SCALE:
+        return 0
+    return abs(int(mantissa)) // (int(mantissa) & -int(mantissa))
+
+
 def few_bits(
     inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
 ) -> list[Any]:
@@ -381,6 +425,12 @@ def few_bits(
             found = np.copysign(2.0 ** generator.integers(-1, 2, value.shape), found)
         found = np.abs(found) if value.min() >= 0 else found
         found[(found == 0) & (value.min() > 0)] = 1.5
+        size = np.sqrt(np.mean(np.square(value, dtype=np.float64)))
+        if (
+            0 < size < SMALL
+        ):  # as a scale is, by which sums stay within the format that they are rounded to
+            small = np.ldexp(found, round(np.log2(size)))
+            found = np.where(generator.random(value.shape) < 0.5, small, found)
         return np.asarray(found, value.dtype)
 
     able = [number for number, value in enumerate(inputs) if changeable(value)]

@@ -32,6 +32,8 @@ Rows = tuple[slice, ...]
 NEIGHBOURS = 32
 # How much worse than the samples an honest algorithm with another order of operations may be.
 SLACK = 16.0
+MOST = 2.0  # and of most of its elements
+BETWEEN = 0.5  # from the middle of two whole numbers of which rounding decides
 # What cancels to zero in float64, as 1 + erf(-9) does, is a unit roundoff of something and not zero.
 UNIT_OF_EXACT = 2.0**-53
 # How many units in the last place of its complement a function of single elements may be off.
@@ -122,7 +124,9 @@ def exact_outputs(
         with contextlib.suppress(ConfigError, MemoryError):
             blocks = rounded(reference, inputs, precision, SLACK, expected, few_bits=few_bits)
             known = ((rows, true, [r / SLACK for r in radii]) for rows, true, radii in blocks)
-            return _tolerated(reference, inputs, expected, known, precision, sampled=False)
+            return _tolerated(
+                reference, inputs, expected, known, precision, sampled=False, few_bits=few_bits
+            )
     # Of a reference that insists on fp32, or is too large, the spread of its own results must do.
     exact = expected
     if _fits_in_float64(expected):
@@ -147,13 +151,14 @@ def _tolerated(
     precision: Precision,
     *,
     sampled: bool,
+    few_bits: bool = False,
 ) -> tuple[Exact, ...]:
     """Exact outputs with tolerances, of `parts`: places, exact values, and what noise they show."""
     cancelled = _cancelled(reference, inputs, expected, precision)
-    rounded_at_end = _rounded_at_end(reference, inputs, expected, precision, cancelled)
+    at_end = _rounded_at_end(reference, inputs, expected, precision, cancelled, few_bits)
     found = [
         Exact._make([*(np.empty(one.shape, form) for form in FORMATS), *more])
-        for one, *more in zip(expected, cancelled, rounded_at_end, strict=True)
+        for one, *more in zip(expected, cancelled, at_end, strict=True)
     ]
     largest = [0.0] * len(expected)
     for rows, exact, noises in parts:
@@ -161,9 +166,10 @@ def _tolerated(
             given = np.atleast_1d(expected[number][rows or ...])
             arrays = found[number][: len(FORMATS)]
             own = Exact._make([*(np.atleast_1d(a[rows or ...]) for a in arrays), NONE, NONE])
-            with np.errstate(all="ignore"):
-                noise = np.maximum(apart(given, true), noise).astype(np.float32)
             whole = given.dtype.kind in "iub"
+            with np.errstate(all="ignore"):
+                own_error = apart(given, true) / (SLACK if whole else 1)
+                noise = np.maximum(own_error, noise).astype(np.float32)
             _tolerate(own, true, noise, precision, sampled=sampled, whole=whole)
             largest[number] = max(largest[number], _largest(np.ravel(true)))
     for output, size in zip(found, largest, strict=True):
@@ -313,11 +319,15 @@ def _rounded_at_end(
     expected: Sequence[np.ndarray],
     precision: Precision,
     cancelled: Sequence[np.ndarray],
+    few_bits: bool,
 ) -> list[np.ndarray]:
     """Of each output of a function of single elements what is allowed of a kernel that works in float32 and
-    rounds its result to a narrower format."""
+    rounds its result to a narrower format; of whole numbers how far most are that a kernel makes in its formats."""
     found = [NONE] * len(expected)
-    if precision.narrow and any(one.ndim for one in cancelled):
+    whole = [one.dtype.kind in "iub" for one in expected]
+    if not precision.narrow:
+        return found
+    if any(one.ndim for one in cancelled):
         with contextlib.suppress(ConfigError):
             narrower = SINGLE.unit / precision.unit
             least = np.float32(max(UNDERFLOW, precision.least))
@@ -327,6 +337,14 @@ def _rounded_at_end(
                     if one.ndim:
                         one[rows or ...] += radius + 2 * precision.unit * np.abs(value)
             found = [one if one.ndim else NONE for one in found]
+    if any(whole):
+        with contextlib.suppress(ConfigError):
+            parts = [*rounded(reference, inputs, precision, MOST, expected, few_bits=few_bits)]
+            for number in (n for n, one in enumerate(whole) if one):
+                found[number] = np.empty(expected[number].shape, np.float32)
+                for rows, true, radii in parts:
+                    own = apart(true[number], expected[number][rows or ...]) + radii[number]
+                    found[number][rows or ...] = own
     return found
 
 
@@ -372,6 +390,8 @@ def _tolerate(
         allowed[magnitude > LARGEST_JUDGED] = np.inf
         found.allowed[...] = SLACK * noise + least if whole else allowed
         found.resolved[...] = (magnitude > least) & (noise < np.float32(sharp) * magnitude)
+        if whole:  # which are compared one by one
+            found.resolved[...] = False
 
 
 def _allow_alone(values: np.ndarray, allowed: np.ndarray, least: float, unit: float) -> None:

@@ -26,7 +26,13 @@ from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference, frozen
 from accelopt.kernels.nki.referee.rows import Part, Rows, separate, some_of, still_separate
-from accelopt.kernels.nki.referee.tolerance import SLACK, Exact, exact_outputs, radii_norms
+from accelopt.kernels.nki.referee.tolerance import (
+    BETWEEN,
+    SLACK,
+    Exact,
+    exact_outputs,
+    radii_norms,
+)
 from accelopt.kernels.nki.referee.uses import Uses
 from accelopt.kernels.nki.referee.variation import (
     masks,
@@ -42,7 +48,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 25
+VERSION = 26
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -271,7 +277,9 @@ class TrialStore:
         best: Trial | None = None
         tried: list[list[Any]] = []
         undefined: list[tuple[float, list[Any]]] = []
+        ties = not uses.picks or bool(reference.agreement.rules)
         for severity in stress.SEVERITIES:
+            severity = severity._replace(ties=ties)
             changed = _as_rows(_negated(inputs, turned), columns)
             changed = SITUATIONS[name.kind](changed, shapes, np.random.default_rng(seed), severity)
             changed = _as_rows(changed, columns, back=True)
@@ -279,6 +287,10 @@ class TrialStore:
                 changed = stress.at_thresholds(
                     changed, uses.thresholds, np.random.default_rng(seed)
                 )
+                if uses.rounds:
+                    changed = stress.with_exact_scale(
+                        changed, uses.factors, np.random.default_rng(seed)
+                    )
             changed = [
                 value if places is None else np.where(places, drawn[number], value)
                 for number, (value, places) in enumerate(
@@ -541,8 +553,13 @@ def trial_on(
         if precision is None
         else exact_outputs(reference, given, expected, precision, few_bits=few)
     )
-    judged = [np.where(np.isfinite(one.allowed), one.values, np.nan) for one in exact or ()]
-    if part and not still_separate(reference, part, inputs, judged):
+    judged = exact and [
+        np.where(
+            one.allowed < (BETWEEN if whole.dtype.kind in "iub" else np.inf), one.values, np.nan
+        )
+        for one, whole in zip(exact, expected, strict=True)
+    ]
+    if part and not still_separate(reference, part, inputs, judged or ()):
         return trial_on(reference, name, inputs, precision)
     normed = expected if exact is None else ()
     return Trial(

@@ -8,6 +8,7 @@ compared with, anything that a plain conversion hides within what was drawn.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -22,18 +23,22 @@ INDEXED = {"take": 1, "take_along_axis": 1, "put_along_axis": 1, "repeat": 1, "s
 INDEXED |= {"bincount": 0, "choose": 0}
 NOT_FINITE = {"isnan", "isfinite", "isinf", "nan_to_num", "fmax", "fmin", "nansum", "nanmean"}
 NOT_FINITE |= {"nanmax", "nanmin", "isneginf", "isposinf"}
+SCALES = (np.multiply, np.divide, np.floor_divide)
+ROUNDS = {"rint", "round", "around", "floor", "ceil", "trunc", "fix", "astype to fewer bits"}
 
 
 @dataclass
 class Uses:
     """By the input's number: what is an index or converted, the ranges that integers are compared with, the
     numbers that some are equal to, as a label that is ignored, and those that what is made of it is compared
-    with; the names of NumPy that were asked for; and how many elements came about on the way."""
+    with, and those by which it is multiplied or divided; the names of NumPy that were asked for; and how many
+    elements came about on the way."""
 
     indices: set[int] = field(default_factory=set)
     compared: dict[int, tuple[float, float]] = field(default_factory=dict)
     marks: dict[int, set[float]] = field(default_factory=dict)
     thresholds: dict[int, set[float]] = field(default_factory=dict)
+    factors: dict[int, set[float]] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
     made: int = 0
 
@@ -41,6 +46,11 @@ class Uses:
     def not_finite(self) -> bool:
         """True where the reference has something to say of NaN or infinities."""
         return bool(self.asked & NOT_FINITE)
+
+    @property
+    def rounds(self) -> bool:
+        """True where numbers are rounded to others of fewer bits."""
+        return bool(self.asked & ROUNDS)
 
     @property
     def picks(self) -> bool:
@@ -97,14 +107,26 @@ class Watched(NDArrayOperatorsMixin):
         self.uses.asked.add(name)
         if not callable(found):
             return self._like(found)
+        if name == "astype":
+            return self._astype
         index = name in INDEXED
         return lambda *args, **kwargs: self._like(
             found(*_watched(args, index=index), **_watched(kwargs, index=index))
         )
 
+    def _astype(self, dtype: Any, *_: Any, **__: Any) -> Any:
+        wanted = np.dtype(dtype)
+        if self.value.dtype.kind == "f" and (wanted.kind in "iu" or wanted.itemsize < 2):
+            self.uses.asked.add("astype to fewer bits")
+        return self._like(self.value.astype(wanted))
+
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc in COMPARISONS:
             self._compare(inputs, mark=ufunc in (np.equal, np.not_equal))
+        if ufunc in SCALES:
+            for source, other in itertools.product(self.sources, inputs):
+                if not isinstance(other, Watched) and not np.ndim(other):
+                    self.uses.factors.setdefault(source, set()).add(float(other))
         return self._of(getattr(ufunc, method), inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
