@@ -108,7 +108,9 @@ class Exact(NamedTuple):
                 limit = least
                 if self.at_end.ndim and self.cancelled.ndim:
                     other = (error > self.at_end).reshape(-1)[there[first]]
-                    if other.mean() <= MOST_HIDDEN:  # who gives the nearest number gives it elsewhere
+                    if (
+                        other.mean() <= MOST_HIDDEN
+                    ):  # who gives the nearest number gives it elsewhere
                         limit = self.at_end
                 found = np.where(own, limit, found)
         return np.asarray(found)
@@ -332,12 +334,15 @@ def _rounded_at_end(
             narrower = np.float32(SINGLE.unit / precision.unit)
             least = np.float32(max(UNDERFLOW, precision.least))
             at_end = [
-                np.full(e.shape, least) + np.abs(c) * narrower for c, e in zip(cancelled, expected, strict=True)
+                np.full(e.shape, least) + np.abs(c) * narrower
+                for c, e in zip(cancelled, expected, strict=True)
             ]
             for rows, true, radii in rounded(reference, inputs, Precision(), SLACK, expected):
                 for one, value, radius in zip(at_end, true, radii, strict=True):
                     one[rows or ...] += radius + half_spacing(value, precision.unit)
-            found = [a if is_float(e.dtype) else NONE for a, e in zip(at_end, expected, strict=True)]
+            found = [
+                a if is_float(e.dtype) else NONE for a, e in zip(at_end, expected, strict=True)
+            ]
     return found
 
 

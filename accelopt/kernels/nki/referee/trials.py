@@ -178,7 +178,9 @@ class TrialStore:
         """The trial, made if it is not there; None where this problem has no such trial. What is
         exact, and how exact, depends on the precision that is allowed; seeds do not."""
         precision = Precision() if name.kind == "seed" else precision
-        return self._kept(reference, name, precision, lambda: self._make(reference, name, precision))
+        return self._kept(
+            reference, name, precision, lambda: self._make(reference, name, precision)
+        )
 
     def _kept(
         self,

@@ -169,7 +169,9 @@ def compare(
     if not failure and elementwise and limit < DEFAULT_TENSOR_LIMIT:
         unit = ROUNDING.get(str(wanted.dtype).removeprefix("torch."), 1.0)
         if (times := _mean_error(x, y, size, unit)) > mean_error.MEAN:
-            failure = f"alike elements are off to the same side, by {times:.3g} roundings in the mean"
+            failure = (
+                f"alike elements are off to the same side, by {times:.3g} roundings in the mean"
+            )
     return Figures(
         output=name,
         failure=failure,
