@@ -59,7 +59,7 @@ MAX_LOST_FRACTION = 0.01
 # Elements of like values, or that are as large beside what rounding may make of them, are off by its size at
 # most in the mean of so many. Who rounds at the end alone, as elements show whose rounding on the way would be
 # seen, is off by less in the mean of more.
-ALIKE, MORE, MEAN_AT_END, MEAN_IN_SINGLE = 16, 128, 0.3, 4.0
+ALIKE, MORE, MEAN_AT_END, MEAN_IN_SINGLE = 16, 128, 0.3, 6.0
 SEEN, FEW_SEEN, AT_END = (2.0, 16.0), 64, 0.1
 MOST_MEANT, MOST_ASKED = 1 << 18, 1 << 21  # elements of narrow formats, of which many are equal
 MOST_SINGLE = 1 << 16  # of float32
