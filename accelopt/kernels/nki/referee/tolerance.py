@@ -93,26 +93,20 @@ class Exact(NamedTuple):
                 shows = (scale > SHOWS * at_end) & (size > scale / 2)
                 shows |= (noise > THERE * at_end) & (size > 2 * noise)
                 shows &= error <= size / 2  # what is lost is no sign of rounding
-            steps = values / scale * fine if self.cancelled.ndim else values
+            steps = np.floor(values / scale * fine) if self.cancelled.ndim else values
             for side in itertools.product((True, False), repeat=2):
                 own = (np.signbit(self.cancelled) == side[0]) & (np.signbit(values) == side[1])
                 there = np.flatnonzero(shows & own)
                 there = there[:: max(1, there.size // MOST_SHOWN)]
                 # Equal arguments are rounded alike, by luck well: one of those that are so near counts.
-                own_steps = steps.reshape(-1)[there]
-                own_steps = np.floor(own_steps) if self.cancelled.ndim else own_steps
-                _, first = np.unique(own_steps, return_index=True)
-                found_beyond = beyond.reshape(-1)[there[first]]
-                if first.size < LEAST_SHOWN or found_beyond.mean() > MOST_HIDDEN:
+                _, first = np.unique(steps.reshape(-1)[there], return_index=True)
+                there = there[first]
+                if first.size < LEAST_SHOWN or beyond.reshape(-1)[there].mean() > MOST_HIDDEN:
                     continue
-                limit = least
-                if self.at_end.ndim and self.cancelled.ndim:
-                    other = (error > self.at_end).reshape(-1)[there[first]]
-                    if (
-                        other.mean() <= MOST_HIDDEN
-                    ):  # who gives the nearest number gives it elsewhere
-                        limit = self.at_end
-                found = np.where(own, limit, found)
+                # Who gives the nearest number where that shows gives it elsewhere.
+                nearest = self.at_end.ndim and self.cancelled.ndim
+                nearest = nearest and (error > self.at_end).reshape(-1)[there].mean() <= MOST_HIDDEN
+                found = np.where(own, self.at_end if nearest else least, found)
         return np.asarray(found)
 
     @property
@@ -333,15 +327,13 @@ def _rounded_at_end(
         with contextlib.suppress(ConfigError):
             narrower = np.float32(SINGLE.unit / precision.unit)
             least = np.float32(max(UNDERFLOW, precision.least))
-            at_end = [
-                np.full(e.shape, least) + np.abs(c) * narrower
-                for c, e in zip(cancelled, expected, strict=True)
-            ]
+            both = [*zip(cancelled, expected, strict=True)]
+            at_end = [np.full(e.shape, least) + np.abs(c) * narrower for c, e in both]
             for rows, true, radii in rounded(reference, inputs, Precision(), SLACK, expected):
                 for one, value, radius in zip(at_end, true, radii, strict=True):
                     one[rows or ...] += radius + half_spacing(value, precision.unit)
             found = [
-                a if is_float(e.dtype) else NONE for a, e in zip(at_end, expected, strict=True)
+                a if is_float(e.dtype) else NONE for a, (_, e) in zip(at_end, both, strict=True)
             ]
     return found
 
