@@ -218,8 +218,8 @@ class TrialStore:
             return other and trial_on(reference, name, other.inputs, precision, part)
         drawn = self._hidden(reference)
         if name == HIDDEN:
-            trial = trial_on(reference, name, drawn, precision, self._part(reference, name))
-            return self._with_whole(reference, trial)
+            part = self._part(reference, name)
+            return self._with_whole(reference, trial_on(reference, name, drawn, precision, part))
         if name == OTHER_SHAPE:
             return _of_another_shape(reference, drawn)
         if name in (SIGNS, FLAGS):

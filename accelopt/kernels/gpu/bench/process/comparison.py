@@ -195,9 +195,9 @@ def _mean_error(x: torch.Tensor, y: torch.Tensor, size: torch.Tensor, unit: floa
     scale = torch.maximum(size, _typical(size)) * unit
     judged = torch.isfinite(x) & torch.isfinite(y) & (scale > 0)
     errors, values = ((x - y) / scale)[judged], y[judged]
-    step = 1 + errors.numel() // MOST_MEANT
-    found = (np.asarray(one[::step].double().cpu()) for one in (errors, values))
-    return mean_error.largest_mean(*found, NEIGHBOURS)
+    step = errors.numel() // MOST_MEANT | 1  # all columns
+    errors, key = (np.asarray(one[::step].double().cpu()) for one in (errors, values))
+    return mean_error.largest_mean(errors, key, NEIGHBOURS)
 
 
 def _typical(size: torch.Tensor) -> torch.Tensor:
