@@ -20,6 +20,8 @@ from accelopt.evaluation import (
     Status,
     exactness_words,
 )
+from accelopt.kernels.mean_error import MEAN, largest_mean
+from accelopt.kernels.mean_error import NAME as MEAN_ERROR
 from accelopt.kernels.nki.referee import pattern
 from accelopt.kernels.nki.referee.agreement import INDEX_FORMATS, Agreement, Disagreement, tie_note
 from accelopt.kernels.nki.referee.norms import NARROW as NARROW_ROW
@@ -31,6 +33,7 @@ from accelopt.kernels.nki.referee.tolerance import (
     SLACK,
     UNDERFLOW,
     Exact,
+    half_spacing,
 )
 from accelopt.kernels.nki.referee.trials import HIDDEN, NOT_FINITE, SWEEP, Trial, Update
 
@@ -54,14 +57,13 @@ LOST_UNITS = 16.0
 MAX_LOST_FRACTION = 0.01
 
 
-# Rounding is to either side: elements of like values, or that are as large beside what rounding may make of
-# them, are off by its size at most in the mean of so many. Who rounds at the end alone, as elements show whose
-# rounding on the way would be seen, is off by less in the mean of more.
-SYSTEMATIC = "mean error over honest rounding"
-ALIKE, MEAN, MORE, MEAN_AT_END = 16, 1.5, 128, 0.3
+# Elements of like values, or that are as large beside what rounding may make of them, are off by its size at
+# most in the mean of so many. Who rounds at the end alone, as elements show whose rounding on the way would be
+# seen, is off by less in the mean of more.
+ALIKE, MORE, MEAN_AT_END, MEAN_IN_SINGLE = 16, 128, 0.3, 6.0
 SEEN, FEW_SEEN, AT_END = (2.0, 16.0), 64, 0.1
-CHANCE = 6.0  # times its own standard error a mean is beyond that by no chance
-MOST_MEANT = 1 << 18
+MOST_MEANT, MOST_ASKED = 1 << 18, 1 << 21  # elements of narrow formats, of which many are equal
+MOST_SINGLE = 1 << 16  # of float32
 
 
 class ComparisonVerdict(NamedTuple):
@@ -191,17 +193,18 @@ class Gate(NamedTuple):
                 yield Status.BASELINE_FAILED, _defined(output, expected[index], where)
 
     def _numbers(self, trial: Trial, index: int, output: np.ndarray, where: str) -> Iterator[Check]:
-        whole = trial.expected[index].dtype.kind in "iub"
-        whole &= self.scrutiny is not Scrutiny.PUBLISHED and self._exactly(index)
+        integers = trial.expected[index].dtype.kind in "iub"
+        whole = integers and self.scrutiny is not Scrutiny.PUBLISHED and self._exactly(index)
         if whole:
             yield _same_integers(trial, index, output, where)
         if trial.exact is not None:
             if not whole:
                 yield from _elements(trial, index, output, self._limits(trial, index), where)
-            if self.precision.narrow and trial.name in (HIDDEN, SWEEP):
-                times = _systematic(output, trial.exact[index], self.precision.unit) / self.rounding
+            ordinary = trial.name in (HIDDEN, SWEEP)
+            if ordinary if self.precision.narrow else not integers:
+                times = _systematic(output, trial.exact[index], self.precision) / self.rounding
                 said = f"{where}: alike elements are off to the same side"
-                yield _check(SYSTEMATIC, times <= 1, times, 1, said)
+                yield _check(MEAN_ERROR, times <= 1, times, 1, said)
         else:
             yield from self._norms(trial, index, output, where)
 
@@ -412,34 +415,41 @@ def _rows(errors: np.ndarray, sizes: np.ndarray, limit: float, where: str) -> Ch
     return _check("error per row", amount <= limit, amount, limit, where)
 
 
-def _systematic(output: np.ndarray, exact: Exact, unit: float) -> float:
-    """The largest mean error of alike elements over what it may be, of an output in a format with this unit
-    roundoff; 0 where too few are judged."""
-    values, allowed, found = (
-        np.ravel(one).astype(np.float64) for one in (exact.values, exact.allowed, output)
+def _systematic(output: np.ndarray, exact: Exact, precision: Precision) -> float:
+    """The largest mean error of alike elements over what it may be; 0 where too few are judged."""
+    step = exact.values.size // (MOST_ASKED if precision.narrow else MOST_SINGLE) | 1  # all columns
+    values, allowed, found, cancelled = (
+        np.ravel(one)[::step].astype(np.float64)
+        for one in (exact.values, exact.allowed, output, exact.cancelled)
     )
     size = allowed / SLACK
     if exact.cancelled.ndim:
-        size = np.maximum(size, np.abs(exact.cancelled.reshape(-1)) / ARGUMENT_SLACK)
+        cancels = np.maximum(size, np.abs(cancelled) / ARGUMENT_SLACK)
+        if precision.narrow:
+            size = cancels
+        elif (np.abs(found - values) > allowed).any():  # of who does, as its errors show
+            wider = np.ravel(exact.allowed_to(output, 1.0))[::step] > allowed
+            size = np.where(wider, cancels, size)
     judged = np.flatnonzero(np.isfinite(size) & np.isfinite(found) & (np.abs(values) > UNDERFLOW))
     _, first = np.unique(values[judged], return_index=True)  # equal ones are rounded alike
     judged = judged[first][:: 1 + first.size // MOST_MEANT]
     values, size = values[judged], size[judged]
     error, beside = (found[judged] - values) / size, values / size
+    if not precision.narrow:
+        return max(largest_mean(error / MEAN_IN_SINGLE, key, ALIKE) for key in (values, beside))
+    unit = precision.unit
     seen = (np.abs(beside) > SEEN[0]) & (np.abs(beside) < SEEN[1])
     at_end = np.count_nonzero(seen) >= FEW_SEEN and l2(error[seen]) < AT_END * seen.sum() ** 0.5
     rounded, worst = unit * np.abs(beside), 0.0
     limits = [(MEAN - rounded, ALIKE)]
-    if at_end:
-        least = np.maximum(rounded, MEAN_AT_END)
+    if (
+        at_end
+    ):  # one rounding is to the nearest, so off by half the distance of neighbouring numbers
+        least = np.maximum((1 + AT_END) * half_spacing(values, unit) / size, MEAN_AT_END)
         limits = [(np.where(np.abs(beside) > SEEN[1], least, MEAN - rounded), ALIKE), (least, MORE)]
     for key in (values, beside):
-        order = np.argsort(key, kind="stable")
         for most, number in limits:
-            of = (error / most)[order]
-            groups = of[: of.size // number * number].reshape(-1, number)
-            sure = np.abs(groups.mean(axis=1)) - CHANCE / number**0.5 * groups.std(axis=1)
-            worst = max(worst, float(sure.max(initial=0)))
+            worst = max(worst, largest_mean(error / most, key, number))
     return worst
 
 

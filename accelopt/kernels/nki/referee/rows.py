@@ -20,7 +20,8 @@ from accelopt.kernels.nki.referee.reference import Reference
 BLOCK_OF_ROWS = 1 << 15  # elements
 ROWS_THAT_SHARE = 512  # in a block that shares much with the others
 SAME = 1e-5  # of the largest: what rounding makes of it
-LEAST_ROWS = 64  # of a part
+LEAST_ROWS = 64  # on which it is tried whether they are separate
+LEAST_DRAWN = 32  # of a part
 MOST_NEIGHBOURS = 32  # of which one is in a part: of a tile of 128, four
 
 Place = tuple["slice | np.ndarray", ...]
@@ -139,7 +140,7 @@ def still_separate(
 def some_of(part: Part, neighbours: int, generator: np.random.Generator) -> Part | None:
     """One of so many neighbouring rows each, the first and the last among them; None for all rows."""
     count = part.rows.total
-    number = max(LEAST_ROWS, count // min(neighbours, MOST_NEIGHBOURS))
+    number = max(LEAST_DRAWN, count // min(neighbours, MOST_NEIGHBOURS))
     if 2 * number > count:
         return None
     starts = np.arange(number + 1) * count // number

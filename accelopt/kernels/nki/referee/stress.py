@@ -414,15 +414,18 @@ def few_bits(
     inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
 ) -> list[Any]:
     """`inputs` of small multiples of a half: many are equal, many lie halfway between integers, and
-    what only adds, multiplies and rounds is exact. Of the first all, of the others powers of two."""
+    what only adds, multiplies and rounds is exact. Of the first all, of the others powers of two; the milder,
+    the smaller."""
+    most = max(1, round(9 * min(1.0, severity.factor / SEVERITIES[0].factor) ** 0.5))
 
     def halves(value: np.ndarray, *, first: bool) -> np.ndarray:
-        found = generator.integers(-9, 10, value.shape) / 2
+        found = generator.integers(-most, most + 1, value.shape) / 2
         found[::2] = np.clip(
             found[::2], -4, 4
         )  # by whose largest element a scale of few bits divides
         if not first:
-            found = np.copysign(2.0 ** generator.integers(-1, 2, value.shape), found)
+            powers = generator.integers(-1, 2 if most > 4 else 1, value.shape)
+            found = np.copysign(2.0**powers, found)
         found = np.abs(found) if value.min() >= 0 else found
         found[(found == 0) & (value.min() > 0)] = 1.5
         size = np.sqrt(np.mean(np.square(value, dtype=np.float64)))

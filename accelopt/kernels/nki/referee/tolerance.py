@@ -41,6 +41,7 @@ ARGUMENT_SLACK = 2.0
 # Where what cancels is so many times what is allowed else, and the value as many times more than that,
 # some errors show whether a kernel cancels: of those who do, half and more.
 SHOWS, THERE, LEAST_SHOWN, MOST_HIDDEN, MOST_SHOWN = 16, 4, 16, 0.05, 1 << 16
+NEAREST = 4.0  # times what is rounded to the nearest number, who rounds his result is off by
 FINER = 2.0**16  # of steps of bfloat16, those of float32
 FAR, FAR_ENDS = 1e4, (40, 80, -40, -80)
 GROWS = 1e6  # times from 40 to 80: an exponential, of which no form cancels as much as exp(-x)
@@ -64,7 +65,7 @@ class Exact(NamedTuple):
     """One output in float32: its values, the allowed absolute error (infinite where the reference is
     not finite or not determined), where even small values are resolved, the absolute error of an honest
     form that cancels, negative on the side of the smaller of f(x) and f(-x) (where both are alike, of x), and, where formats below float32
-    are allowed, what is allowed of who rounds to them at the end alone; a single zero where there is none."""
+    are allowed, what one rounding to them at the end makes; a single zero where there is none."""
 
     values: np.ndarray
     allowed: np.ndarray
@@ -76,33 +77,38 @@ class Exact(NamedTuple):
         """The absolute error that is allowed of a kernel with this output: of one that cancels, or rounds on
         the way, also where that loses the value, and so of one that is `rounding` times coarser than float32,
         as a table is. Which a kernel does is asked of each side and sign alone: ELU cancels below zero only."""
-        if not self.cancelled.ndim:
+        if not self.cancelled.ndim and not self.at_end.ndim:
             return self.allowed
         values, scale, least, fine = self.values, np.abs(self.cancelled), self.allowed, 1.0
         with np.errstate(all="ignore"):
             size, found = np.abs(values), np.maximum(self.allowed, scale)
+            at_end = NEAREST * self.at_end
             if self.at_end.ndim:  # a value may be inexact, but is there
-                least = np.maximum(self.at_end, np.minimum(found, size / 2))
+                least = np.maximum(at_end, np.minimum(found, size / 2))
             error = np.abs(output - values)
-            if rounding > 1 or not (error > least).any():
+            if rounding > 1 or not (error > (self.at_end if self.at_end.ndim else least)).any():
                 return np.asarray(found)
             shows = (self.allowed * SHOWS < scale) & (size > THERE * scale)
             beyond = error > least
             if self.at_end.ndim:
-                noise, fine, beyond = self.allowed / SLACK, FINER, error > self.at_end
-                shows = (scale > SHOWS * self.at_end) & (size > scale / 2)
-                shows |= (noise > THERE * self.at_end) & (size > 2 * noise)
+                noise, fine, beyond = self.allowed / SLACK, FINER, error > at_end
+                shows = (scale > SHOWS * at_end) & (size > scale / 2)
+                shows |= (noise > THERE * at_end) & (size > 2 * noise)
                 shows &= error <= size / 2  # what is lost is no sign of rounding
-            steps = values / scale * fine
+            steps = np.floor(values / scale * fine) if self.cancelled.ndim else values
             for side in itertools.product((True, False), repeat=2):
                 own = (np.signbit(self.cancelled) == side[0]) & (np.signbit(values) == side[1])
                 there = np.flatnonzero(shows & own)
                 there = there[:: max(1, there.size // MOST_SHOWN)]
                 # Equal arguments are rounded alike, by luck well: one of those that are so near counts.
-                _, first = np.unique(np.floor(steps.reshape(-1)[there]), return_index=True)
-                found_beyond = beyond.reshape(-1)[there[first]]
-                if first.size >= LEAST_SHOWN and found_beyond.mean() <= MOST_HIDDEN:
-                    found = np.where(own, least, found)
+                _, first = np.unique(steps.reshape(-1)[there], return_index=True)
+                there = there[first]
+                if first.size < LEAST_SHOWN or beyond.reshape(-1)[there].mean() > MOST_HIDDEN:
+                    continue
+                # Who gives the nearest number where that shows gives it elsewhere.
+                nearest = self.at_end.ndim and self.cancelled.ndim
+                nearest = nearest and (error > self.at_end).reshape(-1)[there].mean() <= MOST_HIDDEN
+                found = np.where(own, self.at_end if nearest else least, found)
         return np.asarray(found)
 
     @property
@@ -321,22 +327,24 @@ def _rounded_at_end(
     cancelled: Sequence[np.ndarray],
     few_bits: bool,
 ) -> list[np.ndarray]:
-    """Of each output of a function of single elements what is allowed of a kernel that works in float32 and
-    rounds its result to a narrower format; of whole numbers how far most are that a kernel makes in its formats."""
+    """Of each output what is allowed of a kernel that works in float32 and rounds its result to the nearest
+    number of a narrower format; of whole numbers how far most are that a kernel makes in its formats."""
     found = [NONE] * len(expected)
     whole = [one.dtype.kind in "iub" for one in expected]
     if not precision.narrow:
         return found
-    if any(one.ndim for one in cancelled):
+    if any(is_float(one.dtype) for one in expected):
         with contextlib.suppress(ConfigError):
-            narrower = SINGLE.unit / precision.unit
+            narrower = np.float32(SINGLE.unit / precision.unit)
             least = np.float32(max(UNDERFLOW, precision.least))
-            found = [np.abs(c) * np.float32(narrower) + least for c in cancelled]
+            both = [*zip(cancelled, expected, strict=True)]
+            at_end = [np.full(e.shape, least) + np.abs(c) * narrower for c, e in both]
             for rows, true, radii in rounded(reference, inputs, Precision(), SLACK, expected):
-                for one, value, radius in zip(found, true, radii, strict=True):
-                    if one.ndim:
-                        one[rows or ...] += radius + 2 * precision.unit * np.abs(value)
-            found = [one if one.ndim else NONE for one in found]
+                for one, value, radius in zip(at_end, true, radii, strict=True):
+                    one[rows or ...] += radius + half_spacing(value, precision.unit)
+            found = [
+                a if is_float(e.dtype) else NONE for a, (_, e) in zip(at_end, both, strict=True)
+            ]
     if any(whole):
         with contextlib.suppress(ConfigError):
             parts = [*rounded(reference, inputs, precision, MOST, expected, few_bits=few_bits)]
@@ -346,6 +354,13 @@ def _rounded_at_end(
                     own = apart(true[number], expected[number][rows or ...]) + radii[number]
                     found[number][rows or ...] = own
     return found
+
+
+def half_spacing(values: np.ndarray, unit: float) -> np.ndarray:
+    """Half the distance between numbers of a format with this unit roundoff, at each value: what rounding to
+    the nearest of them may make."""
+    with np.errstate(all="ignore"):
+        return np.asarray(np.where(values == 0, 0, unit * 2 ** np.floor(np.log2(np.abs(values)))))
 
 
 def _far_out(value: np.ndarray, way: int) -> np.ndarray:

@@ -35,6 +35,7 @@ from accelopt.kernels.nki.referee.tolerance import (
 )
 from accelopt.kernels.nki.referee.uses import Uses
 from accelopt.kernels.nki.referee.variation import (
+    MAY_BE_LARGER,
     masks,
     other_flags,
     other_integers,
@@ -48,7 +49,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 26
+VERSION = 27
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -57,7 +58,7 @@ UPDATE_FRACTION = 0.1
 MIN_JUDGED = 0.5
 # Elements that a reference makes, results on the way among them, above which some rows stand for all where
 # exact outputs are worked out: of ordinary hidden inputs, and of the others.
-MADE_OF_HIDDEN, MADE = 1 << 23, 1 << 21
+MADE_OF_HIDDEN, MADE = 1 << 22, 1 << 21
 
 
 class TrialName(NamedTuple):
@@ -124,7 +125,7 @@ class Trial(NamedTuple):
         return place if self.rows is None else self.rows.place(place)
 
 
-HIDDEN = TrialName("hidden")
+HIDDEN, FAR_ROWS = TrialName("hidden"), TrialName("hidden", 1)
 STRESS = TrialName("stress")
 ONE_SIDED = TrialName("one-sided")
 SWEEP = TrialName("sweep")
@@ -183,15 +184,28 @@ class TrialStore:
         """The trial, made if it is not there; None where this problem has no such trial. What is
         exact, and how exact, depends on the precision that is allowed; seeds do not."""
         precision = Precision() if name.kind == "seed" else precision
+        return self._kept(
+            reference, name, precision, lambda: self._make(reference, name, precision)
+        )
+
+    def _kept(
+        self,
+        reference: Reference,
+        name: TrialName,
+        precision: Precision,
+        make: Callable[[], Trial | None],
+        which: str = "",
+    ) -> Trial | None:
+        """The trial on disk, or what `make` makes in its place; `which` tells several of one name apart."""
         formats = "".join(f"-{name}" for name in precision.formats)
-        folder = self.root / f"{reference.key}-{name.kind}{name.seed}{formats}-v{VERSION}"
+        folder = self.root / f"{reference.key}-{name.kind}{name.seed}{formats}{which}-v{VERSION}"
         with locked(self.root / f".{folder.name}.lock"):
             if (folder / "trial.json").is_file():
                 with contextlib.suppress(*_DAMAGED):
                     return _read(folder, name)
                 shutil.rmtree(folder, ignore_errors=True)
             sweep(self.root)
-            made = self._make(reference, name, precision)
+            made = make()
             try:
                 _write(folder, made)
                 self._shrink(keep=folder)
@@ -203,13 +217,15 @@ class TrialStore:
     def _make(self, reference: Reference, name: TrialName, precision: Precision) -> Trial | None:
         if name.kind == "seed":
             return trial_on(reference, name, reference.inputs(name.seed), None)
+        self._ask_if_elementwise(reference)
         if name == SHAPE:
             other = self.get(reference, OTHER_SHAPE)
             part = other and self._part(reference, name, other.expected)
             return other and trial_on(reference, name, other.inputs, precision, part)
         drawn = self._hidden(reference)
-        if name.kind == "hidden":
-            return trial_on(reference, name, drawn, precision, self._part(reference, name))
+        if name == HIDDEN:
+            part = self._part(reference, name)
+            return self._with_whole(reference, trial_on(reference, name, drawn, precision, part))
         if name == OTHER_SHAPE:
             return _of_another_shape(reference, drawn)
         if name in (SIGNS, FLAGS):
@@ -217,11 +233,23 @@ class TrialStore:
             part = self._part(reference, name) if plain else None
             return _if_defined(reference, name, plain, precision, part) if plain else None
         trial = self._in_situation(reference, name, precision, drawn)
-        if trial is None or trial.rows is None or name not in WITH_ALL_ROWS:
-            return trial
-        if sum(form.size for form in trial.forms) > MOST_KEPT_WHOLE:
+        return trial and (self._with_whole(reference, trial) if name in WITH_ALL_ROWS else trial)
+
+    def _with_whole(self, reference: Reference, trial: Trial) -> Trial:
+        """A trial of some rows with the reference's outputs of all, where these are not too many."""
+        if trial.rows is None or sum(form.size for form in trial.forms) > MOST_KEPT_WHOLE:
             return trial
         return trial._replace(whole=reference.forward(trial.inputs))
+
+    def _ask_if_elementwise(self, reference: Reference) -> None:
+        """Asks of an ordinary draw whether the reference is a function of single elements, which inputs of a
+        trial need not tell."""
+        public, part = self.get(reference, PUBLIC[0]), self._rows_apart(reference)
+        assert public is not None, "public trials are always made"
+        inputs, expected = [*map(in_single, public.inputs)], public.expected
+        if part:
+            inputs, expected = part.of(inputs), tuple(map(part.rows.of, expected))
+        reference.elementwise(inputs, [*map(np.shape, expected)])
 
     def of_other_rows(
         self,
@@ -244,7 +272,16 @@ class TrialStore:
             return None
         places = np.sort(places[np.argsort(far[places])][-MOST_OTHERS:])
         part = part._replace(rows=trial.rows._replace(places=places))
-        return trial_on(reference, trial.name, trial.inputs, precision, part)
+        # What is usual is not asked of rows that were chosen for being far.
+        name = FAR_ROWS if trial.name == HIDDEN else trial.name
+
+        def make() -> Trial:
+            self._ask_if_elementwise(reference)
+            return trial_on(reference, name, trial.inputs, precision, part)._replace(inputs=())
+
+        which = "-rows" + content_key(*map(str, places))[:16]
+        kept = self._kept(reference, name, precision, make, which)
+        return kept and kept._replace(inputs=trial.inputs)
 
     def _in_situation(
         self, reference: Reference, name: TrialName, precision: Precision, drawn: list[Any]
@@ -276,7 +313,7 @@ class TrialStore:
         turned = [stress.never_positive(value) for value in inputs]
         best: Trial | None = None
         tried: list[list[Any]] = []
-        undefined: list[tuple[float, list[Any]]] = []
+        most: tuple[float, list[Any], tuple[np.ndarray, ...]] = (0.0, [], ())
         ties = not uses.picks or bool(reference.agreement.rules)
         for severity in stress.SEVERITIES:
             severity = severity._replace(ties=ties)
@@ -311,7 +348,7 @@ class TrialStore:
                 found = reference.forward(given)
                 finite = [float(np.isfinite(one).mean()) for one in found]
                 if (least := min(finite, default=0.0)) < MIN_JUDGED:
-                    undefined.append((least, changed))
+                    most = max(most, (least, changed, found), key=lambda one: one[0])
                     continue
                 trial = trial_on(reference, name, changed, precision, part, found)
                 if _is_defined(trial):
@@ -321,9 +358,8 @@ class TrialStore:
             except ConfigError as error:
                 if isinstance(error.__cause__, MemoryError):  # which says nothing of these inputs
                     raise
-        most, changed = max(undefined, key=lambda one: one[0], default=(0.0, []))
-        if most > (0.0 if best is None else _judged(best)):
-            other = trial_on(reference, name, changed, precision, part)
+        if most[0] > (0.0 if best is None else _judged(best)):
+            other = trial_on(reference, name, most[1], precision, part, most[2])
             best = other if best is None or _judged(other) > _judged(best) else best
         return best if best is not None and _judged(best) > 0 else None
 
@@ -476,13 +512,17 @@ def _other_arguments(
     changed = other_integers(reference, inputs, uses, generator)
     if name not in WITH_ALL_ROWS:
         return changed
-    numbers = other_numbers(changed, generator, larger=name == STRESS)
-    try:
-        if any(isinstance(value, (float, np.floating)) for value in numbers):
-            reference.forward(numbers)
-    except ConfigError:
+    if not any(isinstance(value, (float, np.floating)) for value in changed):
         return changed
-    return numbers
+    seed = int(generator.integers(1 << 31))
+    for most in (MAY_BE_LARGER, 1) if name == STRESS else (1,):
+        given = np.random.default_rng(seed)
+        numbers = other_numbers(changed, given, larger=name == STRESS, most=most)
+        with contextlib.suppress(ConfigError):
+            outputs = reference.forward(numbers)
+            if most == 1 or all(np.isfinite(one).all() for one in outputs):
+                return numbers
+    return changed
 
 
 def _in_formats(values: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:

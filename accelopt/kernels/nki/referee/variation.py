@@ -37,21 +37,23 @@ LEAST = 2 * PARTITIONS  # dimensions below are heads, states, taps
 FEW = 8  # elements of a mask of one row that say otherwise than the others
 MORE_BITS = 4  # of integers that results in floating point are made of
 MOST_BITS = 52  # that float64 holds
-# Smaller or larger than given: what is a probability or a decay stays one.
+# Smaller or larger than given: of numbers below one a power, so that a slope or an eps stays below. From a half
+# on a number may be a temperature, and is tried above one, as far as a reference is defined there.
 SHRINK = (0.1, 0.2)
+MAY_BE_LARGER = 0.5
 
 
 def other_numbers(
-    inputs: Sequence[Any], generator: np.random.Generator, *, larger: bool = False
+    inputs: Sequence[Any], generator: np.random.Generator, *, larger: bool = False, most: float = 1
 ) -> list[Any]:
-    """`inputs` with every plain floating-point number made smaller, or `larger`; whole numbers, which may
-    be sizes, and booleans stay."""
+    """`inputs` with every plain floating-point number made smaller, or `larger`: those from `most` on by a
+    factor, the others by a power; whole numbers, which may be sizes, and booleans stay."""
     factor = generator.uniform(*SHRINK)
 
     def other(value: Any) -> Any:
         if not larger:
             return value * factor
-        return np.copysign(abs(value) ** factor, value) if abs(value) < 1 else value / factor
+        return np.copysign(abs(value) ** factor, value) if abs(value) < most else value / factor
 
     return _changed_plain(inputs, (float, np.floating), other) or [*inputs]
 

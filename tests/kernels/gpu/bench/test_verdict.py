@@ -94,3 +94,33 @@ def test_a_kernel_that_rounds_less_than_its_reference_is_right():
     changed = weight.clone()
     changed[weight.abs().argmax()] *= 1.05
     assert "beyond 0.01 absolute" in failure(norm(exact, changed))
+
+
+def _cut_to_tf32(x):
+    import torch
+
+    return (x.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+def test_alike_elements_are_off_to_either_side():
+    """Products of operands that tl.dot cuts off to TF32, all of one sign, and attention whose weights are
+    rounded to bfloat16 are right; an output times 1.01 is below the package's tolerance and is not."""
+    torch = pytest.importorskip("torch")
+    from accelopt.kernels.gpu.bench.process.comparison import Tolerance, compare, limit_of
+
+    make = torch.Generator().manual_seed(0)
+    a, b, c = (torch.rand(256, 256, generator=make) for _ in range(3))
+    cut = _cut_to_tf32(_cut_to_tf32(a) @ _cut_to_tf32(b)) @ _cut_to_tf32(c)
+    q, k, v = (torch.randn(256, 64, generator=make).bfloat16().float() for _ in range(3))
+    scores = q @ k.T / 8
+    weights = torch.exp(scores - scores.amax(-1, keepdim=True))
+    flash = (weights.bfloat16().float() @ v) / weights.sum(-1, keepdim=True)
+    attention = (torch.softmax(scores, -1) @ v).bfloat16()
+
+    def failure(got, wanted):
+        limit = limit_of(str(wanted.dtype).removeprefix("torch."), coarse=False)
+        return compare("out", got, wanted, Tolerance(), limit).failure
+
+    assert failure(cut, a @ b @ c) == "" and failure(flash.bfloat16(), attention) == ""
+    assert "to the same side" in failure((attention.float() * 1.01).bfloat16(), attention)
+    assert "to the same side" in failure(cut * 1.006, a @ b @ c)

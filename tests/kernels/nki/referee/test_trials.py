@@ -443,3 +443,6 @@ def test_some_rows_stand_for_all_of_a_large_problem(tmp_path):
     others = store.of_other_rows(reference, trial, [output], Precision())
     assert [*others.rows.places] == rows and not others.whole
     assert "(16 of 4096 rows)" in Gate().judge(others, [output], [output]).message
+    assert (
+        others.inputs is trial.inputs and len([*store.root.glob(f"{reference.key}-*-rows*")]) == 1
+    )  # kept for the next

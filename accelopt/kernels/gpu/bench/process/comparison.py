@@ -12,6 +12,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from accelopt.kernels import mean_error
+
 if TYPE_CHECKING:
     import torch
 
@@ -24,6 +28,11 @@ DEFAULT_TENSOR_LIMIT = 0.1
 # one or two among thousands then pass 1e-2: seen on an H200 with a published attention kernel, and where a
 # kernel does not round a sum that its reference rounds (31 of 33 million elements of a norm with bias and GELU).
 ROUNDING_SLACK = {"bfloat16": 2.0**-5}
+# What one rounding makes, of numbers of a power of two: half a unit of a narrow format. tl.dot cuts the operands
+# of a float32 product off to TF32, so each product is up to 1.4 * 2**-11 too small, and there may be several.
+ROUNDING = {"float32": 2.0**-9, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+NEIGHBOURS = 256  # in value; those that are small for their row count as typical ones do
+MOST_MEANT = 1 << 18  # elements
 # Inputs are disturbed by this share to learn how much the problem itself amplifies rounding.
 DISTURBANCE = 2.0**-9
 # A row that changes by more when inputs are disturbed by 2**-9 is not judged on unusual values.
@@ -157,6 +166,12 @@ def compare(
     tensor_l2, row_l2 = _relative_l2(error, size, spared)
     flat = int(error.argmax())
     failure = _failure(stray, matched, tensor_l2, row_l2, tolerance, limit, elementwise)
+    if not failure and elementwise and limit < DEFAULT_TENSOR_LIMIT:
+        unit = ROUNDING.get(str(wanted.dtype).removeprefix("torch."), 1.0)
+        if (times := _mean_error(x, y, size, unit)) > mean_error.MEAN:
+            failure = (
+                f"alike elements are off to the same side, by {times:.3g} roundings in the mean"
+            )
     return Figures(
         output=name,
         failure=failure,
@@ -171,6 +186,18 @@ def compare(
         non_finite=stray,
         limit=limit,
     )
+
+
+def _mean_error(x: torch.Tensor, y: torch.Tensor, size: torch.Tensor, unit: float) -> float:
+    """The largest mean error of neighbours in value, in roundings."""
+    import torch
+
+    scale = torch.maximum(size, _typical(size)) * unit
+    judged = torch.isfinite(x) & torch.isfinite(y) & (scale > 0)
+    errors, values = ((x - y) / scale)[judged], y[judged]
+    step = errors.numel() // MOST_MEANT | 1  # all columns
+    errors, key = (np.asarray(one[::step].double().cpu()) for one in (errors, values))
+    return mean_error.largest_mean(errors, key, NEIGHBOURS)
 
 
 def _typical(size: torch.Tensor) -> torch.Tensor:
