@@ -12,9 +12,9 @@ from accelopt.agents.prompts import numbered, quote
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.agents.questions import kernel_slots, question_about
 from accelopt.agents.roles import Prompts
-from accelopt.kernel_source import apply_patch, fenced_blocks, functions, is_patch
+from accelopt.kernel_source import apply_patch, fenced_blocks, is_patch
 from accelopt.nodes import Change, Plan
-from accelopt.replies import kernel_in
+from accelopt.replies import kernel_in, kernel_like
 
 UNANSWERED = "the model did not answer"
 NO_BLOCK = "the reply held no code block with the kernel"
@@ -60,8 +60,9 @@ class Executor:
         """Implementation number `sample` of `change`."""
         if self.by_rule is not None and not isinstance(change, Plan):
             return await self.by_rule.implement(view, change, draw, sample)
-        if sample == 0 and (written := _written_by_planner(change, view.kernel)):
-            return Draft(written)
+        if sample == 0 and isinstance(change, Plan):
+            if written := kernel_like(change.full_text, view.kernel):  # the planner wrote it too
+                return Draft(written)
         question = self.question(view, change, draw, sample)
         return await self._draft(self.model, question, view, view.kernel)
 
@@ -129,12 +130,6 @@ def _kernel_or_patched(reply: str, base: str) -> tuple[str | None, str]:
         return source, ""
     said = "the diff in the reply does not apply to the kernel" if diffs else NO_BLOCK
     return None, said
-
-
-def _written_by_planner(change: Change, kernel: str) -> str | None:
-    """The kernel in a plan whose author wrote it too: it is the first sample."""
-    source = kernel_in(change.full_text) if isinstance(change, Plan) else None
-    return source if source and functions(source) & functions(kernel) else None
 
 
 def joined_text(view: KernelView, change: Change) -> str:
