@@ -151,7 +151,7 @@ def test_schedules_apply_primitives_to_a_file_that_is_right(tmp_path):
     assert "All primitives:" in listed and "`tile(definition, axis, size)`" in listed
     assert applied.startswith("Written to nest.py.") and "After 1 primitives" in applied
     assert "primitive 1, tile: there is no definition nix" in refused
-    assert "There is no nest: primitive 0" in unread and "lists those that apply" in unread
+    assert "There is no nest: primitive 1" in unread and "lists those that apply" in unread
     assert verdict.startswith("correct")
 
 
