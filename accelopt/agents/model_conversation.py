@@ -100,7 +100,9 @@ class ToolConversation:
         if not tools or self._asked_for_calls:
             self._asked_for_calls = False
             return False
-        self._asked_for_calls = bool(MEANT.search(text) or (self._question.tokens and self._turn == 1))
+        self._asked_for_calls = bool(
+            MEANT.search(text) or (self._question.tokens and self._turn == 1)
+        )
         return self._asked_for_calls
 
 

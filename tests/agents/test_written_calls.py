@@ -38,7 +38,9 @@ def forms(name, given):
         "Llama 3.2": f"<|python_tag|>{json.dumps({'name': name, 'parameters': given})}",
         "Qwen coder": f"<tool_call>\n<function={name}>\n{tagged}</function>\n</tool_call>",
         "Claude": f'<function_calls>\n<invoke name="{name}">{quoted}</invoke></function_calls>',
-        "elements": f"<{name}>" + "".join(f"<{k}>{v}</{k}>" for k, v in given.items()) + f"</{name}>",
+        "elements": f"<{name}>"
+        + "".join(f"<{k}>{v}</{k}>" for k, v in given.items())
+        + f"</{name}>",
         "DeepSeek": f"<|tool_calls_begin|>function<|tool_sep|>{name}\n```json\n{plain}\n```",
         "ReAct": f"Thought: hm.\nAction: {name}\nAction Input: {plain}\nObservation: fine",
         "gpt-oss": f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{plain}",
@@ -59,7 +61,7 @@ def test_a_call_that_is_written_as_text_is_made(tmp_path, form):
         given.append(json.loads(arguments))
         return "changed"
 
-    schema = {"type": "object", "properties": dict.fromkeys(TOOLS["edit"], {"type": "string"})}
+    schema = {"type": "object", "properties": {name: {"type": "string"} for name in TOOLS["edit"]}}
     texts = [forms("edit", EDIT)[form], "That is all."]
     turns = iter([*texts, *texts])
     tools = (Tool("edit", "edits", "", called, schema),)
@@ -76,7 +78,9 @@ def test_a_call_that_is_written_as_text_is_made(tmp_path, form):
 
 
 def test_calls_of_one_answer_are_made_in_its_order():
-    text = "\n".join(f"<tool_call>{json.dumps(one)}</tool_call>" for one in (CALL, {"tool": "check"}))
+    text = "\n".join(
+        f"<tool_call>{json.dumps(one)}</tool_call>" for one in (CALL, {"tool": "check"})
+    )
     assert [one.name for one in calls_in(text, TOOLS)] == ["edit", "check"]
 
 
