@@ -252,7 +252,6 @@ def _statements(text: str, tools: Mapping[str, Sequence[str]]) -> Iterator[Writt
         call = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "print" and call.args:
             call = call.args[0]
-        call = call.value if isinstance(call, ast.Await) else call
         name = _tool(ast.unparse(call.func), tools) if isinstance(call, ast.Call) else ""
         if not isinstance(call, ast.Call) or name not in tools:
             return

@@ -27,7 +27,7 @@ ANSWER = (
 )
 NOT_CALLED = (
     "Your answer called no tool. Call tools through the interface, or write each call as one JSON "
-    'object, {{"tool": "{}", "arguments": {{...}}}}; there are {}. An answer without a call is your last.'
+    'object, {{"tool": NAME, "arguments": {{...}}}}; there are {}. An answer without a call is your last.'
 )
 
 
@@ -79,8 +79,7 @@ class ToolConversation:
                 self._turn,
             )
             if not calls and self._is_unread(message["content"], tools):
-                said = NOT_CALLED.format(next(iter(tools)), ", ".join(tools))
-                told = {"role": "user", "content": said}
+                told = {"role": "user", "content": NOT_CALLED.format(", ".join(tools))}
                 given = {**given, "messages": [*given["messages"], message, told]}
                 continue
             good = [call for call in calls if call["function"]["name"] in tools]

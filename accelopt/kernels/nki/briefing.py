@@ -97,9 +97,8 @@ def _engines(found: KernelProfile) -> str:
 def _gaps(same: Sequence[Gap]) -> str:
     """Gaps for one reason, the longest first."""
     first = f"at {same[0].start_ms:.4g} for {same[0].ms:.3g}"
-    if len(same) == 1:
-        return first
-    return f"{first}, {len(same)} such take {sum(gap.ms for gap in same):.3g}"
+    more = f", {len(same)} such take {sum(gap.ms for gap in same):.3g}"
+    return first + more * (len(same) > 1)
 
 
 def _waiting(gap: Gap) -> str:
