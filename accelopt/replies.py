@@ -1,4 +1,4 @@
-"""Reading what a model answered: JSON in whatever form it came, and code inside of it.
+"""Reading what a model answered: JSON in whatever form it came, code inside of it, and calls of tools.
 
 Models wrap lists in objects, write Python in place of JSON, or some of both, leave commas before a closing
 bracket and remarks behind lines, put per cent where a share is asked for, other names for keys, and fences
@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from accelopt.kernel_source import KERNEL_NAMES, fenced_blocks, kernel_source
-from accelopt.parsing import parse_expression
+from accelopt.kernel_source import KERNEL_NAMES, fenced_blocks, functions, kernel_source
+from accelopt.parsing import parse_expression, parse_python
 
 NOISE = re.compile(
     r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\\n])*')|//[^\n]*|/\*.*?\*/|\#[^\n]*|,(?=\s*[}\]])""",
@@ -26,6 +27,16 @@ QUOTES = str.maketrans("\u201c\u201d\u2018\u2019\u00a0\ufeff", "\"\"''  ")
 WORDS = {"true": True, "false": False, "null": None}
 LONGEST = 400_000
 NO_JSON = "it holds no JSON that can be read"
+TAG = re.compile(r"""<([\w.:-]+)(?:\s*=\s*|\s+name\s*=\s*)?["']?([\w.-]*)["']?\s*>""")
+"""The opening of an element and its label: `<check>`, `<invoke name="check">`, `<function=check>`."""
+CALLED = ("tool", "tool_name", "name", "function", "function_name", "action", "recipient_name")
+GIVEN = ("arguments", "parameters", "args", "input", "tool_input", "action_input", "params")
+BETWEEN = r"\W*(?:(?:action input|input|arguments|parameters|json|sep|constrain|message)\W*)*\Z"
+MEANT = re.compile(
+    r"<\W*(?:tool\W?call|function|invoke)|```tool|TOOL_CALL|[\"'](?:tool|tool_calls|tool_name)[\"']\s*:",
+    re.IGNORECASE,
+)
+"""What stands in answers that mean to call a tool."""
 
 
 def json_in(reply: str) -> Any:
@@ -42,7 +53,12 @@ def json_in(reply: str) -> Any:
 
 def _outermost(reply: str) -> list[str]:
     """The texts from an opening bracket to the one that closes it, and in no other; the last one first."""
-    found, start, depth = [], 0, 0
+    return [text for _, text in _bracketed(reply)][::-1]
+
+
+def _bracketed(reply: str) -> list[tuple[str, str]]:
+    """The same in their order, each behind what stands between it and the one before."""
+    found, start, depth, ended = [], 0, 0, 0
     text = re.sub(r"^[ \t>]*```.*$", "", reply[:LONGEST], flags=re.MULTILINE)
     for match in BRACKET.finditer(text):
         if match[0] in "[{":
@@ -51,8 +67,9 @@ def _outermost(reply: str) -> list[str]:
         elif match[0] in "]}" and depth:
             depth -= 1
             if not depth:
-                found.append(text[start : match.end()])
-    return found[::-1]
+                found.append((text[ended:start], text[start : match.end()]))
+                ended = match.end()
+    return found
 
 
 def _value(text: str) -> Any:
@@ -149,9 +166,104 @@ def kernel_in(reply: str, names: tuple[str, ...] = KERNEL_NAMES) -> str | None:
     )
 
 
+def kernel_like(reply: str, kernel: str) -> str | None:
+    """The kernel in a reply that was asked for none, where it defines a function that `kernel` does."""
+    source = kernel_in(reply)
+    return source if source and functions(source) & functions(kernel) else None
+
+
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, list)):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _texts(part)
+
+
+class WrittenCall(NamedTuple):
+    """A call of a tool that was written as text."""
+
+    name: str
+    arguments: Any
+
+
+def calls_in(reply: str, tools: Mapping[str, Sequence[str]]) -> list[WrittenCall]:
+    """The calls of `tools` (each with the names of its arguments) that a reply writes as text: as elements,
+    as JSON that names a tool or stands behind its name, or as blocks or lines of Python that only call."""
+    reply = reply[:LONGEST]
+    texts = [textwrap.dedent(block.text) for block in fenced_blocks(reply)] or reply.splitlines()
+    return (
+        [*_elements(reply, tools)]
+        or [
+            call
+            for before, text in _bracketed(reply)
+            for call in _calls(_value(text), before, tools)
+        ]
+        or [call for text in texts for call in _statements(text.strip(), tools)]
+    )
+
+
+def _elements(text: str, tools: Mapping[str, Sequence[str]]) -> Iterator[WrittenCall]:
+    """Elements with a tool for a label, which hold elements or JSON for arguments."""
+    at = 0
+    while tag := TAG.search(text, at):
+        at, name = tag.end(), _tool(tag[2] or tag[1], tools)
+        end = text.find(f"</{tag[1]}>", at) if name in tools else -1
+        if end >= 0:
+            body, at = text[at:end], end
+            parts = [(part[2] or part[1], part) for part in TAG.finditer(body)]
+            given = {
+                label: body[part.end() : close].strip("\n")
+                for label, part in parts
+                if label in tools[name] and (close := body.find(f"</{part[1]}>", part.end())) >= 0
+            }
+            yield WrittenCall(name, given or body.strip())
+
+
+def _calls(value: Any, before: str, tools: Mapping[str, Sequence[str]]) -> list[WrittenCall]:
+    """Objects that name a tool beside its arguments, have it for their only key, or stand behind it."""
+    if isinstance(value, list):
+        return [call for one in value for call in _calls(one, "", tools)]
+    if not isinstance(value, dict):
+        return []
+    row = {_plain(key): part for key, part in value.items()}
+    for key in CALLED:
+        label, given = row.get(key), next((name for name in GIVEN if name in row), "")
+        name = _tool(label, tools) if isinstance(label, str) else ""
+        if name in tools or (given and re.fullmatch(r"\w+", name)):
+            rest = {other: part for other, part in row.items() if other != key}
+            return [WrittenCall(name, row[given] if given else rest)]
+    for name, part in value.items():
+        if name in tools and isinstance(part, dict) and len(row) == 1 and {*part} <= {*tools[name]}:
+            return [WrittenCall(name, part)]
+    names = "|".join(map(re.escape, tools))
+    if found := re.search(rf"\b({names}){BETWEEN}", before[-200:], re.IGNORECASE):
+        return [WrittenCall(found[1].lower(), value)]
+    return [call for part in value.values() for call in _calls(part, "", tools)]
+
+
+def _statements(text: str, tools: Mapping[str, Sequence[str]]) -> Iterator[WrittenCall]:
+    """Python that calls tools with literals, and does nothing else."""
+    try:
+        body = parse_python(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for statement in body:
+        call = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "print" and call.args:
+            call = call.args[0]
+        name = _tool(ast.unparse(call.func), tools) if isinstance(call, ast.Call) else ""
+        if not isinstance(call, ast.Call) or name not in tools:
+            return
+        given = {**dict(zip(tools[name], call.args, strict=False)),
+                 **{one.arg or "": one.value for one in call.keywords}}  # fmt: skip
+        try:
+            yield WrittenCall(name, {key: ast.literal_eval(part) for key, part in given.items()})
+        except (ValueError, TypeError, MemoryError, RecursionError):
+            return
+
+
+def _tool(label: str, tools: Mapping[str, Sequence[str]]) -> str:
+    """A tool's name without what models put before it: `functions.check`, `mcp__accelopt__check`."""
+    last = re.split(r"[.:/]|__", label.strip())[-1]
+    return last if last in tools else label.strip()

@@ -9,6 +9,7 @@ from accelopt.agents.planner import tried_list
 from accelopt.agents.proposer import KernelView
 from accelopt.agents.questions import kernel_slots, question_about
 from accelopt.agents.roles import Prompts
+from accelopt.replies import kernel_like
 
 MOST_CALLS = 400  # of tools; tokens and evaluations end a conversation before
 
@@ -21,10 +22,12 @@ class AgentBudget(NamedTuple):
 
 
 class AgentEnd(NamedTuple):
-    """How a conversation ended, in words; `failed` where the model did not answer at all."""
+    """How a conversation ended, in words; `failed` where the model did not answer at all. `kernel` is one
+    that stands in its last answer."""
 
     said: str
     failed: bool = False
+    kernel: str | None = None
 
 
 class Agent:
@@ -53,4 +56,5 @@ class Agent:
             return AgentEnd(str(spent))
         except NO_ANSWER as error:
             return AgentEnd(str(error), failed=True)
-        return AgentEnd(" ".join(answer.text.split())[:400])
+        said = " ".join(answer.text.split())[:400]
+        return AgentEnd(said, kernel=kernel_like(answer.text, view.kernel))

@@ -95,7 +95,7 @@ def read_completion(
     for name in REASONING:
         if isinstance(message.get(name), str):
             kept[name] = message[name][:LONGEST_TEXT]
-    calls = _tool_calls(message.get("tool_calls"), turn) if tools else []
+    calls = tool_calls(message.get("tool_calls"), turn) if tools else []
     response: dict[str, object] = {
         "id": str(content.get("id") or "completion"),
         "object": "chat.completion",
@@ -180,7 +180,8 @@ def _too_long(text: str, calls: Sequence[Mapping[str, Any]]) -> int:
     return max(lengths) if max(lengths) > LONGEST_TEXT else 0
 
 
-def _tool_calls(calls: object, turn: int) -> list[dict[str, Any]]:
+def tool_calls(calls: object, turn: int) -> list[dict[str, Any]]:
+    """The calls of tools in an answer that can be read, with ids of their own in turn number `turn`."""
     if not isinstance(calls, list):
         return []
     kept: list[dict[str, Any]] = []

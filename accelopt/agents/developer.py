@@ -11,7 +11,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from accelopt.agents.calls import NO_ANSWER, Answer, Model
-from accelopt.agents.executor import UNANSWERED, Sheet, no_sheet, shorten
+from accelopt.agents.executor import UNANSWERED, Sheet, kernel_or_patched, no_sheet, shorten
 from accelopt.agents.experience_text import lessons_text, outcome_text
 from accelopt.agents.prompts import bullet_list, quote, render_sections
 from accelopt.agents.proposer import Brief, GeneratedKernel, KernelView
@@ -21,7 +21,7 @@ from accelopt.evaluation import Bottleneck
 from accelopt.experience import Attempt, Reflexion
 from accelopt.kernel_source import KERNEL_NAMES
 from accelopt.nodes import Plan
-from accelopt.replies import NO_JSON, json_in, kernel_in, object_in, rows_in, share_in
+from accelopt.replies import NO_JSON, json_in, object_in, rows_in, share_in
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class Developer:
             return GeneratedKernel(
                 None, Plan(sentence=bottleneck.reason), "", found, failed=True, prompt=asked
             )
-        source = kernel_in(found.text, NAMES)
+        source, reason = kernel_or_patched(found.text, view.kernel, NAMES)
         return GeneratedKernel(
             source,
             Plan(
@@ -91,7 +91,7 @@ class Developer:
                 method=_named(_METHOD, found.text),
             ),
             _named(_METHOD, found.text),
-            "" if source else "the reply held no code block with the kernel",
+            reason,
             prompt=asked,
             reply=found.text,
         )

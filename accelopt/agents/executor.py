@@ -12,9 +12,9 @@ from accelopt.agents.prompts import numbered, quote
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.agents.questions import kernel_slots, question_about
 from accelopt.agents.roles import Prompts
-from accelopt.kernel_source import apply_patch, fenced_blocks, functions, is_patch
+from accelopt.kernel_source import KERNEL_NAMES, apply_patch, fenced_blocks, is_patch
 from accelopt.nodes import Change, Plan
-from accelopt.replies import kernel_in
+from accelopt.replies import kernel_in, kernel_like
 
 UNANSWERED = "the model did not answer"
 NO_BLOCK = "the reply held no code block with the kernel"
@@ -60,7 +60,8 @@ class Executor:
         """Implementation number `sample` of `change`."""
         if self.by_rule is not None and not isinstance(change, Plan):
             return await self.by_rule.implement(view, change, draw, sample)
-        if sample == 0 and (written := _written_by_planner(change, view.kernel)):
+        told = change.full_text if sample == 0 and isinstance(change, Plan) else ""
+        if written := kernel_like(told, view.kernel):  # the planner wrote it too
             return Draft(written)
         question = self.question(view, change, draw, sample)
         return await self._draft(self.model, question, view, view.kernel)
@@ -97,7 +98,7 @@ class Executor:
             if session.best is not None:
                 return Draft(session.best.source, checked=session.sources)
             return Draft(None, f"{UNANSWERED}: {error}", failed=True, checked=session.sources)
-        source, reason = _kernel_or_patched(answer.text, base)
+        source, reason = kernel_or_patched(answer.text, base)
         if source is None and session.best is not None:
             return Draft(session.best.source, checked=session.sources)
         best = session.best.source if session.best else None
@@ -117,7 +118,9 @@ class Executor:
         }
 
 
-def _kernel_or_patched(reply: str, base: str) -> tuple[str | None, str]:
+def kernel_or_patched(
+    reply: str, base: str, names: tuple[str, ...] = KERNEL_NAMES
+) -> tuple[str | None, str]:
     """The kernel in a reply, or the one that its diff makes of `base`; or None and why there is none."""
     plain = reply.replace("\r\n", "\n")
     texts = [block.text for block in fenced_blocks(plain)] or [plain]
@@ -125,16 +128,10 @@ def _kernel_or_patched(reply: str, base: str) -> tuple[str | None, str]:
     for diff in diffs:
         if made := apply_patch(base, diff):
             return made, ""
-    if source := None if diffs else kernel_in(reply):
+    if source := None if diffs else kernel_in(reply, names):
         return source, ""
     said = "the diff in the reply does not apply to the kernel" if diffs else NO_BLOCK
     return None, said
-
-
-def _written_by_planner(change: Change, kernel: str) -> str | None:
-    """The kernel in a plan whose author wrote it too: it is the first sample."""
-    source = kernel_in(change.full_text) if isinstance(change, Plan) else None
-    return source if source and functions(source) & functions(kernel) else None
 
 
 def joined_text(view: KernelView, change: Change) -> str:

@@ -1,17 +1,18 @@
 """One conversation of an agent with its model, as openai-agents drives it: request by request.
 
 A turn that openai-agents cannot use (a tool that does not exist, one call too many) is answered
-here, so that it costs that turn and not the conversation.
+here, so that it costs that turn and not the conversation. A call that the model wrote as text is one.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelopt.agents.calls import Exchange, Question, TokensSpent
-from accelopt.agents.completion import ONLY_REASONING, TRUNCATED
+from accelopt.agents.completion import ONLY_REASONING, TRUNCATED, tool_calls
+from accelopt.replies import MEANT, calls_in
 
 if TYPE_CHECKING:
     from accelopt.agents.llm import Endpoint
@@ -23,6 +24,10 @@ SHORTER = (
 ANSWER = (
     "Your reply held reasoning and no answer. Give the answer itself now, complete, in the form that was "
     "asked for."
+)
+NOT_CALLED = (
+    "Your answer called no tool. Call tools through the interface, or write each call as one JSON "
+    'object, {{"tool": NAME, "arguments": {{...}}}}; there are {}. An answer without a call is your last.'
 )
 
 
@@ -41,6 +46,7 @@ class ToolConversation:
         self._question = question
         self._left = most_turns(limit)
         self._turn = 0
+        self._asked_for_calls = False
         self._refused = ""  # what is to be said of calls that were left out
         self._spent = self._next = 0  # tokens, and at least as many of the next request
 
@@ -52,7 +58,8 @@ class ToolConversation:
         if self._refused:
             told = {"role": "user", "content": self._refused}
             given, self._refused = {**given, "messages": [*given["messages"], told]}, ""
-        names = {tool["function"]["name"] for tool in given.get("tools", ())}
+        tools = {one["function"]["name"]: [*one["function"]["parameters"]["properties"]]
+                 for one in given.get("tools", ())}  # fmt: skip
         while True:
             self._left -= 1
             most = self._question.tokens
@@ -61,22 +68,41 @@ class ToolConversation:
                     f"the {most:,} tokens of this conversation are spent ({self._spent:,} used)"
                 )
             if self._left <= 0:
-                given = {key: given[key] for key in given if key not in TOOL_SETTINGS}
+                given, tools = {key: given[key] for key in given if key not in TOOL_SETTINGS}, {}
             exchange = await self._endpoint.exchange(self._question, self._turn, given)
             self._turn += 1
             self._next = exchange.input_tokens + exchange.output_tokens
             self._spent += self._next
             message = _message(exchange)
-            calls = message.get("tool_calls", ())
-            good = [call for call in calls if call["function"]["name"] in names]
+            calls = message.get("tool_calls") or tool_calls(
+                [{"function": one._asdict()} for one in calls_in(message["content"], tools)],
+                self._turn,
+            )
+            if not calls and self._is_unread(message["content"], tools):
+                told = {"role": "user", "content": NOT_CALLED.format(", ".join(tools))}
+                given = {**given, "messages": [*given["messages"], message, told]}
+                continue
+            good = [call for call in calls if call["function"]["name"] in tools]
             if len(good) == len(calls):
-                return ChatCompletion.model_validate(exchange.response)
-            refused = _refusals([call for call in calls if call not in good], names)
+                return ChatCompletion.model_validate(_with_calls(exchange, good))
+            refused = _refusals([call for call in calls if call not in good], tools)
             if good:  # they are answered; the rest is told with the next request
                 self._refused = refused
                 return ChatCompletion.model_validate(_with_calls(exchange, good))
-            said = [{"role": "tool", "tool_call_id": c["id"], "content": refused} for c in calls]
-            given = {**given, "messages": [*given["messages"], message, *said]}
+            message = {**message, "tool_calls": calls}
+            answers = [{"role": "tool", "tool_call_id": c["id"], "content": refused} for c in calls]
+            given = {**given, "messages": [*given["messages"], message, *answers]}
+
+    def _is_unread(self, text: str, tools: Collection[str]) -> bool:
+        """Whether an answer without a call is to be asked for one, once in a row: it means to call a tool,
+        or is the first of a conversation that does nothing but call tools."""
+        if not tools or self._asked_for_calls:
+            self._asked_for_calls = False
+            return False
+        self._asked_for_calls = bool(
+            MEANT.search(text) or (self._question.tokens and self._turn == 1)
+        )
+        return self._asked_for_calls
 
 
 TOOL_SETTINGS = ("tools", "tool_choice", "parallel_tool_calls")
@@ -100,11 +126,12 @@ def _message(exchange: Exchange) -> dict[str, Any]:
 def _with_calls(exchange: Exchange, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The answer with some of its tool calls alone."""
     response: dict[str, Any] = copy.deepcopy(exchange.response or {})
-    response["choices"][0]["message"]["tool_calls"] = list(calls)
+    if calls:
+        response["choices"][0]["message"]["tool_calls"] = list(calls)
     return response
 
 
-def _refusals(calls: Sequence[Mapping[str, Any]], names: set[str]) -> str:
+def _refusals(calls: Sequence[Mapping[str, Any]], names: Collection[str]) -> str:
     """What the model is told of calls of tools that do not exist."""
     wrong = ", ".join(dict.fromkeys(repr(call["function"]["name"]) for call in calls))
     return f"There is no tool {wrong}; there are {', '.join(sorted(names))}."

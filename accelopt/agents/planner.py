@@ -28,7 +28,7 @@ RULE = re.compile(r"^[\s*#>`-]*Rule\b\**\s*:\s*[*`]*(R\d+)\b", re.MULTILINE | re
 TITLE = re.compile(r"^[\s*#>-]*(?:\d+[.)]\s*)?Title\b", re.MULTILINE | re.IGNORECASE)
 NOTHING = re.compile(r"^[\s*#>`-]*Nothing left\b\**\s*:\s*\**(.+)", re.MULTILINE | re.IGNORECASE)
 ASKED = 2  # times for one plan: what was refused may be corrected once
-SPECIFIC = re.compile(r"[\d`_]")
+SPECIFIC = re.compile(r"\b\d+(?:\.\d+)?\b|`|\w_\w")
 NAMED = re.compile(r"\b([A-Za-z]{3,})\s*[=(.\[]")
 """What a kernel calls, sets or indexes."""
 NO_PLAN = "It has no line `Title:`, and names no line, number or name of the kernel."

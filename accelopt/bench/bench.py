@@ -214,7 +214,7 @@ class Bench:
             return NONE_LEFT
         rows = [f"{name}: {_verdict(node)}" for name, node in zip((one, other), (first, second))]  # noqa: B905
         if first.profile and second.profile:
-            rows += _changed(first.profile.metrics, second.profile.metrics)
+            rows += _changed(await self._counters(first), await self._counters(second))
         before, after = (source.splitlines() for source in sources)
         lines = difflib.unified_diff(before, after, one, other, lineterm="", n=1)
         return "\n".join([*rows, *lines])
@@ -289,6 +289,14 @@ class Bench:
         if not name.endswith(".py") or name == REFERENCE:
             raise ConfigError(f"{name[:80]!r} is no kernel's file")
         return self.folder.read(name)
+
+    async def _counters(self, node: Node) -> dict[str, float]:
+        """The counters of a verdict, and those that the simulated core knows beyond them."""
+        found = dict(node.profile.metrics) if node.profile else {}
+        if isinstance(self.language, NKI):
+            inspected = await self.language.inspector.inspect(node.case, node.source)
+            found = {**(inspected.profile.metrics if inspected.profile else {}), **found}
+        return found
 
     async def _now(self, kernel: str, source: str) -> str:
         """What a kernel takes as it is, in words."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -76,9 +77,15 @@ def serve(
             workers=workers,
         ).at(default_target(path))
         with naming(path, reference):
+            new = not init.exists()
             made = make_folder(init, case, options)
-            with session_folder(made.state) as session:
-                milliseconds = asyncio.run(_start(init, made, config_of(made.options, session)))
+            try:
+                with session_folder(made.state) as session:
+                    milliseconds = asyncio.run(_start(init, made, config_of(made.options, session)))
+            except BaseException:  # the same command, with a kernel that was mended, works then
+                for one in (*init.iterdir(), *[init] * new):
+                    shutil.rmtree(one) if one.is_dir() else one.unlink()
+                raise
         typer.echo(
             f"{init}: the kernel takes {milliseconds:.4g} ms; open the folder with a coding agent, "
             "which reads AGENTS.md and .mcp.json there"

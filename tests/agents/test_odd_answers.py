@@ -2,6 +2,7 @@
 answers by hand or is a form that the field knows."""
 
 import asyncio
+import difflib
 import json
 
 import pytest
@@ -190,6 +191,7 @@ UNREAD = {
     "no numbers": '[{"method": "a", "code": NaN, "by": NaN, "index": NaN}]',
     "one row spoiled": '[{"method": "a", "index": 0}, {"method": b c}]',
     "huge": "{" * 50_000 + "no" * 150_000,
+    "base64": "aW1wb3J0IG5raQoKCmRlZiBrZXJuZWwoeCk6CiAgICAiIiJ7T2Z9IG9uZSB0aWxlIFswXS4iIiIK",
     "unicode": "\u202e{\u200b\u201c\u0000\ud83d\ude00",
 }
 
@@ -214,7 +216,16 @@ def test_an_answer_without_a_kernel_fails_with_that_reason(role, odd):
     assert "held no code block with the kernel" in found
 
 
-@pytest.mark.parametrize("odd", ["refusal", "unicode"])
+def test_a_worker_may_answer_with_a_diff():
+    """The same reader as for executors; a worker's diff was no kernel."""
+    old, new = view().kernel, view().kernel + "# once\n"
+    diff = "".join(difflib.unified_diff(old.splitlines(True), new.splitlines(True), "a", "b"))
+    assert asked(generated, f"```diff\n{diff}```")[0] == new
+    refused = asked(generated, f"```diff\n{diff.replace(old.splitlines()[-1], 'nothing')}```")[0]
+    assert refused == "the diff in the reply does not apply to the kernel"
+
+
+@pytest.mark.parametrize("odd", ["refusal", "unicode", "base64"])
 def test_a_planner_that_names_nothing_is_told_so_and_writes_for_no_executor(odd):
     """ "I can't help with that" was a plan, of which the executor was asked for every sample."""
     found, (_, again) = asked(

@@ -118,6 +118,8 @@ def test_what_is_submitted_is_kept_when_it_is_right_and_faster(tmp_path):
         again = await call("submit", change="nothing")
         await call("write", text="print(1)", file="lineage/7.py")
         compared = await call("compare", one="lineage/1.py", other="kernel.py")
+        dma = await call("compare", one="lineage/0.py", other="kernel.py")
+        assert re.search(r"\n  dma: [\d.]+% to [\d.]+% of the time\n", dma)
         return wrong, right, again, compared, await call("recall", about="wider"), bench.best
 
     wrong, right, again, compared, recalled, best = benches.at_bench(tmp_path, work)
@@ -151,7 +153,7 @@ def test_schedules_apply_primitives_to_a_file_that_is_right(tmp_path):
     assert "All primitives:" in listed and "`tile(definition, axis, size)`" in listed
     assert applied.startswith("Written to nest.py.") and "After 1 primitives" in applied
     assert "primitive 1, tile: there is no definition nix" in refused
-    assert "There is no nest: primitive 0" in unread and "lists those that apply" in unread
+    assert "There is no nest: primitive 1" in unread and "lists those that apply" in unread
     assert verdict.startswith("correct")
 
 

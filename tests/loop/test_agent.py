@@ -207,3 +207,32 @@ def test_two_rounds_in_which_nothing_is_handed_in_are_the_last(tmp_path):
             tmp_path, server.url, settings=ONE_ROUND._replace(iterations=9), backend="toy:Ruleless"
         )
     assert outcome.best.latency == 100.0 and len(asked(server)) == 4  # two turns, twice
+
+
+def test_a_model_that_writes_its_calls_as_text_works_at_the_bench(tmp_path):
+    texts = [
+        f"I try this.\n```json\n{json.dumps({'tool': name, 'arguments': json.loads(given)})}\n```"
+        for turn in STEPS[:2]
+        for name, given in turn
+    ]
+
+    def respond(request):
+        done = sum(message["role"] == "assistant" for message in request["messages"])
+        return texts[done] if done < len(texts) else "COST is the limit now."
+
+    with ScriptedServer(respond) as server:
+        [outcome], _ = run(tmp_path, server.url)
+    assert [(node.change.sentence, node.latency) for node in outcome.nodes] == [
+        ("half of it", 50.0)
+    ]
+
+
+def test_a_kernel_in_the_last_answer_is_handed_in(tmp_path):
+    """Of a model that calls no tool, though it was told so once."""
+    with ScriptedServer(agent((), f"Faster:\n```python\n{toy.kernel(30)}```")) as server:
+        [outcome], _ = run(tmp_path, server.url)
+    told = asked(server)[1]["messages"][-1]["content"]
+    assert "called no tool" in told and "submit" in told and len(asked(server)) == 2
+    assert [(node.change.sentence, node.latency) for node in outcome.nodes] == [
+        ("the kernel of its author's last answer", 30.0)
+    ]

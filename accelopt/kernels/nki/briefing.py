@@ -18,7 +18,7 @@ from accelopt.sim.errors import NOWHERE
 from accelopt.sim.timing import KernelProfile
 from accelopt.sim.timing.bill import Priced, bill
 from accelopt.sim.timing.bounds import COMPILERS, CompilerBounds, default_compiler
-from accelopt.sim.timing.gaps import Gap, engine_activity
+from accelopt.sim.timing.gaps import LONGEST, Gap, engine_activity
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
 from accelopt.sim.timing.rereads import Reread, rereads
 from accelopt.sim.timing.stream.operation import ARRIVE, QUEUE_NAMES, WAIT, Decision
@@ -33,6 +33,7 @@ ENGINES = {
 }
 LIMITING = 0.12  # an engine whose absence saves less of the time does not limit the kernel
 MOST_LINES = 8
+LOOKED_AT = 40  # longest gaps of an engine, of which those for one reason are told together
 MOST_PRICES = 16
 MOST_DECISIONS = 8
 SILENT_BELOW = 0.005  # of the time
@@ -69,10 +70,10 @@ def briefing(
 
 
 def _engines(found: KernelProfile) -> str:
-    """When each engine begins and ends, and its longest gaps with what they waited for; cores that do the
-    same at the same time together."""
+    """When each engine begins and ends, and its longest gaps with what they waited for, those for the same
+    together; cores that do the same at the same time together."""
     told: dict[tuple[str, str], list[int]] = {}
-    for one in engine_activity(found):
+    for one in engine_activity(found, LOOKED_AT):
         gaps = (
             f"{one.gaps:,} gaps, the longest:"
             if one.gaps > 1
@@ -80,15 +81,24 @@ def _engines(found: KernelProfile) -> str:
         )
         share = one.busy_ms / found.latency_ms
         head = f"{one.first_ms:.4g} to {one.last_ms:.4g}, works for {share:.1%} of the time; {gaps}"
-        waits = [
-            f"    at {gap.start_ms:.4g} for {gap.ms:.3g}: {_waiting(gap)}" for gap in one.longest
-        ]
+        alike: dict[str, list[Gap]] = {}
+        for gap in one.longest:
+            alike.setdefault(_waiting(gap), []).append(gap)
+        most = sorted(alike.items(), key=lambda item: -sum(gap.ms for gap in item[1]))[:LONGEST]
+        waits = [f"    {_gaps(same)}: {why}" for why, same in most]
         told.setdefault((one.name, "\n".join([head, *waits])), []).append(one.core)
     rows = ["engines from first to last instruction, and their longest gaps; ms after the launch"]
     for (name, text), cores in told.items():
         where = f" of core{'s' * (len(cores) > 1)} {', '.join(map(str, cores))}"
         rows.append(f"  {name + where * (found.run.stream.cores > 1):8s} {text}")
     return "\n".join(rows)
+
+
+def _gaps(same: Sequence[Gap]) -> str:
+    """Gaps for one reason, the longest first."""
+    first = f"at {same[0].start_ms:.4g} for {same[0].ms:.3g}"
+    more = f", {len(same)} such take {sum(gap.ms for gap in same):.3g}"
+    return first + more * (len(same) > 1)
 
 
 def _waiting(gap: Gap) -> str:

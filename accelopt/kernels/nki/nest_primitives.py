@@ -29,6 +29,7 @@ TIMED = 8
 MOST_REASONS = 4
 _LIST: TypeAdapter[list[Primitive]] = TypeAdapter(list[Primitive])
 
+LONGEST_REFUSAL = 400  # characters
 
 ANSWER = (
     "Instead of a plan in words you may answer with a JSON list of primitives and nothing else, such as "
@@ -71,8 +72,9 @@ def read_primitives(text: str) -> list[Primitive]:
         return _LIST.validate_json(text or "[]")
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise NotNested(f"primitive {where}: {first['msg']}" if where else first["msg"]) from None
+        number, *where = first["loc"] or ("",)
+        said = ": ".join([", ".join(map(str, where)), first["msg"]]) if where else first["msg"]
+        raise NotNested(f"primitive {int(number) + 1}, {said}" if first["loc"] else said) from None
 
 
 def nest_of(known: object, lifted: Lifted, target: str, found: Nest | None = None) -> OwnNest:
@@ -130,7 +132,8 @@ def after_all(
             nest = changed(primitive, lifted.algorithm, nest, target)
             lowered = lifted.lowered(nest, target)
         except NotNested as refusal:
-            raise NotNested(f"primitive {number}, {primitive.kind}: {refusal}") from None
+            said = " ".join(str(refusal).split())[:LONGEST_REFUSAL]
+            raise NotNested(f"primitive {number}, {primitive.kind}: {said}") from None
     return nest, lowered
 
 

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.hardware import TARGETS
+from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Buffer, Program
-from accelopt.sim.timing.profile import Compiler, profile
+from accelopt.sim.timing.profile import Compiler, compiled_program
 from accelopt.sim.timing.stream.stream import Stream
 
 COLUMNS = 64
@@ -36,7 +37,7 @@ class MemoryUse(NamedTuple):
 def memory_use(program: Program) -> tuple[MemoryUse, ...]:
     """SBUF and PSUM of each core as the kernel asks for them, before anything is spilled."""
     spec = TARGETS[program.target]
-    stream = profile(program, compiler=Compiler(frozenset({"fit_sbuf"}))).run.stream
+    stream = compiled_program(counted(program), spec, Compiler(frozenset({"fit_sbuf"}))).flow
     memories = (
         (Buffer.SBUF, "SBUF", spec.sbuf_usable_bytes),
         (Buffer.PSUM, "PSUM", spec.psum_partition_bytes),

@@ -227,7 +227,7 @@ def latencies(
     compiler = compiler or Compiler.for_program(program, specs[0])
     program = counted(program)
     with collector_paused():
-        at = _compiled(program, specs[0], compiler)
+        at = compiled_program(program, specs[0], compiler)
         if at.spills:
             return tuple(_profile(program, spec, compiler).latency_ms for spec in specs)
         known: list[tuple[object, float]] = []
@@ -238,7 +238,7 @@ def profiles(
     program: Program, specs: Sequence[Hardware], compiler: Compiler
 ) -> Iterator[KernelProfile]:
     """The profiles of a counted Program on cores as `latencies` takes them."""
-    at = _compiled(program, specs[0], compiler)
+    at = compiled_program(program, specs[0], compiler)
     for spec in specs:
         yield _profile(program, spec, compiler, compiled=None if at.spills else at)
 
@@ -259,9 +259,11 @@ def _priced(at: Compilation, spec: Hardware) -> list[Transfer | None]:
     return with_latency(price_transfers(at.flow, spec, at.bounds), at.drained, spec)
 
 
-def _compiled(
+def compiled_program(
     program: Program, spec: Hardware, compiler: Compiler, most_ms: float = math.inf
 ) -> Compilation:
+    """A counted Program as the compiler leaves it, not scheduled yet."""
+
     def run(passes: Iterable[Pass], at: Compilation) -> None:
         for one in passes:
             (one.do if compiler.does(one) else one.otherwise)(at)
@@ -283,7 +285,7 @@ def _profile(
     program: Program, spec: Hardware, compiler: Compiler, most_ms: float = math.inf,
     compiled: Compilation | None = None,
 ) -> KernelProfile:  # fmt: skip
-    at = compiled or _compiled(program, spec, compiler, most_ms)
+    at = compiled or compiled_program(program, spec, compiler, most_ms)
     costs = _priced(at, spec) if compiled else at.costs
     timeline = schedule(at.flow, at.graph, costs, spec, compiler.bounds.lookahead)
     interface = frozenset(program.arguments) | {t for t in program.results if t is not None}

@@ -39,6 +39,11 @@ REFUSED = {
     "a field too many": ('[{"kind": "inline", "definition": "out", "why": ""}]', "not permitted"),
     "no such definition": ('[{"kind": "apart", "definition": "y"}]', "primitive 1, apart: .* no definition y"),
     "no such axis": ('[{"kind": "split", "definition": "out", "axis": "z", "size": 2}]', "primitive 1, split"),
+    "no columns": ('[{"kind": "columns", "definition": "out", "size": 0}]', "primitive 1, columns, size: .* 1"),
+    "a tile of less": ('[{"kind": "tile", "definition": "out", "axis": "m", "size": -1}]', "primitive 1, tile, size"),
+    "parts of nothing": ('[{"kind": "partition", "definition": "out", "axes": [{"axis": "m", "size": 0}]}]', "axes, 0, size"),
+    "an axis twice": ('[{"kind": "partition", "definition": "out", "axes": [{"axis": "m", "size": 4}, {"axis": "m", "size": 2}]}]', "m once"),
+    "more than there is": ('[{"kind": "partition", "definition": "out", "axes": [{"axis": "m", "size": 9999}]}]', "2048 elements of m, not 9999"),
     "a nest without fields": ('{"stages": [{"rows": 1}]}', "field stages.0.* of the nest is wrong"),
     "a nest of others": ('{"stages": [{"members": ["y"]}]}', "y is no definition of this kernel"),
 }  # fmt: skip

@@ -13,14 +13,14 @@ from accelopt.kernels.nki.nests.preparing import MOST_PIECES
 def deciding(definitions: Iterable[Definition]) -> Mapping[Axis, tuple[int, ...]]:
     """Short axes along which conditions change, with where parts begin in which none does, each of which
     is written on its own."""
-    conditions = list(_conditions(definitions))
-    single = [c for c in conditions if len(c.axes) == 1]
+    along = {condition: condition.axes for condition in _conditions(definitions)}
+    shared = {axis for axes in along.values() if len(axes) > 1 for axis in axes}
     found: dict[Axis, set[int]] = {}
-    for condition in single:
-        (axis,) = condition.axes
-        if axis.extent > MOST_PIECES:
+    for condition, axes in along.items():
+        axis = next(iter(axes), None)
+        if axis is None or len(axes) > 1 or axis.extent > MOST_PIECES:
             continue
-        apart = not condition.is_affine or any(c.axes > {axis} for c in conditions)
+        apart = not condition.is_affine or axis in shared
         starts = range(axis.extent) if apart else (0, _change(condition, axis))
         found.setdefault(axis, set()).update(n for n in starts if 0 <= n < axis.extent)
     return {axis: tuple(sorted(starts)) for axis, starts in found.items()}

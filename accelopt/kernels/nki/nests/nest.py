@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
@@ -43,7 +43,7 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     axis: str
-    size: int
+    size: int = Field(ge=1)
 
 
 class Stage(BaseModel):

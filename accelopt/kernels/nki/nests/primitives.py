@@ -21,6 +21,7 @@ from accelopt.algorithm.algorithm import (
     walk,
 )
 from accelopt.algorithm.contraction import Contraction
+from accelopt.algorithm.index import Axis
 from accelopt.algorithm.value_nodes import RANKED
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.emission import CORES
@@ -77,7 +78,7 @@ class Tile(_Primitive):
     kind: Literal["tile"] = "tile"
     definition: str
     axis: str
-    size: int
+    size: int = Field(ge=0)
 
 
 class Split(_Primitive):
@@ -95,7 +96,7 @@ class Columns(_Primitive):
 
     kind: Literal["columns"] = "columns"
     definition: str
-    size: int
+    size: int = Field(ge=1)
 
 
 class At(_Primitive):
@@ -293,10 +294,7 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
             names.append(primitive.definition)
         return nest.model_copy(update={"held": tuple(names)})
     if isinstance(primitive, Partition):
-        own = {axis.name for axis in own_axes(definition)}
-        for part in primitive.axes:
-            if part.axis not in own:
-                raise NotNested(f"{primitive.definition} has no axis {part.axis}")
+        _in_axes(primitive.definition, "has", own_axes(definition), primitive.axes)
         return _in_stage(nest, primitive.definition, lambda s: _clear(s, primitive.axes))
     if isinstance(primitive, Tile):
         size = primitive.size
@@ -363,11 +361,21 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
     return nest.model_copy(update=memory)
 
 
+def _in_axes(name: str, does: str, axes: Iterable[Axis], parts: Sequence[Part]) -> None:
+    """Raises NotNested for parts that are none of these axes, or two of one."""
+    extents = {axis.name: axis.extent for axis in axes}
+    for number, part in enumerate(parts):
+        if part.axis not in extents:
+            raise NotNested(f"{name} {does} no axis {part.axis}")
+        if part.size > (extent := extents[part.axis]):
+            raise NotNested(f"{name} {does} {extent} elements of {part.axis}, not {part.size}")
+        if any(part.axis == other.axis for other in parts[:number]):
+            raise NotNested(f"{name} {does} {part.axis} once, not in two parts")
+
+
 def _contracted(primitive: Contract, found: Contraction, nest: Nest, most: int) -> Nest:
-    name, extents = primitive.definition, {axis.name: axis.extent for axis in found.contracted}
-    for part in primitive.axes:
-        if not 1 <= part.size <= extents.get(part.axis, 0):
-            raise NotNested(f"{name} does not sum over {part.size} elements of {part.axis}")
+    name = primitive.definition
+    _in_axes(name, "sums over", found.contracted, primitive.axes)
     if math.prod(part.size for part in primitive.axes) > most:
         raise NotNested(f"{name} has more elements in a round of its sum than {most} partitions")
     rest = tuple(pair for pair in nest.contracted if pair[0] != name)

@@ -244,11 +244,14 @@ class Reading:
         return self._conditional[value]
 
     def conditions(self, value: Value) -> frozenset[Index]:
-        """The conditions in a value."""
-        if not self.conditional(value):
-            return frozenset()
-        own = value.indices if value.kind == "where" else ()
-        return frozenset(own).union(*map(self.conditions, value.arguments))
+        """The conditions in a value; parts that others share are looked at once."""
+        seen, left = set[Value](), [value]
+        while left:
+            one = left.pop()
+            if one not in seen and self.conditional(one):
+                seen.add(one)
+                left += one.arguments
+        return frozenset(index for one in seen if one.kind == "where" for index in one.indices)
 
     def rebuilt(self, value: Value, arguments: tuple[Value, ...]) -> Value:
         """A value of other arguments."""

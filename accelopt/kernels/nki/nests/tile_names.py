@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from accelopt.kernels.nki.nests.values import Value
 
 ROOT = "value"
@@ -26,6 +28,7 @@ BRIEF = {"add": "sums", "subtract": "differences", "multiply": "scaled"}
 REDUCED = {"maximum": "max", "minimum": "min", "add": "sum", "multiply": "product"}
 
 
+@lru_cache(maxsize=1024)  # parts are shared: a walk that forgot them would take exponential time
 def word_of(value: Value) -> str:
     """A name for a value."""
     if value.kind == "input":

@@ -313,8 +313,11 @@ class _Machine:
             return -1
         dma.take(turn)
         complete, held_by = dma.run(at, cost, now)
+        if held_by < 0 and self.ready_at[at] < now:  # it waited for its turn
+            held_by = self.latest[queue]
         if held_by >= 0:
             self.cause[at] = held_by
+        self.latest[queue] = at
         self.start[at] = self.free[at] = now
         self.done[at] = complete
         return at

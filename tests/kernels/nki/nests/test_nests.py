@@ -548,7 +548,7 @@ def test_parts_of_several_summed_axes_lie_on_partitions(
     check(conv, nest, dialect, tmp_path)
     text = lower_nest(conv, nest, target=target, dialect=dialect).source
     assert re.search(rf"_kept = nl.ndarray\(\((nl.par_dim\()?{math.prod(parts.values())}\b", text)
-    with pytest.raises(NotNested, match=f"out does not sum over 6 elements of {names[5]}"):
+    with pytest.raises(NotNested, match=f"out sums over .* of {names[5]}, not 6"):
         applied(Contract(definition="out", axes=(Part(axis=names[5], size=6),)), conv, nest)
 
 
