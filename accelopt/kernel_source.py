@@ -250,10 +250,12 @@ def fingerprint(source: str) -> str:
 
 
 def _normal_form(tree: ast.Module) -> str:
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)):
-            _drop_docstring(node)
-    for node in ast.walk(tree):
+    scopes = [
+        n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.Module))
+    ]
+    for node in scopes:
+        _drop_docstring(node)
+    for node in scopes:
         if isinstance(node, ast.FunctionDef):
             _number_locals(node)
     return ast.dump(tree)
@@ -275,21 +277,20 @@ def _number_locals(function: ast.FunctionDef) -> None:
     Parameters keep their names (callers may pass them by keyword), and so do names that a nested
     scope declares global or nonlocal.
     """
-    shared = {
-        name
-        for node in ast.walk(function)
-        if isinstance(node, (ast.Global, ast.Nonlocal))
-        for name in node.names
-    }
-    parameters = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
-    numbers: dict[str, str] = {}
-    for node in ast.walk(function):
-        kept = isinstance(node, ast.Name) and node.id in shared | parameters
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and not kept:
-            numbers.setdefault(node.id, f"%{len(numbers)}")
+    kept, names = set[str](), list[ast.Name]()
     for node in ast.walk(function):
         if isinstance(node, ast.Name):
-            node.id = numbers.get(node.id, node.id)
+            names.append(node)
+        elif isinstance(node, ast.arg):
+            kept.add(node.arg)
+        elif isinstance(node, (ast.Global, ast.Nonlocal)):
+            kept.update(node.names)
+    numbers: dict[str, str] = {}
+    for name in names:
+        if isinstance(name.ctx, ast.Store) and name.id not in kept:
+            numbers.setdefault(name.id, f"%{len(numbers)}")
+    for name in names:
+        name.id = numbers.get(name.id, name.id)
 
 
 def _parse(source: str) -> ast.Module | None:

@@ -4,6 +4,8 @@ its own for each run of the tests: what a user's cache knows must not decide the
 import compileall
 import os
 import shutil
+import signal
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,54 +24,45 @@ MEMORY = Path("/dev/shm")
 
 def pytest_configure(config: pytest.Config) -> None:
     """What a test writes it forces to disk, and throws away: a folder in memory saves a third of the
-    time. And a program that a test starts need not compile the package again."""
+    time. A program that a test starts need not compile the package again, and listens to Ctrl-C also where
+    a shell runs the tests in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(__file__).parents[1] / "accelopt", quiet=2)
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
-LONGEST_FIRST = (
-    "test_museum.py",
-    "test_nests.py",
-    "test_verdicts.py",
-    "test_referee.py",
-    "test_documents.py",
-    "test_recorded.py",
-    "test_optimize_kernels.py",
-    "test_workers.py",
-    "test_faults.py",
-    "test_installed.py",
-    "test_sandbox.py",
-    "test_also.py",
-    "test_accelopt_command.py",
-    "test_killed_manager.py",
-    "test_optimize.py",
-    "test_commands.py",
-    "test_strategies.py",
-    "test_write.py",
-    "test_advice_commands.py",
-    "test_kill.py",
-)
+LONGEST_FIRST = """
+museum nests documents prompt_facts bench verdicts sandbox trainium faults strategies installed workers
+server replay check_instructions commands translation advice_commands made_up_instruction kill
+compute_oracle knob_search moves attention_loops rounding killed_manager optimize_kernels scheduled_kernels
+odd_answers optimize tune write accelopt_command calibration
+""".split()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take longest (15 to 60 seconds) begin first, so that both processes end together."""
-    longest = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    """Files that take longest (5 to 60 seconds) begin first, so that both processes end together: `make test`
+    tells xdist to keep this order."""
+    longest = {f"test_{name}.py": place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: longest.get(item.path.name, len(longest)))
 
 
 @pytest.fixture(autouse=True, scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Caches begin empty: here, and in the programs that tests start."""
-    before = os.environ.get("HOME")
+    """Caches begin empty: here, and in the programs that tests start. And of the certificates, which each
+    client of a model reads whole, there is one: no test speaks to a server that has any."""
     folder = tmp_path_factory.mktemp("home")
-    os.environ["HOME"] = str(folder)
-    yield folder
-    if before is None:
-        del os.environ["HOME"]
-    else:
-        os.environ["HOME"] = before
+    changed = {"HOME": str(folder)}
+    if (every := ssl.get_default_verify_paths().cafile) is not None:
+        first, end, _ = Path(every).read_text().partition("-----END CERTIFICATE-----\n")
+        (folder / "certificate.pem").write_text(first + end)
+        changed["SSL_CERT_FILE"] = str(folder / "certificate.pem")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in changed.items():
+            patch.setenv(name, value)
+        yield folder
 
 
 @pytest.fixture

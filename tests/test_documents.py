@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from command_line import accelopt
 
 from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.cli.app import COMMANDS, GROUPS, app, command
@@ -107,9 +108,8 @@ def test_a_command_of_the_documents(folder, line):
     if words[0] == "optimize":  # a short round, in a folder of its own
         words += [] if "--out" in words else ["--out", f"run{RUN.index(line)}"]
         words += ["--iterations", "1", "--plans", "2", "--samples", "1"]
-    command = [sys.executable, "-m", "accelopt", *words]
     given = {name: value for name, value in os.environ.items() if name != "COLUMNS"}  # of readline
-    done = subprocess.run(command, cwd=folder, env=given, capture_output=True, text=True)
+    done = accelopt(*words, folder=folder, environment=given)
     assert done.returncode == 0, f"{line}\n{done.stderr[-2000:]}"
     assert done.stdout
     assert line != "accelopt demo" or "  accelopt profile accelopt_demo/kernel.py" in done.stdout

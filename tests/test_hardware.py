@@ -55,7 +55,11 @@ def literals(tree: ast.AST) -> Iterator[tuple[int, float]]:
     for node in ast.walk(tree):
         if isinstance(node, (ast.Constant, ast.BinOp)):
             try:
-                value = eval(compile(ast.Expression(node), "", "eval"), {"__builtins__": {}})
+                value = (
+                    node.value
+                    if isinstance(node, ast.Constant)
+                    else eval(compile(ast.Expression(node), "", "eval"), {"__builtins__": {}})
+                )
             except Exception:
                 continue
             if isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kernel_heads import neuronxcc_kernel
 
 from accelopt.kernel_wrapper import KernelProperties, NKIKernel
 
@@ -44,18 +45,13 @@ if __name__ == "__main__":
     print(profile(*paths))
 
 
-LOOPING = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-@nki.jit
-def kernel(x):
+LOOPING = neuronxcc_kernel("""def kernel(x):
     o = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.sequential_range(1_000_000_000_000):
         {}
     nl.store(o, value=nl.multiply(nl.load(x), 2.0))
     return o
-"""
+""")
 TWICE = """
 import numpy as np
 
@@ -64,9 +60,6 @@ def get_inputs():
 
 def forward(x):
     return 2 * x
-
-def transform_to_nki_inputs(inputs):
-    return list(inputs)
 """
 
 

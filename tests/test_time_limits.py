@@ -1,6 +1,7 @@
 """A time limit is said in `accelopt/time_limits.py` and nowhere else."""
 
 import ast
+import re
 from pathlib import Path
 
 import accelopt
@@ -46,6 +47,8 @@ def durations(tree: ast.Module):
 def said(text: str) -> set[str]:
     """Which names of seconds get a number of their own; those of a module's own pauses begin with _."""
     found = set()
+    if not re.search(r"(?i)(seconds|timeout)\b[^\n]*[=,]", text):
+        return found
     for name, value in durations(ast.parse(text)):
         last = getattr(name, "id", getattr(name, "attr", ""))
         number = isinstance(value, ast.Constant) and type(value.value) in (int, float)

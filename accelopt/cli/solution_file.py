@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.api import starting_case
 from accelopt.errors import ConfigError
 from accelopt.hardware.gpus import GPU
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution, SourceFile
@@ -49,6 +48,10 @@ def solution_of(
                 "(Model, get_inputs, get_init_inputs) as --reference"
             )
         return None
+    from accelopt.api import (
+        starting_case,
+    )  # and with it all searches, which most kernels do without
+
     with tempfile.TemporaryDirectory() as folder:
         case = starting_case(kernel, reference, definition, workload, Path(folder))
         files = ProblemFiles(case.values)

@@ -265,14 +265,3 @@ def test_a_planner_hears_that_there_is_no_such_rule():
     """Its line used to go to the executor as a plan."""
     found, (_, again) = asked(planned, "Rule: R7", "Rule: R1")
     assert found == "M." and "There is no rule R7; there are: R1." in again
-
-
-def test_a_planner_that_answers_with_a_kernel_has_given_it():
-    answer = f"- It is this:\n\n```python\n{KERNEL}```".replace("\n", "\n      ")
-
-    async def work(model):
-        plan = (await Planner(model, PROMPTS).plan(view(), 0, 1)).change
-        return (await Executor(model, model, PROMPTS).implement(view(), plan, 0, 0)).source
-
-    found, requests = asked(work, answer)
-    assert len(requests) == 1 and found.strip() == KERNEL.strip()

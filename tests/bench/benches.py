@@ -1,10 +1,10 @@
 """A small kernel at the bench: opened in this process, or made for a server."""
 
 import asyncio
-import subprocess
-import sys
 
 import small_problem
+from command_line import accelopt
+from kernel_heads import nki_kernel
 
 from accelopt.api import config_of, own_kernel
 from accelopt.bench.opening import make_folder, open_bench, session_folder
@@ -13,13 +13,7 @@ from accelopt.stages.config import Options
 
 TOOLS = {tool.name: tool for tool in bench_tools()}
 
-NARROW = """import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-def kernel(x):
+NARROW = nki_kernel("""def kernel(x):
     result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for row in nl.affine_range(2):
         tile = nl.ndarray((128, 1024), dtype=x.dtype, buffer=nl.sbuf)
@@ -28,7 +22,7 @@ def kernel(x):
         nisa.activation(dst=silu, op=nl.silu, data=tile)
         nisa.dma_copy(dst=result[0:128, row, 0:1024], src=silu)
     return result
-"""
+""")
 """The small problem in the other dialect."""
 
 
@@ -60,11 +54,6 @@ def at_bench(folder, work, kernel=small_problem.KERNEL, target="trn1"):
 
 def command(*arguments, status=0):
     """What `accelopt` prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "accelopt", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = accelopt(*arguments)
     assert done.returncode == status, done.stderr
     return done.stdout

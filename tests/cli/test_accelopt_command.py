@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 import toy
+from command_line import accelopt
 from small_problem import KERNEL
 
 from accelopt.cli.run import meant_dialect
 from accelopt.kernels.nki.referee.trials import TrialStore
 from accelopt.stages.config import Options
-
-COMMAND = [sys.executable, "-c", "from accelopt.cli import main; main()"]
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def said(files, tmp_path):
     (tmp_path / "endless.py").write_text(endless)
 
     def run(*words, code=1):
-        done = subprocess.run([*COMMAND, *words], cwd=tmp_path, capture_output=True, text=True)
+        done = accelopt(*words, folder=tmp_path)
         assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr
         return " ".join((done.stdout + done.stderr).split())
@@ -120,8 +119,7 @@ def test_a_kernel_to_optimize_that_cannot_be_used(said, tmp_path, text, sentence
 def test_the_cache_says_its_place_keeps_to_a_limit_and_is_cleared(tmp_path):
     def said(*words):
         environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "caches")}
-        command = [*COMMAND, "cache", *words]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        done = accelopt("cache", *words, environment=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -8,10 +8,10 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 
 import pytest
 import small_problem
+from command_line import accelopt as command
 
 from accelopt.cli.optimize import replaying
 from accelopt.stages.candidate_files import write_winner
@@ -19,8 +19,7 @@ from accelopt.store import read_text
 
 
 def accelopt(*words, folder, status=0):
-    words = [sys.executable, "-m", "accelopt", *map(str, words)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=folder)
+    done = command(*words, folder=folder)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 

@@ -3,16 +3,12 @@
 import json
 
 import pytest
+from kernel_heads import neuronxcc_kernel
 
 import accelopt
 from accelopt.errors import ConfigError
 
-KERNEL = """import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def kernel(x):
+KERNEL = neuronxcc_kernel("""def kernel(x):
     rows, columns = x.shape
     result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for row in nl.affine_range(rows // 128):
@@ -20,7 +16,7 @@ def kernel(x):
         sigmoid = nl.reciprocal(nl.add(nl.exp(nl.negative(tile)), 1.0))
         nl.store(result[row * 128 : (row + 1) * 128, :], nl.multiply(tile, sigmoid))
     return result
-"""
+""")
 REFERENCE = """import numpy as np
 
 M, N = 256, 512
@@ -32,10 +28,6 @@ def get_inputs():
 
 def forward(x):
     return x / (1 + np.exp(-x))
-
-
-def transform_to_nki_inputs(inputs):
-    return inputs
 """
 
 

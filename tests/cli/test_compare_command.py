@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from kernel_heads import nki_kernel
 from typer.testing import CliRunner
 
 from accelopt import measured as published
@@ -19,13 +20,7 @@ from accelopt.sim import timing
 from accelopt.sim.timing.machine.transfers import RINGS
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES
 
-KERNEL = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-@nki.jit
-def kernel(x):
+KERNEL = nki_kernel("""def kernel(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for n in nl.affine_range(4):
         tile = nl.ndarray((128, 2048), dtype=x.dtype, buffer=nl.sbuf)
@@ -35,7 +30,7 @@ def kernel(x):
         nisa.activation(dst=tile, op=nl.exp, data=tile)
         nisa.dma_copy(dst=out[n * 128 : n * 128 + 128], src=tile)
     return out
-"""
+""")
 REFERENCE = """
 import numpy as np
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernel_heads import neuronxcc_kernel, nki_kernel
 from typer.testing import CliRunner
 
 from accelopt.cli.app import app, command
@@ -133,16 +134,11 @@ def test_the_files_are_python_and_say_what_is_rearranged(files, tmp_path):
         assert f"return (o0.reshape((4, 64, 96)).{permute}((0, 2, 1)), o1.reshape((256,)))" in text
 
 
-OLDER = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-@nki.jit
-def kernel(x):
+OLDER = neuronxcc_kernel("""def kernel(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(out, nl.load(x))
     return out
-"""
+""")
 SAME = """
 import ml_dtypes
 import numpy as np
@@ -152,9 +148,6 @@ def get_inputs():
 
 def forward(x):
     return x
-
-def transform_to_nki_inputs(inputs):
-    return inputs
 """
 
 
@@ -195,16 +188,11 @@ def transform_to_nki_inputs(inputs):
     half = np.full((128, 16), 0.5, np.float32)
     return [np.pad(x, ((0, 0), (1, 1))), np.broadcast_to(row, (128, 16)), half]
 """
-ADDS = """
-import nki
-import nki.language as nl
-
-@nki.jit
-def kernel(x, row, half):
+ADDS = nki_kernel("""def kernel(x, row, half):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(out, nl.add(nl.add(nl.load(x), nl.load(row)), nl.load(half)))
     return out
-"""
+""")
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from command_line import accelopt
 from small_problem import REFERENCE, benchmark
 
 COMMAND = [sys.executable, "-c", "from accelopt.cli import main; main()"]
@@ -31,9 +32,7 @@ def environment(folder):
 
 
 def said(folder, *words, code=1):
-    done = subprocess.run(
-        [*COMMAND, *words], cwd=folder, capture_output=True, text=True, env=environment(folder)
-    )
+    done = accelopt(*words, folder=folder, environment=environment(folder))
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return " ".join((done.stdout + done.stderr).split())

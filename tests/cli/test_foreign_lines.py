@@ -1,10 +1,9 @@
 """What a kernel prints or raises is told, and no line of it can be taken for one of ours."""
 
 import os
-import subprocess
-import sys
 
 import pytest
+from command_line import accelopt
 from small_problem import KERNEL, REFERENCE
 
 from accelopt.errors import quoted
@@ -37,16 +36,11 @@ def test_no_command_lets_a_kernel_speak_for_it(command, tmp_path):
     if command == "optimize":
         words += ["--offline", "--out", str(tmp_path / "run")]
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "COLUMNS": "300"}
-    done = subprocess.run(
-        [sys.executable, "-m", "accelopt", *words],
-        capture_output=True,
-        env=environment,
-        check=False,
-    )
+    done = accelopt(*words, environment=environment)
     assert done.returncode != 0
-    for output in (done.stdout.decode(), done.stderr.decode()):
+    for output in (done.stdout, done.stderr):
         assert not any(line.startswith(FORGED) for line in lines_of(output))
-    assert FORGED in (done.stdout + done.stderr).decode()
+    assert FORGED in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import accelopt
 
-COMMAND = [sys.executable, "-c", "from accelopt.cli import main; main()"]
 REFERENCE = '''
 """RMSNorm of rows, as a model has it."""
 import numpy as np
@@ -31,7 +29,7 @@ MACHINE = '{"target": "trn1", "constants": {"launch_ns": {"value": 5e5}}}'
 
 def run(folder: Path, *words: str, code: int = 0) -> str:
     """What the command says in a folder."""
-    done = subprocess.run([*COMMAND, *words], cwd=folder, capture_output=True, text=True)
+    done = accelopt(*words, folder=folder)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr

@@ -21,12 +21,6 @@ def get_inputs():
 
 def forward(a):
     return np.exp(a)
-
-def transform_to_nki_inputs(inputs):
-    return inputs
-
-def transform_nki_outputs(k_res, ref):
-    return k_res
 """
 RIGHT = (
     HEAD
@@ -190,8 +184,8 @@ def test_what_the_kernel_prints_is_shown(files):
 
 def test_transform_that_fails_on_the_outputs_is_a_problem_of_the_kernel(files):
     kernel, reference = files(RIGHT)
-    said = "    assert k_res.shape == (3, 3)\n    return k_res"
-    reference.write_text(REFERENCE.replace("    return k_res", said))
+    fails = "def transform_nki_outputs(k_res, ref):\n    assert k_res.shape == (3, 3)\n"
+    reference.write_text(REFERENCE + fails)
     report = check(kernel, reference)
     said = check_text(report)
     assert not report.passed and "(128, 1024)" in said and "AssertionError" in said

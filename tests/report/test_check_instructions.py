@@ -65,10 +65,6 @@ def forward({names}):
 {forward}
 
 
-def transform_to_nki_inputs(inputs):
-    return list(inputs)
-
-
 {more}
 """
 TOP8 = """

@@ -3,11 +3,11 @@
 import re
 import shutil
 import subprocess
-import sys
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from command_line import accelopt
 
 from accelopt.report.diffs import patch_of, side_by_side
 from accelopt.report.figures import drawn
@@ -201,12 +201,8 @@ def test_in_a_browser_links_and_folds_work_without_errors(tmp_path, width, schem
 
 
 def test_the_command_says_what_it_needs(tmp_path):
-    def said(*words):
-        command = [sys.executable, "-m", "accelopt", "report", *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True)
-
     write_story(story(), tmp_path)
-    assert "report.html: open it in a browser" in said(tmp_path).stdout
+    assert "report.html: open it in a browser" in accelopt("report", tmp_path).stdout
     assert "<svg" in (tmp_path / "report.html").read_text()
-    assert "say where with --output" in said(tmp_path, tmp_path).stderr
-    assert "holds no story.json" in said(tmp_path / "nowhere").stderr
+    assert "say where with --output" in accelopt("report", tmp_path, tmp_path).stderr
+    assert "holds no story.json" in accelopt("report", tmp_path / "nowhere").stderr

@@ -17,15 +17,9 @@ def own(tmp_path):
     return [str(folder / "kernels" / "silu.py"), "--reference", str(folder / "reference/silu.py")]
 
 
-def listen_to_interrupts():
-    """What runs the tests in the background may have them ignore Ctrl-C, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def begin(*arguments):
     return subprocess.Popen(
         [*ACCELOPT, "optimize", *map(str, arguments)],
-        preexec_fn=listen_to_interrupts,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -105,7 +105,7 @@ def test_without_a_budget_the_end_has_a_reason(tmp_path, name):
 
 
 @EVERY
-@pytest.mark.parametrize("window", [1, 2, 8])
+@pytest.mark.parametrize("window", [1, 8])
 def test_workers_and_delays_change_nothing(tmp_path, name, window, monkeypatch):
     calm = find(tmp_path / "calm", name, window=window, workers=1, evaluations=16)
     monkeypatch.setattr(landscape.Planted, "slow", 0.004)
@@ -116,16 +116,16 @@ def test_workers_and_delays_change_nothing(tmp_path, name, window, monkeypatch):
 
 @EVERY
 def test_killed_at_each_evaluation_and_resumed_it_ends_the_same(tmp_path, name, monkeypatch):
-    whole = find(tmp_path / "whole", name, evaluations=9)
+    whole = find(tmp_path / "whole", name, evaluations=6)
     projection = (tmp_path / "whole" / "planted_seed0" / "search_state.json").read_text()
-    for after in range(1, 10):
+    for after in range(1, 7):
         folder = tmp_path / f"killed{after}"
         monkeypatch.setattr(landscape.Planted, "evaluated", [])
         monkeypatch.setattr(landscape.Planted, "dies_after", after)
         with pytest.raises(landscape.Interrupted):
-            find(folder, name, evaluations=9)
+            find(folder, name, evaluations=6)
         monkeypatch.setattr(landscape.Planted, "dies_after", None)
-        again = find(folder, name, evaluations=9)
+        again = find(folder, name, evaluations=6)
         assert again.records == whole.records
         evaluated = landscape.Planted.evaluated
         assert len(evaluated) == len(set(evaluated))
@@ -134,10 +134,10 @@ def test_killed_at_each_evaluation_and_resumed_it_ends_the_same(tmp_path, name, 
 
 @EVERY
 def test_a_small_budget_is_the_beginning_of_a_large_one(tmp_path, name):
-    small = find(tmp_path / "small", name, evaluations=8)
-    large = find(tmp_path / "large", name, evaluations=32)
+    small = find(tmp_path / "small", name, evaluations=6)
+    large = find(tmp_path / "large", name, evaluations=20)
     assert small.kernels == large.kernels[: len(small.kernels)]
-    grown = find(tmp_path / "small", name, evaluations=32)
+    grown = find(tmp_path / "small", name, evaluations=20)
     assert grown.kernels == large.kernels
 
 

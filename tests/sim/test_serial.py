@@ -5,6 +5,7 @@ import json
 import zipfile
 
 import pytest
+from kernel_heads import neuronxcc_kernel
 from traced import program_of
 
 from accelopt.sim import serial
@@ -13,13 +14,7 @@ from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load
 from accelopt.sim.trace import AbstractTensor
 
-KERNEL = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-import numpy as np
-
-@nki.jit
-def kernel(a, scale):
+KERNEL = "import numpy as np\n" + neuronxcc_kernel("""def kernel(a, scale):
     out = nl.ndarray((4, nl.par_dim(128), 64), dtype=a.dtype, buffer=nl.shared_hbm)
     ones = nl.load(nl.shared_constant(np.ones((128, 64), dtype=np.float32)))
     for i in nl.affine_range(4):
@@ -29,7 +24,7 @@ def kernel(a, scale):
         u = nl.add(t, ones, mask=(f + i * 64 < 200))
         nl.store(out[i, p, f], nl.multiply(u, scale), mask=(f + i * 64 < 200))
     return out
-"""
+""")
 ARGUMENTS = (AbstractTensor((512, 128), "float32"), 2.0)
 
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kernel_heads import neuronxcc_kernel
+
 ROOT = Path(__file__).resolve().parents[2]
 
 REFERENCE = """
@@ -25,18 +27,13 @@ def transform_nki_outputs(results, reference):
     return [results]
 """
 
-KERNEL = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-@nki.jit
-def kernel(x):
+KERNEL = neuronxcc_kernel("""def kernel(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(2):
         tile = nl.load(x[i * 128:(i + 1) * 128, 0:64])
         nl.store(out[i * 128:(i + 1) * 128, 0:64], nl.exp(tile))
     return out
-"""
+""")
 
 
 def test_it_prints_a_line_a_problem_and_the_mean(tmp_path: Path) -> None:

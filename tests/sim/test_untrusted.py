@@ -10,6 +10,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from kernel_heads import neuronxcc_kernel
 from mutation import changed, packed, unpacked
 from traced import program_of
 
@@ -18,14 +19,7 @@ from accelopt.sim import compute, rules, serial, timing
 from accelopt.sim.errors import NOWHERE, KernelError
 from accelopt.sim.trace import AbstractTensor
 
-HEAD = """
-import numpy as np
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-import neuronxcc.nki.isa as nisa
-
-@nki.jit
-"""
+HEAD = "import numpy as np\n" + neuronxcc_kernel("")
 MASKED = """
 def kernel(a, scale):
     out = nl.ndarray((4, nl.par_dim(128), 64), dtype=a.dtype, buffer=nl.shared_hbm)

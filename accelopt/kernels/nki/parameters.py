@@ -103,8 +103,9 @@ class _Reference:
                     continue
 
     def nki_inputs(self) -> list[object]:
-        inputs = self._run("get_inputs", [])
-        result = self._run("transform_to_nki_inputs", [inputs])
+        result = self._run("get_inputs", [])
+        if "transform_to_nki_inputs" in self.functions:
+            result = self._run("transform_to_nki_inputs", [result])
         if not isinstance(result, (list, tuple)):
             raise _Unclear
         return list(result)

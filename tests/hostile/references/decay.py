@@ -10,7 +10,3 @@ def get_inputs():
 
 def forward(x, rate):
     return np.exp(rate) * x
-
-
-def transform_to_nki_inputs(inputs):
-    return inputs

@@ -10,7 +10,3 @@ def get_inputs():
 
 def forward(table, tokens):
     return table[tokens[:, 0]]
-
-
-def transform_to_nki_inputs(inputs):
-    return inputs

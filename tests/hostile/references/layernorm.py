@@ -12,7 +12,3 @@ def forward(x, gain, bias, eps):
     centred = x - x.mean(axis=1, keepdims=True)
     variance = np.mean(np.square(centred), axis=1, keepdims=True)
     return centred / np.sqrt(variance + eps) * gain + bias
-
-
-def transform_to_nki_inputs(inputs):
-    return inputs

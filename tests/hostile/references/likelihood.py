@@ -9,7 +9,3 @@ def get_inputs():
 
 def forward(p):
     return -np.log(p).sum().reshape(1, 1)
-
-
-def transform_to_nki_inputs(inputs):
-    return inputs

@@ -12,7 +12,3 @@ def get_inputs():
 
 def forward(a, x):
     return a @ x
-
-
-def transform_to_nki_inputs(inputs):
-    return inputs

@@ -10,7 +10,3 @@ def get_inputs():
 def forward(x):
     largest = np.maximum(np.abs(x).max(axis=1, keepdims=True), 1e-30)
     return np.rint(x * (127 / largest)).astype(np.int32)
-
-
-def transform_to_nki_inputs(inputs):
-    return inputs

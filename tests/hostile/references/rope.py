@@ -12,7 +12,3 @@ def get_inputs():
 def forward(x, cos, sin):
     half = np.concatenate([-x[:, 64:], x[:, :64]], axis=1)
     return x * cos + half * sin
-
-
-def transform_to_nki_inputs(inputs):
-    return inputs

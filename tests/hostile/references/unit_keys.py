@@ -19,7 +19,3 @@ def domain(x, keys):
 
 def forward(x, keys):
     return x @ (keys / np.sqrt(np.square(keys).sum(axis=1, keepdims=True))).T
-
-
-def transform_to_nki_inputs(inputs):
-    return inputs

@@ -9,7 +9,3 @@ def get_inputs():
 
 def forward(n):
     return n.sum(axis=1, keepdims=True, dtype=np.int32), (n >> 3) & 4095
-
-
-def transform_to_nki_inputs(inputs):
-    return inputs

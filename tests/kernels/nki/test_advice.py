@@ -5,6 +5,7 @@ Evidence: the kernel with the edit carried out is simulated too.
 
 import numpy as np
 import pytest
+from kernel_heads import neuronxcc_kernel
 
 from accelopt.kernels.nki.advice import Rewrite, advice, advice_text
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
@@ -14,16 +15,9 @@ from accelopt.sim.timing.occupancy import memory_use
 from accelopt.sim.timing.what_if import what_ifs
 from accelopt.sim.trace import AbstractTensor
 
-HEAD = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-import numpy as np
-
-@nki.jit
-def kernel(x, w):
+HEAD = "import numpy as np\n" + neuronxcc_kernel("""def kernel(x, w):
     out = nl.ndarray({shape}, dtype=x.dtype, buffer=nl.shared_hbm)
-"""
+""")
 ROWS = """    for i in nl.affine_range({trips}):
         tile = nl.load(x[i * {rows}:(i + 1) * {rows}, 0:2048])
         for _ in nl.static_range(3):

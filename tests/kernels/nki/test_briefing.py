@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernel_heads import neuronxcc_kernel
 
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.briefing import briefing, describe_machine
@@ -14,13 +15,7 @@ from accelopt.sim.kernel_text import load
 from accelopt.sim.timing import profile
 from accelopt.sim.trace import AbstractTensor
 
-KERNEL = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-@nki.jit
-def kernel(x, w):
+KERNEL = neuronxcc_kernel("""def kernel(x, w):
     out = nl.ndarray((1024, 512), dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(8):
         rows = nl.load(x[i * 128:(i + 1) * 128, :])
@@ -32,7 +27,7 @@ def kernel(x, w):
                 total += nisa.nc_matmul(turned, part)
             nl.store(out[i * 128:(i + 1) * 128, j * 256:(j + 1) * 256], nl.exp(total))
     return out
-"""
+""")
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +87,7 @@ def test_the_machine_is_the_table_of_hardware():
 
 @pytest.mark.parametrize(("columns", "room"), [(12_288, True), (6144, False)])
 def test_what_rounds_of_a_loop_wait_for_is_said_with_the_limit(columns, room):
-    text = f"""
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-@nki.jit
-def kernel(x):
+    text = neuronxcc_kernel(f"""def kernel(x):
     out = nl.ndarray((1024, {columns}), dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(8):
         rows = nl.load(x[i * 128:(i + 1) * 128, :])
@@ -105,22 +95,17 @@ def kernel(x):
             rows = nl.multiply(nl.exp(rows), rows)
         nl.store(out[i * 128:(i + 1) * 128, :], rows)
     return out
-"""
+""")
     kernel = load(text, f"rows_{columns}.py").kernel
     found = profile(trace_kernel(kernel, [AbstractTensor((1024, columns), np.dtype(np.float32))]))
     parts = briefing(found, None)
-    assert ("room in SBUF for a second iteration, line 9 loads only" in parts["limits"]) is room
+    assert ("room in SBUF for a second iteration, line 10 loads only" in parts["limits"]) is room
     assert (
-        "line 9: waits for the round before: two would need 288 KiB" in parts["compiler"]
+        "line 10: waits for the round before: two would need 288 KiB" in parts["compiler"]
     ) is room
 
 
-NORMED = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-@nki.jit
-def kernel(x, weight):
+NORMED = neuronxcc_kernel("""def kernel(x, weight):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     row = nl.load(weight)
     for i in nl.affine_range(x.shape[0] // 128):
@@ -133,7 +118,7 @@ def kernel(x, weight):
         result = ((tile * scaled + moved * 0.5) + more) + wide
         nl.store(out[i * 128:(i + 1) * 128, :], result)
     return out
-"""
+""")
 
 
 def test_what_is_spilled_has_its_name_its_size_and_its_way(tmp_path):
@@ -149,14 +134,7 @@ def test_what_is_spilled_has_its_name_its_size_and_its_way(tmp_path):
     assert "operand in PSUM" not in prices, "32 KiB are more than PSUM has"
 
 
-REMARKED = """
-import numpy as np
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-@nki.jit
-def kernel(x):
+REMARKED = "import numpy as np\n" + neuronxcc_kernel("""def kernel(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     p, f = nl.arange(128)[:, None], nl.arange(128)[None, :]
     left = nl.load(x[0:64, 0:128])
@@ -168,7 +146,7 @@ def kernel(x):
             done[p, k * 128 + f] = nl.maximum({far}, sums[0:128, 0:128])
         nl.store(out[i * 128:(i + 1) * 128, :], done)
     return out
-"""
+""")
 
 
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
@@ -184,13 +162,7 @@ def test_prices_say_what_makes_an_instruction_dear(target):
     assert ("operand in PSUM" in said["near"]) is (target == "trn1"), "trn2 gains nothing there"
 
 
-MOVED = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-@nki.jit
-def kernel(x, places):
+MOVED = neuronxcc_kernel("""def kernel(x, places):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     width, at = {width}, nl.load(places)
     p, f = nl.arange(128)[:, None], nl.arange(width)[None, :]
@@ -200,7 +172,7 @@ def kernel(x, places):
         done = nisa.tensor_copy(tile[p, start + f], engine=nisa.vector_engine)
         nl.store(out[i * 128:(i + 1) * 128, 0:width], done)
     return out
-"""
+""")
 
 
 def moved(width, dynamic):

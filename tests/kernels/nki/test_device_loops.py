@@ -6,6 +6,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+from kernel_heads import nki_kernel
 
 from accelopt.evaluation import EvaluationRequest, Scrutiny, Status
 from accelopt.kernels.nki.inspection import inspect_job
@@ -24,17 +25,8 @@ def forward(x, rounds):
     for _ in range(int(rounds[0, 0])):
         x = np.tanh(x)
     return x
-
-def transform_to_nki_inputs(inputs):
-    return inputs
 """
-KERNEL = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-@nki.jit
-def kernel(x, rounds):
+KERNEL = nki_kernel("""def kernel(x, rounds):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile, count = nl.load(x), nl.load(rounds)
     stop = nisa.register_alloc()
@@ -43,7 +35,7 @@ def kernel(x, rounds):
         nisa.activation(dst=tile, op=nl.tanh, data=tile)
     nisa.dma_copy(dst=out, src=tile)
     return out
-"""
+""")
 
 
 @pytest.fixture

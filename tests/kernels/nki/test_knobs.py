@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from kernel_heads import neuronxcc_kernel
 from small_problem import KERNEL
 from test_language import node, profile, with_language  # noqa: F401  (a fixture)
 
@@ -13,13 +14,7 @@ from accelopt.kernels.language import Configured
 from accelopt.kernels.nki.lift.scheduled_kernels import nest_in
 from accelopt.nodes import Node, Reschedule
 
-BOTH_WAYS = """import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def kernel(x):
+BOTH_WAYS = neuronxcc_kernel("""def kernel(x):
     rows = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
     columns = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
@@ -27,7 +22,7 @@ def kernel(x):
     turned = nisa.nc_transpose(tile)
     nl.store(columns, nl.sum(turned, axis=1, keepdims=True))
     return rows, columns
-"""
+""")
 KINDS = {"partition", "tile", "split", "columns", "at", "apart", "orient", "keep", "bring"}
 SUMS = """import numpy as np
 
@@ -38,10 +33,6 @@ def get_inputs():
 
 def forward(x):
     return x.sum(axis=1), x.sum(axis=0)
-
-
-def transform_to_nki_inputs(inputs):
-    return inputs
 
 
 def transform_nki_outputs(outputs, expected):

@@ -7,7 +7,6 @@ import pytest
 from accelopt.kernels.nki.parameters import kernel_arguments
 
 KERNEL = "def kernel(x):\n    return x\n"
-SAME = "\n\ndef transform_to_nki_inputs(inputs):\n    return inputs\n"
 
 TOLD = {
     "a broadcast": ("np.random.randn(8, 1) * np.random.randn(1, 4)", (8, 4), "float64"),
@@ -27,7 +26,7 @@ HELPER = (
 
 
 def reference(expression: str) -> str:
-    return f"import numpy as np\n\n\ndef get_inputs():\n    return [{expression}]\n{SAME}{HELPER}"
+    return f"import numpy as np\n\n\ndef get_inputs():\n    return [{expression}]\n{HELPER}"
 
 
 @pytest.mark.parametrize("name", TOLD)

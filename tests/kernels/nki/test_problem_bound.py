@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernel_heads import neuronxcc_kernel
 
 from accelopt import measured
 from accelopt.algorithm.algorithm import Algorithm, Reduce
@@ -43,14 +44,7 @@ from timing_corpus import corpus  # noqa: E402
 
 standin.install(always=True)
 
-HEAD = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-import numpy as np
-
-@nki.jit
-"""
+HEAD = "import numpy as np\n" + neuronxcc_kernel("")
 
 
 def bounds(program):

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from kernel_heads import neuronxcc_kernel
 from prompt_figures import Facts, unproven
 from warm import core
 
@@ -41,23 +42,12 @@ def get_inputs():
 
 def forward(x):
     return (x.astype(np.float32) * 2).astype(x.dtype)
-
-def transform_to_nki_inputs(inputs):
-    return inputs
-
-def transform_nki_outputs(result, reference):
-    return [result]
 """
-KERNEL = """import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def kernel(x):
+KERNEL = neuronxcc_kernel("""def kernel(x):
     result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(result, nl.multiply(nl.load(x), 2.0))
     return result
-"""
+""")
 
 
 @pytest.mark.parametrize(
@@ -88,9 +78,6 @@ def test_tolerance_and_format_are_the_referees(tmp_path, dtype, name):
 def selecting(comparison):
     """A kernel that selects by one comparison of indices."""
     return KERNEL.replace(
-        "import neuronxcc.nki.language as nl",
-        "import neuronxcc.nki.isa as nisa\nimport neuronxcc.nki.language as nl",
-    ).replace(
         "    nl.store(result, nl.multiply(nl.load(x), 2.0))",
         "    p, f = nl.mgrid[0:128, 0:256]\n    tile = nl.load(x)\n"
         f"    nl.store(result, nisa.affine_select(pred=(p {comparison} f), on_true_tile=tile, on_false_value=0.0))",
@@ -139,7 +126,7 @@ def problems():
             yield kernel.parent.name, kernel, kernel.with_name("reference.py"), target
 
 
-QUICK = ("neuronxcc-silu", "nki-silu", "neuronxcc-rope", "nki-rope", "group_norm", "row_softmax")
+QUICK = ("neuronxcc-silu", "nki-silu", "nki-rope", "group_norm", "row_softmax")
 EVERY = [
     pytest.param(
         *found, dtype, id=f"{name}-{found[0].stem}-{dtype}",

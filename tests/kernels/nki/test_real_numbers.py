@@ -6,6 +6,7 @@ from pathlib import Path
 
 import exhibits
 import pytest
+from kernel_heads import neuronxcc_kernel
 
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.real_numbers import Same, compared, same_in_real_numbers
@@ -22,13 +23,7 @@ BY_ROUNDING = {"layernorm_by_squares"}
 RIGHT = ("honest_adamw", "honest_likelihood", "honest_softmax_online", "honest_layernorm_by_statistics",
          "honest_silu_by_exp", "honest_total")  # fmt: skip
 
-KERNEL = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-@nki.jit
-def kernel(x, w, eps):
+KERNEL = neuronxcc_kernel("""def kernel(x, w, eps):
     out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
     a = nl.load(x)
     r = nl.mean(nl.square(a), axis=1, keepdims=True)
@@ -36,7 +31,7 @@ def kernel(x, w, eps):
     y = a * nl.rsqrt(r + eps) * g
     nl.store(out, y)
     return out
-"""
+""")
 REFERENCE = """
 import numpy as np
 

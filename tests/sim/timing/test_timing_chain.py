@@ -9,38 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import timing_kernels as kernels
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timing_kernels import (
-    F32,
-    column_by_column,
-    copy_in_pieces,
-    dependent_activations,
-    exp_summed_in_the_engine,
-    fresh_buffers,
-    independent_activations,
-    keep_everything,
-    load_transposed,
-    masked_copy,
-    matmul_with_transpose,
-    modulo_buffers,
-    nested,
-    refilled_bank,
-    refilled_buffer,
-    reload_in_loop,
-    scores_and_maximum,
-    scores_and_sums,
-    spread_row,
-    squared_in_siblings,
-    squared_twice,
-    sum_of_scaled,
-    sums_at_once,
-    through_hbm,
-    timed,
-    uneven_pieces,
-    variances,
-    windows,
-)
+from timing_kernels import F32, timed
 
 from accelopt.hardware import TRN1, TRN2, TRN3
 from accelopt.hardware.front_ends import FRONT_ENDS
@@ -70,7 +42,7 @@ def program_of(kernel, *shapes):
 
 class TestExpansion:
     def test_positions_are_program_order(self):
-        program = program_of(nested, (128, 64))
+        program = program_of(kernels.nested, (128, 64))
         nest = lowering.lower(program)
         found = expansion.expand(nest)
         positions = np.sort(np.concatenate([item.positions for item in found]))
@@ -132,19 +104,19 @@ class TestForms:
     def test_what_python_unrolls_has_few_forms(self):
         found = {}
         for count in (5, 50):
-            nest = lowering.lower(program_of(dependent_activations, (128, 512), count))
+            nest = lowering.lower(program_of(kernels.dependent_activations, (128, 512), count))
             found[count] = len({item.form for item in expansion.expand(nest)})
         assert found[5] == found[50] == 3  # load, activation, store
 
     @pytest.mark.parametrize(
         ("kernel", "shapes"),
         [
-            (nested, [(128, 64)]),
-            (matmul_with_transpose, [(128, 1024), (1024, 512)]),
-            (independent_activations, [(128, 512), 6]),
-            (uneven_pieces, [(128, 356)]),
-            (masked_copy, [(300, 512)]),
-            (spread_row, [(128, 512), (1, 512)]),
+            (kernels.nested, [(128, 64)]),
+            (kernels.matmul_with_transpose, [(128, 1024), (1024, 512)]),
+            (kernels.independent_activations, [(128, 512), 6]),
+            (kernels.uneven_pieces, [(128, 356)]),
+            (kernels.masked_copy, [(300, 512)]),
+            (kernels.spread_row, [(128, 512), (1, 512)]),
         ],
     )
     def test_a_form_costs_what_each_of_its_operations_costs(self, kernel, shapes):
@@ -156,14 +128,14 @@ class TestForms:
                 assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
 
     def test_other_numbers_are_another_form(self):
-        nest = lowering.lower(program_of(independent_activations, (128, 512), 6))
+        nest = lowering.lower(program_of(kernels.independent_activations, (128, 512), 6))
         scaled = [i for i in expansion.expand(nest) if i.operation.opcode == "activation"]
         assert len({item.form for item in scaled}) == len(scaled) == 6  # each has its own scale
 
 
 class TestCells:
     def test_a_tile_has_no_more_cells_than_its_accesses_tell_apart(self):
-        nest = lowering.lower(program_of(uneven_pieces, (128, 356)))
+        nest = lowering.lower(program_of(kernels.uneven_pieces, (128, 356)))
         stream = cells.stream(expansion.expand(nest), expansion.scopes(nest))
         assert stream.writes[:2] == [[0], [1]]
         assert stream.reads[2] == [0, 1]
@@ -174,7 +146,7 @@ class TestCells:
     @settings(max_examples=30, deadline=None)
     @given(st.sampled_from([128, 256, 384, 512]), st.integers(1, 4))
     def test_a_reader_waits_for_exactly_the_writers_of_its_piece(self, width, pieces):
-        program = program_of(copy_in_pieces, (128, width * pieces), width)
+        program = program_of(kernels.copy_in_pieces, (128, width * pieces), width)
         nest = lowering.lower(program)
         stream = cells.stream(expansion.expand(nest), expansion.scopes(nest))
         graph = depend(stream, TRN1, COMPILER_BOUNDS)
@@ -186,7 +158,7 @@ class TestCells:
             assert waited_for == [at - 1]
 
     def test_hbm_keeps_its_order_through_an_intermediate(self):
-        found = timed(through_hbm, (128, 4096))
+        found = timed(kernels.through_hbm, (128, 4096))
         stream, timeline = found.run.stream, found.run.timeline
         written = {}
         for at, kind in enumerate(stream.kind):
@@ -204,11 +176,11 @@ class TestSchedule:
     @pytest.mark.parametrize(
         ("kernel", "shapes"),
         [
-            (fresh_buffers, [(128, 8192)]),
-            (matmul_with_transpose, [(128, 1024), (1024, 512)]),
-            (keep_everything, [(40, 128, 2048)]),
-            (keep_everything, [(40, 128, 2048), True]),
-            (sum_of_scaled, [(128, 4096)]),
+            (kernels.fresh_buffers, [(128, 8192)]),
+            (kernels.matmul_with_transpose, [(128, 1024), (1024, 512)]),
+            (kernels.keep_everything, [(40, 128, 2048)]),
+            (kernels.keep_everything, [(40, 128, 2048), True]),
+            (kernels.sum_of_scaled, [(128, 4096)]),
         ],
     )
     def test_nothing_starts_early_and_engines_do_one_thing_at_a_time(self, kernel, shapes):
@@ -229,12 +201,12 @@ class TestSchedule:
             assert all(a[1] <= b[0] for a, b in itertools.pairwise(mine))
 
     def test_transfers_never_exceed_what_the_engines_can_move(self):
-        found = timed(fresh_buffers, (128, 65536))
+        found = timed(kernels.fresh_buffers, (128, 65536))
         moved = found.true_counts.hbm_read_bytes + found.true_counts.hbm_write_bytes
         assert moved / (found.latency_ms * 1e6) <= TRN1.dma_peak_bytes_per_ns
 
     def test_the_same_program_gives_the_same_timeline(self):
-        program = program_of(matmul_with_transpose, (128, 1024), (1024, 512))
+        program = program_of(kernels.matmul_with_transpose, (128, 1024), (1024, 512))
         first, second = profile(program), profile(program)
         assert first.run.timeline == second.run.timeline
         assert first.summary == second.summary
@@ -243,7 +215,7 @@ class TestSchedule:
         """Cost in calls of functions, which no other program on the machine changes."""
         calls = []
         for columns in (1024 * 100, 1024 * 400):
-            program = program_of(fresh_buffers, (128, columns))
+            program = program_of(kernels.fresh_buffers, (128, columns))
             counted = cProfile.Profile()
             counted.runcall(profile, program)
             calls.append(sum(entry.callcount for entry in counted.getstats()))
@@ -255,20 +227,20 @@ NKI_ONLY = frozenset({"merge_loads", "load_in_time"})
 
 
 DECIDED = (
-    (column_by_column, (128, 64)),
-    (spread_row, (128, 512), (1, 512)),
-    (scores_and_maximum, (128, 128), (128, 512)),
-    (sum_of_scaled, (128, 4096)),
-    (reload_in_loop, (128, 4096), (128, 512)),
-    (matmul_with_transpose, (128, 1024), (1024, 512)),
-    (keep_everything, (40, 128, 2048)),
-    (keep_everything, (40, 128, 2048), True),
-    (refilled_buffer, (128, 4096)),
-    (sums_at_once, (2, 128, 128), (2, 128, 512), 12),
-    (variances, (256, 512), False),
-    (load_transposed, (128, 512), False),
-    (scores_and_sums, (4, 128, 128), (128, 512), "result sum", False),
-    (windows, (128, 64), (128, 3), 64, False, False),
+    (kernels.column_by_column, (128, 64)),
+    (kernels.spread_row, (128, 512), (1, 512)),
+    (kernels.scores_and_maximum, (128, 128), (128, 512)),
+    (kernels.sum_of_scaled, (128, 4096)),
+    (kernels.reload_in_loop, (128, 4096), (128, 512)),
+    (kernels.matmul_with_transpose, (128, 1024), (1024, 512)),
+    (kernels.keep_everything, (40, 128, 2048)),
+    (kernels.keep_everything, (40, 128, 2048), True),
+    (kernels.refilled_buffer, (128, 4096)),
+    (kernels.sums_at_once, (2, 128, 128), (2, 128, 512), 12),
+    (kernels.variances, (256, 512), False),
+    (kernels.load_transposed, (128, 512), False),
+    (kernels.scores_and_sums, (4, 128, 128), (128, 512), "result sum", False),
+    (kernels.windows, (128, 64), (128, 3), 64, False, False),
 )
 """Kernels of which each pass decides something."""
 
@@ -299,21 +271,21 @@ class TestCompilerEmulation:
         assert (
             default_compiler("trn2", "neuronxcc") == default_compiler("trn3", "neuronxcc") == "2.26"
         )
-        assert timed(fresh_buffers, (128, 8192)).compiler == "2.21"
-        newer = timed(fresh_buffers, (128, 8192), compiler=Compiler.of("2.26"))
+        assert timed(kernels.fresh_buffers, (128, 8192)).compiler == "2.21"
+        newer = timed(kernels.fresh_buffers, (128, 8192), compiler=Compiler.of("2.26"))
         assert newer.compiler == "2.26"
         with pytest.raises(ValueError, match=r"--compiler 2\.30: there are 2\.21 .*, 0\.6 "):
             Compiler.of("2.30")
 
     def test_a_front_end_takes_its_own_dialect_only(self):
         """Assumption: no release compiles both packages (dialect.py)."""
-        program = program_of(fresh_buffers, (128, 8192))
+        program = program_of(kernels.fresh_buffers, (128, 8192))
         with pytest.raises(KernelError, match="6 takes kernels of nki, and this"):
             Compiler.for_program(program, TRN1, "0.6")
 
     @pytest.mark.parametrize(
         ("kernel", "shapes"),
-        [(fresh_buffers, [(128, 8192)]), (keep_everything, [(40, 128, 2048)])],
+        [(kernels.fresh_buffers, [(128, 8192)]), (kernels.keep_everything, [(40, 128, 2048)])],
     )
     def test_a_kernel_compiled_once_takes_on_other_cores_what_it_takes_there(self, kernel, shapes):
         program = program_of(kernel, *shapes)
@@ -327,45 +299,49 @@ class TestCompilerEmulation:
             Compiler(frozenset({"fold_loops"}))
 
     def test_sums_that_stay_in_the_engine_are_neither_dead_nor_merged(self):
-        found = timed(exp_summed_in_the_engine, (128, 2048))
+        found = timed(kernels.exp_summed_in_the_engine, (128, 2048))
         assert found.summary["scalar_engine_instruction_count"] == 4
 
     def test_work_is_not_merged_across_sibling_loops(self):
         # Issue 5: hoisted when invariant, merged within an iteration, not across siblings.
-        found = timed(squared_twice, (128, 2048), compiler=Compiler(frozenset({"remove_dead"})))
+        found = timed(
+            kernels.squared_twice, (128, 2048), compiler=Compiler(frozenset({"remove_dead"}))
+        )
         assert found.summary["scalar_engine_instruction_count"] == 2 * 4
 
     def test_invariant_work_leaves_its_loop_also_beside_a_sibling_that_does_the_same(self):
-        found = timed(squared_in_siblings, (128, 2048))
+        found = timed(kernels.squared_in_siblings, (128, 2048))
         assert found.summary["scalar_engine_instruction_count"] == 2 * 4
 
     def test_decisions_name_source_lines(self):
-        found = timed(reload_in_loop, (128, 4096), (128, 512))
+        found = timed(kernels.reload_in_loop, (128, 4096), (128, 512))
         assert all(d.source.line > 0 and d.source.file.endswith(".py") for d in found.decisions)
 
     def test_scaled_results_go_to_psum_for_the_addition(self):
         # adamw (NKIBench): its six two-tensor instructions take eight N.
-        on = timed(sum_of_scaled, (128, 8192))
-        off = timed(sum_of_scaled, (128, 8192), compiler=Compiler(frozenset({"place_in_psum"})))
+        on = timed(kernels.sum_of_scaled, (128, 8192))
+        off = timed(
+            kernels.sum_of_scaled, (128, 8192), compiler=Compiler(frozenset({"place_in_psum"}))
+        )
         assert on.summary["psum_write_bytes"] == 8192 * 4
         saved = off.summary["vector_engine_active_time"] - on.summary["vector_engine_active_time"]
         assert saved * 1e9 == pytest.approx(8192 * 1.11 / 1.12, rel=0.1)
 
     def test_a_copy_is_not_read_from_a_bank_that_was_filled_again(self):
-        found = timed(refilled_bank, (128, 128), (128, 512))
+        found = timed(kernels.refilled_bank, (128, 128), (128, 512))
         assert "read_psum_directly" not in {d.pass_name for d in found.decisions}
 
     def test_a_row_is_spread_once_by_the_tensor_engine(self):
         # add_rmsnorm_matmul (NKIBench): one broadcast of g, counted with one row and one pass.
-        found = timed(spread_row, (128, 4096), (1, 512))
+        found = timed(kernels.spread_row, (128, 4096), (1, 512))
         assert found.summary["hardware_flops"] == 2 * 128 * 512
 
     def test_four_transposes_leave_psum_in_one_copy(self):
-        on = timed(matmul_with_transpose, (128, 1024), (1024, 512))
+        on = timed(kernels.matmul_with_transpose, (128, 1024), (1024, 512))
         assert on.summary["scalar_engine_instruction_count"] == 8 // 4 + 1
 
     def test_sbuf_is_never_overfull(self):
-        found = timed(keep_everything, (48, 128, 2048))
+        found = timed(kernels.keep_everything, (48, 128, 2048))
         stream = found.run.stream
         last = {}
         for at in range(len(stream)):
@@ -382,19 +358,22 @@ class TestCompilerEmulation:
 
     def test_placed_blocks_share_their_addresses(self):
         # nki_direct_allocation_guide.rst: blocks i and i + num_free_tiles are the same memory.
-        one, four = timed(modulo_buffers, (128, 32768), 1), timed(modulo_buffers, (128, 32768), 4)
+        one, four = (
+            timed(kernels.modulo_buffers, (128, 32768), 1),
+            timed(kernels.modulo_buffers, (128, 32768), 4),
+        )
         assert one.latency_ms > 1.3 * four.latency_ms
 
 
 class TestCounters:
     def test_flops_count_fp32_twice_as_the_profiler_does(self):
-        found = timed(matmul_with_transpose, (128, 1024), (1024, 512))
+        found = timed(kernels.matmul_with_transpose, (128, 1024), (1024, 512))
         useful = 2 * 128 * 1024 * 512
         assert found.true_counts.flops == useful
         assert found.summary["hardware_flops"] - found.summary["transpose_flops"] == 2 * useful
 
     def test_ratio_and_intensity_follow_their_definitions(self):
-        found = timed(matmul_with_transpose, (128, 1024), (1024, 512))
+        found = timed(kernels.matmul_with_transpose, (128, 1024), (1024, 512))
         fields = found.summary
         assert fields["peak_flops_bandwidth_ratio"] == pytest.approx(223.781463973542)
         moved = fields["hbm_read_bytes"] + fields["hbm_write_bytes"]
@@ -404,7 +383,7 @@ class TestCounters:
         assert fields["hfu_estimated_percent"] == pytest.approx(rate, rel=1e-3)
 
     def test_identity_is_read_once(self):
-        found = timed(matmul_with_transpose, (128, 1024), (1024, 512))
+        found = timed(kernels.matmul_with_transpose, (128, 1024), (1024, 512))
         assert found.summary["hbm_read_bytes"] == (128 + 512) * 1024 * 4 + 128 * 128 * 4
 
     @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=12))
@@ -419,11 +398,11 @@ class TestHardware:
     def test_generations_say_what_was_measured(self):
         assert "several sources" in TRN2.calibration
         assert "nothing was measured" in TRN3.calibration
-        found = timed(fresh_buffers, (128, 8192), target="trn2")
+        found = timed(kernels.fresh_buffers, (128, 8192), target="trn2")
         assert found.target == "trn2" and found.calibration == TRN2.calibration
 
     def test_prices_of_transfers_follow_their_descriptors(self):
-        program = program_of(copy_in_pieces, (128, 2048), 1024)
+        program = program_of(kernels.copy_in_pieces, (128, 2048), 1024)
         nest = lowering.lower(program)
         stream = cells.stream(expansion.expand(nest), expansion.scopes(nest))
         for cost in price_transfers(stream, TRN1, COMPILER_BOUNDS):
@@ -436,10 +415,10 @@ class TestHardware:
 class TestExplanation:
     def test_an_input_that_every_iteration_reads_again_is_named(self):
         compiler = Compiler(frozenset({"merge_repeated"}))
-        found = timed(reload_in_loop, (128, 4096), (128, 512), compiler=compiler)
+        found = timed(kernels.reload_in_loop, (128, 4096), (128, 512), compiler=compiler)
         again = [(one.size, one.times) for one in found.reads if one.times > 1]
         assert again == [(128 * 512 * 4, 8)]
         assert found.facts()["reads"][0]["times"] == 8
 
     def test_each_byte_read_once_is_one_time(self):
-        assert [one.times for one in timed(fresh_buffers, (128, 8192)).reads] == [1]
+        assert [one.times for one in timed(kernels.fresh_buffers, (128, 8192)).reads] == [1]

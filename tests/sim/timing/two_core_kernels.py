@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
+from kernel_heads import nki_kernel
 
 from accelopt.hardware import TRN2
 from accelopt.sim import rules, serial
@@ -16,15 +17,9 @@ from accelopt.sim.timing import KernelProfile, profile
 from accelopt.sim.timing.compiler.cores import by_core
 from accelopt.sim.trace import AbstractTensor
 
-HEAD = """\
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-@nki.jit
-def kernel({arguments}):
+HEAD = nki_kernel("""def kernel({arguments}):
     me, cores = nl.program_id(0), nl.num_programs()
-"""
+""")
 
 DOCUMENTED = replace(TRN2, dma_bytes_per_ns=27.2, hbm_bytes_per_ns=716.0)
 """trn2 with the rates of DMA engines (nki-dma-overview) and of a stack of HBM (a profile's metadata)."""

@@ -29,8 +29,6 @@ if sys.argv[1] == "capture":
     if fault == "hangs":
         subprocess.Popen(["sleep", "600"])  # it keeps the output open
         time.sleep(600)
-    if "capture_error" in script:
-        sys.exit(script["capture_error"])
     Path(options["-s"]).write_bytes(b"NTFF")
 elif sys.argv[1] == "view":
     options = dict(zip(sys.argv[2::2], sys.argv[3::2]))

@@ -37,8 +37,6 @@ def get_inputs():
     return [np.random.normal(size=(128, 64)).astype(np.float32)]
 def forward(x):
     return 2 * x
-def transform_to_nki_inputs(inputs):
-    return list(inputs)
 """
 X = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
 

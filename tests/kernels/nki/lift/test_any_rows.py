@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernel_heads import neuronxcc_kernel
 
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
@@ -17,12 +18,7 @@ from accelopt.kernels.nki.nests.nest import Nest, Part, Stage, default_nest
 from accelopt.kernels.nki.nests.search import with_columns
 from accelopt.kernels.nki.parameters import ParameterFacts
 
-NORM = """import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def norm(x, w):
+NORM = neuronxcc_kernel("""def norm(x, w):
     out = nl.ndarray((1024, 256), dtype=nl.float32, buffer=nl.shared_hbm)
     g = nl.load(w).broadcast_to((128, 256))
     for i in nl.affine_range(8):
@@ -30,7 +26,7 @@ def norm(x, w):
         total = nl.sum(nl.square(rows), axis=1, keepdims=True)
         nl.store(out[nl.ds(i * 128, 128), :], rows * nl.rsqrt(total / 256 + 1e-5) * g)
     return out
-"""
+""")
 
 
 SHAPES = {"x": ParameterFacts((1024, 256)), "w": ParameterFacts((1, 256))}
@@ -129,18 +125,13 @@ def test_a_kernel_that_combines_rows_keeps_their_number(tmp_path: Path) -> None:
     np.testing.assert_allclose(run(path, x, w), wanted, rtol=1e-4, atol=1e-5)
 
 
-SQUARE = """import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def differences(x, w):
+SQUARE = neuronxcc_kernel("""def differences(x, w):
     out = nl.ndarray((2048, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
     row = nl.load(x.reshape((1, 2048))).broadcast_to((128, 2048))
     for i in nl.affine_range(16):
         nl.store(out[nl.ds(i * 128, 128), :], row - nl.load(x[nl.ds(i * 128, 128), :]) * 2.0)
     return out
-"""
+""")
 
 
 def test_an_axis_that_is_two_dimensions_of_an_array_keeps_its_number(tmp_path: Path) -> None:

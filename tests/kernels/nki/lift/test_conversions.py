@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernel_heads import nki_kernel
 
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.functions import CONVERSIONS, FUNCTIONS
@@ -16,14 +17,7 @@ from accelopt.sim import compute, dtypes
 from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.kernel_text import load, specs_of
 
-KERNEL = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-def kernel(x):
+KERNEL = nki_kernel("""def kernel(x):
     out = nl.ndarray(x.shape, dtype=nl.{made}, buffer=nl.shared_hbm)
     sums = nl.ndarray((256, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     for t in range(2):
@@ -35,7 +29,7 @@ def kernel(x):
         nl.store(sums[t * 128:(t + 1) * 128, :], nl.sum(half, axis=1, keepdims=True))
         nl.store(out[t * 128:(t + 1) * 128, :], nl.copy(half, dtype=nl.{made}))
     return out, sums
-"""
+""")
 X = np.random.default_rng(1).normal(size=(256, 48)).astype(np.float32)
 
 
@@ -70,14 +64,7 @@ def test_halves_and_ends_are_those_of_the_engines(name: str) -> None:
     assert np.array_equal(FUNCTIONS[name](values), wanted.astype(np.float64))
 
 
-RAGGED_SCAN = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-def kernel(x):
+RAGGED_SCAN = nki_kernel("""def kernel(x):
     rows, steps = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for c in range(0, rows, 128):
@@ -91,7 +78,7 @@ def kernel(x):
             nisa.tensor_copy(dst=state, src=h[0:p, 31:32])
             nl.store(out[c:c + p, t * 32:(t + 1) * 32], h)
     return out
-"""
+""")
 
 
 @pytest.mark.parametrize("rows", [256, 192])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernel_heads import nki_kernel
 
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.notation import algorithm_text
@@ -15,14 +16,7 @@ from accelopt.sim import compute
 from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.kernel_text import load, specs_of
 
-HEAD = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-"""
+HEAD = nki_kernel("")
 UNPACKED = (
     HEAD
     + """def kernel(x, scale):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernel_heads import neuronxcc_kernel
 from warm import core
 
 from accelopt.kernels.nki.devices.protocol import TensorArgument
@@ -14,13 +15,7 @@ from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nest_primitives import nest_of
 from accelopt.kernels.nki.nests.lowering import Interface, lower_nest
 
-HEAD = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-"""
+HEAD = neuronxcc_kernel("")
 MASKED_SOFTMAX = """def kernel(scores, mask):
     out = nl.ndarray(scores.shape, dtype=scores.dtype, buffer=nl.shared_hbm)
     s = nl.load(scores) + (nl.load(mask) - 1.0) * 1e9

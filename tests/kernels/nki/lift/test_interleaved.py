@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
+from kernel_heads import nki_kernel
 
 from accelopt.algorithm.addresses import never
 from accelopt.algorithm.evaluation import evaluate
@@ -18,14 +19,7 @@ from accelopt.sim import compute
 from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.kernel_text import load, specs_of
 
-KERNEL = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-def kernel(a):
+KERNEL = nki_kernel("""def kernel(a):
     out = nl.ndarray((128, {step} * 8), dtype=a.dtype, buffer=nl.shared_hbm)
     tile = nl.load(a)
     made = nl.ndarray((128, {step} * 8), dtype=a.dtype, buffer=nl.sbuf)
@@ -37,7 +31,7 @@ def kernel(a):
     {after}
     nl.store(out, made)
     return out
-"""
+""")
 SUM = "nisa.tensor_scalar(dst=made, data=made, op0=nl.multiply, operand0=nl.sum(made, axis=1, keepdims=True))"
 SOME = "nisa.tensor_scalar(dst=made[:, 0:{step}], data=made[:, 0:{step}], op0=nl.multiply, operand0=2.0)"
 A = np.random.default_rng(1).normal(size=(128, 8)).astype(np.float32)

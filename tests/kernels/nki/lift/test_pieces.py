@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernel_heads import neuronxcc_kernel, nki_kernel
 from warm import core
 
 from accelopt.kernels.nki.devices.protocol import TensorArgument
@@ -19,13 +20,7 @@ from accelopt.kernels.nki.lift.pieces import pieces, with_pieces
 from accelopt.kernels.nki.nests.lowering import lower_part
 from accelopt.kernels.nki.nests.nest import default_nest
 
-ROUTE = """import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def route(x, w):
+ROUTE = neuronxcc_kernel("""def route(x, w):
     n, d = x.shape
     e = w.shape[1]
     normed = nl.ndarray((n, d), dtype=x.dtype, buffer=nl.hbm)
@@ -45,14 +40,8 @@ def route(x, w):
             data=nl.load(logits[rows, :]), vals=nisa.max8(src=nl.load(logits[rows, :])), imm=0.0)
         nl.store(best[rows, :], rest)
     return best
-"""
-ROUTE_NKI = """import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-def route(x, w):
+""")
+ROUTE_NKI = nki_kernel("""def route(x, w):
     n, d = x.shape
     e = w.shape[1]
     scaled = nl.ndarray((n, d), dtype=x.dtype, buffer=nl.private_hbm)
@@ -74,14 +63,8 @@ def route(x, w):
         nisa.max8(dst=eight, src=found)
         nisa.dma_copy(dst=best[t * 128:(t + 1) * 128, :], src=eight)
     return best
-"""
-IN_LOOP = """import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def route(x, w):
+""")
+IN_LOOP = neuronxcc_kernel("""def route(x, w):
     n, d = x.shape
     e = w.shape[1]
     best = nl.ndarray((n, 8), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -96,14 +79,8 @@ def route(x, w):
         eight = nisa.max8(src=rest)
         nl.store(best[t * 128:(t + 1) * 128, :], eight)
     return best
-"""
-IN_LOOP_NKI = """import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-def route(x, w):
+""")
+IN_LOOP_NKI = nki_kernel("""def route(x, w):
     n, d = x.shape
     e = w.shape[1]
     best = nl.ndarray((n, 8), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -122,14 +99,8 @@ def route(x, w):
         nisa.max8(dst=eight, src=rest)
         nisa.dma_copy(dst=best[t * 128:(t + 1) * 128, :], src=eight)
     return best
-"""
-BOTH_SIDES = """import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def route(x, w):
+""")
+BOTH_SIDES = neuronxcc_kernel("""def route(x, w):
     n, d = x.shape
     out = nl.ndarray((n, w.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
     for t in nl.affine_range(n // 128):
@@ -141,14 +112,8 @@ def route(x, w):
         kept = nl.multiply(p, nl.greater_equal(p, eight[:, 7:8]))
         nl.store(out[t * 128:(t + 1) * 128, :], nl.matmul(kept, nl.load(w)))
     return out
-"""
-BOTH_SIDES_NKI = """import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-def route(x, w):
+""")
+BOTH_SIDES_NKI = nki_kernel("""def route(x, w):
     n, d = x.shape
     out = nl.ndarray((n, d), dtype=x.dtype, buffer=nl.shared_hbm)
     for t in range(n // 128):
@@ -167,14 +132,8 @@ def route(x, w):
         nisa.tensor_scalar(dst=over, data=e, op0=nl.divide, operand0=eight[:, 7:8])
         nisa.dma_copy(dst=out[t * 128:(t + 1) * 128, :], src=over)
     return out
-"""
-BEST_ROW = """import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def route(x, w):
+""")
+BEST_ROW = neuronxcc_kernel("""def route(x, w):
     n, d = x.shape
     out = nl.ndarray((n, w.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
     i_p, i_f = nl.arange(128)[:, None], nl.arange(w.shape[1])[None, :]
@@ -187,7 +146,7 @@ def route(x, w):
         row = nl.load(w[at[i_p, 0], i_f])
         nl.store(out[t * 128:(t + 1) * 128, :], nl.multiply(row, row))
     return out
-"""
+""")
 SHAPES = ((256, 128), (128, 64))
 
 
@@ -274,18 +233,12 @@ def test_what_lifts_is_scheduled_around_what_does_not(text, target, reference, o
     np.testing.assert_allclose(got, reference(*given), rtol=1e-4, atol=1e-4)
 
 
-ONE_LOOP = """import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def largest(x, w):
+ONE_LOOP = neuronxcc_kernel("""def largest(x, w):
     out = nl.ndarray((x.shape[0], 8), dtype=nl.uint32, buffer=nl.shared_hbm)
     tile = nl.load(x)
     nl.store(out, nisa.nc_find_index8(data=tile, vals=nisa.max8(src=tile)))
     return out
-"""
+""")
 
 
 def test_a_kernel_without_closed_parts_is_refused(tmp_path: Path) -> None:

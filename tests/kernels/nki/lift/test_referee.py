@@ -21,14 +21,6 @@ COMMON = """import numpy as np
 
 def drawn(scale, *shapes):
     return [np.random.normal(0, scale, shape).astype(np.float32) for shape in shapes]
-
-
-def transform_to_nki_inputs(inputs):
-    return inputs
-
-
-def transform_nki_outputs(outputs, reference):
-    return outputs if isinstance(outputs, (tuple, list)) else [outputs]
 """
 
 STATES = """

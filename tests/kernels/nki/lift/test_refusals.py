@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kernel_heads import neuronxcc_kernel
 
 from accelopt.algorithm.notation import definition_text
 from accelopt.kernels.nki.lift.failure import NotLifted
@@ -12,13 +13,7 @@ from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, Stage, default_nest
 from accelopt.kernels.nki.parameters import ParameterFacts
 
-SOFTMAX = """import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def attend(q, k, v):
+SOFTMAX = neuronxcc_kernel("""def attend(q, k, v):
     out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
     scores = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
     for j in nl.affine_range(2):
@@ -34,7 +29,7 @@ def attend(q, k, v):
         acc[...] += nisa.nc_matmul(turned, nl.load(v[nl.ds(j * 128, 128), :]))
     nl.store(out, acc / total * squares)
     return out
-"""
+""")
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +75,7 @@ def test_a_reason_without_a_definition_stays_as_it_is(lifted: Lifted) -> None:
     assert lifted.located("nothing of it is known") == "nothing of it is known"
 
 
-SCATTER = """import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def write_rows(cache, rows, slots):
+SCATTER = neuronxcc_kernel("""def write_rows(cache, rows, slots):
     out = nl.ndarray(cache.shape, dtype=cache.dtype, buffer=nl.shared_hbm)
     for s in nl.sequential_range(cache.shape[0] // 128):
         nl.store(out[nl.ds(s * 128, 128), :], nl.load(cache[nl.ds(s * 128, 128), :]))
@@ -94,7 +84,7 @@ def write_rows(cache, rows, slots):
         i_p, i_f = nl.arange(128)[:, None], nl.arange(256)[None, :]
         nl.store(out[at[i_p, 0], i_f], nl.load(rows[nl.ds(t * 128, 128), :]))
     return out
-"""
+""")
 
 
 @pytest.mark.parametrize("count", [128, 256])
@@ -107,6 +97,6 @@ def test_a_scatter_is_refused_at_its_line(count: int, tmp_path: Path) -> None:
         n: ParameterFacts(s, "int32" if n == "slots" else "float32") for n, s in shapes.items()
     }
     with pytest.raises(
-        NotLifted, match=r":13: it writes at indices that are only known at run time"
+        NotLifted, match=r":14: it writes at indices that are only known at run time"
     ):
         lifted_kernel(SCATTER, path, given)

@@ -7,13 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-KERNEL = """import nki
-import nki.isa as nisa
-import nki.language as nl
+from kernel_heads import nki_kernel
 
-
-@nki.jit
-def kernel(x):
+KERNEL = nki_kernel("""def kernel(x):
     out = nl.ndarray((128, 14), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     made = nl.ndarray((128, 14), dtype=x.dtype, buffer=nl.sbuf)
@@ -22,7 +18,7 @@ def kernel(x):
         nisa.activation(dst=made[:, i + 7], op=nl.square, data=tile[:, i + 1])
     nl.store(out, made)
     return out
-"""
+""")
 EXPLAINED = """import sys
 import numpy as np
 from accelopt.algorithm.notation import algorithm_text

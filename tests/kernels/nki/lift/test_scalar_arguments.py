@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernel_heads import neuronxcc_kernel
 from warm import core
 
 from accelopt.evaluation import Status
@@ -14,13 +15,7 @@ from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.nests.nest import default_nest
 from accelopt.kernels.nki.parameters import ParameterFacts, PlainValue
 
-HEAD = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-"""
+HEAD = neuronxcc_kernel("")
 TEMPERATURE = """def kernel(x, temperature):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x) / temperature

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernel_heads import neuronxcc_kernel
 from warm import core
 
 from accelopt.caches import VerdictCache
@@ -25,13 +26,7 @@ from accelopt.kernels.nki.nests.nest import Nest, default_nest
 from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.kernels.nki.predicted_times import Refused
 
-NAIVE = '''
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def kernel(x, eps, gain: nl.ndarray = None):
+NAIVE = neuronxcc_kernel('''def kernel(x, eps, gain: nl.ndarray = None):
     """Rows of x over their root mean square, four columns of tiles at a time."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(x.shape[0] // 128):
@@ -42,19 +37,13 @@ def kernel(x, eps, gain: nl.ndarray = None):
             part = nl.load(x[i * 128 : (i + 1) * 128, j * 256 : (j + 1) * 256])
             nl.store(out[i * 128 : (i + 1) * 128, j * 256 : (j + 1) * 256], nl.multiply(part, scale))
     return out
-'''
+''')
 
-RANDOM = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def kernel(x):
+RANDOM = neuronxcc_kernel("""def kernel(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(out[0:128, :], nl.add(nl.load(x[0:128, :]), nl.rand((128, 512))))
     return out
-"""
+""")
 
 
 def test_an_offer_is_called_as_the_kernel_and_computes_the_same(tmp_path: Path) -> None:
@@ -102,20 +91,14 @@ def test_a_kernel_by_schedule_has_the_name_that_its_author_gave_it(tmp_path: Pat
     )
 
 
-DIVIDED = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def kernel(scores, temperature):
+DIVIDED = neuronxcc_kernel("""def kernel(scores, temperature):
     out = nl.ndarray(scores.shape, dtype=scores.dtype, buffer=nl.shared_hbm)
     for r in nl.affine_range(2):
         tile = nl.load(scores[r * 128 : (r + 1) * 128, :]) / temperature
         powers = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
         nl.store(out[r * 128 : (r + 1) * 128, :], powers / nl.sum(powers, axis=1, keepdims=True))
     return out
-"""
+""")
 
 
 def test_what_is_divided_by_an_argument_is_for_every_number(tmp_path: Path) -> None:
@@ -176,18 +159,12 @@ def test_why_the_core_takes_no_kernel_by_schedule_is_said(
     assert "the simulated core takes none of the" in found.refusal
 
 
-WHOLE_SUM = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def kernel(x):
+WHOLE_SUM = neuronxcc_kernel("""def kernel(x):
     out = nl.ndarray((1, 1), dtype=x.dtype, buffer=nl.shared_hbm)
     row = nl.sum(nl.load(x), axis=1, keepdims=True)
     nl.store(out, nl.sum(nl.transpose(row), axis=1, keepdims=True))
     return out
-"""
+""")
 
 
 def test_a_sum_of_everything_is_a_sum_of_parts_that_lie_on_partitions(tmp_path: Path) -> None:
@@ -200,14 +177,7 @@ def test_a_sum_of_everything_is_a_sum_of_parts_that_lie_on_partitions(tmp_path: 
     assert [part.size for part in nest.stages[0].partition] == [128]
 
 
-BOTH_WAYS = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def kernel(x):
+BOTH_WAYS = neuronxcc_kernel("""def kernel(x):
     rows = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
     columns = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
@@ -215,7 +185,7 @@ def kernel(x):
     turned = nisa.nc_transpose(tile)
     nl.store(columns, nl.sum(turned, axis=1, keepdims=True))
     return rows, columns
-"""
+""")
 
 
 def test_sums_over_rows_beside_sums_over_columns_are_nests(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernel_heads import nki_kernel
 
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.notation import algorithm_text
@@ -14,20 +15,13 @@ from accelopt.sim import compute
 from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.kernel_text import load, specs_of
 
-KERNEL = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-def kernel(a):
+KERNEL = nki_kernel("""def kernel(a):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     t, u = nl.load(a), nl.load(a)
     nisa.nc_stream_shuffle(dst=u, src=t{part}, shuffle_mask={table})
     nl.store(out, u)
     return out
-"""
+""")
 TABLES = {
     "one row": [0] * 32,
     "rotated": [(n + 1) % 32 for n in range(32)],
@@ -56,21 +50,14 @@ def test_partitions_that_the_source_does_not_have_have_no_algorithm() -> None:
         lift(program)
 
 
-ROW_ON_ALL_PARTITIONS = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-def kernel(a, g):
+ROW_ON_ALL_PARTITIONS = nki_kernel("""def kernel(a, g):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     row, rows = nl.load(g), nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
     for q in range(2):
         nisa.nc_stream_shuffle(dst=rows[q * 32:(q + 1) * 32, :], src=row, shuffle_mask=[0] * 32)
     nl.store(out, nl.multiply(nl.load(a), rows))
     return out
-"""
+""")
 
 
 def test_a_row_on_all_partitions_has_a_closed_form() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernel_heads import nki_kernel
 
 from accelopt.algorithm.algorithm import Scan
 from accelopt.algorithm.evaluation import evaluate
@@ -16,14 +17,7 @@ from accelopt.sim import compute
 from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.kernel_text import load, specs_of
 
-KERNEL = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-def kernel(x, gate):
+KERNEL = nki_kernel("""def kernel(x, gate):
     rows, steps = x.shape
     out = nl.ndarray((rows, steps), dtype=x.dtype, buffer=nl.shared_hbm)
     for r in range(rows // 64):
@@ -34,7 +28,7 @@ def kernel(x, gate):
             {body}
         nl.store(out[r * 64:(r + 1) * 64, :], {result})
     return out
-"""
+""")
 COPY = "nisa.tensor_copy(dst=h[:, {0}:{0} + 1], src=a[:, {0}:{0} + 1])"
 AVERAGE = """s = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf)
             nisa.tensor_tensor(dst=s, data1=h[:, {before}:{before} + 1], data2=g[:, {now}:{now} + 1], op=nl.multiply)

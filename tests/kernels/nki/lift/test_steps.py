@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernel_heads import neuronxcc_kernel
 from warm import core
 
 from accelopt.algorithm.evaluation import evaluate
@@ -19,12 +20,7 @@ from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import default_nest
 from tests.kernels.nki.lift import algorithms
 
-STEPS = """import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def heat(u):
+STEPS = neuronxcc_kernel("""def heat(u):
     n, _ = u.shape
     out = nl.ndarray((n, n), dtype=u.dtype, buffer=nl.shared_hbm)
     a = nl.ndarray((n, n), dtype=u.dtype, buffer=nl.hbm)
@@ -48,7 +44,7 @@ def heat(u):
             nl.store(dst[row, i_f], value=mid)
             nl.store(dst[t * 128 + i_q, i_g + 1], value=new, mask=inner)
     return out
-"""
+""")
 
 
 @pytest.mark.parametrize("steps", (2, 4))

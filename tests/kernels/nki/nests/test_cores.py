@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernel_heads import nki_kernel
 from warm import core
 
 from accelopt.algorithm.algorithm import Algorithm
@@ -37,13 +38,7 @@ MIXED = algorithms.written(
 """What all rows of the second sum need is halved along other rows."""
 
 
-TWO_CORES = """import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-def scaled(x):
+TWO_CORES = nki_kernel("""def scaled(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     half = x.shape[0] // nl.num_programs(0)
     for t in range(half // 128):
@@ -54,7 +49,7 @@ def scaled(x):
 
 
 {launch}
-"""
+""")
 LAUNCHES = ("kernel = scaled[2]", "def run(x):\n    return scaled[2](x)")
 
 

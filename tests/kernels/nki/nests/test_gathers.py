@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from kernel_heads import neuronxcc_kernel, nki_kernel
 from warm import core
 
 from accelopt.algorithm.algorithm import from_json
@@ -25,20 +26,8 @@ from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
 
-NEURONXCC = """import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-"""
-NKI = """import nki
-import nki.isa as nisa
-import nki.language as nl
-
-
-@nki.jit
-"""
+NEURONXCC = neuronxcc_kernel("")
+NKI = nki_kernel("")
 POSITIONS = """def kernel(ids, words, places):
     n, d = ids.shape[0], words.shape[1]
     out = nl.ndarray((n, d), dtype=words.dtype, buffer=nl.shared_hbm)

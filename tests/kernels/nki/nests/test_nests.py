@@ -107,11 +107,18 @@ def test_random_algorithms_by_random_primitives(
     check(algorithm, fused, dialect, tmp_path)
 
 
-@pytest.mark.parametrize("dialect", TARGETS)
-@pytest.mark.parametrize("algorithm", algorithms.SMALL, ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    ("algorithm", "dialect"),
+    [
+        pytest.param(known, dialect, marks=() if number % 2 else pytest.mark.slow, id=f"{known.name}-{dialect}")
+        for place, known in enumerate(algorithms.SMALL)
+        for number, dialect in enumerate(TARGETS, place)
+    ],
+)  # fmt: skip
 def test_every_starting_nest_of_known_classes(
     algorithm: Algorithm, dialect: Dialect, tmp_path: Path
 ) -> None:
+    """Two of them; by day in one dialect, which is each class's by turns."""
     found = list(starting_nests(algorithm, TARGETS[dialect]))
     for nest in random.Random(1).sample(found, min(2, len(found))):
         assert Nest.model_validate_json(nest.model_dump_json()) == nest

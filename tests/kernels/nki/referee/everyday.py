@@ -8,11 +8,6 @@ from pathlib import Path
 import numpy as np
 from scipy.special import erf, ndtr
 
-TAIL = """
-def transform_to_nki_inputs(inputs):
-    return inputs
-"""
-
 LAYERNORM = """
 import numpy as np
 def get_inputs():
@@ -146,7 +141,7 @@ def forward(x, gain, bias):
 def reference(problem: str, folder: Path) -> Path:
     """The problem's reference module in `folder`."""
     path = folder / f"{problem}.py"
-    path.write_text(REFERENCES[problem] + TAIL)
+    path.write_text(REFERENCES[problem])
     return path
 
 

@@ -4,6 +4,7 @@ The same groups give the same scales and elements, so an honest product differs 
 the rounding of float32 sums, and nothing is allowed for the elements' few bits."""
 
 import pytest
+from kernel_heads import nki_kernel
 from warm import core
 
 from accelopt.errors import ConfigError
@@ -34,12 +35,6 @@ def quantized(x):
 
 def forward(a, b):
     return np.einsum("kiq,kjq->ij", quantized(a), quantized(b))
-
-def transform_to_nki_inputs(inputs):
-    return list(inputs)
-
-def transform_nki_outputs(outputs, reference):
-    return outputs
 """
 
 KERNEL = """
@@ -81,13 +76,7 @@ def packed(x):
     return words, scales
 """
 
-PACKED_KERNEL = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-@nki.jit
-def kernel(a, a_scale, b, b_scale):
+PACKED_KERNEL = nki_kernel("""def kernel(a, a_scale, b, b_scale):
     left, right = nl.load(a.view(nl.float8_e4m3fn_x4)), nl.load(b.view(nl.float8_e4m3fn_x4))
     scales, others = nl.load(a_scale), nl.load(b_scale)
     product = nl.ndarray((64, 96), dtype=nl.float32, buffer=nl.psum)
@@ -95,7 +84,7 @@ def kernel(a, a_scale, b, b_scale):
     out = nl.ndarray((64, 96), dtype=nl.float32, buffer=nl.shared_hbm)
     nisa.dma_copy(dst=out, src=nl.copy(product))
     return out
-"""
+""")
 SCALES = "left_scales, right_scales"
 
 
@@ -155,7 +144,7 @@ def test_packed_formats_are_allowed_by_name_and_widen_nothing():
 def test_operands_quantized_on_the_host_leave_nothing_but_float32_rounding(judged):
     """The reference rounds, and its transform packs what it rounds: the bound is the published 2e-5."""
     reference = REFERENCE.format(precision='precision = "float8_e4m3fn_x4"')
-    reference = reference[: reference.index("def transform_to")] + QUANTIZED_ON_THE_HOST
+    reference += QUANTIZED_ON_THE_HOST
     found = judged(kernel=PACKED_KERNEL.format(rows=""), reference=reference)
     assert found.status is Status.CORRECT, found.message
     assert {c.limit for c in found.checks if c.name == "relative L2 error"} == {2e-5}
@@ -174,19 +163,14 @@ def get_inputs():
 def forward(x):
     return (x * 2).astype(ml_dtypes.float8_e4m3), x + 1
 """
-ROUNDS = """
-import nki
-import nki.language as nl
-
-@nki.jit
-def kernel(x):
+ROUNDS = nki_kernel("""def kernel(x):
     small = nl.ndarray(x.shape, dtype=nl.float8_e4m3, buffer=nl.shared_hbm)
     out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
     tile = nl.load(x)
     nl.store(small, nl.multiply(tile, 2.0, dtype=nl.float8_e4m3))
     nl.store(out, nl.add(nl.{through}, 1.0))
     return small, out
-"""
+""")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from kernel_heads import neuronxcc_kernel
 from warm import core
 
 from accelopt.evaluation import EvaluationRequest, Status
@@ -16,23 +17,15 @@ def get_inputs():
 def forward(x, temperature, shifted):
     y = x / np.float32(temperature) + (1 if shifted else 0)
     return y - y.max(axis=1, keepdims=True) + np.float32(shifted)
-def transform_to_nki_inputs(inputs):
-    return inputs
 """
-KERNEL = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def kernel(x, temperature, shifted):
+KERNEL = neuronxcc_kernel("""def kernel(x, temperature, shifted):
     {check}
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     peak = {peak}
     nl.store(out, tile / temperature - peak + {shift})
     return out
-"""
+""")
 SAFE = "nl.max(tile / temperature, axis=1, keepdims=True)"
 SIGNED = "nl.max(tile, axis=1, keepdims=True) / temperature"
 

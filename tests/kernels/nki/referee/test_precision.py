@@ -3,6 +3,7 @@ with a tolerance that fits the format. NKIBench's own rule stays where all is fl
 
 import numpy as np
 import pytest
+from kernel_heads import neuronxcc_kernel
 from warm import core
 
 from accelopt.errors import ConfigError
@@ -21,22 +22,9 @@ def get_inputs():
 
 def forward(x):
     return x / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + np.float32(1e-6))
-
-def transform_to_nki_inputs(inputs):
-    return list(inputs)
-
-def transform_nki_outputs(outputs, reference):
-    return outputs
 """
 
-KERNEL = """
-import numpy as np
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-import neuronxcc.nki.isa as nisa
-
-@nki.jit
-def kernel(x):
+KERNEL = "import numpy as np\n" + neuronxcc_kernel("""def kernel(x):
     out = nl.ndarray(x.shape, dtype={out}, buffer=nl.shared_hbm)
     for i in nl.affine_range(2):
         t = nl.load(x[i * 128 : (i + 1) * 128, :])
@@ -46,7 +34,7 @@ def kernel(x):
         scale = nl.rsqrt(nl.add(mean, 1e-6))
         nl.store(out[i * 128 : (i + 1) * 128, :], nl.multiply(narrow, scale, dtype={out}))
     return out
-"""
+""")
 
 
 @pytest.fixture

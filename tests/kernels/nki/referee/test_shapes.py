@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from kernel_heads import neuronxcc_kernel
 from warm import core
 
 from accelopt.evaluation import EvaluationRequest, Status
@@ -11,13 +12,7 @@ from accelopt.kernels.nki.referee.trials import TrialStore
 
 REFERENCE = Path(__file__).parents[3] / "hostile" / "references" / "silu.py"  # (256, 512)
 
-KERNEL = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def kernel(x):
+KERNEL = neuronxcc_kernel("""def kernel(x):
     {check}
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(x.shape[0] // {rows}):
@@ -25,7 +20,7 @@ def kernel(x):
             at = slice(i * {rows}, (i + 1) * {rows}), slice(j * {width}, (j + 1) * {width})
             nl.store(out[at[0], at[1]], nl.silu(nl.load(x[at[0], at[1]])))
     return out
-"""
+""")
 
 
 @pytest.mark.parametrize(
@@ -52,9 +47,8 @@ def test_of_a_reference_at_one_size_alone_a_kernel_holds_for_that(tmp_path):
     """What nobody could try is not claimed."""
     kernel, task = tmp_path / "kernel.py", tmp_path / "reference.py"
     kernel.write_text(KERNEL.format(check="pass", rows=128, width=128))
-    text = REFERENCE.read_text()
-    task.write_text(text.replace("return inputs", "return [inputs[0].reshape(256, 512)]"))
-    assert task.read_text() != text
+    fixed = "def transform_to_nki_inputs(inputs):\n    return [inputs[0].reshape(256, 512)]\n"
+    task.write_text(REFERENCE.read_text() + fixed)
     request = EvaluationRequest(kernel=str(kernel), task=str(task))
     evaluation = evaluate(request, core(request.target), TrialStore(tmp_path / "trials"))
     assert evaluation.status is Status.CORRECT, evaluation.message

@@ -38,9 +38,6 @@ def forward(x, factor):
     with open({log!r}, "a") as log:
         log.write(str(x.dtype) + "\\n")
     return x * np.float32(factor)
-
-def transform_to_nki_inputs(inputs):
-    return inputs
 """
 
 
@@ -189,7 +186,6 @@ def test_a_reference_that_is_undefined_under_stress_has_no_such_trial(tmp_path):
         "import numpy as np\n"
         "def get_inputs():\n    return [np.ones((4, 8), np.float32)]\n"
         "def forward(x):\n    return np.where(x == 1, x, np.nan).astype(x.dtype)\n"
-        "def transform_to_nki_inputs(inputs):\n    return inputs\n"
     )
     assert TrialStore(tmp_path / "trials").get(Reference(path), STRESS) is None
 
@@ -269,9 +265,6 @@ def get_inputs():
 
 def forward(x):
     return x.sum(dtype=x.dtype).reshape(1, 1)
-
-def transform_to_nki_inputs(inputs):
-    return inputs
 """
 
 
@@ -300,9 +293,6 @@ def forward(rows, columns):
     scores = rows @ columns
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
-
-def transform_to_nki_inputs(inputs):
-    return inputs
 """
 
 
@@ -326,8 +316,6 @@ def get_inputs():
     return [np.zeros((4, 1024), np.float32)]
 def forward(x):
     return 1 + np.tanh(x[:, 24:])
-def transform_to_nki_inputs(inputs):
-    return inputs
 """
 
 
@@ -385,8 +373,6 @@ def forward(count, tokens, rows, offsets, numbers, labels, zero):
     there[np.arange(32) < tokens] = 1
     return (there * count, table.take(rows, 0), table[offsets], (numbers >> 1) ^ 5,
             np.where(labels == -100, 0, labels), np.repeat(zero, 2, 1))
-def transform_to_nki_inputs(inputs):
-    return inputs
 """)
     trial = TrialStore(tmp_path / "trials").get(Reference(path), STRESS)
     _, lengths, rows, offsets, numbers, labels, zero = trial.inputs
@@ -407,8 +393,6 @@ def domain(x):
     return [np.clip(x, 0, 1)]
 def forward(x):
     return np.arcsin(x)
-def transform_to_nki_inputs(inputs):
-    return inputs
 """)
     for name in (STRESS, HIDDEN):
         (x,) = TrialStore(tmp_path / "trials").get(Reference(path), name).inputs

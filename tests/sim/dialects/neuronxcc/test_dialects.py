@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from kernel_heads import neuronxcc_kernel, nki_kernel
 from one_road import execute
 
 from accelopt.sim import rules
@@ -15,30 +16,19 @@ from accelopt.sim.dialects.dialect import (
 from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load, specs_of
 
-OLD = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-@nki.jit
-def kernel(a):
+OLD = neuronxcc_kernel("""def kernel(a):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     nl.store(out, nl.exp(nl.load(a)))
     return out
-"""
-NEW = """
-import nki
-import nki.isa as nisa
-import nki.language as nl
-
-@nki.jit
-def kernel(a):
+""")
+NEW = nki_kernel("""def kernel(a):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=a)
     nisa.activation(dst=tile, op=nl.exp, data=tile)
     nisa.dma_copy(dst=out, src=tile)
     return out
-"""
+""")
 A = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
 
 
@@ -96,7 +86,7 @@ def test_a_text_in_another_dialect_than_asked_for_is_told_by_line_which_and_what
     assert imported_dialect("import numpy as np\n") is None and imported_dialect("def (") is None
     assert not wrong_dialect(NEW, NEW) and not wrong_dialect("x = 1", NEW)
     said = wrong_dialect(OLD, NEW)
-    assert said.startswith("line 2 imports neuronxcc.nki (Neuron SDK 2.21 to 2.29)")
+    assert said.startswith("line 1 imports neuronxcc.nki (Neuron SDK 2.21 to 2.29)")
     assert "nisa.activation(dst=y" in said and said.count(". ") == 0
     assert "y = nisa.activation(" in wrong_dialect("from nki import isa as nisa", OLD)
 
