@@ -182,12 +182,13 @@ class TileIndex:
     def __eq__(self, other: Any) -> Any:
         if other is None or not isinstance(other, (int, np.integer, TileIndex)):
             return False
-        return (self >= other) & (self <= other)
+        both = (self >= other) & (self <= other)
+        return MaskExpression(both.mask, both.shape, loops=both.loops)  # one comparison
 
     def __ne__(self, other: Any) -> Any:
         if other is None or not isinstance(other, (int, np.integer, TileIndex)):
             return True
-        equal = (self >= other) & (self <= other)
+        equal = self == other
         return MaskExpression(equal.mask, equal.shape, negated=True, loops=equal.loops)
 
     # To Python an index is an object: the real tracer runs a loop's body once, for all iterations.

@@ -93,6 +93,17 @@ def test_binary(kernel_text, name):
     assert np.allclose(evaluate(kernel_text, f"nl.{name}(t, v)"), function(X, C), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("comparison", "holds"),
+    [(">= 3", np.greater_equal), ("== 3", np.equal), ("!= 3", np.not_equal)],
+)
+def test_an_affine_selection_by_each_comparison(kernel_text, comparison, holds):
+    place = "nl.arange(128)[:, None] - 2 * nl.arange(64)[None, :]"
+    found = evaluate(kernel_text, f"nisa.affine_select(({place}) {comparison}, t, -7.0)")
+    kept = holds(np.arange(128)[:, None] - 2 * np.arange(64)[None, :], 3)
+    np.testing.assert_array_equal(found, np.where(kept, X, np.float32(-7)))
+
+
 @pytest.mark.parametrize("name", INTEGER)
 def test_bitwise(kernel_text, name):
     got = evaluate(kernel_text, f"nl.{name}(t, u)", x=I, y=J)
