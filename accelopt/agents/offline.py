@@ -164,7 +164,7 @@ class OfflineProposer:
             source = await self._made(node, step)
             if source is None:
                 break
-            node = replace(node, source=source, change=step)
+            node = replace(node, source=source, change=step, parent=node)
             done.append(step)
         if not done:
             said = "no rule of this language makes this change to this kernel"
@@ -202,7 +202,7 @@ class OfflineProposer:
         steps, now = [*_steps(first.action.change)], first
         while len(steps) < longest and now.predicted is not None and isfinite(now.predicted):
             assert now.action.source is not None
-            made = replace(node, source=now.action.source, change=now.action.change)
+            made = replace(node, source=now.action.source, change=now.action.change, parent=node)
             further = await self._rank(made, MOST_FURTHER)
             if not further or further[0].predicted is None:
                 break

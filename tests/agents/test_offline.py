@@ -55,6 +55,18 @@ def test_predictions_order_the_rewrites_and_extend_them_into_chains(tmp_path):
     assert drawn[2] == THEN.join(["Raise 100.", "Halve 105."])
 
 
+def test_what_follows_in_a_chain_is_asked_for_of_a_child(tmp_path):
+    """What a language does to the kernel that was given alone, it does once."""
+    asked = {}
+
+    async def told(node, focus):
+        asked[toy.cost_of(node.source)] = node.parent and toy.cost_of(node.parent.source)
+        return await rewrites(node, focus)
+
+    plans(OfflineProposer(told, predict), view(tmp_path))
+    assert asked.pop(100.0) is None and asked and set(asked.values()) <= {100.0, 50.0, 99.0, 105.0}
+
+
 def test_without_predictions_promise_decides_and_chains_have_one_step(tmp_path):
     assert plans(OfflineProposer(rewrites), view(tmp_path)) == [
         "Shave 100.",

@@ -9,7 +9,6 @@ from accelopt.algorithm.traced_array import NotTraced
 from accelopt.awaiting import in_thread
 from accelopt.evaluation import Case
 from accelopt.hardware.gpus import GPU, GPUS
-from accelopt.kernel_source import fingerprint
 from accelopt.kernels.gpu.bench.judging.baselines import write_inductor
 from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
 from accelopt.kernels.gpu.bench.roofline import Bound
@@ -53,8 +52,7 @@ class Triton(Solutions):
         """What `accelopt.kernels.triton.moves` can do, the most promising ones; of the kernel that was given
         also the kernels that `torch.compile` writes for the reference."""
         found = await in_thread(proposals, node.source, MOST_PROPOSALS)
-        given = node.key == fingerprint(self._problem(node.case).template.main_source)
-        if not given or node.profile is None or self._devices == ("cpu",):
+        if node.parent is not None or node.profile is None or self._devices == ("cpu",):
             return found
         found = [*await self._written_anew(node), *found]
         name = node.case.case_name
