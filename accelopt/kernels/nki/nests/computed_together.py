@@ -1,0 +1,220 @@
+"""Choices of what is computed together, made on the definitions before a nest of them: a sum as one more
+column of a product, and a definition again for some of its readers.
+
+before:  total[l] = sum_j f(k[j, l]); state[n, l] = sum_j v[j, n] * f(k[j, l])
+append:  state[n, l] = sum_j (v[j, n] if 63 >= n else 1) * f(k[j, l]), of one n more; total[l] is state[64, l]
+
+before:  largest[m] = max_k p[m, k]; largest2[k] = max_m p[m, k]
+repeat:  p_again[k, m] as p[m, k]; largest2[k] = max_m p_again[k, m]
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Definition,
+    Expression,
+    Map,
+    Read,
+    Reduce,
+    Scan,
+    Where,
+    axes_of,
+    expressions_of,
+    parts_of,
+    substituted,
+    walk,
+    with_expressions,
+    with_parts,
+)
+from accelopt.algorithm.contraction import ONE, Contraction, contraction, factors_of, product_of
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.value_nodes import RANKED
+
+
+class NotTogether(Exception):
+    """Definitions that are not computed so: the text names them and says why."""
+
+
+def appended(algorithm: Algorithm, name: str, product: str) -> Algorithm:
+    """With a sum as one more column of a product. Raises NotTogether."""
+    total, wide = algorithm.definition(name), algorithm.definition(product)
+    results = {array.name for array in algorithm.outputs} & {name, product}
+    if results:
+        raise NotTogether(f"{min(results)} is a result, whose shape is given")
+    found = contraction(wide) if isinstance(wide, Reduce) else None
+    rest = _rest(total, wide, found) if found else None
+    if found is None or rest is None:
+        raise NotTogether(f"{name} sums nothing that {product} multiplies, over the same")
+    operand, own = rest
+    (columns,) = (axis for axis in wide.axes if axis not in total.axes)
+    more = Axis(f"{columns.name}_more", columns.extent + 1)
+    at = {columns: index_of(more)}
+    column = substituted(operand, at, {})
+    if substituted(operand, {columns: Index(columns.extent)}, {}) != own:
+        column = Where((index_of(more) * -1 + (columns.extent - 1),), column, own)
+    other = found.left if operand is found.right else found.right
+    assert isinstance(wide, Reduce)
+    scale = [found.scale] if found.scale != ONE else []
+    made: Definition = replace(
+        wide, axes=tuple(more if axis == columns else axis for axis in wide.axes),
+        expression=product_of([other, column, *scale]),
+    )  # fmt: skip
+    places = tuple(
+        Index(columns.extent) if a == columns else index_of(a) for a in wide.axes
+    )
+
+    def changed(expression: Expression) -> Expression:
+        if isinstance(expression, Read) and expression.array == name:
+            values = dict(zip(total.axes, expression.indices, strict=True))
+            return Read(product, tuple(index.substitute(values) for index in places))
+        return with_parts(expression, map(changed, parts_of(expression)))
+
+    kept = [
+        with_expressions(made if d is wide else d, map(changed, expressions_of(made if d is wide else d)))
+        for d in algorithm.definitions
+        if d is not total
+    ]
+    return replace(algorithm, definitions=_in_order(kept, f"{product} is made of {name}"))
+
+
+def _rest(
+    total: Definition, wide: Definition, found: Contraction
+) -> tuple[Expression, Expression] | None:
+    """The operand of a product in whose place a sum has something else, and that."""
+    if not isinstance(total, Reduce) or total.combiner != "add" or not isinstance(wide, Reduce):
+        return None
+    if {*total.reduced} != {*found.contracted} or found.scale != ONE:
+        return None
+    for operand, other, own in (
+        (found.right, found.left, found.columns),
+        (found.left, found.right, found.rows),
+    ):
+        factors, shared = factors_of(total.expression), factors_of(other)
+        if len(own) != 1 or {*total.axes} != {*wide.axes} - {*own}:
+            continue
+        if all(factors.count(factor) >= shared.count(factor) for factor in shared):
+            for factor in shared:
+                factors.remove(factor)
+            own_factor = product_of(factors)
+            if axes_of(own_factor) <= {*found.batch, *found.contracted}:
+                return operand, own_factor
+    return None
+
+
+def appending(algorithm: Algorithm) -> Iterator[tuple[str, str]]:
+    """Sums that could be columns, each with its product."""
+    for total, wide in itertools.permutations(algorithm.definitions, 2):
+        try:
+            appended(algorithm, total.out, wide.out)
+        except NotTogether:
+            continue
+        yield total.out, wide.out
+
+
+def repeated(algorithm: Algorithm, name: str, readers: Sequence[str]) -> Algorithm:
+    """With a definition computed again for some of its readers, with the axes that those keep before those
+    that they combine. Raises NotTogether."""
+    definition, again = algorithm.definition(name), f"{name}_again"
+    reading = [d for d in algorithm.definitions if d.out in readers]
+    names = {d.out for d in algorithm.definitions}
+    if isinstance(definition, Scan) or again in names:
+        raise NotTogether(f"{name} is a recurrence" if again not in names else f"there is {again} already")
+    others = {d.out for d in readers_of(algorithm, name)} - set(readers)
+    if len(reading) < len(set(readers)) or not reading or not others:
+        raise NotTogether(f"{', '.join(readers)} are not some of those that read {name}")
+    if any(isinstance(d, Reduce) and d.combiner in RANKED for d in readers_of(algorithm, name)):
+        raise NotTogether(
+            f"{name} is compared with its largest, and computed again it may round otherwise"
+        )
+    order = _order(definition, reading)
+
+    def changed(expression: Expression) -> Expression:
+        if isinstance(expression, Read) and expression.array == name:
+            return Read(again, tuple(expression.indices[n] for n in order))
+        return with_parts(expression, map(changed, parts_of(expression)))
+
+    made = replace(definition, out=again, axes=tuple(definition.axes[n] for n in order))
+    rest = [
+        with_expressions(d, map(changed, expressions_of(d))) if d in reading else d
+        for d in algorithm.definitions
+    ]
+    at = algorithm.definitions.index(definition) + 1
+    return replace(algorithm, definitions=(*rest[:at], made, *rest[at:]))
+
+
+def readers_of(algorithm: Algorithm, name: str) -> list[Definition]:
+    """The definitions that read one."""
+    return [
+        d
+        for d in algorithm.definitions
+        if d.out != name
+        and any(isinstance(p, Read) and p.array == name for e in expressions_of(d) for p in walk(e))
+    ]
+
+
+def _order(definition: Definition, readers: Sequence[Definition]) -> list[int]:
+    combined: set[int] = set()
+    for reader in readers:
+        summed = set(reader.reduced) if isinstance(reader, Reduce) else set()
+        for part in itertools.chain.from_iterable(map(walk, expressions_of(reader))):
+            if isinstance(part, Read) and part.array == definition.out:
+                combined |= {n for n, index in enumerate(part.indices) if index.axes & summed}
+    return sorted(range(len(definition.axes)), key=lambda n: n in combined)
+
+
+def repeating(algorithm: Algorithm) -> Iterator[tuple[tuple[str, tuple[str, ...]], ...]]:
+    """Products, with what is computed of them element by element, again for those that combine them over
+    the axes that others keep."""
+    for product in algorithm.definitions:
+        if not isinstance(product, Reduce) or contraction(product) is None:
+            continue
+        chain = [product.out]
+        while len(reading := readers_of(algorithm, chain[-1])) == 1 and isinstance(reading[0], Map):
+            if {*reading[0].axes} != {*product.axes}:
+                break
+            chain.append(reading[0].out)
+        groups: dict[frozenset[int], list[str]] = {}
+        for reader in reading:
+            if isinstance(reader, Reduce) and contraction(reader) is None:
+                own = algorithm.definition(chain[-1])
+                kept = frozenset(_order(own, [reader])[: len(reader.axes)])
+                groups.setdefault(kept, []).append(reader.out)
+        if len(groups) < 2:
+            continue
+        for group in groups.values():
+            with_it = [
+                d.out for d in reading
+                if d.out in group or any(d in readers_of(algorithm, one) for one in group)
+            ]  # fmt: skip
+            steps = [(chain[-1], tuple(with_it))]
+            steps += [(before, (f"{after}_again",)) for before, after in itertools.pairwise(chain)][::-1]
+            try:
+                made = algorithm
+                for name, readers in steps:
+                    made = repeated(made, name, readers)
+            except NotTogether:
+                continue
+            yield tuple(steps)
+
+
+def _in_order(definitions: list[Definition], otherwise: str) -> tuple[Definition, ...]:
+    """The definitions, each after those that it reads."""
+    waiting, order = list(definitions), list[Definition]()
+    while waiting:
+        missing = {d.out for d in waiting}
+        free = [d for d in waiting if not (missing - {d.out}) & _arrays(d)]
+        if not free:
+            raise NotTogether(otherwise)
+        order.append(free[0])
+        waiting.remove(free[0])
+    return tuple(order)
+
+
+def _arrays(definition: Definition) -> set[str]:
+    parts = (part for e in expressions_of(definition) for part in walk(e))
+    return {part.array for part in parts if isinstance(part, Read)}
