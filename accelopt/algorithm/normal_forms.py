@@ -78,7 +78,9 @@ def _logarithm(values: Values, value: Value) -> Value:
     -log(x), for both may be out of fp32's range where the result is not. A factor that is alone in the rest is
     positive wherever the logarithm is a number."""
     whole = value if isinstance(value, Product) else Product(1.0, ((value, 1.0),))
-    exponents = [(f, p) for f, p in whole.factors if isinstance(f, Application) and f.function == "exp"]
+    exponents = [
+        (f, p) for f, p in whole.factors if isinstance(f, Application) and f.function == "exp"
+    ]
     if not exponents:
         return values.same(Application("log", (value,)))
     terms = [(exponent.arguments[0], power) for exponent, power in exponents]

@@ -11,11 +11,15 @@ repeat:  p_again[k, m] as p[m, k]; largest2[k] = max_m p_again[k, m]
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
+    Apply,
+    Constant,
     Definition,
     Expression,
     Map,
@@ -31,9 +35,12 @@ from accelopt.algorithm.algorithm import (
     with_expressions,
     with_parts,
 )
-from accelopt.algorithm.contraction import ONE, Contraction, contraction, factors_of, product_of
+from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import RANKED
+
+SAME = 1e-5
+"""Of a number that was summed in fp32."""
 
 
 class NotTogether(Exception):
@@ -46,63 +53,78 @@ def appended(algorithm: Algorithm, name: str, product: str) -> Algorithm:
     results = {array.name for array in algorithm.outputs} & {name, product}
     if results:
         raise NotTogether(f"{min(results)} is a result, whose shape is given")
-    found = contraction(wide) if isinstance(wide, Reduce) else None
-    rest = _rest(total, wide, found) if found else None
-    if found is None or rest is None:
+    found = _shared(total, wide)
+    if found is None or not isinstance(wide, Reduce):
         raise NotTogether(f"{name} sums nothing that {product} multiplies, over the same")
-    operand, own = rest
     (columns,) = (axis for axis in wide.axes if axis not in total.axes)
     more = Axis(f"{columns.name}_more", columns.extent + 1)
-    at = {columns: index_of(more)}
-    column = substituted(operand, at, {})
-    if substituted(operand, {columns: Index(columns.extent)}, {}) != own:
-        column = Where((index_of(more) * -1 + (columns.extent - 1),), column, own)
-    other = found.left if operand is found.right else found.right
-    assert isinstance(wide, Reduce)
-    scale = [found.scale] if found.scale != ONE else []
+    column = substituted(found.operand, {columns: index_of(more)}, {})
+    if substituted(found.operand, {columns: Index(columns.extent)}, {}) != found.own:
+        column = Where((index_of(more) * -1 + (columns.extent - 1),), column, found.own)
     made: Definition = replace(
         wide, axes=tuple(more if axis == columns else axis for axis in wide.axes),
-        expression=product_of([other, column, *scale]),
+        expression=product_of([*found.shared, column]),
     )  # fmt: skip
-    places = tuple(
-        Index(columns.extent) if a == columns else index_of(a) for a in wide.axes
-    )
+    places = [Index(columns.extent) if a == columns else index_of(a) for a in wide.axes]
+    missing = Constant(found.missing)
 
     def changed(expression: Expression) -> Expression:
+        if isinstance(expression, Apply) and expression.function == "add" and found.missing:
+            part, number = expression.arguments
+            known = isinstance(number, Constant) and math.isclose(
+                number.value, missing.value, rel_tol=SAME
+            )
+            if isinstance(part, Read) and part.array == name and known:
+                return placed(part)
         if isinstance(expression, Read) and expression.array == name:
-            values = dict(zip(total.axes, expression.indices, strict=True))
-            return Read(product, tuple(index.substitute(values) for index in places))
+            if found.missing:
+                raise NotTogether(f"{name} lacks {found.missing:g} of what {product} multiplies")
+            return placed(expression)
         return with_parts(expression, map(changed, parts_of(expression)))
 
-    kept = [
-        with_expressions(made if d is wide else d, map(changed, expressions_of(made if d is wide else d)))
-        for d in algorithm.definitions
-        if d is not total
-    ]
+    def placed(read: Read) -> Read:
+        values = dict(zip(total.axes, read.indices, strict=True))
+        return Read(product, tuple(index.substitute(values) for index in places))
+
+    rest = [made if d is wide else d for d in algorithm.definitions if d is not total]
+    kept = [with_expressions(d, map(changed, expressions_of(d))) for d in rest]
     return replace(algorithm, definitions=_in_order(kept, f"{product} is made of {name}"))
 
 
-def _rest(
-    total: Definition, wide: Definition, found: Contraction
-) -> tuple[Expression, Expression] | None:
-    """The operand of a product in whose place a sum has something else, and that."""
+class _Shared(NamedTuple):
+    """What a sum and a product share: factors, the `operand` in whose place the sum has its `own`, and how much
+    is `missing` of the sum where a summand of the shared factor was taken out of it."""
+
+    shared: list[Expression]
+    operand: Expression
+    own: Expression
+    missing: float
+
+
+def _shared(total: Definition, wide: Definition) -> _Shared | None:
     if not isinstance(total, Reduce) or total.combiner != "add" or not isinstance(wide, Reduce):
         return None
-    if {*total.reduced} != {*found.contracted} or found.scale != ONE:
+    found = contraction(wide)
+    if found is None or {*total.reduced} != {*found.contracted} or found.scale != ONE:
         return None
     for operand, other, own in (
         (found.right, found.left, found.columns),
         (found.left, found.right, found.rows),
     ):
-        factors, shared = factors_of(total.expression), factors_of(other)
+        factors, shared, missing = factors_of(total.expression), factors_of(other), 0.0
         if len(own) != 1 or {*total.axes} != {*wide.axes} - {*own}:
             continue
+        if isinstance(other, Apply) and other.function == "add" and factors == [other.arguments[0]]:
+            number = other.arguments[1]
+            if isinstance(number, Constant):
+                missing = number.value * math.prod(axis.extent for axis in total.reduced)
+                factors = [other]
         if all(factors.count(factor) >= shared.count(factor) for factor in shared):
             for factor in shared:
                 factors.remove(factor)
-            own_factor = product_of(factors)
-            if axes_of(own_factor) <= {*found.batch, *found.contracted}:
-                return operand, own_factor
+            rest = product_of(factors)
+            if axes_of(rest) <= {*found.batch, *found.contracted}:
+                return _Shared(shared, operand, rest, missing)
     return None
 
 
@@ -123,7 +145,9 @@ def repeated(algorithm: Algorithm, name: str, readers: Sequence[str]) -> Algorit
     reading = [d for d in algorithm.definitions if d.out in readers]
     names = {d.out for d in algorithm.definitions}
     if isinstance(definition, Scan) or again in names:
-        raise NotTogether(f"{name} is a recurrence" if again not in names else f"there is {again} already")
+        raise NotTogether(
+            f"{name} is a recurrence" if again not in names else f"there is {again} already"
+        )
     others = {d.out for d in readers_of(algorithm, name)} - set(readers)
     if len(reading) < len(set(readers)) or not reading or not others:
         raise NotTogether(f"{', '.join(readers)} are not some of those that read {name}")
@@ -192,7 +216,9 @@ def repeating(algorithm: Algorithm) -> Iterator[tuple[tuple[str, tuple[str, ...]
                 if d.out in group or any(d in readers_of(algorithm, one) for one in group)
             ]  # fmt: skip
             steps = [(chain[-1], tuple(with_it))]
-            steps += [(before, (f"{after}_again",)) for before, after in itertools.pairwise(chain)][::-1]
+            steps += [(before, (f"{after}_again",)) for before, after in itertools.pairwise(chain)][
+                ::-1
+            ]
             try:
                 made = algorithm
                 for name, readers in steps:

@@ -646,10 +646,20 @@ class Emitter(Calculation):
         bank = self.spec.psum_bank_bytes // 4
         pieces = self.cut(where, moving, max(bank, self.stage.columns))
         # Rows that share what moves are summed side by side, as far as PSUM has banks for them.
-        outer, beside, banks = list(single), list[tuple[Axis, int]](), BESIDE_BANKS
-        while outer and outer[-1][0] in rows and where.span(outer[-1][0]).width <= banks:
-            banks //= where.span(outer[-1][0]).width
+        outer, beside = list(single), list[tuple[Axis, int]]()
+        width = min(math.prod(where.span(axis).width for axis in moving), max(bank, 1))
+        room = max(BESIDE_BANKS, bank // width)
+        while outer and outer[-1][0] in rows and room > 1:
+            axis, count = outer[-1][0], where.span(outer[-1][0]).width
+            fits = max(n for n in range(1, min(count, room) + 1) if count % n == 0)
+            if fits == 1 or (fits < count and axis in {*self.deciding, *self.masks, *self.copied}):
+                break
             beside.insert(0, outer.pop())
+            room //= fits
+            if fits < count:
+                outer.append((axis, fits))
+                break
+        alike = self.is_alike(definition, found.scale, {axis for axis, _ in beside})
         operand = Operands(self, definition, found, where)
         lying = (*(axis for axis, _ in beside), *columns)
 
@@ -699,11 +709,21 @@ class Emitter(Calculation):
                         taker(own.where, sums.moved(own.where, spot))
 
                 self.each(Where(operand.lying, spot.spans, ()), operand.parts, add)
-                self.each(spot, beside, out)
+                one = alike and sums.tile.width <= bank and not takers
+                self.each(spot, [] if one else beside, out)
 
             self.each(place, pieces, wide)
 
         self.each(where, outer, batch)
+
+    def is_alike(self, product: Definition, scale: Value, rows: Collection[Axis]) -> bool:
+        """Whether all rows of a product are taken alike: by nothing that differs from one to the other."""
+        reader = self.last.get(product.out)
+        taken = self.reading.meanings[reader.out].value if reader else None
+        others = (
+            [scale, *(v for v in inputs_of(taken) if v.array != product.out)] if taken else [scale]
+        )
+        return not any(value.axes & set(rows) for value in others)
 
     def evacuate(
         self, product: str, scale: Value, where: Where, axes: tuple[Axis, ...], sums: View,

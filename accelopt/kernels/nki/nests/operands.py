@@ -334,7 +334,12 @@ class Operands:
         emitter = self.emitter
         if way == "direct" and not each and not span and self._at_once(value, axes, where, kept):
             return
-        if way == "direct" and not each and not span and self._computed_at_once(value, axes, where, kept):
+        if (
+            way == "direct"
+            and not each
+            and not span
+            and self._computed_at_once(value, axes, where, kept)
+        ):
             return
         width = math.prod(where.span(a).width for a in axes)
         extent = span.width if span else self.summed.extent
@@ -528,7 +533,9 @@ class Operands:
         for axis in reversed(rest):
             width = where.span(axis).width
             fits = axis not in {*self.emitter.deciding, *self.emitter.masks}
-            size = max(n for n in range(1, width + 1) if width % n == 0 and n <= room) if fits else 1
+            size = (
+                max(n for n in range(1, width + 1) if width % n == 0 and n <= room) if fits else 1
+            )
             room = room // size if size == width else 1
             parts.insert(0, (axis, size))
         return parts
