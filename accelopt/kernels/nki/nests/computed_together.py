@@ -163,12 +163,23 @@ def repeated(algorithm: Algorithm, name: str, readers: Sequence[str]) -> Algorit
         return with_parts(expression, map(changed, parts_of(expression)))
 
     made = replace(definition, out=again, axes=tuple(definition.axes[n] for n in order))
-    rest = [
-        with_expressions(d, map(changed, expressions_of(d))) if d in reading else d
-        for d in algorithm.definitions
-    ]
-    at = algorithm.definitions.index(definition) + 1
-    return replace(algorithm, definitions=(*rest[:at], made, *rest[at:]))
+    rest = [d for d in algorithm.definitions if d not in reading]
+    moved = [with_expressions(d, map(changed, expressions_of(d))) for d in reading]
+    return replace(algorithm, definitions=_in_order([*rest, made, *moved], name))
+
+
+def again_of(
+    algorithm: Algorithm, repeats: Sequence[tuple[str, Sequence[str]]]
+) -> dict[str, tuple[str, ...]]:
+    """For the definitions that are computed again, and those that read them, the axes that are kept there."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, readers in repeats:
+        again = algorithm.definition(f"{name}_again")
+        kept = [d.axes for d in map(algorithm.definition, readers) if isinstance(d, Reduce)]
+        for one in (again.out, *readers):
+            if kept and set(kept[0]) <= set(algorithm.definition(one).axes):
+                found[one] = tuple(axis.name for axis in kept[0])
+    return found
 
 
 def readers_of(algorithm: Algorithm, name: str) -> list[Definition]:

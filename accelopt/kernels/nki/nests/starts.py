@@ -9,7 +9,7 @@ from typing import Literal
 from accelopt.algorithm.algorithm import Algorithm, Definition, Read, Reduce, Scan, walk
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
-from accelopt.kernels.nki.nests.computed_together import appended, appending, repeating
+from accelopt.kernels.nki.nests.computed_together import again_of, appended, appending, repeating
 from accelopt.kernels.nki.nests.nest import (
     PLAIN,
     Nest,
@@ -74,20 +74,30 @@ def _starting(algorithm: Algorithm, chosen: Nest, target: str, seen: set[Nest]) 
     first = default_nest(algorithm, target, chosen)
     seen.add(first)
     yield first
+    others = again_of(plain, chosen.repeated)
     for lying in _lying(plain):
         stages: list[Stage] = []
+        last: Sequence[str] = ()
 
         def of(*stages: Stage) -> Nest:
             return chosen.model_copy(update={"stages": stages})
 
         for definition, alone in zip(plain.definitions, first.stages, strict=True):
             rest = first.stages[len([m for s in stages for m in s.members]) + 1 :]
-            for joined in _joined(plain, stages, definition, lying, target):
+            own = others.get(definition.out, lying)
+            if (
+                others
+                and definition.out not in others
+                and not {*own} <= {a.name for a in definition.axes}
+            ):
+                own = last
+            for joined in _joined(plain, stages, definition, own, target) if own == last else ():
                 if has_kernel(of(*stages[:-1], joined, *rest)):
                     stages[-1] = joined
                     break
             else:
-                stages.append(_stage(plain, (definition.out,), lying, target) or alone)
+                last = own
+                stages.append(_stage(plain, (definition.out,), own, target) or alone)
                 if not has_kernel(of(*stages, *rest)):
                     stages[-1] = alone
         nest = of(*stages)
