@@ -685,7 +685,7 @@ class _Turning(NamedTuple):
         psum = Tile(name, self.operands.size, count * rows, dtype, psum=True)
         self.emitter.declare(psum)
         self.emitter.each(spot, parts, lambda r: self.turn(
-            r.where, spot, View(psum, collected(r.number * rows), {})))  # fmt: skip
+            r.where, r.where if wide else spot, View(psum, collected(r.number * rows), {})))  # fmt: skip
         # Rounds of the sum follow one another, in PSUM as in the operand.
         aim = (*rest, *self.lying)
         widths = [spot.span(a).width for a in aim]

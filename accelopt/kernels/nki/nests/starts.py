@@ -387,10 +387,12 @@ def _laid_as_read(
 
 def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int) -> Iterator[Nest]:
     """The nests of `_laid_as_read`, of one with axes that are cut."""
-    for definition in ready(algorithm, whole).definitions:
+    definitions = ready(algorithm, whole).definitions
+    for definition in definitions:
         product = product_in(definition)
+        made = {a for d in definitions if d.out in arrays_read(definition) for a in d.axes}
         for axis in product.contracted if product else ():
-            if axis.name in lying and (size := evenly(axis.extent, most)) < axis.extent:
+            if (axis.name in lying or axis in made) and (size := evenly(axis.extent, most)) < axis.extent:
                 if axis.extent % size:
                     return
                 whole = split(whole, definition, axis.name, size)
