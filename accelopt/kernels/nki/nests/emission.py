@@ -23,7 +23,7 @@ from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.margins import margins_of
 from accelopt.kernels.nki.nests.memory import KEPT_BYTES, LITTLE, Memory
 from accelopt.kernels.nki.nests.moments import moments_of
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, product_in
 from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.operands import Operands
 from accelopt.kernels.nki.nests.partitions import NEUTRAL, Partitions
@@ -164,7 +164,10 @@ class Emitter(Calculation):
             }
             for name in stage.members:
                 definition = self.definitions[name]
-                along = parts_along([definition]) if isinstance(definition, Map) else {}
+                product = product_in(definition)
+                own = definition.axes if isinstance(definition, Map) or product else ()
+                along = parts_along([definition]) if own else {}
+                along = {axis: starts for axis, starts in along.items() if axis in own}
                 found[name] = {a: s for a, s in along.items() if a.name not in taken}
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -421,14 +422,62 @@ class Operands:
             strides = {axis: step * apart for axis, step in zip(others, steps, strict=True)}
             strides = {axis: {**kept.strides, **strides}[axis] for axis in own}
             view = View(kept.tile, collected(k.number * width), strides)
-            emitter.each(
-                spot,
-                emitter.cut(spot, own, emitter.stage.columns),
-                lambda r: emitter.into(value, r.where, view.moved(r.where, spot)),
-            )
+            self._write(value, spot, own, view)
 
         emitter.each(start, self.joined, fill)
         return True
+
+    def _write(self, value: Value, where: Where, own: Sequence[Axis], view: View) -> None:
+        """Computes an operand into its place, each part of its own axes in which no condition changes by itself:
+        what is an array's is brought there, a number is filled in."""
+        emitter = self.emitter
+        parts = [
+            (a, a.extent) for a in emitter.parts[self.definition.out] if where.span(a).width > 1
+        ]
+
+        def part(place: Where) -> None:
+            found, into = emitter.decided(value, place), view.moved(place, where)
+            axes = place.free({*own})
+            into = View(into.tile, into.offset, {axis: into.strides[axis] for axis in axes})
+            if parts and found.kind == "constant":
+                sizes, steps = merged(
+                    [place.span(a).width for a in axes], [[into.strides[a] for a in axes]]
+                )
+                dst = emitter.text.inside(into.tile, place.rows, into.offset, sizes, steps[0])
+                text = emitter.text.filled(
+                    dst, (place.rows, *sizes), str(found.constant), into.tile.dtype
+                )
+                emitter.put("", Form(text, "vector", emitter.vector_ns(math.prod(sizes))))
+                return
+            loads = parts and found.kind == "input" and not self._on_chip(found)
+            if (
+                loads
+                and found.dtype == into.tile.dtype
+                and emitter.memory.load_into(found, place, into)
+            ):
+                return
+            emitter.each(
+                place,
+                emitter.cut(place, axes, emitter.stage.columns),
+                lambda r: emitter.into(value, r.where, view.moved(r.where, where)),
+            )
+
+        def pieces(place: Where, left: Sequence[tuple[Axis, int]]) -> None:
+            if not left:
+                part(place)
+                return
+            axis, span = left[0][0], place.span(left[0][0])
+            if span.start.terms:
+                raise NotNested(
+                    f"{self.definition.out} is cut along {axis.name}, where conditions change"
+                )
+            ends = (n for n in emitter.parts[self.definition.out][axis] if n > span.start.constant)
+            last = span.start.constant + span.width
+            cuts = [span.start.constant, *(n for n in ends if n < last), last]
+            for start, end in itertools.pairwise(cuts):
+                pieces(place.within({axis: Span(At(start), end - start)}), left[1:])
+
+        pieces(where, parts)
 
     def begin_rounds(self) -> Callable[[Span], None]:
         """A place for the operand that members of the stage make, for all rounds of a loop along the summed
@@ -503,12 +552,7 @@ class Operands:
                 )
             ):
                 return
-            spot = Where(self.lying, place.spans, own)
-            emitter.each(
-                spot,
-                emitter.cut(spot, own, emitter.stage.columns),
-                lambda r: emitter.into(value, r.where, view.moved(r.where, spot)),
-            )
+            self._write(value, Where(self.lying, place.spans, own), own, view)
             return
         lying, rest = self._lying(axes, place)
         turning = _Turning(self, value, place, into, step, lying, tuple(rest))
@@ -604,7 +648,11 @@ class _Turning(NamedTuple):
 
     def whole(self, spot: Where) -> tuple[View, Where]:
         """What a part is turned from: computed for all that is summed at once, where that is not too long, else
-        for the rounds that are filled together."""
+        for the rounds that are filled together. Raises NotNested where conditions change in it."""
+        for axis in self.emitter.parts[self.operands.definition.out].keys() & self.value.axes:
+            raise NotNested(
+                f"an operand of {self.operands.definition.out} is turned, and differs along {axis.name}"
+            )
         summed = [axis for axis, _ in self.operands.parts]
         short = math.prod(axis.extent for axis in summed) <= self.emitter.stage.columns
         place = self.operands.where if short and not self.operands.within else self.place

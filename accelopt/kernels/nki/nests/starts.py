@@ -392,7 +392,9 @@ def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int)
         product = product_in(definition)
         made = {a for d in definitions if d.out in arrays_read(definition) for a in d.axes}
         for axis in product.contracted if product else ():
-            if (axis.name in lying or axis in made) and (size := evenly(axis.extent, most)) < axis.extent:
+            if (axis.name in lying or axis in made) and (
+                size := evenly(axis.extent, most)
+            ) < axis.extent:
                 if axis.extent % size:
                     return
                 whole = split(whole, definition, axis.name, size)
