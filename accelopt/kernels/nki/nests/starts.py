@@ -434,10 +434,12 @@ def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int)
             members=tuple(d.out for d in plain.definitions), partition=partition, loops=loops,
             laid=tuple(reversed(found.items())),
         )  # fmt: skip
-        yield whole.model_copy(update={"stages": (stage,)})
-        if len(loops) > 1:
-            fewer = stage.model_copy(update={"loops": loops[:1]})
-            yield whole.model_copy(update={"stages": (fewer,)})
+        fewer = stage.model_copy(update={"loops": loops[:1]})
+        for one in dict.fromkeys((stage, fewer)):
+            # A maximum over what lies on partitions is taken of as much as a bank of PSUM holds.
+            for columns in (one.columns, ROUND):
+                made = one.model_copy(update={"columns": columns})
+                yield whole.model_copy(update={"stages": (made,)})
 
 
 def with_sums_in_runs(algorithm: Algorithm, nest: Nest, target: str) -> Nest | None:
