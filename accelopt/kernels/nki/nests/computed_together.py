@@ -148,8 +148,8 @@ def repeated(algorithm: Algorithm, name: str, readers: Sequence[str]) -> Algorit
         raise NotTogether(
             f"{name} is a recurrence" if again not in names else f"there is {again} already"
         )
-    others = {d.out for d in readers_of(algorithm, name)} - set(readers)
-    if len(reading) < len(set(readers)) or not reading or not others:
+    others = {d.out for d in readers_of(algorithm, name)}
+    if not reading or not {*readers} < others:
         raise NotTogether(f"{', '.join(readers)} are not some of those that read {name}")
     if any(isinstance(d, Reduce) and d.combiner in RANKED for d in readers_of(algorithm, name)):
         raise NotTogether(
