@@ -38,6 +38,7 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import RANKED
+from accelopt.kernels.nki.nests.preparing import arrays_read
 
 SAME = 1e-5
 """Of a number that was summed in fp32."""
@@ -184,12 +185,7 @@ def again_of(
 
 def readers_of(algorithm: Algorithm, name: str) -> list[Definition]:
     """The definitions that read one."""
-    return [
-        d
-        for d in algorithm.definitions
-        if d.out != name
-        and any(isinstance(p, Read) and p.array == name for e in expressions_of(d) for p in walk(e))
-    ]
+    return [d for d in algorithm.definitions if name in arrays_read(d)]
 
 
 def _order(definition: Definition, readers: Sequence[Definition]) -> list[int]:
@@ -244,14 +240,9 @@ def _in_order(definitions: list[Definition], otherwise: str) -> tuple[Definition
     waiting, order = list(definitions), list[Definition]()
     while waiting:
         missing = {d.out for d in waiting}
-        free = [d for d in waiting if not (missing - {d.out}) & _arrays(d)]
-        if not free:
+        free = next((d for d in waiting if not missing & arrays_read(d)), None)
+        if free is None:
             raise NotTogether(otherwise)
-        order.append(free[0])
-        waiting.remove(free[0])
+        order.append(free)
+        waiting.remove(free)
     return tuple(order)
-
-
-def _arrays(definition: Definition) -> set[str]:
-    parts = (part for e in expressions_of(definition) for part in walk(e))
-    return {part.array for part in parts if isinstance(part, Read)}
