@@ -357,7 +357,7 @@ class Operands:
                 rows = math.prod(min(where.span(a).width, 128) for a in lying)
                 group = self.grouped(extent, self.size, rows)
             if way == "turned" and not aside:
-                outer = self._beside(rest, where, lying, group)
+                outer = self._beside(value, rest, where, lying, group)
         spans = {**where.spans, self.summed: span} if span else where.spans
         start = Where(self.lying, spans, ())
         before = At()
@@ -565,12 +565,15 @@ class Operands:
             emitter.each(place, [*parts, (lying[0], group)], turning.turned)
         else:
             rounds = math.prod(-(-place.span(a).width // n) for a, n in self.joined)
-            emitter.each(place, self._beside(rest, place, lying, rounds), turning.turned)
+            emitter.each(place, self._beside(value, rest, place, lying, rounds), turning.turned)
 
     def _beside(
-        self, rest: Sequence[Axis], where: Where, lying: Sequence[Axis], rounds: int
+        self, value: Value, rest: Sequence[Axis], where: Where, lying: Sequence[Axis], rounds: int
     ) -> list[tuple[Axis, int]]:
-        """Parts of other axes of an operand whose transposes, of so many rounds, a bank of PSUM holds."""
+        """Parts of other axes of an operand that is computed whose transposes, of so many rounds, a bank of PSUM
+        holds. Of one that is brought, the first is worked on before the last is there."""
+        if value.kind == "input":
+            return [(axis, 1) for axis in rest]
         rows = math.prod(min(where.span(a).width, 128) for a in lying)
         room = max(self.emitter.spec.psum_bank_bytes // 4 // (rows * rounds), 1)
         parts = list[tuple[Axis, int]]()
