@@ -59,7 +59,7 @@ class Emitter(Calculation):
 
     def __init__(
         self, algorithm: Algorithm, nest: Nest, spec: Hardware, dialect: Dialect,
-        numbers: Mapping[float, str], taken: set[str],
+        numbers: Mapping[float, str], taken: set[str], in_parts: bool = True,
     ) -> None:  # fmt: skip
         reading = Reading(algorithm, {name for name, _, _ in nest.ways})
         names = FreeNames(taken)
@@ -74,7 +74,7 @@ class Emitter(Calculation):
             if array.given != (array.shape or (1,)):
                 self.outside[array.name] = self.names.new(f"{array.name}_view")
         self.deciding = deciding(algorithm.definitions)
-        self.parts = self._parts()
+        self.parts = self._parts(in_parts)
         self.margins = margins_of(algorithm, self.reading, lambda name: (
             self.deciding.keys() | self.parts[name].keys()))  # fmt: skip
         self.stage = nest.stages[0]
@@ -154,9 +154,9 @@ class Emitter(Calculation):
         """The members of a definition's stage."""
         return next(set(stage.members) for stage in self.nest.stages if name in stage.members)
 
-    def _parts(self) -> dict[str, Mapping[Axis, tuple[int, ...]]]:
+    def _parts(self, of_products: bool) -> dict[str, Mapping[Axis, tuple[int, ...]]]:
         """By definition, where parts of axes begin that conditions change along, of those that lie whole
-        beside each other in its stage."""
+        beside each other in its stage; of products those whose conditions are on one axis alone."""
         found: dict[str, Mapping[Axis, tuple[int, ...]]] = {}
         for stage in self.nest.stages:
             taken = {part.axis for part in (*stage.partition, *stage.loops)} | {
@@ -164,10 +164,10 @@ class Emitter(Calculation):
             }
             for name in stage.members:
                 definition = self.definitions[name]
-                product = product_in(definition)
-                own = definition.axes if isinstance(definition, Map) or product else ()
-                along = parts_along([definition]) if own else {}
-                along = {axis: starts for axis, starts in along.items() if axis in own}
+                along = parts_along([definition]) if isinstance(definition, Map) else {}
+                if of_products and product_in(definition):
+                    along = parts_along([definition], alone=True)
+                    along = {axis: s for axis, s in along.items() if axis in definition.axes}
                 found[name] = {a: s for a, s in along.items() if a.name not in taken}
         return found
 

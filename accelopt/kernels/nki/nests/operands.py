@@ -12,7 +12,7 @@ from accelopt.algorithm.algorithm import Definition
 from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.nests.locations import At, Span
 from accelopt.kernels.nki.nests.memory import LITTLE
-from accelopt.kernels.nki.nests.nest import NotNested, Way
+from accelopt.kernels.nki.nests.nest import NotNested, TurnedInParts, Way
 from accelopt.kernels.nki.nests.places import Round, View, Where, row_major, spans_of
 from accelopt.kernels.nki.nests.reading import NARROW, Product, inputs_of
 from accelopt.kernels.nki.nests.statements import Form
@@ -431,9 +431,8 @@ class Operands:
         """Computes an operand into its place, each part of its own axes in which no condition changes by itself:
         what is an array's is brought there, a number is filled in."""
         emitter = self.emitter
-        parts = [
-            (a, a.extent) for a in emitter.parts[self.definition.out] if where.span(a).width > 1
-        ]
+        cut = emitter.parts[self.definition.out].keys() & value.axes
+        parts = [axis for axis in own if axis in cut and where.span(axis).width > 1]
 
         def part(place: Where) -> None:
             found, into = emitter.decided(value, place), view.moved(place, where)
@@ -462,11 +461,11 @@ class Operands:
                 lambda r: emitter.into(value, r.where, view.moved(r.where, where)),
             )
 
-        def pieces(place: Where, left: Sequence[tuple[Axis, int]]) -> None:
+        def pieces(place: Where, left: Sequence[Axis]) -> None:
             if not left:
                 part(place)
                 return
-            axis, span = left[0][0], place.span(left[0][0])
+            axis, span = left[0], place.span(left[0])
             if span.start.terms:
                 raise NotNested(
                     f"{self.definition.out} is cut along {axis.name}, where conditions change"
@@ -652,10 +651,9 @@ class _Turning(NamedTuple):
     def whole(self, spot: Where) -> tuple[View, Where]:
         """What a part is turned from: computed for all that is summed at once, where that is not too long, else
         for the rounds that are filled together. Raises NotNested where conditions change in it."""
-        for axis in self.emitter.parts[self.operands.definition.out].keys() & self.value.axes:
-            raise NotNested(
-                f"an operand of {self.operands.definition.out} is turned, and differs along {axis.name}"
-            )
+        out = self.operands.definition.out
+        if self.emitter.parts[out].keys() & self.value.axes:
+            raise TurnedInParts(f"an operand of {out} is turned, and differs along its own axes")
         summed = [axis for axis, _ in self.operands.parts]
         short = math.prod(axis.extent for axis in summed) <= self.emitter.stage.columns
         place = self.operands.where if short and not self.operands.within else self.place
