@@ -373,7 +373,7 @@ def _laid_as_read(
     whole = default_nest(algorithm, target, chosen)
     last = ready(algorithm, whole).definitions[-1]
     long = [
-        a.name for a in last.axes if a.name in lying and a.extent > most == evenly(a.extent, most)
+        a.name for a in last.axes if a.name in lying and a.extent > most and a.extent % most == 0
     ]
     if long:
         beside = split(whole, last, long[-1], most)
