@@ -84,7 +84,7 @@ def _starting(algorithm: Algorithm, chosen: Nest, target: str, seen: set[Nest]) 
 
         for definition, alone in zip(plain.definitions, first.stages, strict=True):
             rest = first.stages[len([m for s in stages for m in s.members]) + 1 :]
-            own = others.get(definition.out, lying)
+            own: Sequence[str] = others.get(definition.out, lying)
             if (
                 others
                 and definition.out not in others
@@ -438,8 +438,8 @@ def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int)
         for one in dict.fromkeys((stage, fewer)):
             # A maximum over what lies on partitions is taken of as much as a bank of PSUM holds.
             for columns in (one.columns, ROUND):
-                made = one.model_copy(update={"columns": columns})
-                yield whole.model_copy(update={"stages": (made,)})
+                narrow = one.model_copy(update={"columns": columns})
+                yield whole.model_copy(update={"stages": (narrow,)})
 
 
 def with_sums_in_runs(algorithm: Algorithm, nest: Nest, target: str) -> Nest | None:

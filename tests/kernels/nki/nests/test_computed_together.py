@@ -27,6 +27,7 @@ from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest, ready
 from accelopt.kernels.nki.nests.primitives import Append, Repeat, applied
 from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.sim.dialects.dialect import Dialect
 from tests.kernels.nki.lift.algorithms import apply, read
 
 B, J, M, K, L, N = (
@@ -139,7 +140,7 @@ def test_kernels_of_them_compute_the_same(whole: Algorithm, target: str, tmp_pat
     """The first and the last of the nests that a search begins with, of each kind."""
     nests = [n for n in starting_nests(whole, target) if n.appended or n.repeated]
     chosen = [nests[0], nests[-1], max(nests, key=lambda nest: len(nest.contracted))]
-    dialect = "nki" if target == "trn2" else "neuronxcc"
+    dialect: Dialect = "nki" if target == "trn2" else "neuronxcc"
     inputs = given(whole)
     for number, nest in enumerate(chosen):
         path = tmp_path / f"kernel{number}.py"
