@@ -66,9 +66,30 @@ def apply(values: Values, function: str, arguments: Sequence[Value]) -> Value:
             return values.where(first.conditions, pair[0], pair[1])
         if isinstance(first, Constant):
             return arguments[1] if first.value else arguments[2]
+    if function == "log":
+        return _logarithm(values, first)
     if function == "relu":
         return _extremum(values, "maximum", first, values.number(0))
     return values.same(Application(function, tuple(arguments)))
+
+
+def _logarithm(values: Values, value: Value) -> Value:
+    """The logarithm of exponentials times a rest: their arguments, and the rest's logarithm, that of 1 / x as
+    -log(x), for both may be out of fp32's range where the result is not. A factor that is alone in the rest is
+    positive wherever the logarithm is a number."""
+    whole = value if isinstance(value, Product) else Product(1.0, ((value, 1.0),))
+    exponents = [
+        (f, p) for f, p in whole.factors if isinstance(f, Application) and f.function == "exp"
+    ]
+    if not exponents:
+        return values.same(Application("log", (value,)))
+    terms = [(exponent.arguments[0], power) for exponent, power in exponents]
+    rest = [pair for pair in whole.factors if pair not in exponents]
+    sign = -1.0 if len(rest) == 1 and rest[0][1] < 0 else 1.0
+    left = values.product([(f, p * sign) for f, p in rest], whole.coefficient**sign)
+    if left != ONE:
+        terms.append((values.same(Application("log", (left,))), sign))
+    return values.sum(terms)
 
 
 def _extremum(values: Values, function: str, first: Value, second: Value) -> Value:

@@ -32,9 +32,11 @@ def _change(condition: Index, axis: Axis) -> int:
     return -(condition.constant // factor) if factor > 0 else condition.constant // -factor + 1
 
 
-def parts_along(definitions: Iterable[Definition]) -> Mapping[Axis, tuple[int, ...]]:
+def parts_along(
+    definitions: Iterable[Definition], alone: bool = False
+) -> Mapping[Axis, tuple[int, ...]]:
     """Of longer axes, where parts begin in which no condition changes, in one element of the short ones;
-    of those that have few such parts."""
+    of those that have few such parts, or with `alone` of those that conditions are on alone."""
     definitions = tuple(definitions)
     short = deciding(definitions)
     found: dict[Axis, set[int]] = {}
@@ -50,8 +52,11 @@ def parts_along(definitions: Iterable[Definition]) -> Mapping[Axis, tuple[int, .
             )
             if 0 < (change := _change(own, axis)) < axis.extent:
                 found.setdefault(axis, {0}).add(change)
+    joined = {a for c in _conditions(definitions) if len(c.axes) > 1 for a in c.axes if alone}
     return {
-        axis: tuple(sorted(starts)) for axis, starts in found.items() if len(starts) <= MOST_PIECES
+        axis: tuple(sorted(starts))
+        for axis, starts in found.items()
+        if len(starts) <= MOST_PIECES and axis not in joined
     }
 
 

@@ -23,7 +23,7 @@ from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.margins import margins_of
 from accelopt.kernels.nki.nests.memory import KEPT_BYTES, LITTLE, Memory
 from accelopt.kernels.nki.nests.moments import moments_of
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, product_in
 from accelopt.kernels.nki.nests.on_chip import OnChip
 from accelopt.kernels.nki.nests.operands import Operands
 from accelopt.kernels.nki.nests.partitions import NEUTRAL, Partitions
@@ -59,7 +59,7 @@ class Emitter(Calculation):
 
     def __init__(
         self, algorithm: Algorithm, nest: Nest, spec: Hardware, dialect: Dialect,
-        numbers: Mapping[float, str], taken: set[str],
+        numbers: Mapping[float, str], taken: set[str], in_parts: bool = True,
     ) -> None:  # fmt: skip
         reading = Reading(algorithm, {name for name, _, _ in nest.ways})
         names = FreeNames(taken)
@@ -74,7 +74,7 @@ class Emitter(Calculation):
             if array.given != (array.shape or (1,)):
                 self.outside[array.name] = self.names.new(f"{array.name}_view")
         self.deciding = deciding(algorithm.definitions)
-        self.parts = self._parts()
+        self.parts = self._parts(in_parts)
         self.margins = margins_of(algorithm, self.reading, lambda name: (
             self.deciding.keys() | self.parts[name].keys()))  # fmt: skip
         self.stage = nest.stages[0]
@@ -154,9 +154,9 @@ class Emitter(Calculation):
         """The members of a definition's stage."""
         return next(set(stage.members) for stage in self.nest.stages if name in stage.members)
 
-    def _parts(self) -> dict[str, Mapping[Axis, tuple[int, ...]]]:
+    def _parts(self, of_products: bool) -> dict[str, Mapping[Axis, tuple[int, ...]]]:
         """By definition, where parts of axes begin that conditions change along, of those that lie whole
-        beside each other in its stage."""
+        beside each other in its stage; of products those whose conditions are on one axis alone."""
         found: dict[str, Mapping[Axis, tuple[int, ...]]] = {}
         for stage in self.nest.stages:
             taken = {part.axis for part in (*stage.partition, *stage.loops)} | {
@@ -165,6 +165,9 @@ class Emitter(Calculation):
             for name in stage.members:
                 definition = self.definitions[name]
                 along = parts_along([definition]) if isinstance(definition, Map) else {}
+                if of_products and product_in(definition):
+                    along = parts_along([definition], alone=True)
+                    along = {axis: s for axis, s in along.items() if axis in definition.axes}
                 found[name] = {a: s for a, s in along.items() if a.name not in taken}
         return found
 
@@ -646,10 +649,20 @@ class Emitter(Calculation):
         bank = self.spec.psum_bank_bytes // 4
         pieces = self.cut(where, moving, max(bank, self.stage.columns))
         # Rows that share what moves are summed side by side, as far as PSUM has banks for them.
-        outer, beside, banks = list(single), list[tuple[Axis, int]](), BESIDE_BANKS
-        while outer and outer[-1][0] in rows and where.span(outer[-1][0]).width <= banks:
-            banks //= where.span(outer[-1][0]).width
+        outer, beside = list(single), list[tuple[Axis, int]]()
+        width = min(math.prod(where.span(axis).width for axis in moving), max(bank, 1))
+        room = max(BESIDE_BANKS, bank // width)
+        while outer and outer[-1][0] in rows and room > 1:
+            axis, count = outer[-1][0], where.span(outer[-1][0]).width
+            fits = max(n for n in range(1, min(count, room) + 1) if count % n == 0)
+            if fits == 1 or (fits < count and axis in {*self.deciding, *self.masks, *self.copied}):
+                break
             beside.insert(0, outer.pop())
+            room //= fits
+            if fits < count:
+                outer.append((axis, fits))
+                break
+        alike = self.is_alike(definition, found.scale, {axis for axis, _ in beside})
         operand = Operands(self, definition, found, where)
         lying = (*(axis for axis, _ in beside), *columns)
 
@@ -699,11 +712,21 @@ class Emitter(Calculation):
                         taker(own.where, sums.moved(own.where, spot))
 
                 self.each(Where(operand.lying, spot.spans, ()), operand.parts, add)
-                self.each(spot, beside, out)
+                one = alike and sums.tile.width <= bank and not takers
+                self.each(spot, [] if one else beside, out)
 
             self.each(place, pieces, wide)
 
         self.each(where, outer, batch)
+
+    def is_alike(self, product: Definition, scale: Value, rows: Collection[Axis]) -> bool:
+        """Whether all rows of a product are taken alike: by nothing that differs from one to the other."""
+        reader = self.last.get(product.out)
+        taken = self.reading.meanings[reader.out].value if reader else None
+        others = (
+            [scale, *(v for v in inputs_of(taken) if v.array != product.out)] if taken else [scale]
+        )
+        return not any(value.axes & set(rows) for value in others)
 
     def evacuate(
         self, product: str, scale: Value, where: Where, axes: tuple[Axis, ...], sums: View,

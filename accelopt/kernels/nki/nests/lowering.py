@@ -9,7 +9,7 @@ from typing import NamedTuple
 from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.emission import CORES, Emitter
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, in_terms
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, TurnedInParts, in_terms
 from accelopt.kernels.nki.nests.nest import ready as readied
 from accelopt.kernels.nki.nests.repeats import folded
 from accelopt.kernels.nki.nests.statements import Price, price, rendered
@@ -53,14 +53,18 @@ def lower_nest(
     """The kernel that computes `algorithm` as a nest of it says. Raises NotNested for a nest that has
     no such kernel, with the definition that is in the way and why."""
     try:
-        return _lowered(algorithm, nest, interface, target, dialect)
+        try:
+            return _lowered(algorithm, nest, interface, target, dialect)
+        except TurnedInParts:
+            return _lowered(algorithm, nest, interface, target, dialect, in_parts=False)
     except (LookupError, ArithmeticError, AssertionError, ValueError, RecursionError) as error:
         raise NotNested(f"lowering itself failed with {type(error).__name__}") from error
 
 
 def _lowered(
-    algorithm: Algorithm, nest: Nest, interface: Interface, target: str, dialect: Dialect
-) -> Lowered:
+    algorithm: Algorithm, nest: Nest, interface: Interface, target: str, dialect: Dialect,
+    in_parts: bool = True,
+) -> Lowered:  # fmt: skip
     ready, nest = in_terms(_complete(algorithm, nest), nest, TARGETS[target])
     if nest.cores and (dialect != "nki" or TARGETS[target].generation < 3):
         raise NotNested(f"{target} has no launch on two cores in {dialect}")
@@ -69,7 +73,7 @@ def _lowered(
     names = [array.name for array in (*ready.inputs, *ready.outputs)]
     signature = interface.signature or ", ".join(array.name for array in ready.inputs)
     taken = {*names, *re.findall(r"[A-Za-z_]\w*", signature)}
-    emitter = Emitter(ready, nest, TARGETS[target], dialect, interface.numbers, taken)
+    emitter = Emitter(ready, nest, TARGETS[target], dialect, interface.numbers, taken, in_parts)
     nodes = folded(emitter.emit(), emitter.names)
     lines = [
         HEADERS[dialect],
@@ -101,21 +105,26 @@ def _lowered(
 
 
 def lower_part(
-    algorithm: Algorithm, nest: Nest, taken: set[str], target: str, dialect: Dialect
-) -> tuple[list[str], Price]:
+    algorithm: Algorithm, nest: Nest, taken: set[str], target: str, dialect: Dialect,
+    in_parts: bool = True,
+) -> tuple[list[str], Price]:  # fmt: skip
     """The statements that compute `algorithm` as a nest of it says, from arrays in HBM by its inputs'
     names into those by its outputs' names, and what they cost in closed form. They bind none of the
     names `taken`. Raises NotNested."""
+    whole = nest
     ready, nest = in_terms(_complete(algorithm, nest), nest, TARGETS[target])
-    taken = taken | {array.name for array in (*ready.inputs, *ready.outputs)}
-    emitter = Emitter(ready, nest, TARGETS[target], dialect, {}, taken)
+    names = taken | {array.name for array in (*ready.inputs, *ready.outputs)}
+    emitter = Emitter(ready, nest, TARGETS[target], dialect, {}, names, in_parts)
     views: list[str] = []
     for array in (*ready.inputs, *ready.outputs):
         if array.given != (array.shape or (1,)):
             view = emitter.outside[array.name] = emitter.names.new(f"{array.name}_view")
             shape = shape_text(array.shape or (1,))
             views.append(f"{view} = {array.name}.reshape({shape})")
-    nodes = folded(emitter.emit(), emitter.names)
+    try:
+        nodes = folded(emitter.emit(), emitter.names)
+    except TurnedInParts:
+        return lower_part(algorithm, whole, taken, target, dialect, in_parts=False)
     lines = [text for line in rendered(nodes) for text in wrapped(line)]
     return [*views, *(line[4:] for line in lines)], price(nodes, TARGETS[target])
 

@@ -26,6 +26,7 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import ONE, Contraction, contraction, factors_of, product_of
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
+from accelopt.kernels.nki.nests.computed_together import NotTogether, appended, repeated
 from accelopt.kernels.nki.nests.preparing import cut, inlined, own_axes, prepared
 from accelopt.kernels.nki.nests.terms import in_own_terms, is_short, is_weighted
 
@@ -70,7 +71,9 @@ class Nest(BaseModel):
     or `right`; by product, the parts of summed axes that, joined, lie on partitions in a round of the sum
     (`contracted`; without, a part of one axis); `streamed` operands, which are brought again in every
     round instead of being kept for all of them, are `resident` for the outermost loop in which SBUF holds them, or are made ready one round `ahead`; `engines` by definition; by definition, arrays of which all partitions read one row, which
-    is `spread` by the Tensor engine instead of being brought to each by DMA; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; axes that are cut
+    is `spread` by the Tensor engine instead of being brought to each by DMA; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; sums
+    that are one more column of a product (`appended`); definitions that are computed again for some of their readers
+    (`repeated`); axes that are cut
     in two by `splits`, by name and size, before anything else; axes of two elements, of which each of the
     two `cores` of a launch computes one: in a stage, of the first that all has that it gives others."""
 
@@ -86,6 +89,8 @@ class Nest(BaseModel):
     spread: tuple[tuple[str, str], ...] = ()
     held: tuple[str, ...] = ()
     inlined: tuple[str, ...] = ()
+    appended: tuple[tuple[str, str], ...] = ()
+    repeated: tuple[tuple[str, tuple[str, ...]], ...] = ()
     splits: tuple[tuple[str, int], ...] = ()
     cores: tuple[str, ...] = ()
 
@@ -101,9 +106,20 @@ class Nest(BaseModel):
         return "resident" if (product, side) in self.resident else "SBUF"
 
 
+PLAIN = Nest(stages=())
+
+
 def ready(algorithm: Algorithm, nest: Nest) -> Algorithm:
     """The definitions that the stages of a nest name, of the Algorithm that it is a nest of."""
-    return inlined(cut(prepared(algorithm), nest.splits), nest.inlined)
+    made = prepared(algorithm)
+    try:
+        for name, product in nest.appended:
+            made = appended(made, name, product)
+        for name, readers in nest.repeated:
+            made = repeated(made, name, readers)
+    except NotTogether as refusal:
+        raise NotNested(str(refusal)) from refusal
+    return inlined(cut(made, nest.splits), nest.inlined)
 
 
 def in_terms(algorithm: Algorithm, nest: Nest, spec: Hardware) -> tuple[Algorithm, Nest]:
@@ -133,6 +149,10 @@ def in_terms(algorithm: Algorithm, nest: Nest, spec: Hardware) -> tuple[Algorith
 
 class NotNested(Exception):
     """A definition, or a nest of one, that has no kernel: the text names the definition and says why."""
+
+
+class TurnedInParts(NotNested):
+    """An operand that differs along its own axes, in parts, is turned: it is to be read beyond those instead."""
 
 
 def product_in(definition: Definition) -> Contraction | None:
@@ -175,15 +195,15 @@ def _beside(definition: Reduce) -> bool:
     return along and not any(last & reduced for last in lasts)
 
 
-def default_nest(algorithm: Algorithm, target: str = "trn1") -> Nest:
-    """Each definition in a stage of its own, over its own axes: slow, but always there."""
+def default_nest(algorithm: Algorithm, target: str = "trn1", chosen: Nest = PLAIN) -> Nest:
+    """Each definition in a stage of its own, over its own axes: slow, but always there. What is computed
+    together is `chosen`."""
     spec = TARGETS[target]
-    return Nest(
-        stages=tuple(
-            Stage(members=(d.out,), partition=partition_of(d, spec))
-            for d in prepared(algorithm).definitions
-        )
+    stages = tuple(
+        Stage(members=(d.out,), partition=partition_of(d, spec))
+        for d in ready(algorithm, chosen).definitions
     )
+    return chosen.model_copy(update={"stages": stages})
 
 
 def partition_of(definition: Definition, spec: Hardware) -> tuple[Part, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from accelopt.algorithm.algorithm import Definition
 from accelopt.algorithm.index import Axis
 from accelopt.kernels.nki.nests.locations import At, Span
 from accelopt.kernels.nki.nests.memory import LITTLE
-from accelopt.kernels.nki.nests.nest import NotNested, Way
+from accelopt.kernels.nki.nests.nest import NotNested, TurnedInParts, Way
 from accelopt.kernels.nki.nests.places import Round, View, Where, row_major, spans_of
 from accelopt.kernels.nki.nests.reading import NARROW, Product, inputs_of
 from accelopt.kernels.nki.nests.statements import Form
@@ -334,6 +335,13 @@ class Operands:
         emitter = self.emitter
         if way == "direct" and not each and not span and self._at_once(value, axes, where, kept):
             return
+        if (
+            way == "direct"
+            and not each
+            and not span
+            and self._computed_at_once(value, axes, where, kept)
+        ):
+            return
         width = math.prod(where.span(a).width for a in axes)
         extent = span.width if span else self.summed.extent
         group, outer = 1, list[tuple[Axis, int]]()
@@ -348,6 +356,8 @@ class Operands:
             if (self.rounds > 1 or not aside) and alike:
                 rows = math.prod(min(where.span(a).width, 128) for a in lying)
                 group = self.grouped(extent, self.size, rows)
+            if way == "turned" and not aside:
+                outer = self._beside(value, rest, where, lying, group)
         spans = {**where.spans, self.summed: span} if span else where.spans
         start = Where(self.lying, spans, ())
         before = At()
@@ -389,6 +399,84 @@ class Operands:
         place = Where(self.lying, {**where.spans, **first}, where.order)
         own = {axis: kept.strides[axis] for axis in place.free(set(axes))}
         return emitter.memory.load_into(value, place, View(kept.tile, At(), own), rounds)
+
+    def _computed_at_once(
+        self, value: Value, axes: tuple[Axis, ...], where: Where, kept: View
+    ) -> bool:
+        """Computes an operand for several rounds of the sum by one instruction, where these lie beside each other
+        on a partition and no condition cuts them."""
+        emitter, others = self.emitter, [axis for axis, _ in self.others]
+        decided = {*emitter.deciding, *emitter.masks}
+        loads = value.kind == "input" and not self._on_chip(value)
+        if loads or not others or decided & {*others, *axes, *self.lying}:
+            return False
+        width = math.prod(where.span(a).width for a in axes)
+        start = Where(self.lying, where.spans, ())
+        steps = row_major([axis.extent for axis in others])
+        apart = width * emitter.rounds(start, self.joined)
+
+        def fill(k: Round) -> None:
+            here = {axis: k.where.span(axis) for axis in self.lying}
+            spot = Where(self.lying, {**where.spans, **here}, (*others, *axes))
+            own = spot.free({*others, *axes})
+            strides = {axis: step * apart for axis, step in zip(others, steps, strict=True)}
+            strides = {axis: {**kept.strides, **strides}[axis] for axis in own}
+            view = View(kept.tile, collected(k.number * width), strides)
+            self._write(value, spot, own, view)
+
+        emitter.each(start, self.joined, fill)
+        return True
+
+    def _write(self, value: Value, where: Where, own: Sequence[Axis], view: View) -> None:
+        """Computes an operand into its place, each part of its own axes in which no condition changes by itself:
+        what is an array's is brought there, a number is filled in."""
+        emitter = self.emitter
+        cut = emitter.parts[self.definition.out].keys() & value.axes
+        parts = [axis for axis in own if axis in cut and where.span(axis).width > 1]
+
+        def part(place: Where) -> None:
+            found, into = emitter.decided(value, place), view.moved(place, where)
+            axes = place.free({*own})
+            into = View(into.tile, into.offset, {axis: into.strides[axis] for axis in axes})
+            if parts and found.kind == "constant":
+                sizes, steps = merged(
+                    [place.span(a).width for a in axes], [[into.strides[a] for a in axes]]
+                )
+                dst = emitter.text.inside(into.tile, place.rows, into.offset, sizes, steps[0])
+                text = emitter.text.filled(
+                    dst, (place.rows, *sizes), str(found.constant), into.tile.dtype
+                )
+                emitter.put("", Form(text, "vector", emitter.vector_ns(math.prod(sizes))))
+                return
+            loads = parts and found.kind == "input" and not self._on_chip(found)
+            if (
+                loads
+                and found.dtype == into.tile.dtype
+                and emitter.memory.load_into(found, place, into)
+            ):
+                return
+            emitter.each(
+                place,
+                emitter.cut(place, axes, emitter.stage.columns),
+                lambda r: emitter.into(value, r.where, view.moved(r.where, where)),
+            )
+
+        def pieces(place: Where, left: Sequence[Axis]) -> None:
+            if not left:
+                part(place)
+                return
+            axis, span = left[0], place.span(left[0])
+            if span.start.terms:
+                raise NotNested(
+                    f"{self.definition.out} is cut along {axis.name}, where conditions change"
+                )
+            ends = (n for n in emitter.parts[self.definition.out][axis] if n > span.start.constant)
+            last = span.start.constant + span.width
+            cuts = [span.start.constant, *(n for n in ends if n < last), last]
+            for start, end in itertools.pairwise(cuts):
+                pieces(place.within({axis: Span(At(start), end - start)}), left[1:])
+
+        pieces(where, parts)
 
     def begin_rounds(self) -> Callable[[Span], None]:
         """A place for the operand that members of the stage make, for all rounds of a loop along the summed
@@ -463,12 +551,7 @@ class Operands:
                 )
             ):
                 return
-            spot = Where(self.lying, place.spans, own)
-            emitter.each(
-                spot,
-                emitter.cut(spot, own, emitter.stage.columns),
-                lambda r: emitter.into(value, r.where, view.moved(r.where, spot)),
-            )
+            self._write(value, Where(self.lying, place.spans, own), own, view)
             return
         lying, rest = self._lying(axes, place)
         turning = _Turning(self, value, place, into, step, lying, tuple(rest))
@@ -480,7 +563,28 @@ class Operands:
             group = self.grouped(place.span(lying[0]).width, 128, 128) * 128
             emitter.each(place, [*parts, (lying[0], group)], turning.turned)
         else:
-            emitter.each(place, parts, turning.turned)
+            rounds = math.prod(-(-place.span(a).width // n) for a, n in self.joined)
+            emitter.each(place, self._beside(value, rest, place, lying, rounds), turning.turned)
+
+    def _beside(
+        self, value: Value, rest: Sequence[Axis], where: Where, lying: Sequence[Axis], rounds: int
+    ) -> list[tuple[Axis, int]]:
+        """Parts of other axes of an operand that is computed whose transposes, of so many rounds, a bank of PSUM
+        holds. Of one that is brought, the first is worked on before the last is there."""
+        if value.kind == "input":
+            return [(axis, 1) for axis in rest]
+        rows = math.prod(min(where.span(a).width, 128) for a in lying)
+        room = max(self.emitter.spec.psum_bank_bytes // 4 // (rows * rounds), 1)
+        parts = list[tuple[Axis, int]]()
+        for axis in reversed(rest):
+            width = where.span(axis).width
+            fits = axis not in {*self.emitter.deciding, *self.emitter.masks}
+            size = (
+                max(n for n in range(1, width + 1) if width % n == 0 and n <= room) if fits else 1
+            )
+            room = room // size if size == width else 1
+            parts.insert(0, (axis, size))
+        return parts
 
     def _lying(self, axes: tuple[Axis, ...], place: Where) -> tuple[tuple[Axis, ...], list[Axis]]:
         """Of an operand that is turned: what lies on partitions before, and its other axes."""
@@ -546,7 +650,10 @@ class _Turning(NamedTuple):
 
     def whole(self, spot: Where) -> tuple[View, Where]:
         """What a part is turned from: computed for all that is summed at once, where that is not too long, else
-        for the rounds that are filled together."""
+        for the rounds that are filled together. Raises NotNested where conditions change in it."""
+        out = self.operands.definition.out
+        if self.emitter.parts[out].keys() & self.value.axes:
+            raise TurnedInParts(f"an operand of {out} is turned, and differs along its own axes")
         summed = [axis for axis, _ in self.operands.parts]
         short = math.prod(axis.extent for axis in summed) <= self.emitter.stage.columns
         place = self.operands.where if short and not self.operands.within else self.place
@@ -566,9 +673,9 @@ class _Turning(NamedTuple):
         plain = len(steps) == 1 and view.tile.dtype in ("float32", *NARROW)
         return steps[0] if plain and not view.tile.psum else None
 
-    def source(self, spot: Where) -> tuple[View, int]:
-        """Where a part lies before, one run of elements, and how far these are apart."""
-        view, source = self.whole(spot)
+    def source(self, spot: Where, of: Where) -> tuple[View, int]:
+        """Where a part `of` what is turned together lies before, one run of elements, and how far these are apart."""
+        view, source = self.whole(of)
         lying = Where(self.lying, spot.spans, source.order)
         view, axes = view.moved(spot, source), lying.free(self.value.axes)
         step = self.step_of(view, spot)
@@ -577,16 +684,16 @@ class _Turning(NamedTuple):
             step = 1
         return view, step
 
-    def turn(self, spot: Where, psum: View) -> None:
+    def turn(self, spot: Where, of: Where, psum: View) -> None:
         """One transpose by the Tensor engine."""
-        view, step = self.source(spot)
+        view, step = self.source(spot, of)
         rows = math.prod(spot.span(axis).width for axis in self.lying)
         self.emitter.transpose(psum, view, (rows, self.width(spot)), step)
 
     def squares(self, round_: Round) -> None:
         """Transposes of squares by the Vector engine, straight into the operand."""
         spot = round_.where
-        view, along = self.source(spot)
+        view, along = self.source(spot, spot)
         width, rows = self.width(spot), math.prod(spot.span(axis).width for axis in self.lying)
         if view.tile.dtype != self.into.tile.dtype or rows % SQUARE or width % SQUARE or along != 1:
             raise NotNested(
@@ -615,6 +722,8 @@ class _Turning(NamedTuple):
         parts = list(self.joined)
         wide = self.aside and spot.span(self.lying[0]).width > 128
         parts += [(self.lying[0], 128)] if wide else []
+        rest = [axis for axis in self.rest if spot.span(axis).width > 1]
+        parts += [(axis, 1) for axis in rest]
         count = math.prod(-(-spot.span(a).width // n) for a, n in parts)
         dtype = self.value.dtype if self.value.dtype in NARROW else "float32"
         if not wide:
@@ -625,17 +734,17 @@ class _Turning(NamedTuple):
         psum = Tile(name, self.operands.size, count * rows, dtype, psum=True)
         self.emitter.declare(psum)
         self.emitter.each(spot, parts, lambda r: self.turn(
-            r.where, View(psum, collected(r.number * rows), {})))  # fmt: skip
+            r.where, r.where if wide else spot, View(psum, collected(r.number * rows), {})))  # fmt: skip
         # Rounds of the sum follow one another, in PSUM as in the operand.
-        rounds = Axis("round", count) if not wide else None
-        strides = dict(
-            zip(self.lying, row_major([spot.span(a).width for a in self.lying]), strict=True)
-        )
-        own = {a: self.into.strides[a] for a in self.lying}
-        spans = {a: spot.span(a) for a in self.lying}
-        aim = (*self.lying,)
+        aim = (*rest, *self.lying)
+        widths = [spot.span(a).width for a in aim]
+        beside = math.prod(widths[: len(rest)])
+        rounds = Axis("round", count // beside) if not wide else None
+        strides = dict(zip(aim, row_major(widths), strict=True))
+        own = {a: self.into.strides[a] for a in aim}
+        spans = {a: spot.span(a) for a in aim}
         if rounds:
-            aim, strides[rounds] = (rounds, *self.lying), rows
+            aim, strides[rounds] = (rounds, *aim), beside * rows
             own[rounds] = self.step
         where = Where(
             (Axis("k", self.width(self.place)),),

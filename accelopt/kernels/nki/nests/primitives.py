@@ -24,6 +24,7 @@ from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis
 from accelopt.algorithm.value_nodes import RANKED
 from accelopt.hardware import TARGETS
+from accelopt.kernels.nki.nests.computed_together import NotTogether, repeated
 from accelopt.kernels.nki.nests.emission import CORES
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import (
@@ -217,6 +218,24 @@ class Inline(_Primitive):
     definition: str
 
 
+class Append(_Primitive):
+    """`append(definition, product)`: a sum is one more column of a product over the same. Legal where what is
+    summed has all factors of the product but the operand with its columns, and neither is a result."""
+
+    kind: Literal["append"] = "append"
+    definition: str
+    product: str
+
+
+class Repeat(_Primitive):
+    """`repeat(definition, readers)`: computed again, as `DEFINITION_again`, for some of its readers, with the axes
+    that they keep first. Legal where it is not compared with one of its largest elements."""
+
+    kind: Literal["repeat"] = "repeat"
+    definition: str
+    readers: tuple[str, ...]
+
+
 class Descriptors(_Primitive):
     """`descriptors(definition, made)`: the descriptors of its stage's DMAs are made `before` the run, or where
     the compiler wants to, which is by software, one transfer after the other. Legal in `nki`."""
@@ -254,6 +273,8 @@ Primitive = Annotated[
     | Hold
     | Bring
     | Inline
+    | Append
+    | Repeat
     | Cores
     | Descriptors,
     Field(discriminator="kind"),
@@ -275,7 +296,7 @@ def applied(
 
 def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str) -> Nest:
     """The nest after a primitive; whether it has a kernel, lowering says."""
-    algorithm = ready(algorithm, nest)
+    start, algorithm = algorithm, ready(algorithm, nest)
     definitions = {d.out: d for d in algorithm.definitions}
     if primitive.definition in nest.inlined:
         raise NotNested(f"{primitive.definition} is computed in place and has no loops")
@@ -284,6 +305,14 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
     definition = definitions[primitive.definition]
     if isinstance(primitive, Inline):
         return _inlined(definition, algorithm, nest)
+    if isinstance(primitive, Append):
+        pairs = (*nest.appended, (primitive.definition, primitive.product))
+        made = _without(nest, primitive.definition).model_copy(update={"appended": pairs})
+        later = ready(start, made)
+        wide = later.definition(primitive.product)
+        return _in_order(_in_stage(made, wide.out, lambda s: _lying(s, wide, target)), later)
+    if isinstance(primitive, Repeat):
+        return _repeated(primitive, algorithm, nest, target)
     if isinstance(primitive, Split):
         return split(nest, definition, primitive.axis, primitive.size)
     if isinstance(primitive, Cores):
@@ -497,14 +526,19 @@ def _apart(name: str, definition: Definition, nest: Nest, target: str) -> Nest:
     )
     if not first:
         raise NotNested(f"{name} begins its stage already")
+    later = _lying(stage.model_copy(update={"members": rest}), definition, target)
+    now = stage.model_copy(update={"members": first})
+    stages = (*nest.stages[:at], now, later, *nest.stages[at + 1 :])
+    return nest.model_copy(update={"stages": stages})
+
+
+def _lying(stage: Stage, definition: Definition, target: str) -> Stage:
+    """A stage of a definition that may not have its axes: along those that it has."""
     axes = {axis.name for axis in definition.axes}
     fits = all(part.axis in axes for part in stage.partition)
     partition = stage.partition if fits else partition_of(definition, TARGETS[target])
     loops = tuple(part for part in stage.loops if part.axis in axes)
-    later = stage.model_copy(update={"members": rest, "partition": partition, "loops": loops})
-    now = stage.model_copy(update={"members": first})
-    stages = (*nest.stages[:at], now, later, *nest.stages[at + 1 :])
-    return nest.model_copy(update={"stages": stages})
+    return stage.model_copy(update={"partition": partition, "loops": loops})
 
 
 def _inlined(definition: Definition, algorithm: Algorithm, nest: Nest) -> Nest:
@@ -520,12 +554,46 @@ def _inlined(definition: Definition, algorithm: Algorithm, nest: Nest) -> Nest:
         raise NotNested(
             f"{name} is compared with its largest, and computed anew it may round otherwise"
         )
+    return _without(nest, name).model_copy(update={"inlined": (*nest.inlined, name)})
+
+
+def _without(nest: Nest, name: str) -> Nest:
+    """A nest in none of whose stages a definition is."""
     stages = tuple(
         s.model_copy(update={"members": tuple(m for m in s.members if m != name)})
         for s in nest.stages
     )
-    kept = tuple(stage for stage in stages if stage.members)
-    return nest.model_copy(update={"stages": kept, "inlined": (*nest.inlined, name)})
+    return nest.model_copy(update={"stages": tuple(stage for stage in stages if stage.members)})
+
+
+def _in_order(nest: Nest, algorithm: Algorithm) -> Nest:
+    """A nest with each stage after those that it reads of."""
+    reads = {d.out: set(read_by(d)) for d in algorithm.definitions}
+    waiting, order = list(nest.stages), list[Stage]()
+    while waiting:
+        for stage in waiting:
+            missing = {
+                member for other in waiting if other is not stage for member in other.members
+            }
+            if not any(reads.get(member, set()) & missing for member in stage.members):
+                break
+        order.append(stage)
+        waiting.remove(stage)
+    return nest.model_copy(update={"stages": tuple(order)})
+
+
+def _repeated(primitive: Repeat, algorithm: Algorithm, nest: Nest, target: str) -> Nest:
+    """A nest with a definition computed again, in a stage of its own before the first that reads it."""
+    try:
+        made = repeated(algorithm, primitive.definition, primitive.readers)
+    except NotTogether as refusal:
+        raise NotNested(str(refusal)) from refusal
+    again = made.definition(f"{primitive.definition}_again")
+    at = next(n for n, s in enumerate(nest.stages) if {*s.members} & {*primitive.readers})
+    own = Stage(members=(again.out,), partition=partition_of(again, TARGETS[target]))
+    steps = (*nest.repeated, (primitive.definition, primitive.readers))
+    stages = (*nest.stages[:at], own, *nest.stages[at:])
+    return nest.model_copy(update={"stages": stages, "repeated": steps})
 
 
 def read_by(definition: Definition) -> Iterator[str]:

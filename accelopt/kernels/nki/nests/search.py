@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from accelopt.algorithm.algorithm import Algorithm, axes_of
-from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.lowering import Interface, Lowered, lower_nest
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, product_in, ready
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, product_in, ready
 from accelopt.kernels.nki.nests.primitives import Ahead, changed, neighbours, rows_read
-from accelopt.kernels.nki.nests.starts import on_two_cores, starting_nests
+from accelopt.kernels.nki.nests.starts import on_two_cores, starting_nests, with_sums_in_runs
 from accelopt.kernels.nki.predicted_times import Refused, Times
 from accelopt.sim.dialects.dialect import Dialect
 
@@ -235,28 +234,6 @@ def with_operands_resident(algorithm: Algorithm, nest: Nest) -> Nest:
                     if not lying & {axis.name for axis in axes_of(operand)}
                 ]
     return nest.model_copy(update={"resident": tuple(pairs)})
-
-
-def with_sums_in_runs(algorithm: Algorithm, nest: Nest, target: str) -> Nest | None:
-    """With axes that products sum over in several rounds cut so that what one partition takes of all rounds
-    lies beside each other in memory; None where there are none."""
-    most, splits = TARGETS[target].partitions, dict(nest.splits)
-    contracted = dict(nest.contracted)
-    for definition in ready(algorithm, nest).definitions:
-        found = product_in(definition)
-        axis = max(found.contracted, key=lambda a: a.extent) if found and found.rows else None
-        if (
-            axis
-            and axis.extent > most
-            and axis.extent % most == 0
-            and definition.out not in contracted
-        ):
-            splits[axis.name] = axis.extent // most
-            contracted[definition.out] = (Part(axis=f"{axis.name}_1", size=most),)
-    if len(contracted) == len(nest.contracted):
-        return None
-    update = {"splits": tuple(splits.items()), "contracted": tuple(contracted.items())}
-    return nest.model_copy(update=update)
 
 
 def search_nests(

@@ -9,7 +9,9 @@ from typing import Literal
 from accelopt.algorithm.algorithm import Algorithm, Definition, Read, Reduce, Scan, walk
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
+from accelopt.kernels.nki.nests.computed_together import again_of, appended, appending, repeating
 from accelopt.kernels.nki.nests.nest import (
+    PLAIN,
     Nest,
     NotNested,
     Part,
@@ -36,10 +38,31 @@ MOST_TILES = 4
 
 def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]:
     """Different nests from which all others are reached by single primitives."""
+    seen: set[Nest] = set()
+    for chosen in choices(algorithm):
+        yield from _starting(algorithm, chosen, target, seen)
+
+
+def choices(algorithm: Algorithm) -> Iterator[Nest]:
+    """What may be computed together, without stages: nothing, all sums that can be columns of products, products
+    again for those that combine them along other axes."""
+    yield PLAIN
+    plain, pairs = prepared(algorithm), list[tuple[str, str]]()
+    made = plain
+    while (pair := next(appending(made), None)) is not None:
+        made = appended(made, *pair)
+        pairs.append(pair)
+    if pairs:
+        yield PLAIN.model_copy(update={"appended": tuple(pairs)})
+    for steps in repeating(plain):
+        yield PLAIN.model_copy(update={"repeated": steps})
+
+
+def _starting(algorithm: Algorithm, chosen: Nest, target: str, seen: set[Nest]) -> Iterator[Nest]:
+    """Those of one choice that are not `seen`."""
     from accelopt.kernels.nki.nests.lowering import lower_nest
 
-    plain = prepared(algorithm)
-    seen: set[Nest] = set()
+    plain = ready(algorithm, chosen)
 
     def has_kernel(nest: Nest) -> bool:
         try:
@@ -48,22 +71,36 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
             return False
         return True
 
-    first = default_nest(algorithm, target)
+    first = default_nest(algorithm, target, chosen)
     seen.add(first)
     yield first
+    others = again_of(plain, chosen.repeated)
     for lying in _lying(plain):
         stages: list[Stage] = []
+        last: Sequence[str] = ()
+
+        def of(*stages: Stage) -> Nest:
+            return chosen.model_copy(update={"stages": stages})
+
         for definition, alone in zip(plain.definitions, first.stages, strict=True):
             rest = first.stages[len([m for s in stages for m in s.members]) + 1 :]
-            for joined in _joined(plain, stages, definition, lying, target):
-                if has_kernel(Nest(stages=(*stages[:-1], joined, *rest))):
+            own: Sequence[str] = others.get(definition.out, lying)
+            if (
+                others
+                and definition.out not in others
+                and not {*own} <= {a.name for a in definition.axes}
+            ):
+                own = last
+            for joined in _joined(plain, stages, definition, own, target) if own == last else ():
+                if has_kernel(of(*stages[:-1], joined, *rest)):
                     stages[-1] = joined
                     break
             else:
-                stages.append(_stage(plain, (definition.out,), lying, target) or alone)
-                if not has_kernel(Nest(stages=(*stages, *rest))):
+                last = own
+                stages.append(_stage(plain, (definition.out,), own, target) or alone)
+                if not has_kernel(of(*stages, *rest)):
                     stages[-1] = alone
-        nest = Nest(stages=tuple(stages))
+        nest = of(*stages)
         blocks = [*_blocked(algorithm, nest, target)]
         for made in (
             nest,
@@ -74,8 +111,8 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
             *(made for one in (nest, *blocks) for made in _in_rounds(algorithm, one)),
             *_joined_sums(algorithm, nest, target),
             *_by_terms(algorithm, nest),
-            *_summed_as_laid(algorithm, nest, target),
-            *_laid_as_read(algorithm, lying, target),
+            *_summed_as_laid(algorithm, chosen, target),
+            *_laid_as_read(algorithm, chosen, lying, target),
         ):
             if made not in seen and (made == nest or has_kernel(made)):
                 for one in dict.fromkeys((made, _skipping(algorithm, made, has_kernel))):
@@ -306,11 +343,11 @@ def _in_rounds(algorithm: Algorithm, nest: Nest) -> Iterator[Nest]:
                 yield nest.model_copy(update={"stages": stages, "ways": (*nest.ways, *chosen)})
 
 
-def _summed_as_laid(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
+def _summed_as_laid(algorithm: Algorithm, chosen: Nest, target: str) -> Iterator[Nest]:
     """With products that later products sum over laid along the axis that is summed, so that they are
     operands as they lie: all in one stage, blocks of a few tiles of rows at a time."""
     most = TARGETS[target].partitions
-    plain = prepared(algorithm)
+    plain = ready(algorithm, chosen)
     for last in plain.definitions:
         found = product_in(last)
         if found is None or len(found.contracted) != 1 or not found.rows or not found.columns:
@@ -323,19 +360,41 @@ def _summed_as_laid(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[N
         )  # fmt: skip
         if first is None or along.extent % most:
             continue
-        yield from _laid(algorithm, plain, (first, last), along, most)
+        yield from _laid(algorithm, chosen, (first, last), along, most)
 
 
-def _laid_as_read(algorithm: Algorithm, lying: Sequence[str], target: str) -> Iterator[Nest]:
+def _laid_as_read(
+    algorithm: Algorithm, chosen: Nest, lying: Sequence[str], target: str
+) -> Iterator[Nest]:
     """All in one stage, with each definition laid as those that read it take it: along what a product sums
     over, else as its reader lies; in loops along what all have and no recurrence runs along. Of what is
-    summed over, as much as partitions hold lies there, and the rest beside it."""
+    summed over, as much as partitions hold lies there, and the rest beside it; of the result, in rounds or so."""
     most = TARGETS[target].partitions
-    whole = default_nest(algorithm, target)
-    for definition in ready(algorithm, whole).definitions:
+    whole = default_nest(algorithm, target, chosen)
+    last = ready(algorithm, whole).definitions[-1]
+    long = [
+        a.name for a in last.axes if a.name in lying and a.extent > most and a.extent % most == 0
+    ]
+    if long:
+        beside = split(whole, last, long[-1], most)
+        cut_ = [f"{name}_0" if name == long[-1] else name for name in lying]
+        for made in _laid_so(algorithm, beside, cut_, most):
+            yield made
+            if runs := with_sums_in_runs(algorithm, made, target):
+                yield runs
+    yield from _laid_so(algorithm, whole, lying, most)
+
+
+def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int) -> Iterator[Nest]:
+    """The nests of `_laid_as_read`, of one with axes that are cut."""
+    definitions = ready(algorithm, whole).definitions
+    for definition in definitions:
         product = product_in(definition)
+        made = {a for d in definitions if d.out in arrays_read(definition) for a in d.axes}
         for axis in product.contracted if product else ():
-            if axis.name in lying and (size := evenly(axis.extent, most)) < axis.extent:
+            if (axis.name in lying or axis in made) and (
+                size := evenly(axis.extent, most)
+            ) < axis.extent:
                 if axis.extent % size:
                     return
                 whole = split(whole, definition, axis.name, size)
@@ -375,10 +434,34 @@ def _laid_as_read(algorithm: Algorithm, lying: Sequence[str], target: str) -> It
             members=tuple(d.out for d in plain.definitions), partition=partition, loops=loops,
             laid=tuple(reversed(found.items())),
         )  # fmt: skip
-        yield whole.model_copy(update={"stages": (stage,)})
-        if len(loops) > 1:
-            fewer = stage.model_copy(update={"loops": loops[:1]})
-            yield whole.model_copy(update={"stages": (fewer,)})
+        fewer = stage.model_copy(update={"loops": loops[:1]})
+        for one in dict.fromkeys((stage, fewer)):
+            # A maximum over what lies on partitions is taken of as much as a bank of PSUM holds.
+            for columns in (one.columns, ROUND):
+                narrow = one.model_copy(update={"columns": columns})
+                yield whole.model_copy(update={"stages": (narrow,)})
+
+
+def with_sums_in_runs(algorithm: Algorithm, nest: Nest, target: str) -> Nest | None:
+    """With axes that products sum over in several rounds cut so that what one partition takes of all rounds
+    lies beside each other in memory; None where there are none."""
+    most, splits = TARGETS[target].partitions, dict(nest.splits)
+    contracted = dict(nest.contracted)
+    for definition in ready(algorithm, nest).definitions:
+        found = product_in(definition)
+        axis = max(found.contracted, key=lambda a: a.extent) if found and found.rows else None
+        if (
+            axis
+            and axis.extent > most
+            and axis.extent % most == 0
+            and definition.out not in contracted
+        ):
+            splits[axis.name] = axis.extent // most
+            contracted[definition.out] = (Part(axis=f"{axis.name}_1", size=most),)
+    if len(contracted) == len(nest.contracted):
+        return None
+    update = {"splits": tuple(splits.items()), "contracted": tuple(contracted.items())}
+    return nest.model_copy(update=update)
 
 
 def _read_for(algorithm: Algorithm, name: str) -> set[str]:
@@ -394,11 +477,11 @@ def _read_for(algorithm: Algorithm, name: str) -> set[str]:
 
 
 def _laid(
-    algorithm: Algorithm, plain: Algorithm, products: tuple[Definition, Definition], along: Axis,
+    algorithm: Algorithm, chosen: Nest, products: tuple[Definition, Definition], along: Axis,
     most: int,
 ) -> Iterator[Nest]:  # fmt: skip
     """The nests of `_summed_as_laid` for two products."""
-    first, last = products
+    plain, (first, last) = ready(algorithm, chosen), products
     found = product_in(last)
     assert found is not None
     side: Literal["left", "right"] = "left"
@@ -413,7 +496,8 @@ def _laid(
     moving = next((a for a in reversed(rows) if a.extent % most == 0), None)
     if moving is None or len(columns) != 1 or columns[0].extent > most:
         return
-    whole = Nest(stages=(Stage(members=tuple(d.out for d in plain.definitions)),))
+    stage = Stage(members=tuple(d.out for d in plain.definitions))
+    whole = chosen.model_copy(update={"stages": (stage,)})
     cut = along.name, moving.name
     try:
         for name in cut:

@@ -1,0 +1,248 @@
+"""Choices of what is computed together, made on the definitions before a nest of them: a sum as one more
+column of a product, and a definition again for some of its readers.
+
+before:  total[l] = sum_j f(k[j, l]); state[n, l] = sum_j v[j, n] * f(k[j, l])
+append:  state[n, l] = sum_j (v[j, n] if 63 >= n else 1) * f(k[j, l]), of one n more; total[l] is state[64, l]
+
+before:  largest[m] = max_k p[m, k]; largest2[k] = max_m p[m, k]
+repeat:  p_again[k, m] as p[m, k]; largest2[k] = max_m p_again[k, m]
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Apply,
+    Constant,
+    Definition,
+    Expression,
+    Map,
+    Read,
+    Reduce,
+    Scan,
+    Where,
+    axes_of,
+    expressions_of,
+    parts_of,
+    substituted,
+    walk,
+    with_expressions,
+    with_parts,
+)
+from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.value_nodes import RANKED
+from accelopt.kernels.nki.nests.preparing import arrays_read
+
+SAME = 1e-5
+"""Of a number that was summed in fp32."""
+
+
+class NotTogether(Exception):
+    """Definitions that are not computed so: the text names them and says why."""
+
+
+def appended(algorithm: Algorithm, name: str, product: str) -> Algorithm:
+    """With a sum as one more column of a product. Raises NotTogether."""
+    total, wide = algorithm.definition(name), algorithm.definition(product)
+    results = {array.name for array in algorithm.outputs} & {name, product}
+    if results:
+        raise NotTogether(f"{min(results)} is a result, whose shape is given")
+    found = _shared(total, wide)
+    if found is None or not isinstance(wide, Reduce):
+        raise NotTogether(f"{name} sums nothing that {product} multiplies, over the same")
+    (columns,) = (axis for axis in wide.axes if axis not in total.axes)
+    more = Axis(f"{columns.name}_more", columns.extent + 1)
+    column = substituted(found.operand, {columns: index_of(more)}, {})
+    if substituted(found.operand, {columns: Index(columns.extent)}, {}) != found.own:
+        column = Where((index_of(more) * -1 + (columns.extent - 1),), column, found.own)
+    made: Definition = replace(
+        wide, axes=tuple(more if axis == columns else axis for axis in wide.axes),
+        expression=product_of([*found.shared, column]),
+    )  # fmt: skip
+    places = [Index(columns.extent) if a == columns else index_of(a) for a in wide.axes]
+    missing = Constant(found.missing)
+
+    def changed(expression: Expression) -> Expression:
+        if isinstance(expression, Apply) and expression.function == "add" and found.missing:
+            part, number = expression.arguments
+            known = isinstance(number, Constant) and math.isclose(
+                number.value, missing.value, rel_tol=SAME
+            )
+            if isinstance(part, Read) and part.array == name and known:
+                return placed(part)
+        if isinstance(expression, Read) and expression.array == name:
+            if found.missing:
+                raise NotTogether(f"{name} lacks {found.missing:g} of what {product} multiplies")
+            return placed(expression)
+        return with_parts(expression, map(changed, parts_of(expression)))
+
+    def placed(read: Read) -> Read:
+        values = dict(zip(total.axes, read.indices, strict=True))
+        return Read(product, tuple(index.substitute(values) for index in places))
+
+    rest = [made if d is wide else d for d in algorithm.definitions if d is not total]
+    kept = [with_expressions(d, map(changed, expressions_of(d))) for d in rest]
+    return replace(algorithm, definitions=_in_order(kept, f"{product} is made of {name}"))
+
+
+class _Shared(NamedTuple):
+    """What a sum and a product share: factors, the `operand` in whose place the sum has its `own`, and how much
+    is `missing` of the sum where a summand of the shared factor was taken out of it."""
+
+    shared: list[Expression]
+    operand: Expression
+    own: Expression
+    missing: float
+
+
+def _shared(total: Definition, wide: Definition) -> _Shared | None:
+    if not isinstance(total, Reduce) or total.combiner != "add" or not isinstance(wide, Reduce):
+        return None
+    found = contraction(wide)
+    if found is None or {*total.reduced} != {*found.contracted} or found.scale != ONE:
+        return None
+    for operand, other, own in (
+        (found.right, found.left, found.columns),
+        (found.left, found.right, found.rows),
+    ):
+        factors, shared, missing = factors_of(total.expression), factors_of(other), 0.0
+        if len(own) != 1 or {*total.axes} != {*wide.axes} - {*own}:
+            continue
+        if isinstance(other, Apply) and other.function == "add" and factors == [other.arguments[0]]:
+            number = other.arguments[1]
+            if isinstance(number, Constant):
+                missing = number.value * math.prod(axis.extent for axis in total.reduced)
+                factors = [other]
+        if all(factors.count(factor) >= shared.count(factor) for factor in shared):
+            for factor in shared:
+                factors.remove(factor)
+            rest = product_of(factors)
+            if axes_of(rest) <= {*found.batch, *found.contracted}:
+                return _Shared(shared, operand, rest, missing)
+    return None
+
+
+def appending(algorithm: Algorithm) -> Iterator[tuple[str, str]]:
+    """Sums that could be columns, each with its product."""
+    for total, wide in itertools.permutations(algorithm.definitions, 2):
+        try:
+            appended(algorithm, total.out, wide.out)
+        except NotTogether:
+            continue
+        yield total.out, wide.out
+
+
+def repeated(algorithm: Algorithm, name: str, readers: Sequence[str]) -> Algorithm:
+    """With a definition computed again for some of its readers, with the axes that those keep before those
+    that they combine. Raises NotTogether."""
+    definition, again = algorithm.definition(name), f"{name}_again"
+    reading = [d for d in algorithm.definitions if d.out in readers]
+    names = {d.out for d in algorithm.definitions}
+    if isinstance(definition, Scan) or again in names:
+        raise NotTogether(
+            f"{name} is a recurrence" if again not in names else f"there is {again} already"
+        )
+    others = {d.out for d in readers_of(algorithm, name)}
+    if not reading or not {*readers} < others:
+        raise NotTogether(f"{', '.join(readers)} are not some of those that read {name}")
+    if any(isinstance(d, Reduce) and d.combiner in RANKED for d in readers_of(algorithm, name)):
+        raise NotTogether(
+            f"{name} is compared with its largest, and computed again it may round otherwise"
+        )
+    order = _order(definition, reading)
+
+    def changed(expression: Expression) -> Expression:
+        if isinstance(expression, Read) and expression.array == name:
+            return Read(again, tuple(expression.indices[n] for n in order))
+        return with_parts(expression, map(changed, parts_of(expression)))
+
+    made = replace(definition, out=again, axes=tuple(definition.axes[n] for n in order))
+    rest = [d for d in algorithm.definitions if d not in reading]
+    moved = [with_expressions(d, map(changed, expressions_of(d))) for d in reading]
+    return replace(algorithm, definitions=_in_order([*rest, made, *moved], name))
+
+
+def again_of(
+    algorithm: Algorithm, repeats: Sequence[tuple[str, Sequence[str]]]
+) -> dict[str, tuple[str, ...]]:
+    """For the definitions that are computed again, and those that read them, the axes that are kept there."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, readers in repeats:
+        again = algorithm.definition(f"{name}_again")
+        kept = [d.axes for d in map(algorithm.definition, readers) if isinstance(d, Reduce)]
+        for one in (again.out, *readers):
+            if kept and set(kept[0]) <= set(algorithm.definition(one).axes):
+                found[one] = tuple(axis.name for axis in kept[0])
+    return found
+
+
+def readers_of(algorithm: Algorithm, name: str) -> list[Definition]:
+    """The definitions that read one."""
+    return [d for d in algorithm.definitions if name in arrays_read(d)]
+
+
+def _order(definition: Definition, readers: Sequence[Definition]) -> list[int]:
+    combined: set[int] = set()
+    for reader in readers:
+        summed = set(reader.reduced) if isinstance(reader, Reduce) else set()
+        for part in itertools.chain.from_iterable(map(walk, expressions_of(reader))):
+            if isinstance(part, Read) and part.array == definition.out:
+                combined |= {n for n, index in enumerate(part.indices) if index.axes & summed}
+    return sorted(range(len(definition.axes)), key=lambda n: n in combined)
+
+
+def repeating(algorithm: Algorithm) -> Iterator[tuple[tuple[str, tuple[str, ...]], ...]]:
+    """Products, with what is computed of them element by element, again for those that combine them over
+    the axes that others keep."""
+    for product in algorithm.definitions:
+        if not isinstance(product, Reduce) or contraction(product) is None:
+            continue
+        chain = [product.out]
+        while len(reading := readers_of(algorithm, chain[-1])) == 1 and isinstance(reading[0], Map):
+            if {*reading[0].axes} != {*product.axes}:
+                break
+            chain.append(reading[0].out)
+        groups: dict[frozenset[int], list[str]] = {}
+        for reader in reading:
+            if isinstance(reader, Reduce) and contraction(reader) is None:
+                own = algorithm.definition(chain[-1])
+                kept = frozenset(_order(own, [reader])[: len(reader.axes)])
+                groups.setdefault(kept, []).append(reader.out)
+        if len(groups) < 2:
+            continue
+        for group in groups.values():
+            with_it = [
+                d.out for d in reading
+                if d.out in group or any(d in readers_of(algorithm, one) for one in group)
+            ]  # fmt: skip
+            steps = [(chain[-1], tuple(with_it))]
+            steps += [(before, (f"{after}_again",)) for before, after in itertools.pairwise(chain)][
+                ::-1
+            ]
+            try:
+                made = algorithm
+                for name, readers in steps:
+                    made = repeated(made, name, readers)
+            except NotTogether:
+                continue
+            yield tuple(steps)
+
+
+def _in_order(definitions: list[Definition], otherwise: str) -> tuple[Definition, ...]:
+    """The definitions, each after those that it reads."""
+    waiting, order = list(definitions), list[Definition]()
+    while waiting:
+        missing = {d.out for d in waiting}
+        free = next((d for d in waiting if not missing & arrays_read(d)), None)
+        if free is None:
+            raise NotTogether(otherwise)
+        order.append(free)
+        waiting.remove(free)
+    return tuple(order)
