@@ -59,8 +59,9 @@ class Formats(NamedTuple):
     """Relative errors: of what is kept in the narrowest format of the contract, and of float32, in
     which sums are taken; the largest number of the format with the least range; whether what has
     few bits stays exact, as it does where inputs have few; what a function is given that knows no
-    intervals: values (0), or of each one of its ends, drawn (1), or the other (-1); and the smallest number of
-    a format of little range."""
+    intervals: values (0), or of each one of its ends, drawn (1), or the other (-1); the smallest number of
+    a format of little range; and whether sums of products of few bits are exact to everybody, as where what is
+    made of them is rounded: others may take what follows another way, which rounds."""
 
     kept: float
     summed: float
@@ -68,6 +69,7 @@ class Formats(NamedTuple):
     few_bits: bool = False
     plain: int | None = None
     least: float = 0.0
+    exact_sums: bool = False
 
 
 class Interval(NDArrayOperatorsMixin):
@@ -509,7 +511,7 @@ class Interval(NDArrayOperatorsMixin):
             if shared is not None:
                 total += np.square(np.subtract(shared, value, out=further), out=further)
             far = np.sqrt(total, out=total)
-            scale = _whole_by(first) * _whole_by(second) if self.formats.few_bits else 0
+            scale = _whole_by(first) * _whole_by(second) if self.formats.exact_sums else 0
             if scale and shared is None:
                 sizes = (np.abs(values(one), dtype=np.float64) for one in (first, second))
                 far = np.where(product(*sizes) * scale <= WHOLE[1], 0, far)

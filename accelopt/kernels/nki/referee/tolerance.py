@@ -201,10 +201,11 @@ def rounded(
     move them, times `slack`; `expected` are the reference's own. Raises ConfigError for a reference of
     which that is not known. With `every`, only one block of so many."""
     units = slack * precision.unit, slack * SINGLE.unit
-    formats = Formats(*units, precision.largest, few_bits, least=slack * precision.least)
     singles = [in_single(value) for value in inputs]
     shared: dict[tuple[int, Formats], Any] = {}
     uses = reference.uses(singles)
+    formats = Formats(*units, precision.largest, few_bits, least=slack * precision.least)
+    formats = formats._replace(exact_sums=few_bits and uses.rounds)
 
     def given(number: int, value: Any, formats: Formats) -> Any:
         """What all blocks share is made once, unless a reference writes into its inputs."""
