@@ -78,6 +78,8 @@ class ToolConversation:
                 [{"function": one._asdict()} for one in calls_in(message["content"], tools)],
                 self._turn,
             )
+            if not tools:
+                return ChatCompletion.model_validate(_with_calls(exchange, ()))
             if not calls and self._is_unread(message["content"], tools):
                 told = {"role": "user", "content": NOT_CALLED.format(", ".join(tools))}
                 given = {**given, "messages": [*given["messages"], message, told]}
@@ -124,10 +126,9 @@ def _message(exchange: Exchange) -> dict[str, Any]:
 
 
 def _with_calls(exchange: Exchange, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The answer with some of its tool calls alone."""
+    """The answer with some of its tool calls alone, or with none."""
     response: dict[str, Any] = copy.deepcopy(exchange.response or {})
-    if calls:
-        response["choices"][0]["message"]["tool_calls"] = list(calls)
+    response["choices"][0]["message"]["tool_calls"] = list(calls) or None
     return response
 
 

@@ -311,12 +311,19 @@ def _engines(text, facts):
                 for core in cores
             )  # fmt: skip
         elif one := re.fullmatch(
-            rf"    at {N} for {N}: line (\d+) (?:waits for .* line (\d+) \((\w+)\)|follows; .*)",
+            rf"    at {N} for {N}(?:, (\d+) such take {N})?: "
+            r"line (\d+) (?:waits for .* line (\d+) \((\w+)\)|follows; .*)",
             line,
         ):
-            good = facts.gap(*engine, one[1], one[2], one[3]) and (
-                one[4] is None or int(one[4]) in facts.lines
+            good = facts.gap(*engine, one[1], one[2], one[5]) and (
+                one[6] is None or int(one[6]) in facts.lines
             )
+            if (
+                one[3] is not None
+            ):  # each as long as the first at most, and before an instruction of the line
+                most = int(one[3]) * number(one[2]) * 1.01
+                good &= number(one[2]) < number(one[4]) <= most
+                good &= 1 < int(one[3]) <= len(facts.starts[(*engine, int(one[5]))])
         else:
             good = False
         wrong += [] if good else [line]
