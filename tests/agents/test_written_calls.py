@@ -130,3 +130,13 @@ def test_what_is_never_a_call_is_the_answer_in_the_end(tmp_path):
     tools = (Tool("check", "checks", "source", None),)
     answer, requests, _ = run(tmp_path, lambda _: Scripted(odd), tools=tools, limit=4)
     assert answer.text == odd and len(requests) == 2
+
+
+@pytest.mark.parametrize(
+    "odd", ['{"name": "fly", "arguments": {}}', "<tool_call>fly()</tool_call>"]
+)
+def test_who_calls_what_is_not_there_for_ever_has_a_last_turn(tmp_path, odd):
+    tools = (Tool("check", "checks", "source", None),)
+    answer, requests, _ = run(tmp_path, lambda _: Scripted(odd), tools=tools, limit=4)
+    assert answer.text == odd and 1 < len(requests) <= 7
+    assert all("tools" in one for one in requests[:-1])
