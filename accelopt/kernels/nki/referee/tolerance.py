@@ -328,13 +328,14 @@ def _rounded_at_end(
     cancelled: Sequence[np.ndarray],
     few_bits: bool,
 ) -> list[np.ndarray]:
-    """Of each output what is allowed of a kernel that works in float32 and rounds its result to the nearest
-    number of a narrower format; of whole numbers how far most are that a kernel makes in its formats."""
+    """Of each output of a function of single elements what is allowed of a kernel that works in float32 and
+    rounds its result to the nearest number of a narrower format; of whole numbers how far most are that a kernel
+    makes in its formats."""
     found = [NONE] * len(expected)
     whole = [one.dtype.kind in "iub" for one in expected]
     if not precision.narrow:
         return found
-    if any(is_float(one.dtype) for one in expected):
+    if any(one.ndim for one in cancelled) and any(is_float(one.dtype) for one in expected):
         with contextlib.suppress(ConfigError):
             narrower = np.float32(SINGLE.unit / precision.unit)
             least = np.float32(max(UNDERFLOW, precision.least))
