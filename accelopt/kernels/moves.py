@@ -82,6 +82,17 @@ METHODS = {
     "inline": _by_model(
         "nki", "Compute a value again where it is read in place of storing it.", "dma", "overlap"
     ),
+    "append": _by_model(
+        "nki",
+        "Compute a sum as one more column of a product that sums over the same.",
+        "vector",
+        "tensor",
+    ),
+    "repeat": _by_model(
+        "nki",
+        "Compute a value again for readers that combine it along other axes, in place of storing it.",
+        *("dma", "overlap"),
+    ),
     "lay": _by_model(
         "nki",
         "Lay another axis of one value on the partitions within its loop, so that what sums over that axis "

@@ -198,11 +198,13 @@ class Gate(NamedTuple):
         if whole:
             yield _same_integers(trial, index, output, where)
         if trial.exact is not None:
+            limits = self._limits(trial, index)
             if not whole:
-                yield from _elements(trial, index, output, self._limits(trial, index), where)
+                yield from _elements(trial, index, output, limits, where)
             ordinary = trial.name in (HIDDEN, SWEEP)
-            if ordinary if self.precision.narrow else not integers:
-                times = _systematic(output, trial.exact[index], self.precision) / self.rounding
+            asked = ordinary if self.precision.narrow else not integers
+            if asked and self._exactly(index):  # who may be off by more may be so to one side
+                times = _systematic(output, trial.exact[index], self.precision) / limits.rounding
                 said = f"{where}: alike elements are off to the same side"
                 yield _check(MEAN_ERROR, times <= 1, times, 1, said)
         else:
