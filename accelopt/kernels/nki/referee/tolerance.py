@@ -204,6 +204,9 @@ def rounded(
     singles = [in_single(value) for value in inputs]
     shared: dict[tuple[int, Formats], Any] = {}
     uses = reference.uses(singles)
+    few_bits &= (
+        uses.decides
+    )  # else honest forms may round what is exact here, as a softmax by logarithm does
     formats = Formats(*units, precision.largest, few_bits, least=slack * precision.least)
     formats = formats._replace(exact_sums=few_bits and uses.rounds)
 

@@ -53,6 +53,11 @@ class Uses:
         return bool(self.asked & ROUNDS)
 
     @property
+    def decides(self) -> bool:
+        """True where single numbers decide what comes of others: who rounds them otherwise is wrong."""
+        return self.rounds or self.picks or bool(self.thresholds or self.compared or self.marks)
+
+    @property
     def picks(self) -> bool:
         """True where what is largest decides which element of something else counts."""
         return any(name.startswith("arg") or name == "lexsort" for name in self.asked)
