@@ -202,8 +202,9 @@ class Gate(NamedTuple):
             if not whole:
                 yield from _elements(trial, index, output, limits, where)
             ordinary = trial.name in (HIDDEN, SWEEP)
-            asked = ordinary if self.precision.narrow else not integers
-            if asked and self._exactly(index):  # who may be off by more may be so to one side
+            # Who may be off by more may be so to one side. In float32 what shares a sum shares its error.
+            asked = ordinary if self.precision.narrow else trial.exact[index].cancelled.ndim > 0
+            if asked and self._exactly(index):
                 times = _systematic(output, trial.exact[index], self.precision) / limits.rounding
                 said = f"{where}: alike elements are off to the same side"
                 yield _check(MEAN_ERROR, times <= 1, times, 1, said)
@@ -444,9 +445,7 @@ def _systematic(output: np.ndarray, exact: Exact, precision: Precision) -> float
     at_end = np.count_nonzero(seen) >= FEW_SEEN and l2(error[seen]) < AT_END * seen.sum() ** 0.5
     rounded, worst = unit * np.abs(beside), 0.0
     limits = [(MEAN - rounded, ALIKE)]
-    if (
-        at_end
-    ):  # one rounding is to the nearest, so off by half the distance of neighbouring numbers
+    if at_end:  # one rounding is to the nearest: half the distance of neighbouring numbers
         least = np.maximum((1 + AT_END) * half_spacing(values, unit) / size, MEAN_AT_END)
         limits = [(np.where(np.abs(beside) > SEEN[1], least, MEAN - rounded), ALIKE), (least, MORE)]
     for key in (values, beside):
