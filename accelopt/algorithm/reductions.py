@@ -148,6 +148,10 @@ def _chosen(values: Values, combiner: str, axes: list[Axis], body: Choice) -> Va
                 return body.on_false
             moved = values.substitute(body, {axis: index_of(shorter) + low})
             return fold(values, combiner, [shorter if a == axis else a for a in axes], moved)
+    if isinstance(body.on_true, Fold) and body.on_true.combiner == combiner:
+        of = body.on_true
+        kept = values.where(inner, of.body, body.on_false)
+        return _joined(values, combiner, axes, Fold(combiner, of.axes, kept))
     return None
 
 
