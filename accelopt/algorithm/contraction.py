@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from accelopt.algorithm.algorithm import Apply, Constant, Expression, Reduce, axes_of
+from accelopt.algorithm.algorithm import Apply, Constant, Expression, Reduce, Where, axes_of
 from accelopt.algorithm.index import Axis
 
-ONE = Constant(1.0)
+ONE, ZERO = Constant(1.0), Constant(0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Contraction:
 def contraction(definition: Reduce) -> Contraction | None:
     """The matrix product that a Reduce is; None where it is none. Its rows are the axes that come
     first in the result. A product with a vector is none, nor is a sum of squares."""
-    factors = factors_of(definition.expression)
+    factors = _masked_factors(definition.expression)
     if definition.combiner != "add" or len(factors) < 2:
         return None
     summed = frozenset(definition.reduced)
@@ -59,6 +59,18 @@ def contraction(definition: Reduce) -> Contraction | None:
         product_of(left), product_of(right), batch, rows, columns, definition.reduced,
         product_of(scale),
     )  # fmt: skip
+
+
+def _masked_factors(expression: Expression) -> list[Expression]:
+    """What an expression is the product of, where a mask of the product is one of the factor with its axes."""
+    if not isinstance(expression, Where) or expression.on_false != ZERO:
+        return factors_of(expression)
+    factors = _masked_factors(expression.on_true)
+    asked = frozenset[Axis]().union(*(c.axes for c in expression.conditions))
+    own = [axes_of(factor) for factor in factors]
+    fit = min(range(len(own)), key=lambda n: (len(asked - own[n]), len(own[n])))
+    factors[fit] = Where(expression.conditions, factors[fit], ZERO)
+    return factors
 
 
 def factors_of(expression: Expression) -> list[Expression]:

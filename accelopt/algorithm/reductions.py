@@ -120,8 +120,7 @@ def _split(values: Values, axes: list[Axis], body: Sum) -> Value:
 
 def _chosen(values: Values, combiner: str, axes: list[Axis], body: Choice) -> Value | None:
     """A reduction of elements of which conditions exclude some."""
-    neutral = isinstance(body.on_false, Constant) and _is_neutral(combiner, body.on_false.value)
-    if not neutral:
+    if not is_neutral(combiner, body.on_false):
         return _of_unequal(values, combiner, axes, body)
     bound = set(axes)
     outer = [c for c in body.conditions if not c.axes & bound]
@@ -148,6 +147,10 @@ def _chosen(values: Values, combiner: str, axes: list[Axis], body: Choice) -> Va
                 return body.on_false
             moved = values.substitute(body, {axis: index_of(shorter) + low})
             return fold(values, combiner, [shorter if a == axis else a for a in axes], moved)
+    if isinstance(body.on_true, Fold) and body.on_true.combiner == combiner:
+        of = body.on_true
+        kept = values.where(inner, of.body, body.on_false)
+        return _joined(values, combiner, axes, Fold(combiner, of.axes, kept))
     return None
 
 
@@ -196,10 +199,13 @@ def _without_last(values: Values, longer: Fold, tiles: Axis, shorter: Value) -> 
     return longer.combiner == "add" and values.sum([(term, 1.0) for term in terms]) is shorter
 
 
-def _is_neutral(combiner: str, value: float) -> bool:
+def is_neutral(combiner: str, value: Value) -> bool:
+    """Whether a value is the number that changes nothing when it is combined."""
+    if not isinstance(value, Constant) or combiner not in NEUTRAL:
+        return False
     if combiner in FLIPPED:
-        return value * (1 if combiner == "minimum" else -1) >= INFINITE
-    return value == NEUTRAL[combiner]
+        return value.value * (1 if combiner == "minimum" else -1) >= INFINITE
+    return value.value == NEUTRAL[combiner]
 
 
 def _equality(conditions: Iterable[Index], axis: Axis) -> Index | None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
-from accelopt.algorithm.reductions import FLIPPED, fold
+from accelopt.algorithm.reductions import FLIPPED, fold, is_neutral
 from accelopt.algorithm.value_nodes import (
+    NEUTRAL,
     Application,
     Choice,
     Fold,
@@ -136,19 +138,64 @@ def _grouped(values: Values, combiner: str, terms: Sequence[Value]) -> list[Valu
     result: list[Value] = []
     for term in terms:
         if _is_short(term):
-            groups.setdefault(_skeleton(term), []).append(term)
+            groups.setdefault(_skeleton(_unmasked(combiner, term)[1]), []).append(term)
         else:
             result.append(term)
     for group in groups.values():
-        least = 2 if isinstance(group[0], Fold) else LEAST_TERMS
-        ordered = sorted(group, key=_constants)
-        whole = progression(values, ordered, LEAST_TERMS) if len(group) >= least else None
-        if whole is None:
+        masked = sorted(
+            (_unmasked(combiner, term) for term in group), key=lambda found: _constants(found[1])
+        )
+        bodies = [body for _, body in masked]
+        least = 2 if isinstance(bodies[0], Fold) else LEAST_TERMS
+        whole = progression(values, bodies, LEAST_TERMS) if len(group) >= least else None
+        masks = (
+            None if whole is None else _whole_masks([own for own, _ in masked], bodies, whole[0])
+        )
+        if whole is None or masks is None:
             result += group
         else:
             axis, template = whole
-            result.append(fold(values, combiner, [axis], template))
+            kept = values.where(masks, template, Constant(NEUTRAL[combiner]))
+            result.append(fold(values, combiner, [axis], kept))
     return result
+
+
+def _unmasked(combiner: str, term: Value) -> tuple[tuple[Index, ...], Value]:
+    """The conditions where a term counts, and what it is there."""
+    if isinstance(term, Choice) and is_neutral(combiner, term.on_false):
+        return term.conditions, term.on_true
+    return (), term
+
+
+def _whole_masks(
+    masks: Sequence[tuple[Index, ...]], bodies: Sequence[Value], axis: Axis
+) -> list[Index] | None:
+    """Conditions that are those of each term in turn, where `axis` is its number, or hold anyway; None where
+    there are none."""
+    steps = (
+        {b - a for a, b in zip(*map(_constants, bodies[:2]), strict=True)} if any(masks) else set()
+    )
+    steps |= {-step for step in steps}
+    if any(len({condition.terms for condition in own}) < len(own) for own in masks):
+        return None
+    found: list[Index] = []
+    for terms in dict.fromkeys(condition.terms for own in masks for condition in own):
+        points = {n: c.constant for n, own in enumerate(masks) for c in own if c.terms == terms}
+        (first, constant), *others = points.items()
+        tried = {(others[0][1] - constant) // (others[0][0] - first)} if others else steps
+        bare = Index(0, terms)
+        fits = [
+            step
+            for step in tried
+            if all(
+                points.get(n, value) == value and (n in points or (bare + value).bounds[0] >= 0)
+                for n, value in enumerate(constant + step * (n - first) for n in range(len(masks)))
+            )
+        ]
+        if not fits:
+            return None
+        found.append(bare + index_of(axis) * fits[0] + (constant - fits[0] * first))
+    return found
 
 
 def progression(values: Values, group: Sequence[Value], row: int = 2) -> tuple[Axis, Value] | None:

@@ -55,12 +55,14 @@ def lift_with_lines(
         raise NotLifted("it passes elements between ranks", program.source)
     with deep_recursion():
         try:
-            found = _lifted(program, seconds, strict)
+            # What would be computed where it is looked up would be computed once for each that does.
+            looked_up = _handed_on(program, looked_up=True)
+            found = _lifted(program, seconds, strict, looked_up)
             size = _parts(found.algorithm)
-            kept = _handed_on(program) if size > LEAST_KEPT else frozenset()
-            if not kept:
+            kept = _handed_on(program)
+            if size <= LEAST_KEPT or kept == looked_up:
                 return found
-            by_arrays = _lifted(program, seconds, strict, kept)
+            by_arrays = _lifted(program, seconds, strict, kept, roll=False)
             return by_arrays if _parts(by_arrays.algorithm) * LEAST_SHORTER < size else found
         except RecursionError:
             raise NotLifted("too many instructions build on each other", program.source) from None
@@ -75,8 +77,10 @@ def lift_with_lines(
 
 
 def _lifted(
-    program: Program, seconds: float, strict: bool, kept: frozenset[Tensor] = frozenset()
+    program: Program, seconds: float, strict: bool, kept: frozenset[Tensor], *, roll: bool = True
 ) -> LiftedProgram:
+    """With the `kept` arrays as definitions, and terms that are alike to `roll` into sums: neighbours in an array
+    of several dimensions are no row of it."""
     reaching = Reaching(program, seconds, strict, kept)
     outputs: list[DefinedOutput] = []
     lines: dict[str, Hashable] = {}
@@ -87,13 +91,14 @@ def _lifted(
             name = _free_name(tensor, names)
             for line in _writers(program.body, tensor):
                 lines[name] = line
-            outputs.append(_defined(reaching, program, tensor, shape, name))
+            outputs.append(_defined(reaching, program, tensor, shape, name, roll))
     if not outputs:
         raise NotLifted("the kernel returns nothing", program.source)
     arrays: dict[KeptArray, DefinedOutput] = {}
     while asked := [array for array in reaching.arrays if array not in arrays]:
         for array in asked:
-            arrays[array] = _defined(reaching, program, array.tensor, array.tensor.shape, array)
+            shape = array.tensor.shape
+            arrays[array] = _defined(reaching, program, array.tensor, shape, array, roll)
     stages = [arrays[array] for array in sorted(arrays, key=lambda array: array.writer)]
     found = algorithm_of(
         reaching.values, program.name, _inputs(program), outputs, stages, reaching.origins, lines
@@ -105,7 +110,7 @@ def _lifted(
 
 def _defined(
     reaching: Reaching, program: Program, tensor: Tensor, shape: tuple[int, ...],
-    which: str | KeptArray,
+    which: str | KeptArray, roll: bool,
 ) -> DefinedOutput:  # fmt: skip
     """What a tensor holds at the end, by a name, or where it is kept."""
     axes = _output_axes(program, tensor, shape)
@@ -113,7 +118,6 @@ def _defined(
         name, value = reaching.arrays[which], reaching.left_by(which, row_major(axes))
     else:
         name, value = which, reaching.at_end(tensor, row_major(axes))
-    roll = not reaching.kept  # neighbours in an array of several dimensions are no row of it
     value = whole(reaching.values, settled(reaching, value), roll)
     _refuse_leftovers(reaching, value, tensor)
     axes, value = joined(reaching.values, axes, value)
@@ -122,9 +126,10 @@ def _defined(
     return DefinedOutput(name, axes, value, name_of(tensor.dtype), shape)
 
 
-def _handed_on(program: Program) -> frozenset[Tensor]:
-    """Tensors in HBM that the kernel writes and reads again."""
-    read = {access.tensor for _, i in program.walk() for access in i.inputs.values()}
+def _handed_on(program: Program, *, looked_up: bool = False) -> frozenset[Tensor]:
+    """Tensors in HBM that the kernel writes and reads again, or only those read by run-time indices."""
+    reads = [access for _, i in program.walk() for access in i.inputs.values()]
+    read = {access.tensor for access in reads if access.indirect or not looked_up}
     own = {*program.arguments, *program.results}
     return frozenset(t for t in read - own if not t.buffer.on_chip and t.data is None)
 

@@ -112,6 +112,8 @@ class _Search:
             halved = (m for n in starts for m in on_two_cores(self.algorithm, n, self.target))
             self.begin([nest for nest, _ in self.priced(halved)])
         self.begin(starts)
+        if not self.found.timed:
+            return self.found
         tried: set[Nest] = set()
         for _ in range(ROUNDS):
             before = self.best

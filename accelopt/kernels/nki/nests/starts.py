@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from accelopt.algorithm.algorithm import Algorithm, Definition, Read, Reduce, Scan, walk
+from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.computed_together import again_of, appended, appending, repeating
@@ -565,13 +566,19 @@ def _stage(
     products = [
         found for d in definitions if (found := product_in(d)) and (found.rows or found.batch)
     ]
-    turning = {axis for found in products for axis in (*found.batch, *found.rows)}
+    turning = {axis for found in products for axis in (*found.batch, *_on_rows(found, held))}
     rest = [axis for axis in common if axis.name not in held and axis in turning]
     whole = all(set(rest) <= set(d.axes) for d in definitions)
     loops = tuple(Part(axis=axis.name, size=1) for axis in rest) if whole else ()
     if len(definitions) == 1:
         loops = ()
     return Stage(members=tuple(members), partition=partition, loops=loops)
+
+
+def _on_rows(product: Contraction, held: set[str]) -> tuple[Axis, ...]:
+    """The axes that lie where some on partitions do: of the rows of a product, or of its columns."""
+    beside = held & {axis.name for axis in product.columns}
+    return product.columns if beside and not held & {a.name for a in product.rows} else product.rows
 
 
 def shared_axes(definitions: Sequence[Definition]) -> tuple[Axis, ...]:
