@@ -26,6 +26,7 @@ from accelopt.algorithm.values import fresh_axis
 from accelopt.kernels.nki.lift.execution_points import Contents, Moment
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.tile_addresses import index_from
+from accelopt.kernels.nki.lift.whole_numbers import reach
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
@@ -140,6 +141,9 @@ class WriteSite(NamedTuple):
 def _is_exact(value: Value, dtype: np.dtype) -> bool:
     """True where a value is a number of a format for certain."""
     name = dtypes.name_of(dtype)
+    if dtypes.is_integer(dtype) and (ends := reach(value)):
+        if np.iinfo(dtype).min <= ends[0] and ends[1] <= np.iinfo(dtype).max:
+            return True
     if isinstance(value, Lookup):
         return _is_exact(value.element, dtype)
     if isinstance(value, Element):
