@@ -141,9 +141,9 @@ class WriteSite(NamedTuple):
 def _is_exact(value: Value, dtype: np.dtype) -> bool:
     """True where a value is a number of a format for certain."""
     name = dtypes.name_of(dtype)
-    if dtypes.is_integer(dtype) and (ends := reach(value)):
-        if np.iinfo(dtype).min <= ends[0] and ends[1] <= np.iinfo(dtype).max:
-            return True
+    limits = np.iinfo(dtype) if dtypes.is_integer(dtype) else None
+    if limits and (ends := reach(value)) and limits.min <= ends[0] and ends[1] <= limits.max:
+        return True
     if isinstance(value, Lookup):
         return _is_exact(value.element, dtype)
     if isinstance(value, Element):

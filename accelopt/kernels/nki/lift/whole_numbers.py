@@ -122,9 +122,10 @@ def _apart(values: Values, function: str, arguments: Sequence[Value]) -> Value |
     for high, low in (arguments, arguments[::-1]):
         step = high.coefficient if isinstance(high, Product) else 1.0
         ends, own = reach(low), reach(high)
-        if ends and own and min(ends[0], own[0]) >= 0 and ends[1] < step and own[1] <= MOST_HELD:
-            if int(step) & int(step) - 1 == 0:
-                return values.sum([(high, 1.0), (low, 1.0)])
+        if not ends or not own or int(step) & int(step) - 1:
+            continue
+        if min(ends[0], own[0]) >= 0 and ends[1] < step and own[1] <= MOST_HELD:
+            return values.sum([(high, 1.0), (low, 1.0)])
     return None
 
 
