@@ -67,19 +67,19 @@ def _as_index(value: Value) -> Index | None:
     """A value as an index, where it is one."""
     if isinstance(value, Position):
         return value.index
-    if isinstance(value, Constant) and value.value == int(value.value):
+    if isinstance(value, Constant) and float(value.value).is_integer():
         return Index(int(value.value))
     if isinstance(value, Product):
         inner = _as_index(value.factors[0][0])
         if inner is None or len(value.factors) > 1 or value.factors[0][1] != 1:
             return None
-        whole = value.coefficient == int(value.coefficient)
+        whole = float(value.coefficient).is_integer()
         return inner * int(value.coefficient) if whole else None
-    if isinstance(value, Sum) and value.constant == int(value.constant):
+    if isinstance(value, Sum) and float(value.constant).is_integer():
         result = Index(int(value.constant))
         for term, coefficient in value.terms:
             inner = _as_index(term)
-            if inner is None or coefficient != int(coefficient):
+            if inner is None or not coefficient.is_integer():
                 return None
             result = result + inner * int(coefficient)
         return result

@@ -10,17 +10,18 @@ import numpy as np
 from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.functions import CONVERSIONS
 from accelopt.algorithm.normal_forms import apply
+from accelopt.algorithm.reductions import FLIPPED
 from accelopt.algorithm.value_nodes import (
     Application,
     Choice,
     Element,
+    Fold,
     Lookup,
     Product,
     Sum,
     Value,
 )
 from accelopt.algorithm.values import Values
-from accelopt.sim import dtypes
 from accelopt.sim.operators import COMPARISONS
 
 LEFT_SHIFTS = ("left_shift", "logical_left_shift")
@@ -37,7 +38,7 @@ def of_bits(
 ) -> Value | None:
     """What a bit operation in an integer format computes: of a whole number that fp32 holds and a known
     number, or one that has other bits alone. None where arithmetic has no exact counterpart."""
-    if not dtypes.is_integer(held) or (ends := reach(arguments[0])) is None:
+    if held.kind not in "iu" or (ends := reach(arguments[0])) is None:
         return None
     limits, value = np.iinfo(held), arguments[0]
     bits = _Bits(values, value, ends, held.itemsize * 8, limits.min < 0)
@@ -82,7 +83,9 @@ class _Bits(NamedTuple):
     def over(self, count: int, keeps_sign: bool) -> Value | None:
         """What is left when its lowest bits are taken off at its end."""
         whole = self.value if keeps_sign else self.below(self.width)
-        if whole != self.value and (self.width > 16 or not count):
+        if not count:
+            return self.value
+        if whole != self.value and self.width > 16:
             return None
         return apply(self.values, "floor", [self.values.product([(whole, 1.0)], 2.0**-count)])
 
@@ -135,18 +138,19 @@ def reach(value: Value) -> Reach | None:
         return reach(value.element)
     if isinstance(value, Position):
         return value.index.bounds
-    if isinstance(value, Constant) and value.value == int(value.value):
+    if isinstance(value, Constant) and float(value.value).is_integer():
         return value.value, value.value
     if isinstance(value, Element) and value.dtype in SHORT:
         return np.iinfo(value.dtype).min, np.iinfo(value.dtype).max
+    if isinstance(value, Fold) and value.combiner in FLIPPED:
+        return reach(value.body)
     if isinstance(value, Choice):
-        one, other = reach(value.on_true), reach(value.on_false)
-        return (min(one[0], other[0]), max(one[1], other[1])) if one and other else None
+        return _either(value.on_true, value.on_false)
     if isinstance(value, Application):
         return _reach_of(value)
     if isinstance(value, Product) and len(value.factors) == 1 and value.factors[0][1] == 1:
         return _scaled(value.factors[0][0], value.coefficient)
-    if isinstance(value, Sum) and value.constant == int(value.constant):
+    if isinstance(value, Sum) and float(value.constant).is_integer():
         ends = [_scaled(term, factor) for term, factor in value.terms]
         known = [end for end in ends if end]
         low, high = (value.constant + sum(end[n] for end in known) for n in (0, 1))
@@ -154,8 +158,13 @@ def reach(value: Value) -> Reach | None:
     return None
 
 
+def _either(one: Value, other: Value) -> Reach | None:
+    ends, others = reach(one), reach(other)
+    return ends and others and (min(ends[0], others[0]), max(ends[1], others[1]))
+
+
 def _scaled(value: Value, factor: float) -> Reach | None:
-    ends = reach(value) if factor == int(factor) else None
+    ends = reach(value) if float(factor).is_integer() else None
     return ends and (min(e * factor for e in ends), max(e * factor for e in ends))
 
 
@@ -165,6 +174,8 @@ def _reach_of(value: Application) -> Reach | None:
         return 0, 1
     if value.function in CONVERSIONS:  # of what fp32 holds
         return np.iinfo(value.function).min, np.iinfo(value.function).max
+    if value.function == "select":
+        return _either(*value.arguments[1:])
     if value.function == "mod" and isinstance(value.arguments[1], Constant):
         return (0, value.arguments[1].value - 1) if reach(inner) else None
     if value.function == "floor" and isinstance(inner, Product) and len(inner.factors) == 1:

@@ -56,6 +56,19 @@ SWAPPED = (
     return out
 """
 )
+FIRST = (
+    HEAD
+    + """def kernel(x):
+    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    top = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.max8(dst=top, src=tile)
+    at = nl.ndarray((128, 8), dtype=nl.uint32, buffer=nl.sbuf)
+    nisa.nc_find_index8(dst=at, data=tile, vals=top)
+    nl.store(out, nl.copy(at[:, {0}:{0} + 1], dtype=nl.float32))
+    return out
+"""
+)
 EXTREME = (
     HEAD
     + """def kernel(x):
@@ -118,6 +131,15 @@ def test_bit_operations_by_a_number_are_arithmetic(name: str, number: int) -> No
 def test_numbers_of_bits_apart_are_added() -> None:
     given = RNG.integers(0, 256, size=(128, 64)).astype("uint8")
     assert "+ mod(x[m], 16) * 16" in is_exact(SWAPPED, [given])
+
+
+def test_the_first_position_of_the_largest_is_the_least() -> None:
+    """Of equal ones, too; of the others each may have its own."""
+    given = RNG.integers(-9, 9, size=(128, 64)).astype(np.float32)
+    assert "min_" in is_exact(FIRST.format(0), [given])
+    program = trace_kernel(load(FIRST.format(1), "k.py").kernel, specs_of([given]), target="trn2")
+    with pytest.raises(NotLifted, match="of equal values"):
+        lift(program)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int8"])
