@@ -334,4 +334,4 @@ def test_an_argument_without_elements_is_told_as_one(kernel_text):
 @pytest.mark.parametrize("name", ["logical_shift_right", "logical_right_shift"])
 def test_names_that_are_not_there_have_near_ones(name):
     with pytest.raises(AttributeError, match=f"has no attribute '{name}'; it has right_shift$"):
-        getattr(nl, name)
+        getattr(language, name)
