@@ -123,11 +123,12 @@ class _Closing:
 
     def met(self, value: Value) -> list[Carried]:
         """What a value takes over from the iteration before."""
-        return [
+        found = [
             part
             for part in self.values.carried(value)
             if part.loop == self.loop and part.iteration == index_of(self.trip)
         ]
+        return sorted(found, key=self.values.key) if len(found) > 1 else found
 
     def after(
         self, tensor: int, address: Index, value: Value, facts: tuple[Index, ...] = ()
@@ -255,7 +256,7 @@ class _Closing:
             if rescaled is not None:
                 return rescaled
             known = value
-            for part in {*self.met(factor), *self.met(term)}:
+            for part in dict.fromkeys((*self.met(factor), *self.met(term))):
                 known = values.replace(known, part, before(self.states, part))
             others = [part for part in self.met(known) if part != own]
             if known == value or others:
