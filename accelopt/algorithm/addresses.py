@@ -82,8 +82,8 @@ def _solved_in_rows(
     rows = _by_dimension(index, shape)
     inside = rows is not None and all(
         row.bounds[0] >= 0 and row.bounds[1] < extent
-        for row, extent in zip(rows, shape, strict=True)
-    )
+        for row, extent in zip(rows[1:], shape[1:], strict=True)
+    )  # beyond the first dimension no other row begins
     found = None if inside else _solved(unknowns, [(index, wanted)])
     if rows is None or (not inside and (found is None or found.unique)):
         return found

@@ -8,7 +8,7 @@ one axis of the problem throughout.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from accelopt.algorithm.algorithm import (
@@ -50,6 +50,7 @@ from accelopt.algorithm.value_nodes import (
     Value,
     bound_axes,
     children,
+    every,
     own_indices,
 )
 from accelopt.algorithm.values import Values
@@ -114,6 +115,12 @@ class _Definitions:
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._subscripts: dict[tuple[str, Index], tuple[Index, ...]] = {}
         self._rank: dict[Axis, int] = {}
+        self._wholes: dict[Hashable, dict[Value, Fold]] = {}
+        """Reductions by what those share that may be parts of one, and by their form over axes f0, f1, ..."""
+        for part in dict.fromkeys(part for o in (*stages, *outputs) for part in every(o.value)):
+            if isinstance(part, Fold):
+                renamed = self._named(part)[0]
+                self._wholes.setdefault(_kind(renamed), {})[renamed] = part
 
     def algorithm(self, name: str) -> Algorithm:
         """The whole."""
@@ -253,32 +260,58 @@ class _Definitions:
         if isinstance(value, ScanElement):
             at = value.at
             value = self._whole_scan(value)
-        joined, meaning = join_free(self._values, value)
-        assert isinstance(joined, (Fold, ScanElement))
-        order = _order_of_axes(joined)
-        canonical = {axis: Axis(f"f{n}", axis.extent) for n, axis in enumerate(order)}
-        renamed = self._values.substitute(joined, {a: index_of(b) for a, b in canonical.items()})
-        renamed = _canonical(self._values, renamed)
+        renamed, own = self._named(value)
+        places = {axis: index_of(axis) for axis in own}
+        if renamed not in self._found and (found := self._whole_of(renamed)):
+            renamed, places = found
+            self._array(self._wholes[_kind(renamed)][renamed])
         if renamed not in self._found:
-            axes = tuple(canonical[axis] for axis in self._as_asked(order, meaning))
+            axes = tuple(self._as_asked(own))
             assert isinstance(renamed, (Fold, ScanElement))
             self._found[renamed] = (self._define(renamed, axes, "").out, axes)
         name, defined = self._found[renamed]
-        old = {canonical[axis]: axis for axis in order}
-        indices = [meaning.get(old[axis], index_of(old[axis])) for axis in defined]
+        indices = [places[axis].substitute(own) for axis in defined]
         if at is not None:
             assert isinstance(value, ScanElement)
             indices = [at if i == value.at else i for i in indices]
         return Read(name, tuple(indices))
 
-    def _as_asked(self, order: list[Axis], meaning: dict[Axis, Index]) -> list[Axis]:
+    def _named(self, value: Fold | ScanElement) -> tuple[Value, dict[Axis, Index]]:
+        """A reduction or scan over axes f0, f1, ..., joined as far as they may be, and what they are."""
+        joined, meaning = join_free(self._values, value)
+        order = _order_of_axes(joined)
+        canonical = {axis: Axis(f"f{n}", axis.extent) for n, axis in enumerate(order)}
+        renamed = self._values.substitute(joined, {a: index_of(b) for a, b in canonical.items()})
+        own = {canonical[axis]: meaning.get(axis, index_of(axis)) for axis in order}
+        return _canonical(self._values, renamed), own
+
+    def _whole_of(self, part: Value) -> tuple[Value, dict[Axis, Index]] | None:
+        """A reduction over one more or one longer axis that another is at some places of, and those."""
+        own = _order_of_axes(part)
+        for whole in self._wholes.get(_kind(part), ()):
+            others = _order_of_axes(whole)
+            for axis in others if 0 <= len(others) - len(own) <= 1 else ():
+                number = others.index(axis)
+                along = own[number : number + 1 - len(others) + len(own)]
+                rest = [axis for axis in own if axis not in along]
+                beside = [other for other in others if other != axis]
+                if [a.extent for a in rest] != [a.extent for a in beside]:
+                    continue
+                moved = {b: index_of(a) for a, b in zip(rest, beside, strict=True)}
+                for place in _places(whole, part, axis, *along):
+                    places = {**moved, axis: place}
+                    found = self._values.substitute(whole, places)
+                    if _canonical(self._values, found) == part:
+                        return whole, places
+        return None
+
+    def _as_asked(self, own: dict[Axis, Index]) -> list[Axis]:
         """Axes in the order that they have in the output which they are first needed for."""
 
         def rank(axis: Axis) -> int:
-            parts = meaning[axis].axes if axis in meaning else {axis}
-            return min(self._rank.get(part, len(self._rank)) for part in parts)
+            return min(self._rank.get(part, len(self._rank)) for part in own[axis].axes)
 
-        return sorted(order, key=rank)
+        return sorted(own, key=rank)
 
     def _whole_scan(self, value: ScanElement) -> ScanElement:
         """All elements of a scan: its position is an axis of its own."""
@@ -348,6 +381,28 @@ class _Definitions:
             return with_parts(expression, map(viewed, parts_of(expression)))
 
         return with_expressions(definition, map(viewed, expressions_of(definition)))
+
+
+def _kind(value: Value) -> Hashable:
+    """What reductions share of which one may be a part of the other."""
+    if not isinstance(value, Fold):
+        return None
+    arrays = frozenset(part.array for part in every(value) if isinstance(part, Element))
+    return value.combiner, tuple(sorted(axis.extent for axis in value.axes)), arrays
+
+
+def _places(whole: Value, part: Value, axis: Axis, *along: Axis) -> Iterator[Index]:
+    """Where an axis of a reduction may lie that another one is a part of, by the constants in addresses."""
+    length = along[0].extent if along else 1
+    elements = [e for e in every(whole) if isinstance(e, Element) and e.address.coefficient(axis)]
+    if length < axis.extent and elements:
+        first = elements[0]
+        step = first.address.coefficient(axis)
+        for other in every(part):
+            if isinstance(other, Element) and other.array == first.array:
+                number, left = divmod(other.address.constant - first.address.constant, step)
+                if not left and 0 <= number <= axis.extent - length:
+                    yield sum(map(index_of, along), Index(number))
 
 
 def _note_reads(expression: Expression, reads: dict[str, dict[GuardedAddress, None]]) -> None:

@@ -46,10 +46,10 @@ def parted(values: Values, value: Value) -> Parts:
     terms: list[tuple[Value, float]] = [(value, 1.0)]
     if isinstance(value, Constant):
         known, terms = Index(int(value.value)), []
-    elif isinstance(value, Sum) and value.constant == int(value.constant):
+    elif isinstance(value, Sum) and float(value.constant).is_integer():
         known, terms = Index(int(value.constant)), []
         for term, factor in value.terms:
-            if isinstance(term, Position) and factor == int(factor):
+            if isinstance(term, Position) and float(factor).is_integer():
                 known = known + term.index * int(factor)
             else:
                 terms.append((term, factor))

@@ -29,7 +29,7 @@ from accelopt.algorithm.value_nodes import (
     Value,
     children,
 )
-from accelopt.algorithm.values import Values, fresh_axis
+from accelopt.algorithm.values import Values, follows, fresh_axis
 
 _NO_FORM = (
     "what this loop carries from one iteration to the next is neither a sum, a product, an extreme, "
@@ -66,11 +66,39 @@ def closed(
     taken = [axis for index in (address, *around) for axis in index.axes]
     trip = fresh_axis(states.trips_of(loop), taken)
     closing = _Closing(states, loop, around, trip)
-    found = closing.left(tensor, address)
-    if not closing.met(found):
-        return states.values.substitute(found, {trip: Index(trip.extent - 1)})
-    own = closing.own(tensor, address, found)
-    return closing.last(found, own)
+    return closing.after(tensor, address, closing.left(tensor, address))
+
+
+def before(states: LoopStates, carried: Carried) -> Value:
+    """What the iteration before left, when that does not build on still earlier ones; a sum over
+    all earlier ones, when each adds to it; a recurrence, when each scales it before."""
+    values = states.values
+    trip, left = left_by_any(states, carried)
+    previous = carried.iteration - 1
+    found = values.substitute(left, {trip: previous})
+    if all(part.loop != carried.loop for part in values.carried(found)):
+        if values.substitute(left, {trip: Index(-1)}) == carried.initial:
+            return found
+        return values.where([previous], found, carried.initial)
+    own = next((p for p in values.carried(left) if p.loop == carried.loop
+                and p.tensor == carried.tensor and p.address == carried.address), None)  # fmt: skip
+    if own is None:
+        return carried
+    parts = factor_and_term(values, left, own)
+    if parts is not None and parts[0] == Constant(1.0) and not _of_loop(values, parts[1], own):
+        earlier = values.where([previous - index_of(trip)], parts[1], values.number(0))
+        added = fold(values, "add", [trip], earlier)
+        return values.sum([(carried.initial, 1.0), (added, 1.0)])
+    scan = of_one_before(values, left, own, trip, previous)
+    return carried if scan is None else values.where([previous], scan, carried.initial)
+
+
+def left_by_any(states: LoopStates, carried: Carried) -> tuple[Axis, Value]:
+    """What any iteration leaves where the carried value is, and the axis that counts them."""
+    taken = {a for i in (carried.address, carried.iteration, *carried.around) for a in i.axes}
+    trip = fresh_axis(states.trips_of(carried.loop), taken)
+    trips = (*carried.around, index_of(trip))
+    return trip, states.left_in(carried.tensor, carried.address, carried.loop, trips)
 
 
 class _Closing:
@@ -95,19 +123,35 @@ class _Closing:
 
     def met(self, value: Value) -> list[Carried]:
         """What a value takes over from the iteration before."""
-        return [
+        found = [
             part
             for part in self.values.carried(value)
             if part.loop == self.loop and part.iteration == index_of(self.trip)
         ]
+        return sorted(found, key=self.values.key) if len(found) > 1 else found
 
-    def own(self, tensor: int, address: Index, value: Value) -> Carried:
-        """What the element itself held before. Raises where its value is made of what another one
-        held."""
-        for part in self.met(value):
-            if part.tensor == tensor and part.address == address:
-                return part
-        raise self.refusal()
+    def after(
+        self, tensor: int, address: Index, value: Value, facts: tuple[Index, ...] = ()
+    ) -> Value:
+        """What the last iteration leaves in an element, `value` being what any does where `facts` hold.
+        Raises where that is made of what another one held."""
+        values = self.values
+        if not self.met(value):
+            return values.substitute(value, {self.trip: Index(self.trip.extent - 1)})
+        if isinstance(value, Choice) and not any(self.trip in c.axes for c in value.conditions):
+            otherwise = [c * -1 - 1 for c in value.conditions if len(value.conditions) == 1]
+            yes = self.after(tensor, address, value.on_true, (*facts, *value.conditions))
+            no = self.after(tensor, address, value.on_false, (*facts, *otherwise))
+            return values.where(value.conditions, yes, no)
+        alike = [
+            part for part in self.met(value)
+            if part.tensor == tensor and _is_zero(part.address - address, facts)
+        ]  # fmt: skip
+        if not alike:
+            raise self.refusal()
+        for part in alike[1:]:
+            value = values.replace(value, part, alike[0])
+        return self.last(value, alike[0])
 
     def refusal(self, reason: str = _NO_FORM) -> Exception:
         """What to raise."""
@@ -175,8 +219,6 @@ class _Closing:
         """Iterations that leave what was there, and such as take part when a condition holds."""
         values = self.values
         on_true, on_false = value.on_true, value.on_false
-        if on_false == own and not any(self.trip in c.axes for c in value.conditions):
-            return values.where(value.conditions, self.last(on_true, own), own.initial)
         if on_false == own and isinstance(on_true, (Sum, Product, Application)):
             combiner = "add" if isinstance(on_true, Sum) else (
                 on_true.function if isinstance(on_true, Application) else "multiply")  # fmt: skip
@@ -210,30 +252,37 @@ class _Closing:
             folded = fold(values, "add", [self.trip], term)
             return self._with_initial("add", own, folded)
         if self.met(factor) or self.met(term):
-            return self._rescaled(own, factor, term)
+            rescaled = self._rescaled(own, factor, term)
+            if rescaled is not None:
+                return rescaled
+            known = value
+            for part in dict.fromkeys((*self.met(factor), *self.met(term))):
+                known = values.replace(known, part, before(self.states, part))
+            others = [part for part in self.met(known) if part != own]
+            if known == value or others:
+                raise self.refusal(reason)
+            return self._linear(known, own, reason)
         at = Index(self.trip.extent - 1)
         return values.same(ScanElement("multiply", factor, "add", term, own.initial, self.trip, at))
 
     # Online softmax.
 
-    def _rescaled(self, own: Carried, factor: Value, term: Value) -> Value:
+    def _rescaled(self, own: Carried, factor: Value, term: Value) -> Value | None:
         """own * exp(a * (before - now)) + term(now), where `now` is what an iteration leaves of
-        another state, and term(now) is a sum of terms with a factor exp(.. - a * now)."""
+        another state, and term(now) is a sum of terms with a factor exp(.. - a * now). None where it is no
+        such value."""
         values = self.values
         others = {part for v in (factor, term) for part in self.met(v)}
         if len(others) != 1:
-            raise self.refusal()
+            return None
         (state,) = others
         now = self.left(state.tensor, state.address)
         scale = self._exponent(factor, state, now)
-        if scale is None or own.initial != Constant(0.0):
-            raise self.refusal()
-        end = self.last(now, state)
-        if not self._decays(term, now, scale):
-            raise self.refusal()
-        final = values.replace(term, now, end)
+        if scale is None or own.initial != Constant(0.0) or not self._decays(term, now, scale):
+            return None
+        final = values.replace(term, now, self.after(state.tensor, state.address, now))
         if self.met(final):
-            raise self.refusal()
+            return None
         return fold(values, "add", [self.trip], final)
 
     def _exponent(self, factor: Value, state: Carried, now: Value) -> float | None:
@@ -291,8 +340,6 @@ def of_one_before(
 ) -> Value | None:
     """The state `at` of a recurrence, where iteration `state` leaves `left` and found `own`; None where that
     is no recurrence of first order."""
-    if values.carried(left) != frozenset({own}):
-        return None
     scale, combine = "multiply", "add"
     if extreme := extreme_and_rest(values, left, own):
         combine, factor, term = extreme[0], values.number(1), extreme[1]
@@ -300,7 +347,7 @@ def of_one_before(
         factor, term = parts
     else:
         return None
-    if values.carried(factor) or values.carried(term):
+    if _of_loop(values, factor, own) or _of_loop(values, term, own):
         return None
     along = fresh_axis(state.extent, values.axes(left) | at.axes)
     moved = {state: index_of(along)}
@@ -345,6 +392,15 @@ def factor_and_term(values: Values, value: Value, own: Carried) -> tuple[Value, 
         else:
             return None
     return values.sum(factors), values.sum(rest, value.constant if isinstance(value, Sum) else 0.0)
+
+
+def _of_loop(values: Values, value: Value, own: Carried) -> bool:
+    """Whether a value is made of what the loop of `own` carries."""
+    return any(part.loop == own.loop for part in values.carried(value))
+
+
+def _is_zero(index: Index, facts: tuple[Index, ...]) -> bool:
+    return index == Index() or (follows(index, facts) and follows(index * -1, facts))
 
 
 def _hold(values: Values, parts: list[tuple[Value, float]], own: Carried) -> bool:

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import itertools
 import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -114,10 +115,12 @@ def fresh_axis(extent: int, taken: Iterable[Axis]) -> Axis:
 class Values:
     """Makes values, each one once, simplified by rules that hold for real numbers."""
 
-    def __init__(self, strict: bool = False) -> None:
+    def __init__(self, strict: bool = False, end: float = math.inf) -> None:
         """With `strict` what nothing has written stays a value; without, elements that may be chosen
-        from it are taken to be those that were written."""
+        from it are taken to be those that were written. Substituting raises TimeoutError after the moment
+        `end` (of `time.monotonic`)."""
         self._strict = strict
+        self._end = end
         self._known: dict[Value, Value] = {}
         self._axes: dict[Value, frozenset[Axis]] = {}
         self._keys: dict[Value, str] = {}
@@ -379,6 +382,8 @@ class Values:
             inner, renamed = axes, bound
             below = done
             if bound:
+                if time.monotonic() > self._end:
+                    raise TimeoutError
                 live = {a: i for a, i in axes.items() if a in self.axes(value)}
                 inside = {axis for index in live.values() for axis in index.axes}
                 if {a.name for a in inside} & {a.name for a in bound}:

@@ -104,6 +104,12 @@ def _gaps(same: Sequence[Gap]) -> str:
 def _waiting(gap: Gap) -> str:
     if gap.behind is None:
         return f"line {gap.source.line} follows; why it did not begin before is not known"
+    if gap.waited == "timed":
+        return (
+            f"line {gap.source.line} loads no sooner before the product that wants it than its transfer takes: "
+            f"when line {gap.behind.line} ({gap.engine}) is issued; loaded with more at once, before the loop, it "
+            "comes with the first"
+        )
     what = (
         "the result" if gap.waited == "result" else "a place in memory still used by an instruction"
     )

@@ -75,8 +75,7 @@ FIND_INDEX8 = Opcode(
     optional=("successive",),
     meaning="(P, 8) first positions",
     calls={"nc_find_index8": call(data=OperandLimits(at_least=8, free=16_384), vals=_VALUES)},
-    fits=counts(lambda i: _eight(i, "values", "result")), not_lifted="it searches for the "
-    "positions of values", mask_over="data",
+    fits=counts(lambda i: _eight(i, "values", "result")), mask_over="data",
 )  # fmt: skip
 MATCH_REPLACE8 = Opcode(
     "match_replace8", ("data", "values"), {"replacement": kinds.NUMBER, "from_last": kinds.TRUTH},

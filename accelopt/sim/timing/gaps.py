@@ -17,12 +17,13 @@ LONGEST = 5
 class Gap(NamedTuple):
     """A time between `start_ms` and `end_ms` (after the launch) in which an engine does nothing, until
     an instruction of `source` begins. That waited for one of the line `behind` on `engine`: for its
-    result, or for a place on the chip that it still used. `waited` is unknown where neither held it."""
+    result, for a place on the chip that it still used, or (a transfer) for its being issued: it is `timed` to
+    be there when a product wants it. `waited` is unknown where none of these held it."""
 
     start_ms: float
     end_ms: float
     source: SourceLine
-    waited: Literal["result", "place", "unknown"] = "unknown"
+    waited: Literal["result", "place", "timed", "unknown"] = "unknown"
     behind: SourceLine | None = None
     engine: str = ""
 
@@ -85,9 +86,13 @@ def _gap(found: KernelProfile, since: float, at: int) -> Gap:
     ended = ended[np.argsort(done[ended], kind="stable")].tolist()
     successors = found.run.graph.successors
     cause = next((one for one in reversed(ended) if at in successors[one]), -1)
+    waited: Literal["result", "place", "timed"] = "timed"
+    if cause >= 0:
+        result = not {*stream.writes[cause]}.isdisjoint(stream.reads[at])
+        waited = "result" if result else "place"
+    elif any(at in timed for timed in found.run.graph.after.values()):
+        cause = timeline.cause[at]
     if cause < 0:
         return gap
-    result = not {*stream.writes[cause]}.isdisjoint(stream.reads[at])
-    waited: Literal["result", "place"] = "result" if result else "place"
     engine = QUEUE_NAMES[timeline.queue[cause] % QUEUES]
     return gap._replace(waited=waited, behind=source(cause), engine=engine)

@@ -6,10 +6,14 @@ true of any schedule, and to the same busy times that the counters have.
 
 import numpy as np
 import pytest
+from kernel_heads import nki_kernel
 
+from accelopt.hardware import TARGETS
+from accelopt.sim.dialects.dialect import trace_kernel as trace_by_dialect
 from accelopt.sim.dialects.neuronxcc import isa as nisa
 from accelopt.sim.dialects.neuronxcc import language as nl
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
+from accelopt.sim.kernel_text import load, specs_of
 from accelopt.sim.timing import profile
 from accelopt.sim.timing.gaps import engine_activity
 from accelopt.sim.trace import AbstractTensor
@@ -59,3 +63,28 @@ def test_what_nothing_held_is_said_to_be_unknown(found):
         within = [end for end in ends if gap.start_ms <= end <= gap.end_ms]
         assert gap.behind is None or within  # what it waited for ended in it
         assert (gap.behind is None) == (gap.waited == "unknown")
+
+
+CHUNKS = nki_kernel("""def kernel(x):
+    out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    sums = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+    for i in range(8):
+        t = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[i * 128:(i + 1) * 128, :])
+        for _ in range(6):
+            nisa.activation(dst=t, op=nl.exp, data=t)
+        for c in range(4):
+            nisa.nc_matmul(dst=sums, stationary=t[:, c * 128:(c + 1) * 128], moving=t, accumulate=i + c > 0)
+    nl.store(out, nl.copy(sums))
+    return out
+""")
+
+
+def test_loads_that_come_in_time_are_said_to():
+    """For the product that wants them, which the compiler does not know to come late."""
+    x = np.zeros((1024, 512), np.float32)
+    program = trace_by_dialect(load(CHUNKS, "k.py").kernel, specs_of([x]), target="trn2")
+    found = profile(program, TARGETS["trn2"])
+    [dma] = [one for one in engine_activity(found) if one.name == "dma"]
+    timed = [gap for gap in dma.longest if gap.waited == "timed"]
+    assert timed and {gap.engine for gap in timed} == {"tensor"}

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import Index
 from accelopt.algorithm.normal_forms import apply
-from accelopt.algorithm.value_nodes import (
-    Application,
-    Element,
-    Lookup,
-    Product,
-    Sum,
-    Value,
-)
+from accelopt.algorithm.value_nodes import Product, Sum, Value
 from accelopt.kernels.nki.lift.instruction_element import WriteSite
-from accelopt.sim.operators import COMPARISONS
-
-RIGHT_SHIFTS = ("right_shift", "logical_right_shift", "arithmetic_shift_right")
-SHORT = ("int8", "uint8", "int16", "uint16")
+from accelopt.kernels.nki.lift.whole_numbers import of_bits
+from accelopt.sim.operators import BITWISE, COMPARISONS
 
 
 def activation(site: WriteSite) -> Value:
@@ -47,39 +36,12 @@ def applied(site: WriteSite, function: str, arguments: list[Value]) -> Value:
 
 
 def _digits(site: WriteSite, function: str, arguments: list[Value]) -> Value | None:
-    """The low or the high bits of short integers, which real numbers have as a remainder and a quotient;
-    None for other functions."""
-    if function not in ("bitwise_and", *RIGHT_SHIFTS) or len(arguments) != 2:
+    """What a bit operation is in arithmetic on whole numbers; None where it has no such form."""
+    accesses = (site.instruction.inputs.get(name) for name in ("data", "data1", "data2"))
+    formats = {access.dtype for access in accesses if access is not None}
+    if function not in {*BITWISE, "invert"} or len(formats) != 1:
         return None
-    values, (value, count) = site.reaching.values, arguments
-    if not isinstance(count, Constant) or count.value != int(count.value) or count.value < 0:
-        return None
-    number, least = int(count.value), _least_of_short(value)
-    if least is None:
-        return None
-    if function == "bitwise_and":
-        whole = number & (number + 1) == 0
-        return apply(values, "mod", [value, values.number(number + 1)]) if whole else None
-    if least < 0 and function != "arithmetic_shift_right":
-        return None
-    return apply(values, "floor", [values.product([(value, 1.0)], 2.0**-number)])
-
-
-def _least_of_short(value: Value) -> int | None:
-    """The least number that a whole one of at most 16 bits may be, so that fp32 holds it; None for others."""
-    if isinstance(value, Lookup):
-        return _least_of_short(value.element)
-    if isinstance(value, Element) and value.dtype in SHORT:
-        return int(np.iinfo(value.dtype).min)
-    if isinstance(value, Application) and value.function in SHORT:
-        return int(np.iinfo(value.function).min)
-    if isinstance(value, Application) and value.function in ("mod", "floor"):
-        (inner,) = value.arguments[:1]
-        if isinstance(inner, Product) and len(inner.factors) == 1 and 0 < inner.coefficient <= 1:
-            inner = inner.factors[0][0]
-        least = _least_of_short(inner)
-        return 0 if least is not None and value.function == "mod" else least
-    return None
+    return of_bits(site.reaching.values, function, arguments, formats.pop())
 
 
 def _comparison(site: WriteSite, function: str, arguments: list[Value]) -> Value:
@@ -105,19 +67,19 @@ def _as_index(value: Value) -> Index | None:
     """A value as an index, where it is one."""
     if isinstance(value, Position):
         return value.index
-    if isinstance(value, Constant) and value.value == int(value.value):
+    if isinstance(value, Constant) and float(value.value).is_integer():
         return Index(int(value.value))
     if isinstance(value, Product):
         inner = _as_index(value.factors[0][0])
         if inner is None or len(value.factors) > 1 or value.factors[0][1] != 1:
             return None
-        whole = value.coefficient == int(value.coefficient)
+        whole = float(value.coefficient).is_integer()
         return inner * int(value.coefficient) if whole else None
-    if isinstance(value, Sum) and value.constant == int(value.constant):
+    if isinstance(value, Sum) and float(value.constant).is_integer():
         result = Index(int(value.constant))
         for term, coefficient in value.terms:
             inner = _as_index(term)
-            if inner is None or coefficient != int(coefficient):
+            if inner is None or not coefficient.is_integer():
                 return None
             result = result + inner * int(coefficient)
         return result

@@ -26,6 +26,7 @@ from accelopt.algorithm.values import fresh_axis
 from accelopt.kernels.nki.lift.execution_points import Contents, Moment
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.tile_addresses import index_from
+from accelopt.kernels.nki.lift.whole_numbers import reach
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
@@ -140,6 +141,9 @@ class WriteSite(NamedTuple):
 def _is_exact(value: Value, dtype: np.dtype) -> bool:
     """True where a value is a number of a format for certain."""
     name = dtypes.name_of(dtype)
+    limits = np.iinfo(dtype) if dtype.kind in "iu" else None
+    if limits and (ends := reach(value)) and limits.min <= ends[0] and ends[1] <= limits.max:
+        return True
     if isinstance(value, Lookup):
         return _is_exact(value.element, dtype)
     if isinstance(value, Element):
@@ -150,12 +154,14 @@ def _is_exact(value: Value, dtype: np.dtype) -> bool:
     if isinstance(value, Position):
         return dtypes.is_integer(dtype) or value.index.bounds[1] <= 256
     if isinstance(value, Sum):
-        whole = value.constant == int(value.constant) and all(c == int(c) for _, c in value.terms)
+        whole = float(value.constant).is_integer() and all(
+            float(c).is_integer() for _, c in value.terms
+        )
         return (
             whole and dtypes.is_integer(dtype) and all(_is_exact(t, dtype) for t, _ in value.terms)
         )
     if isinstance(value, Product):
-        whole = value.coefficient == int(value.coefficient) and dtypes.is_integer(dtype)
+        whole = float(value.coefficient).is_integer() and dtypes.is_integer(dtype)
         return whole and all(
             p > 0 and p == int(p) and _is_exact(f, dtype) for f, p in value.factors
         )

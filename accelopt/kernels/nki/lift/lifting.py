@@ -66,6 +66,9 @@ def lift_with_lines(
             return by_arrays if _parts(by_arrays.algorithm) * LEAST_SHORTER < size else found
         except RecursionError:
             raise NotLifted("too many instructions build on each other", program.source) from None
+        except TimeoutError:
+            said = f"what it computes was not found within the {seconds:g} s of lifting"
+            raise NotLifted(said, program.source) from None
         except UndefinedOutput as refusal:
             raise NotLifted(str(refusal), program.source) from None
         except (LookupError, ArithmeticError, AssertionError) as error:

@@ -72,13 +72,13 @@ class Reaching:
     ) -> None:  # fmt: skip
         """What is read of the `kept` tensors is an element of an array that they are once a node of the
         Program's body has written them; `arrays` has the names of those that were asked for."""
-        self.values = Values(strict)
+        self._end = time.monotonic() + seconds
+        self.values = Values(strict, self._end)
         self.origins = Origins()
         self.arrays: dict[KeptArray, str] = {}
         self.kept = kept
         self._program = program
         self._seconds = seconds
-        self._end = time.monotonic() + seconds
         self._numbers = {tensor: n for n, tensor in enumerate(program.arguments)}
         self._tensors = {tensor.id: tensor for tensor in program.all_tensors()}
         self._blocks: dict[NodePath, _Block] = {}

@@ -60,6 +60,23 @@ def max8(site: WriteSite) -> Value:
     return found
 
 
+def find_index8(site: WriteSite) -> Value:
+    """The first position on its partition of the data's element that equals each of eight values."""
+    data, values = site.instruction.inputs["data"], site.reaching.values
+    row, place = site.coordinates[0], site.coordinates[-1]
+    if site.instruction.attributes.get("successive") and place != Index():
+        raise site.refusal("of equal values it gives one position after the other")
+    (axis,) = fresh = site.fresh([math.prod(data.shape[1:])])
+    where = (row, *reshaped([index_of(axis)], [axis.extent], data.shape[1:]))
+    body, wanted = site.read(data, where), site.operand("values")
+    if wanted != fold(values, "maximum", fresh, body):
+        raise site.refusal("it searches for the positions of values that are not the largest")
+    matches = apply(values, "equal", [body, wanted])
+    position = values.position(index_of(axis))
+    pair = [position, values.number(axis.extent)]
+    return fold(values, "minimum", fresh, apply(values, "select", [matches, *pair]))
+
+
 def partition_reduce(site: WriteSite) -> Value:
     """A reduction of the data over its partitions."""
     return _over(site, site.text("op"), {0})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,8 @@ from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import Unsupported
 from accelopt.sim.tracer import active
 
+NEAR = 0.7
+"""Of the characters of two names that are called near, `difflib`'s ratio."""
 DOCUMENTED = "Use the documented nki.language and nki.isa functions."
 
 
@@ -50,9 +53,11 @@ class AbsentModule(ModuleType):
         return AbsentCallable(f"{self.__name__}.{leaf}", self.mend)
 
 
-def absent_names(module: str, names: str | Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__`: known absent (and private) names are Unsupported, others unknown.
-    A mapping also says what to do instead, and its names may be mentioned outside of kernels."""
+def absent_names(
+    module: str, names: str | Mapping[str, str], present: Iterable[str] = ()
+) -> Callable[[str], Any]:
+    """A module's `__getattr__`: known absent (and private) names are Unsupported, others unknown, with
+    the nearest of those `present`. A mapping also says what to do instead, and its names may be mentioned outside of kernels."""
     mends = {names: DOCUMENTED} if isinstance(names, str) else names
     known = {name: mend for group, mend in mends.items() for name in group.split()}
     lenient = not isinstance(names, str)
@@ -63,7 +68,10 @@ def absent_names(module: str, names: str | Mapping[str, str]) -> Callable[[str],
             return AbsentCallable(f"{module}.{name}", known[name])
         if name in known or private:
             raise _unsupported(f"{module}.{name}", known.get(name, DOCUMENTED))
-        raise AttributeError(f"{module} has no attribute {name!r}")
+        words = {"_".join(sorted(other.split("_"))): other for other in present}
+        near = get_close_matches("_".join(sorted(name.split("_"))), words, 2, NEAR)
+        said = f"; it has {' and '.join(words[other] for other in near)}" if near else ""
+        raise AttributeError(f"{module} has no attribute {name!r}{said}")
 
     return lookup
 

@@ -33,6 +33,42 @@ UNPACKED = (
     return out
 """
 )
+BITS = (
+    HEAD
+    + """def kernel(x):
+    out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    made = nl.ndarray(x.shape, dtype=nl.{dtype}, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=made, data=nl.load(x), op0=nl.{name}, operand0={number})
+    nl.store(out, nl.copy(made, dtype=nl.float32))
+    return out
+"""
+)
+SWAPPED = (
+    HEAD
+    + """def kernel(x):
+    out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    high, low, made = (nl.ndarray(x.shape, dtype=nl.uint8, buffer=nl.sbuf) for _ in range(3))
+    nisa.tensor_scalar(dst=high, data=tile, op0=nl.bitwise_and, operand0=15, op1=nl.left_shift, operand1=4)
+    nisa.tensor_scalar(dst=low, data=tile, op0=nl.right_shift, operand0=4)
+    nisa.tensor_tensor(dst=made, data1=low, data2=high, op=nl.bitwise_or)
+    nl.store(out, nl.copy(made, dtype=nl.float32))
+    return out
+"""
+)
+FIRST = (
+    HEAD
+    + """def kernel(x):
+    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    top = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.max8(dst=top, src=tile)
+    at = nl.ndarray((128, 8), dtype=nl.uint32, buffer=nl.sbuf)
+    nisa.nc_find_index8(dst=at, data=tile, vals=top)
+    nl.store(out, nl.copy(at[:, {0}:{0} + 1], dtype=nl.float32))
+    return out
+"""
+)
 EXTREME = (
     HEAD
     + """def kernel(x):
@@ -73,6 +109,37 @@ def test_nibbles_are_a_remainder_and_a_quotient(dtype: str) -> None:
     packed = RNG.integers(0, np.iinfo(dtype).max, size=(128, 32), endpoint=True).astype(dtype)
     text = is_exact(UNPACKED, [packed, SCALE])
     assert "floor(" in text and "mod(" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("bitwise_and", 12), ("bitwise_and", 0xF0), ("bitwise_or", 5), ("bitwise_xor", 0x55), ("left_shift", 3),
+     ("right_shift", 3)],
+)  # fmt: skip
+def test_bit_operations_by_a_number_are_arithmetic(name: str, number: int) -> None:
+    for dtype in ("int8", "uint8", "int16"):
+        every = np.arange(np.iinfo(dtype).min, np.iinfo(dtype).max + 1)
+        given = RNG.choice(every, size=(128, 64)).astype(dtype)
+        text = BITS.format(name=name, number=number, dtype=dtype)
+        program = trace_kernel(load(text, "kernel.py").kernel, specs_of([given]), target="trn2")
+        (expected,) = compute.execute(program, [given])
+        algorithm = lift(program)
+        (found,) = evaluate(algorithm, {algorithm.inputs[0].name: given})
+        assert np.array_equal(found.reshape(expected.shape), expected)
+
+
+def test_numbers_of_bits_apart_are_added() -> None:
+    given = RNG.integers(0, 256, size=(128, 64)).astype("uint8")
+    assert "+ mod(x[m], 16) * 16" in is_exact(SWAPPED, [given])
+
+
+def test_the_first_position_of_the_largest_is_the_least() -> None:
+    """Of equal ones, too; of the others each may have its own."""
+    given = RNG.integers(-9, 9, size=(128, 64)).astype(np.float32)
+    assert "min_" in is_exact(FIRST.format(0), [given])
+    program = trace_kernel(load(FIRST.format(1), "k.py").kernel, specs_of([given]), target="trn2")
+    with pytest.raises(NotLifted, match="of equal values"):
+        lift(program)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int8"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kernel_heads import nki_kernel
 
-from accelopt.algorithm.addresses import never
+from accelopt.algorithm.addresses import never, solve
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.notation import algorithm_text
@@ -48,6 +48,16 @@ def test_elements_that_iterations_write_by_turns(step: int, after: str) -> None:
     error = np.linalg.norm(found.reshape(expected.shape) - expected)
     assert error <= 1e-6 * np.linalg.norm(expected)
     assert "//" not in algorithm_text(algorithm)
+
+
+def test_pairs_of_a_last_tile_that_is_not_full_are_found() -> None:
+    """Of 1000 rows 8 tiles of 128: element 1 of a pair lies in the iteration that element 0 does."""
+    tile, row, pair = Axis("t", 8), Axis("p", 128), Axis("e", 32)
+    index = index_of(tile) * 8192 + index_of(row) * 64 + index_of(pair) * 2 + 1
+    at, number = Axis("o0", 1000), Axis("o1", 64)
+    wanted = index_of(at) * 64 + index_of(number)
+    found = solve(index, frozenset({tile, row, pair}), wanted, (1000, 64))
+    assert found is not None and found.axes[tile] == index_of(at) // 128
 
 
 def test_conditions_with_floors_become_the_ends_of_a_run() -> None:

@@ -13,6 +13,7 @@ import pytest
 from kernel_heads import neuronxcc_kernel, nki_kernel
 from warm import core
 
+from accelopt.algorithm.evaluation import evaluate
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
@@ -140,7 +141,6 @@ BEST_ROW = neuronxcc_kernel("""def route(x, w):
     for t in nl.affine_range(n // 128):
         scores = nl.multiply(nl.load(x[t * 128:(t + 1) * 128, :]), 2.0)
         best = nisa.max8(src=scores)
-        # a search stays
         where = nisa.nc_find_index8(data=scores, vals=best)
         at = nl.copy(where[:, 0:1], dtype=nl.int32)
         row = nl.load(w[at[i_p, 0], i_f])
@@ -178,7 +178,6 @@ def above_sixteenth(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     [
         (ROUTE, "trn1", without_eight, ("logits",)),
         (ROUTE_NKI, "trn2", lambda x, w: next_eight(x * w[:, 0]), ("scaled",)),
-        (BEST_ROW, "trn1", lambda x, w: w[x.argmax(1)] ** 2, ("scores_of_all", "best_of_all")),
         (BOTH_SIDES, "trn1", above_sixteenth, ("p_of_all",)),
         (
             BOTH_SIDES_NKI,
@@ -197,7 +196,6 @@ def above_sixteenth(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     ids=[
         "neuronxcc",
         "nki",
-        "best-row",
         "sides-neuronxcc",
         "sides-nki",
         "loop-neuronxcc",
@@ -239,6 +237,16 @@ ONE_LOOP = neuronxcc_kernel("""def largest(x, w):
     nl.store(out, nisa.nc_find_index8(data=tile, vals=nisa.max8(src=tile)))
     return out
 """)
+
+
+def test_the_row_that_a_search_finds_lifts(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(BEST_ROW)
+    specs = [TensorArgument(shape, "float32") for shape in SHAPES]
+    algorithm = lift(core("trn1").compile(str(path), specs).program)
+    x, w = (np.random.default_rng(2).standard_normal(shape) for shape in SHAPES)
+    (found,) = evaluate(algorithm, {"x": x, "w": w})
+    np.testing.assert_allclose(found, w[x.argmax(1)] ** 2)
 
 
 def test_a_kernel_without_closed_parts_is_refused(tmp_path: Path) -> None:

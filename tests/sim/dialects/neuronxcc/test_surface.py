@@ -329,3 +329,9 @@ def test_an_argument_without_elements_is_told_as_one(kernel_text):
     """Assumption: no instruction reads or writes nothing, so that there is nothing to compile."""
     with pytest.raises(KernelError, match=r"the argument 'x' of shape \(0, 64\) has no elements"):
         kernel_text(KERNEL.format(call="nl.copy(t)", before="pass")).trace(X[:0], Y, C)
+
+
+@pytest.mark.parametrize("name", ["logical_shift_right", "logical_right_shift"])
+def test_names_that_are_not_there_have_near_ones(name):
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'; it has right_shift$"):
+        getattr(language, name)

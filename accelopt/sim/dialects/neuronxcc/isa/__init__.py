@@ -44,4 +44,5 @@ __getattr__ = absent_names(
     "builtin_custom_op core_barrier dma_compute nc_n_gather register_alloc register_load "
     "register_move register_store rng select_reduce_max sendrecv set_rng_seed tensor_scalar_cumulative "
     "nc_matmul_mx quantize_mx activation_accu",
+    __all__,
 )

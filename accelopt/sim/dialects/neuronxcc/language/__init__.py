@@ -68,4 +68,5 @@ __getattr__ = absent_names(
     "nl",
     "gemm_grid gemm_stationary_grid nki_dtype simulate fori_loop while_loop "
     "dynamic_range core_barrier",
+    __all__,
 )

@@ -51,4 +51,5 @@ __getattr__ = absent_names(
         "documented; use nl.rand.",
         **versions.advice("nki.isa"),
     },
+    __all__,
 )

@@ -89,4 +89,5 @@ __getattr__ = absent_names(
         "int64": "The simulated core has 32-bit numbers: use nl.int32.",
         "finfo": "Use nl.fp32.min.",
     },
+    __all__,
 )

@@ -1,0 +1,84 @@
+"""States that a loop carries side by side, in parts that its author unrolled: exact by the simulated core."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_heads import nki_kernel
+
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.algorithm.notation import algorithm_text
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.sim import compute
+from accelopt.sim.dialects.dialect import trace_kernel
+from accelopt.sim.kernel_text import load, specs_of
+
+COUNTS = nki_kernel("""def kernel(x):
+    out = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+    counts = nl.zeros((128, 4), dtype=nl.float32, buffer=nl.sbuf)
+    for t in range(x.shape[0] // 128):
+        tile = nl.load(x[t * 128:(t + 1) * 128, :])
+        for b in range(4):
+            above = nl.ndarray(tile.shape, dtype=nl.float32, buffer=nl.sbuf)
+            nisa.tensor_scalar(dst=above, data=tile, op0=nl.greater, operand0=0.5 * b)
+            n = nl.sum(above, axis=1, keepdims=True)
+            nisa.tensor_tensor(dst=counts[:, b:b + 1], data1=counts[:, b:b + 1], data2=n, op=nl.add)
+    nl.store(out, counts)
+    return out
+""")
+"""A sum for each of four columns, which one loop carries."""
+LEFT = nki_kernel("""def kernel(x):
+    rows, steps = x.shape
+    out = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    for r in range(rows // 128):
+        tile = nl.load(x[r * 128:(r + 1) * 128, :])
+        left = nl.ones((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        total = nl.zeros((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        for t in range(steps):
+            taken = nl.multiply(tile[:, t:t + 1], left)
+            nisa.tensor_tensor(dst=left, data1=left, data2=taken, op=nl.subtract)
+            nisa.tensor_scalar(dst=taken, data=taken, op0=nl.multiply, operand0=tile[:, t:t + 1])
+            nisa.tensor_tensor(dst=total, data1=total, data2=taken, op=nl.add)
+        nl.store(out[r * 128:(r + 1) * 128, :], total)
+    return out
+""")
+"""A sum over what another state of the loop, a recurrence, leaves."""
+HALVES = nki_kernel("""def kernel(x):
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    sums = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.psum)
+    tiles = [nl.load(x[k * 128:(k + 1) * 128, :]) for k in range(4)]
+    for half in range(2):
+        rows = slice(64 * half, 64 * half + 64)
+        for k in range(4):
+            nisa.nc_matmul(dst=sums[rows, :], stationary=tiles[k][:, rows], moving=tiles[k][:, 128:192], accumulate=k > 0)
+    nl.store(out, nl.copy(sums))
+    return out
+""")
+"""Two loops over the same steps, each of which sums half of the rows."""
+PARTS = nki_kernel("""def kernel(x):
+    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x[0:128, :])
+    sums = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=sums, stationary=tile[:, 0:128], moving=tile[:, 64:192])
+    most = nl.max(nl.copy(sums), axis=1, keepdims=True)
+    first = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=first, data=sums[:, 3:4], op0=nl.equal, operand0=most)
+    nl.store(out, first)
+    return out
+""")
+"""One element of a product beside the largest of it: the same product."""
+GIVEN = np.random.default_rng(7).normal(size=(512, 192)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("text", "definitions"), [(COUNTS, 1), (LEFT, 2), (HALVES, 1), (PARTS, 3)],
+    ids=["counts", "left", "halves", "parts"],
+)  # fmt: skip
+def test_states_side_by_side_lift(text: str, definitions: int) -> None:
+    given = GIVEN if text != LEFT else GIVEN[:, :24].copy() * 0.3
+    program = trace_kernel(load(text, "kernel.py").kernel, specs_of([given]), target="trn2")
+    (expected,) = compute.execute(program, [given])
+    algorithm = lift(program)
+    (found,) = evaluate(algorithm, {algorithm.inputs[0].name: given})
+    assert np.allclose(found.reshape(expected.shape), expected, rtol=1e-4, atol=1e-4)
+    assert len(algorithm.definitions) == definitions, algorithm_text(algorithm)
