@@ -13,14 +13,9 @@ from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.devices.kernel_folder import KernelFolder, kernel_folder
 from accelopt.kernels.nki.inspection import BOUND, WHAT_IF, Briefing, brief_call, inspection_call
-from accelopt.kernels.nki.parameters import (
-    ParameterFacts,
-    PlainValue,
-    by_parameter,
-    kernel_arguments,
-)
+from accelopt.kernels.nki.parameters import ParameterFacts, PlainValue, by_parameter
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound
-from accelopt.kernels.nki.requests import made_arguments
+from accelopt.kernels.nki.requests import parameter_facts
 from accelopt.kernels.nki.text_without_paths import without_places
 from accelopt.nodes import Node
 from accelopt.sandbox.workers import Pool, as_evaluation
@@ -124,16 +119,13 @@ class Inspector:
         return found.bound
 
     def arguments(self, case: Case, source: str) -> dict[str, ParameterFacts]:
-        """What a kernel is given for each parameter, without data: as the reference's text tells,
-        or, where that is unclear, as the inputs are that it makes. Empty when it makes none."""
+        """What a kernel is given for each parameter, without data: as the inputs are that the reference
+        makes, once a run. Empty when it makes none."""
         reference = read_text(case.task)
-        known = kernel_arguments(source, reference)
-        if known:
-            return known
         with self._making:
             if reference not in self._made:
-                self._made[reference] = _made_arguments(Path(case.task))
-            return by_parameter(source, self._made[reference])
+                self._made[reference] = parameter_facts(Path(case.task))
+        return by_parameter(source, self._made[reference])
 
     def write(self, case: Case, source: str, name: str = "") -> Path:
         """The source as a file of the run's folder, called by its content unless it has a name. What
@@ -185,12 +177,6 @@ class Inspector:
         payload = {**call.payload, "question": question}
         found = await self.pool.ask(call._replace(function=WHAT_IF, payload=payload), Briefing)
         return found.parts["answer"] if isinstance(found, Briefing) else found.message
-
-
-def _made_arguments(reference: Path) -> list[ParameterFacts]:
-    """What the kernel inputs are that a reference makes; none when it fails."""
-    found = made_arguments(reference).arguments
-    return [ParameterFacts(one.shape, one.dtype, one.value) for one in found]
 
 
 def _plain(known: Mapping[str, ParameterFacts]) -> Plain:
