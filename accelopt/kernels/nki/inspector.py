@@ -11,11 +11,12 @@ from accelopt.awaiting import in_thread
 from accelopt.caches import VerdictCache, package_key
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
+from accelopt.kernels.nki.arguments import MadeArguments
 from accelopt.kernels.nki.devices.kernel_folder import KernelFolder, kernel_folder
 from accelopt.kernels.nki.inspection import BOUND, WHAT_IF, Briefing, brief_call, inspection_call
 from accelopt.kernels.nki.parameters import ParameterFacts, PlainValue, by_parameter
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound
-from accelopt.kernels.nki.requests import parameter_facts
+from accelopt.kernels.nki.requests import facts_of, made_arguments
 from accelopt.kernels.nki.text_without_paths import without_places
 from accelopt.nodes import Node
 from accelopt.sandbox.workers import Pool, as_evaluation
@@ -120,11 +121,15 @@ class Inspector:
 
     def arguments(self, case: Case, source: str) -> dict[str, ParameterFacts]:
         """What a kernel is given for each parameter, without data: as the inputs are that the reference
-        makes, once a run. Empty when it makes none."""
-        reference = read_text(case.task)
+        makes, once for all runs of this user. Empty when it makes none."""
+        reference, task = read_text(case.task), Path(case.task)
         with self._making:
             if reference not in self._made:
-                self._made[reference] = parameter_facts(Path(case.task))
+                key = content_key(reference, package_key(), kernel_folder(task).key)
+                made = self.shelf.find_row("arguments", key, MadeArguments) or made_arguments(task)
+                if made.arguments:
+                    self.shelf.put("arguments", key, made.model_dump(mode="json"))
+                self._made[reference] = facts_of(made)
         return by_parameter(source, self._made[reference])
 
     def write(self, case: Case, source: str, name: str = "") -> Path:

@@ -104,10 +104,9 @@ def made_arguments(task: Path) -> MadeArguments:
     return MadeArguments() if isinstance(found, Fault) else found
 
 
-def parameter_facts(task: Path) -> list[ParameterFacts]:
-    """`made_arguments`, in order, as facts of a kernel's parameters."""
-    made = made_arguments(task).arguments
-    return [ParameterFacts(one.shape, one.dtype, one.value) for one in made]
+def facts_of(made: MadeArguments) -> list[ParameterFacts]:
+    """The inputs that a reference makes, in order, as facts of a kernel's parameters."""
+    return [ParameterFacts(one.shape, one.dtype, one.value) for one in made.arguments]
 
 
 def case_bound(case: Case, device: SimulatedDevice) -> ProblemBound | None:
@@ -116,7 +115,7 @@ def case_bound(case: Case, device: SimulatedDevice) -> ProblemBound | None:
     kernel, task = Path(case.kernel), Path(case.task)
     if not (kernel.is_file() and task.is_file()):
         return None
-    known = by_parameter(read_text(kernel), parameter_facts(task))
+    known = by_parameter(read_text(kernel), facts_of(made_arguments(task)))
     arguments: list[KernelArgument] = [
         TensorArgument(one.shape, one.dtype) if one.shape else one.value for one in known.values()
     ]
