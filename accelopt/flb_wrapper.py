@@ -26,7 +26,6 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     workload_stem,
     write_json,
 )
-from accelopt.kernels.gpu.bench.judging import runner_client
 from accelopt.kernels.gpu.bench.judging.baselines import Baseline, BaselineCache
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
@@ -101,8 +100,8 @@ class FlashInferKernel:
         The trace's latency is by the package's timer and its speedup over the reference;
         `metadata["latency"]` is launch-free, in milliseconds, and is what decisions should use.
         `profile_baseline` measures the reference once and caches it; without it the trace's
-        speedup is 0. `use_isolated_runner` takes the trace from the package's own isolated
-        runner, some 5 seconds more. `refuse_unstable` refuses solutions that are right on ordinary
+        speedup is 0. `use_isolated_runner` changes nothing: every solution runs in a
+        process of its own. `refuse_unstable` refuses solutions that are right on ordinary
         inputs and wrong on inputs of another scale, spread or lengths, as the search does; without
         it that is a note, for kernels that others published do it and FlashInfer-Bench lets them.
         `destination_passing_style` None: the parameters decide.
@@ -129,12 +128,6 @@ class FlashInferKernel:
         trace = to_trace(
             task.workload, task.solution.name, verdict, reference_ms, reference_launch_free_ms
         )
-        if use_isolated_runner and verdict.evaluation.status is Status.CORRECT:
-            trace = runner_client.measure(task, trace, reference_ms)
-            if not trace.passed:
-                properties = KernelProperties(
-                    compiled=True, metadata={"run_error": _log_of(trace), "status": "run_error"}
-                )
         return bench_package.as_package_trace(trace), properties
 
     def task(
@@ -290,10 +283,6 @@ def properties_of(verdict: Verdict) -> KernelProperties:
         correct=status is Status.CORRECT,
         metadata=metadata,
     )
-
-
-def _log_of(trace: Trace) -> str:
-    return trace.evaluation.log if trace.evaluation is not None else ""
 
 
 def get_unique_trace_name(solution: Solution | str, workload: Trace) -> str:

@@ -27,8 +27,8 @@ from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.kernels.nki.devices.protocol import KernelArgument, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.scheduled_kernels import ScheduledKernel, ScheduledKernels, offered
-from accelopt.kernels.nki.parameters import kernel_arguments
-from accelopt.kernels.nki.problem_bound import case_bound
+from accelopt.kernels.nki.parameters import by_parameter
+from accelopt.kernels.nki.requests import case_bound, facts_of, made_arguments
 from accelopt.sim import timing
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,7 +87,7 @@ def measure(case: Case, options: Namespace) -> Row:
     begin = time.monotonic()
     kernel, task = Path(case.kernel), Path(case.task)
     source = kernel.read_text(encoding="utf-8")
-    given = kernel_arguments(source, task.read_text(encoding="utf-8"))
+    given = by_parameter(source, facts_of(made_arguments(task)))
     arguments: list[KernelArgument] = [
         TensorArgument(what.shape, what.dtype) if what.shape else EPSILON for what in given.values()
     ]

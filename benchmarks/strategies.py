@@ -40,7 +40,7 @@ from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.kernels.nki.default_target import default_target
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.language import NKI
-from accelopt.kernels.nki.problem_bound import case_bound
+from accelopt.kernels.nki.requests import case_bound
 from accelopt.loop import search
 from accelopt.nodes import Node, Result
 from accelopt.search.strategy import STRATEGIES, UNBOUNDED, Settings, open_strategy

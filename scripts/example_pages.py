@@ -91,7 +91,7 @@ ELSEWHERE = {
     "compare": ("a real core's profile beside the predicted one", "devices.md"),
     "export": ("the kernel as an operation of PyTorch or JAX", "devices.md"),
     "python": ("a script or tests on the simulated core", "python.md"),
-    "ptx": ("what a compiled GPU kernel moves and computes", "ptx.md"), "traces": ("FlashInfer-Trace folders", "gpus.md"),
+    "ptx": ("what a compiled GPU kernel moves and computes", "ptx.md"),
 }  # fmt: skip
 MADE = "<!-- made by scripts/example_pages.py -->\n"
 

@@ -16,7 +16,6 @@ MEASURED_FOR = {
     "kernels/gpu/bench/process/candidate.py": {"ROUND_SECONDS", "PACKAGE_SECONDS", "call_seconds"},
     "kernels/gpu/bench/process/profiled_call.py": {"STEP_SECONDS"},
     "kernels/gpu/bench/process/referee.py": {"SLOW_SECONDS"},
-    "kernels/gpu/bench/process/runner.py": {"GRACE_SECONDS"},
     "kernels/gpu/bench/process/timing.py": {"BUSY_SECONDS"},
     "kernels/triton/emission/prices.py": {"LAUNCH_SECONDS", "PROGRAM_SECONDS", "LATENCY_SECONDS"},
     "agents/scripted_server.py": {"seconds"},

@@ -41,7 +41,7 @@ COMMANDS = {
 }
 SETTINGS = {"python": {"ignore_unknown_options": True, "allow_interspersed_args": False}}
 """Of commands that hand the words after their own to somebody else."""
-GROUPS = {"traces": "accelopt.cli.traces:app", "db": "accelopt.cli.db:app"}
+GROUPS = {"db": "accelopt.cli.db:app"}
 
 app = typer.Typer(
     help="Makes kernels for AI accelerators faster, by itself.",

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from accelopt.cli.child_process import Said, ask, said_by
+from accelopt.cli.child_process import Said, ask
 from accelopt.cli.kernel_file import named, naming, order, rewrite_of, simulated
 from accelopt.errors import ConfigError, printable
 from accelopt.kernels.nki.advice import Advice, advice
@@ -45,7 +45,7 @@ def apply_advice(
         "precision": formats_of(options.precision),
     }
     with naming(kernel, reference):
-        said = ask("accelopt.cli.apply:apply_job", asked, TRACE_SECONDS)
+        said = ask(apply_job, asked, TRACE_SECONDS)
     typer.echo(named(said.text, kernel, reference, written), nl=False)
     if not said.passed:
         raise typer.Exit(1)
@@ -53,30 +53,26 @@ def apply_advice(
 
 def apply_job(asked: Mapping[str, Any]) -> Said:
     """The work of `apply_advice`, in a child process."""
-
-    def work() -> Said:
-        kernel, written = Path(asked["kernel"]), Path(asked["written"])
-        found, rewrite = simulated(asked), rewrite_of(asked).rewrite
-        listed = advice(found, what_ifs(found), memory_use(found.run.program), rewrite)
-        if asked["number"] > len(listed):
-            raise ConfigError(f"there is no advice {asked['number']}: there are {len(listed)}")
-        chosen = listed[asked["number"] - 1]
-        said = f"{chosen.before_ms:.4g} to {chosen.after_ms:.4g} ms: {chosen.change}.\n"
-        if not chosen.source:
-            return Said(text=f"{said}{BY_HAND}\n{_places(chosen, kernel)}", passed=False)
-        write_atomically(written, chosen.source)
-        report = check(
-            written,
-            Path(asked["reference"]),
-            asked["target"],
-            rel_tol=asked["rel_tol"],
-            precision=asked["precision"],
-        )
-        difference = printable(patch_of(read_text(kernel), chosen.source, kernel.name))
-        where = f"It is in {written}.\n"
-        return Said(text=f"{said}{difference}\n{check_text(report)}{where}", passed=report.passed)
-
-    return said_by(work)
+    kernel, written = Path(asked["kernel"]), Path(asked["written"])
+    found, rewrite = simulated(asked), rewrite_of(asked).rewrite
+    listed = advice(found, what_ifs(found), memory_use(found.run.program), rewrite)
+    if asked["number"] > len(listed):
+        raise ConfigError(f"there is no advice {asked['number']}: there are {len(listed)}")
+    chosen = listed[asked["number"] - 1]
+    said = f"{chosen.before_ms:.4g} to {chosen.after_ms:.4g} ms: {chosen.change}.\n"
+    if not chosen.source:
+        return Said(text=f"{said}{BY_HAND}\n{_places(chosen, kernel)}", passed=False)
+    write_atomically(written, chosen.source)
+    report = check(
+        written,
+        Path(asked["reference"]),
+        asked["target"],
+        rel_tol=asked["rel_tol"],
+        precision=asked["precision"],
+    )
+    difference = printable(patch_of(read_text(kernel), chosen.source, kernel.name))
+    where = f"It is in {written}.\n"
+    return Said(text=f"{said}{difference}\n{check_text(report)}{where}", passed=report.passed)
 
 
 def _places(chosen: Advice, kernel: Path) -> str:

@@ -14,7 +14,8 @@ import typer
 from rich.table import Table
 
 from accelopt.api import neuron_cores
-from accelopt.cli.child_process import Said, ask, said_by
+from accelopt.cli.child_process import Said, ask
+from accelopt.cli.compare import instance_job
 from accelopt.cli.kernel_file import Seconds, known, naming, order, simulated
 from accelopt.errors import ConfigError, require
 from accelopt.hardware import TARGETS, TRN1, Hardware
@@ -150,19 +151,19 @@ def profiled(
 ) -> ProfiledKernel:
     """The kernel of a profile, traced in a child. Raises ConfigError where it is of another generation."""
     at = {"measured": str(profile.absolute())}
-    of = ask("accelopt.cli.compare:instance_job", at, seconds).text.partition(" ")[0] or target
+    of = ask(instance_job, at, seconds).text.partition(" ")[0] or target
     if target not in (None, of):
         raise ConfigError(f"--target {target}: {profile} is of {of}.")
     with naming(kernel, reference):
         asked = order(kernel, reference, of, seconds)
-        program = loads(b64decode(ask("accelopt.cli.calibrate:program_job", asked, seconds).text))
+        program = loads(b64decode(ask(program_job, asked, seconds).text))
     found = timing.profile(program, TARGETS[str(asked["target"])])
     return ProfiledKernel(profile.name, found, read_profile(profile))
 
 
 def program_job(asked: Mapping[str, Any]) -> Said:
     """The Program of a kernel, its loops counted, as text."""
-    return said_by(lambda: Said(text=b64encode(dumps(simulated(asked).run.program)).decode()))
+    return Said(text=b64encode(dumps(simulated(asked).run.program)).decode())
 
 
 def fit_profiles(cases: Sequence[ProfiledKernel], machine: Path | None) -> None:

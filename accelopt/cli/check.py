@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelopt.cli.child_process import Said, ask, said_by
+from accelopt.cli.child_process import Said, ask
 from accelopt.cli.kernel_file import (
     DefinitionOption,
     KernelFile,
@@ -59,7 +59,7 @@ def check(
         "version": known_version(nki),
     }
     with naming(kernel, reference):
-        said = ask("accelopt.cli.check:check_job", asked, seconds)
+        said = ask(check_job, asked, seconds)
     typer.echo(named(said.text, kernel, reference), nl=False)
     if not said.passed:
         raise typer.Exit(1)
@@ -67,17 +67,13 @@ def check(
 
 def check_job(asked: Mapping[str, Any]) -> Said:
     """The work of `check`, in a child process."""
-
-    def work() -> Said:
-        report = examine(
-            Path(asked["kernel"]),
-            Path(asked["reference"]) if asked["reference"] else None,
-            asked["target"],
-            rel_tol=asked["rel_tol"],
-            precision=asked["precision"],
-            seconds=asked["seconds"],
-            version=asked["version"],
-        )
-        return Said(text=check_text(report), passed=report.passed)
-
-    return said_by(work)
+    report = examine(
+        Path(asked["kernel"]),
+        Path(asked["reference"]) if asked["reference"] else None,
+        asked["target"],
+        rel_tol=asked["rel_tol"],
+        precision=asked["precision"],
+        seconds=asked["seconds"],
+        version=asked["version"],
+    )
+    return Said(text=check_text(report), passed=report.passed)

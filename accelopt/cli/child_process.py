@@ -6,6 +6,8 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any
 
 from rich.markup import escape
 
@@ -28,14 +30,6 @@ class Said(Row):
     shown: str = ""
     passed: bool = True
     error: str = ""
-
-
-def said_by(work: Callable[[], Said]) -> Said:
-    """In the child: what `work` says, what the user can mend included."""
-    try:
-        return work()
-    except AcceloptError as error:
-        return Said(passed=False, error=str(error))
 
 
 @contextlib.contextmanager
@@ -71,10 +65,23 @@ def waiting(seconds: float) -> Iterator[Callable[[str], None]]:
             thread.join()
 
 
-def ask(function: str, payload: Mapping[str, object], seconds: float) -> Said:
-    """Call `function` ("module:name", of the payload, to a Said) in a child process. Raises ConfigError
-    for what the user can mend, and for a reference that ends the process or never comes to an end."""
-    call = Call(function, payload, seconds + COMMAND_SECONDS, BYTES)
+Work = Callable[[Mapping[str, Any]], Said]
+
+
+def answer(payload: Mapping[str, Any]) -> Said:
+    """In the child: what the work says that is asked for, what the user can mend included."""
+    try:
+        work: Work = getattr(import_module(payload["module"]), payload["name"])
+        return work(payload["asked"])
+    except AcceloptError as error:
+        return Said(passed=False, error=str(error))
+
+
+def ask(work: Work, asked: Mapping[str, object], seconds: float) -> Said:
+    """What `work`, a function of a module, says of `asked`, in a child process. Raises ConfigError for
+    what the user can mend, and for a reference that ends the process or never comes to an end."""
+    payload = {"module": work.__module__, "name": work.__name__, "asked": asked}
+    call = Call("accelopt.cli.child_process:answer", payload, seconds + COMMAND_SECONDS, BYTES)
     with waiting(call.seconds) as watch:
         found = workers.perform(call, Said, watch=watch, start=fork_with_server)
     if isinstance(found, Fault):

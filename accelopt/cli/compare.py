@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from accelopt.api import neuron_cores
-from accelopt.cli.child_process import Said, ask, said_by
+from accelopt.cli.child_process import Said, ask
 from accelopt.cli.kernel_file import (
     CompilerOption,
     KernelFile,
@@ -75,8 +75,8 @@ def compare(
                 "reference": str(existing(reference).resolve()), "seconds": seconds,
                 "core": neuron_cores()[0]}  # fmt: skip
         with naming(kernel, reference):
-            measured = Path(ask("accelopt.cli.compare:capture_job", said, seconds + CAPTURING).text)
-    read = ask("accelopt.cli.compare:instance_job", {"measured": str(measured.absolute())}, seconds)
+            measured = Path(ask(capture_job, said, seconds + CAPTURING).text)
+    read = ask(instance_job, {"measured": str(measured.absolute())}, seconds)
     family, _, instance = read.text.partition(" ")
     known = family if family in TARGETS else None
     if target is not None and known not in (None, target):
@@ -91,7 +91,7 @@ def compare(
         raise ConfigError(f"{machine} is of {asked['target']}, and {measured} of {known}.")
     asked |= {"measured": str(measured.absolute()), "json": as_json, "name": kernel.name}
     with naming(kernel, reference):
-        found = ask("accelopt.cli.compare:compare_job", asked, seconds)
+        found = ask(compare_job, asked, seconds)
         typer.echo(found.text, nl=False)
     if report is not None:
         into_report(report, kernel, found.shown)
@@ -116,43 +116,31 @@ def into_report(run: Path, kernel: Path, text: str) -> None:
 
 def capture_job(asked: Mapping[str, Any]) -> Said:
     """Compiles and runs the kernel on a core of this machine; what is said is where the profile lies."""
-
-    def work() -> Said:
-        device = devices.choose(core=int(asked["core"]))
-        if not isinstance(device, TrainiumDevice):
-            raise ConfigError("there is no NeuronCore to use: `accelopt doctor` says what lacks")
-        problem = Reference(Path(asked["reference"]))
-        arguments = [argument_of(value) for value in problem.kernel_inputs(problem.inputs(0))]
+    device = devices.choose(core=int(asked["core"]))
+    if not isinstance(device, TrainiumDevice):
+        raise ConfigError("there is no NeuronCore to use: `accelopt doctor` says what lacks")
+    problem = Reference(Path(asked["reference"]))
+    arguments = [argument_of(value) for value in problem.kernel_inputs(problem.inputs(0))]
+    try:
+        executable = device.compile(asked["kernel"], arguments, seconds=asked["seconds"])
         try:
-            executable = device.compile(asked["kernel"], arguments, seconds=asked["seconds"])
-            try:
-                return Said(text=str(executable.profile(Path(asked["folder"]))))
-            finally:
-                executable.close()
-        except KernelFailure as failure:
-            raise ConfigError(f"{asked['kernel']}: {failure.message}") from failure
-
-    return said_by(work)
+            return Said(text=str(executable.profile(Path(asked["folder"]))))
+        finally:
+            executable.close()
+    except KernelFailure as failure:
+        raise ConfigError(f"{asked['kernel']}: {failure.message}") from failure
 
 
 def instance_job(asked: Mapping[str, Any]) -> Said:
     """The generation and the instance that a profile is of. In a child: what reads Parquet has threads,
     and this process is going to fork."""
-
-    def work() -> Said:
-        profile = read_profile(Path(asked["measured"]))
-        return Said(text=f"{profile.target} {profile.instance}")
-
-    return said_by(work)
+    profile = read_profile(Path(asked["measured"]))
+    return Said(text=f"{profile.target} {profile.instance}")
 
 
 def compare_job(asked: Mapping[str, Any]) -> Said:
     """The work of `compare`, in a child process; `shown` is the comparison in words."""
-
-    def work() -> Said:
-        profile = read_profile(Path(asked["measured"]))
-        found = side_by_side(str(asked["name"]), simulated(asked), profile)
-        plain, text = json.dumps(asdict(found), indent=1) + "\n", comparison_text(found)
-        return Said(text=plain if asked["json"] else text, shown=text)
-
-    return said_by(work)
+    profile = read_profile(Path(asked["measured"]))
+    found = side_by_side(str(asked["name"]), simulated(asked), profile)
+    plain, text = json.dumps(asdict(found), indent=1) + "\n", comparison_text(found)
+    return Said(text=plain if asked["json"] else text, shown=text)

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from accelopt.cli.child_process import Said, ask, said_by
+from accelopt.cli.child_process import Said, ask
 from accelopt.cli.kernel_file import (
     CompilerOption,
     DefinitionOption,
@@ -50,9 +50,9 @@ def explain(
         raise ConfigError("--reference is needed: the NumPy module that says what to compute")
     asked = order(kernel, reference, target, seconds, compiler, machine)
     with naming(kernel, reference):
-        typer.echo(ask("accelopt.cli.explain:explain_job", asked, seconds).text, nl=False)
+        typer.echo(ask(explain_job, asked, seconds).text, nl=False)
 
 
 def explain_job(asked: Mapping[str, Any]) -> Said:
     """The work of `explain`, in a child process."""
-    return said_by(lambda: Said(text=problem_text(simulated(asked))))
+    return Said(text=problem_text(simulated(asked)))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from accelopt.cli.child_process import Said, ask, said_by
+from accelopt.cli.child_process import Said, ask
 from accelopt.cli.kernel_file import (
     KernelFile,
     Seconds,
@@ -58,7 +58,7 @@ def export(
         asked = {**order(kernel, reference, target, seconds), "measured": str(measured.absolute()),
                  "set": called, "path": str(kernel)}  # fmt: skip
         with naming(kernel, reference):
-            row = json.loads(ask("accelopt.cli.export:row_job", asked, seconds).text)
+            row = json.loads(ask(row_job, asked, seconds).text)
         try:
             add_row(table, PUBLIC, row)
         except (OSError, ValueError) as error:
@@ -78,7 +78,7 @@ def export(
         "name": called, "frameworks": frameworks, "folder": str(folder.absolute()),
     }  # fmt: skip
     with naming(kernel, reference):
-        ask("accelopt.cli.export:export_job", asked, seconds)
+        ask(export_job, asked, seconds)
     for framework in frameworks:
         typer.echo(f"{folder}/{called}_{framework}.py: from {called}_{framework} import {called}")
         test = f"{folder}/test_{called}_{framework}.py"
@@ -91,47 +91,36 @@ TAGS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 def row_job(asked: Mapping[str, Any]) -> Said:
     """What a profile says of a kernel, as a row of `measured/trn2_public.csv`, in JSON."""
-
-    def work() -> Said:
-        profile, found = read_profile(Path(asked["measured"])), simulated(asked)
-        if profile.target not in ("", found.target):
-            raise ConfigError(
-                f"{asked['measured']} is of {profile.instance}, not of {found.target}"
-            )
-        program, moved = (
-            found.run.program,
-            [profile.summary.get(f"hbm_{way}_bytes") for way in ("read", "write")],
-        )
-        given = [
-            f"{TAGS.get(str(t.dtype), name_of(t.dtype))}[{','.join(map(str, t.shape))}]"
-            for t in program.arguments
-        ]
-        busy = {
-            key: profile.busy_ns(engine)
-            for key, engine in (("te_busy", "tensor"), ("dma_busy", "dma"))
-        }
-        row = {
-            "set": asked["set"], "kernel_path": asked["path"], "kernel": program.name,
-            "dialect": dialect_of_file(Path(asked["kernel"])), "arguments": json.dumps([given]),
-            "cores": found.run.stream.cores, "measured_us": round(profile.latency_ms * 1e3, 2),
-            "measured_how": f"{profile.form} of {profile.instance or program.target}, one capture",
-            **{key: round(ns / profile.latency_ms * 1e-6, 4) for key, ns in busy.items() if ns},
-            "bytes": None if None in moved else round(sum(map(float, filter(None, moved)))),
-        }  # fmt: skip
-        return Said(text=json.dumps(row))
-
-    return said_by(work)
+    profile, found = read_profile(Path(asked["measured"])), simulated(asked)
+    if profile.target not in ("", found.target):
+        raise ConfigError(f"{asked['measured']} is of {profile.instance}, not of {found.target}")
+    program, moved = (
+        found.run.program,
+        [profile.summary.get(f"hbm_{way}_bytes") for way in ("read", "write")],
+    )
+    given = [
+        f"{TAGS.get(str(t.dtype), name_of(t.dtype))}[{','.join(map(str, t.shape))}]"
+        for t in program.arguments
+    ]
+    busy = {
+        key: profile.busy_ns(engine) for key, engine in (("te_busy", "tensor"), ("dma_busy", "dma"))
+    }
+    row = {
+        "set": asked["set"], "kernel_path": asked["path"], "kernel": program.name,
+        "dialect": dialect_of_file(Path(asked["kernel"])), "arguments": json.dumps([given]),
+        "cores": found.run.stream.cores, "measured_us": round(profile.latency_ms * 1e3, 2),
+        "measured_how": f"{profile.form} of {profile.instance or program.target}, one capture",
+        **{key: round(ns / profile.latency_ms * 1e-6, 4) for key, ns in busy.items() if ns},
+        "bytes": None if None in moved else round(sum(map(float, filter(None, moved)))),
+    }  # fmt: skip
+    return Said(text=json.dumps(row))
 
 
 def export_job(asked: Mapping[str, Any]) -> Said:
     """The work of `export`, in a child process."""
-
-    def work() -> Said:
-        kernel, reference = Path(asked["kernel"]), Path(asked["reference"])
-        made = operation_of(kernel, reference, asked["name"], asked["target"], asked["seconds"])
-        for framework in asked["frameworks"]:
-            for name, text in files_of(made, cast(Framework, framework), kernel, reference).items():
-                write_atomically(Path(asked["folder"], name), text)
-        return Said()
-
-    return said_by(work)
+    kernel, reference = Path(asked["kernel"]), Path(asked["reference"])
+    made = operation_of(kernel, reference, asked["name"], asked["target"], asked["seconds"])
+    for framework in asked["frameworks"]:
+        for name, text in files_of(made, cast(Framework, framework), kernel, reference).items():
+            write_atomically(Path(asked["folder"], name), text)
+    return Said()

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelopt.cli.child_process import Said, ask, said_by
+from accelopt.cli.child_process import Said, ask
 from accelopt.cli.kernel_file import (
     CompilerOption,
     KernelFile,
@@ -45,19 +45,15 @@ def profile(
     command = ["accelopt", "optimize", str(kernel), "--reference", str(reference), *words]
     asked["apply"] = shlex.join([*command, "--apply"])
     with naming(kernel, reference):
-        typer.echo(ask("accelopt.cli.profile:profile_job", asked, seconds).text, nl=False)
+        typer.echo(ask(profile_job, asked, seconds).text, nl=False)
 
 
 def profile_job(asked: Mapping[str, Any]) -> Said:
     """The work of `profile`, in a child process."""
-
-    def work() -> Said:
-        found, sought = simulated(asked), rewrite_of(asked)
-        remark = f"{sought.given_up}\n" if sought.given_up else ""
-        text = profile_text(found, interval(found), sought.rewrite, asked["apply"])
-        return Said(text=text + remark)
-
-    return said_by(work)
+    found, sought = simulated(asked), rewrite_of(asked)
+    remark = f"{sought.given_up}\n" if sought.given_up else ""
+    text = profile_text(found, interval(found), sought.rewrite, asked["apply"])
+    return Said(text=text + remark)
 
 
 def timeline(
@@ -75,15 +71,11 @@ def timeline(
         "output": str(output.absolute()),
     }
     with naming(kernel, reference):
-        ask("accelopt.cli.profile:timeline_job", asked, seconds)
+        ask(timeline_job, asked, seconds)
     typer.echo(f"{output}: open it at https://ui.perfetto.dev")
 
 
 def timeline_job(asked: Mapping[str, Any]) -> Said:
     """The work of `timeline`, in a child process."""
-
-    def work() -> Said:
-        write_atomically(asked["output"], timeline_json(simulated(asked)))
-        return Said()
-
-    return said_by(work)
+    write_atomically(asked["output"], timeline_json(simulated(asked)))
+    return Said()

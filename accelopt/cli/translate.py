@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelopt.cli.child_process import Said, ask, said_by
+from accelopt.cli.child_process import Said, ask
 from accelopt.cli.kernel_file import KernelFile, Seconds, existing, naming
 from accelopt.cli.profile import ReferenceFile
 from accelopt.kernels.nki.referee.reference import Reference
@@ -38,7 +38,7 @@ def translate(
         "seconds": seconds,
     }
     with naming(kernel, reference):
-        said = ask("accelopt.cli.translate:translate_job", asked, seconds)
+        said = ask(translate_job, asked, seconds)
     typer.echo(said.text + f"{place} has the translation.")
     if not said.passed:
         raise typer.Exit(1)
@@ -46,15 +46,11 @@ def translate(
 
 def translate_job(asked: Mapping[str, Any]) -> Said:
     """The work of `translate`, in a child process."""
-
-    def work() -> Said:
-        problem = Reference(Path(asked["reference"]))
-        arguments = problem.kernel_inputs(problem.inputs(0))
-        found = translate_file(Path(asked["kernel"]), asked["to"], arguments, asked["seconds"])
-        write_atomically(Path(asked["output"]), found.source)
-        return Said(text=told(found, Path(asked["kernel"])), passed=found.complete)
-
-    return said_by(work)
+    problem = Reference(Path(asked["reference"]))
+    arguments = problem.kernel_inputs(problem.inputs(0))
+    found = translate_file(Path(asked["kernel"]), asked["to"], arguments, asked["seconds"])
+    write_atomically(Path(asked["output"]), found.source)
+    return Said(text=told(found, Path(asked["kernel"])), passed=found.complete)
 
 
 def told(found: Translation, kernel: Path) -> str:

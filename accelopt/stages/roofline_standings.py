@@ -13,7 +13,8 @@ from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, TRN1
 from accelopt.hardware.least_time import LeastTime, Work, least_time
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.problem_bound import ProblemBound, case_bound
+from accelopt.kernels.nki.problem_bound import ProblemBound
+from accelopt.kernels.nki.requests import case_bound
 from accelopt.published import CandidateRow
 from accelopt.stages.record_files import read_candidates, read_table, write_table
 

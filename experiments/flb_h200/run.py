@@ -42,11 +42,11 @@ from accelopt.kernels.gpu.bench.roofline import bound
 from accelopt.kernels.gpu.cases import case_of
 from accelopt.loop import optimize_all
 from accelopt.nodes import Node
-from accelopt.report.trace_comparison import as_csv, as_svg, as_text, compare
 from accelopt.stages.config import Options
 from accelopt.stages.run import Watcher
 from accelopt.stages.run_setup import open_run
 from accelopt.store import write_atomically
+from trace_comparison import as_csv, as_svg, as_text, compare
 
 STARTER = ROOT / "experiments" / "flb_optimize" / "starter_trace"
 FULL = TimingPlan(

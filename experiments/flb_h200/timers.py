@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "experiments" / "flb_optimize")]
 
-from accelopt.kernels.gpu.bench.files.selection import choose
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
@@ -37,6 +36,7 @@ from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
 from accelopt.kernels.gpu.bench.process.inputs import Draw, InputFactory
 from accelopt.kernels.gpu.bench.process.solution_loading import load_entry
 from accelopt.store import write_atomically
+from trace_selection import choose
 
 STARTER = ROOT / "experiments" / "flb_optimize" / "starter_trace"
 FLUSH_BYTES = 256 << 20

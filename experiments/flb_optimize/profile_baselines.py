@@ -34,7 +34,6 @@ def profile(row: dict[str, str], args: Namespace, folder: Path) -> dict[str, str
         row["workload_path"],
         timeout_seconds=args.timeout_seconds,
         profile_baseline=True,
-        use_isolated_runner=args.use_isolated_runner,
     )
     solution = read_json(Solution, Path(row["solution_path"]))
     workload: Trace = read_workload(Path(row["workload_path"]))
@@ -64,5 +63,4 @@ if __name__ == "__main__":
     parser.add_argument("--output", type=Path, default=HERE)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--timeout_seconds", type=int, default=300)
-    parser.add_argument("--use_isolated_runner", action="store_true")
     script_options.run(main(parser.parse_args()))

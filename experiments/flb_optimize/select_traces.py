@@ -8,10 +8,10 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from paths import SELECTED, add_folder_option
+from trace_selection import BOUND_MS, choose
 
 from accelopt.errors import ConfigError
 from accelopt.kernels.gpu.bench.files import index_tensors
-from accelopt.kernels.gpu.bench.files.selection import BOUND_MS, choose
 from accelopt.kernels.gpu.bench.files.tracefiles import Trace, TraceFolder, workload_stem
 from accelopt.stages import script_options
 from accelopt.store import write_atomically

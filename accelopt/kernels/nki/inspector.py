@@ -11,16 +11,12 @@ from accelopt.awaiting import in_thread
 from accelopt.caches import VerdictCache, package_key
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
+from accelopt.kernels.nki.arguments import MadeArguments
 from accelopt.kernels.nki.devices.kernel_folder import KernelFolder, kernel_folder
 from accelopt.kernels.nki.inspection import BOUND, WHAT_IF, Briefing, brief_call, inspection_call
-from accelopt.kernels.nki.parameters import (
-    ParameterFacts,
-    PlainValue,
-    by_parameter,
-    kernel_arguments,
-)
+from accelopt.kernels.nki.parameters import ParameterFacts, PlainValue, by_parameter
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound
-from accelopt.kernels.nki.requests import made_arguments
+from accelopt.kernels.nki.requests import facts_of, made_arguments
 from accelopt.kernels.nki.text_without_paths import without_places
 from accelopt.nodes import Node
 from accelopt.sandbox.workers import Pool, as_evaluation
@@ -124,16 +120,17 @@ class Inspector:
         return found.bound
 
     def arguments(self, case: Case, source: str) -> dict[str, ParameterFacts]:
-        """What a kernel is given for each parameter, without data: as the reference's text tells,
-        or, where that is unclear, as the inputs are that it makes. Empty when it makes none."""
-        reference = read_text(case.task)
-        known = kernel_arguments(source, reference)
-        if known:
-            return known
+        """What a kernel is given for each parameter, without data: as the inputs are that the reference
+        makes, once for all runs of this user. Empty when it makes none."""
+        reference, task = read_text(case.task), Path(case.task)
         with self._making:
             if reference not in self._made:
-                self._made[reference] = _made_arguments(Path(case.task))
-            return by_parameter(source, self._made[reference])
+                key = content_key(reference, package_key(), kernel_folder(task).key)
+                made = self.shelf.find_row("arguments", key, MadeArguments) or made_arguments(task)
+                if made.arguments:
+                    self.shelf.put("arguments", key, made.model_dump(mode="json"))
+                self._made[reference] = facts_of(made)
+        return by_parameter(source, self._made[reference])
 
     def write(self, case: Case, source: str, name: str = "") -> Path:
         """The source as a file of the run's folder, called by its content unless it has a name. What
@@ -185,12 +182,6 @@ class Inspector:
         payload = {**call.payload, "question": question}
         found = await self.pool.ask(call._replace(function=WHAT_IF, payload=payload), Briefing)
         return found.parts["answer"] if isinstance(found, Briefing) else found.message
-
-
-def _made_arguments(reference: Path) -> list[ParameterFacts]:
-    """What the kernel inputs are that a reference makes; none when it fails."""
-    found = made_arguments(reference).arguments
-    return [ParameterFacts(one.shape, one.dtype, one.value) for one in found]
 
 
 def _plain(known: Mapping[str, ParameterFacts]) -> Plain:

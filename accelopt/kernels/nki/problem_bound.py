@@ -3,18 +3,11 @@ the kernel lifts to. It is one number for all kernels of a problem, and none tak
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from accelopt.evaluation import Case, Row
+from accelopt.evaluation import Row
 from accelopt.hardware import Hardware
 from accelopt.hardware.least_time import ASPECTS, LeastTime, Work, least_time
-from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.parameters import kernel_arguments
-from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Program
 from accelopt.sim.timing.account.least import least
-from accelopt.store import read_text
 
 
 class ProblemBound(Row):
@@ -74,24 +67,6 @@ def problem_bound(program: Program, spec: Hardware) -> ProblemBound:
 def launch_cores(dialect: str, spec: Hardware) -> int:
     """How many cores a launch may use: in `nki`, from trn2 on, the two of a logical core (LNC 2)."""
     return 2 if dialect == "nki" and spec.generation >= 3 else 1
-
-
-def case_bound(case: Case, device: SimulatedDevice) -> ProblemBound | None:
-    """The bound of a case, from its kernel; None where that cannot be traced with the arguments that the
-    text of its reference tells."""
-    kernel, task = Path(case.kernel), Path(case.task)
-    if not (kernel.is_file() and task.is_file()):
-        return None
-    known = kernel_arguments(read_text(kernel), read_text(task))
-    arguments: list[KernelArgument] = [
-        TensorArgument(one.shape, one.dtype) if one.shape else one.value for one in known.values()
-    ]
-    if not arguments:
-        return None
-    try:
-        return problem_bound(device.compile(str(kernel), arguments).program, device.core)
-    except (KernelFailure, KernelError):
-        return None
 
 
 class FoundBound(Row):

@@ -12,7 +12,7 @@ from accelopt.kernels.nki.benchmark import read_benchmark, summary_path
 from accelopt.kernels.nki.diagnosis import diagnose, measured
 from accelopt.kernels.nki.inspection import _profiled
 from accelopt.kernels.nki.nests.primitives import Primitive
-from accelopt.kernels.nki.parameters import kernel_arguments
+from accelopt.kernels.nki.requests import made_arguments
 from accelopt.sim.dialects.neuronxcc import isa as nisa
 from accelopt.sim.dialects.neuronxcc import language as nl
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
@@ -71,10 +71,8 @@ def test_what_holds_a_kernel_up_comes_before_what_is_busy():
     """Of NKIBench's silu DMA is busiest; without the Vector engine it would gain more."""
     [case] = [one for one in read_benchmark(summary_path(ROOT)).cases if one.problem == "silu"]
     arguments = [
-        [list(a.shape), a.dtype] if hasattr(a, "shape") else a
-        for a in kernel_arguments(
-            Path(case.kernel).read_text(), Path(case.task).read_text()
-        ).values()
+        [list(a.shape), a.dtype] if a.shape else a.value
+        for a in made_arguments(Path(case.task)).arguments
     ]
     found = _profiled({"kernel": case.kernel, "arguments": arguments, "target": "trn1"})
     ranked = [one.resource for one in diagnose(found).bottlenecks]

@@ -1,41 +1,38 @@
-"""Shapes that are read from a reference's text are those that it makes, or are not told."""
+"""What a kernel is given is what its reference makes, worked out once."""
 
-from __future__ import annotations
+from accelopt.caches import VerdictCache
+from accelopt.evaluation import Case
+from accelopt.kernels.language import LanguageOptions
+from accelopt.kernels.nki.inspector import Inspector
+from accelopt.sandbox.workers import WorkerPool
 
-import pytest
+KERNEL = "def kernel(x, rows, eps):\n    return x\n"
+REFERENCE = """import numpy as np
 
-from accelopt.kernels.nki.parameters import kernel_arguments
-
-KERNEL = "def kernel(x):\n    return x\n"
-
-TOLD = {
-    "a broadcast": ("np.random.randn(8, 1) * np.random.randn(1, 4)", (8, 4), "float64"),
-    "whole numbers": ("np.random.randint(0, 9, (8, 4))", (8, 4), "int64"),
-    "a helper": ("drawn(8, 4)", (8, 4), "float32"),
-}
-UNTOLD = {
-    "a product": "np.random.randn(8, 4) @ np.random.randn(4, 2)",
-    "two formats": "np.random.randn(8, 4).astype(np.float32) * np.random.randn(8, 4)",
-    "arguments by name": "drawn(8, columns=4)",
-    "too many arguments": "drawn(8, 4, 2)",
-    "no shape at all": "np.random.randn(8, 4).reshape(5, 5)",
-}
-HELPER = (
-    "\n\ndef drawn(rows, columns):\n    return np.random.randn(rows, columns).astype(np.float32)\n"
-)
+COLUMNS = int(np.random.default_rng().integers(2, 100_000))
 
 
-def reference(expression: str) -> str:
-    return f"import numpy as np\n\n\ndef get_inputs():\n    return [{expression}]\n{HELPER}"
+def get_inputs():
+    x = np.random.randn(*[size for size in (8, COLUMNS)]).astype(np.float32)
+    return [x, np.ones((8, 1), np.int32), 1e-6]
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_shape_and_format_are_those_that_numpy_gives(name: str) -> None:
-    expression, shape, dtype = TOLD[name]
-    found = kernel_arguments(KERNEL, reference(expression))["x"]
-    assert (found.shape, found.dtype) == (shape, dtype)
+def forward(x, rows, eps):
+    return x
+"""
 
 
-@pytest.mark.parametrize("name", UNTOLD)
-def test_what_is_not_clear_is_not_told(name: str) -> None:
-    assert kernel_arguments(KERNEL, reference(UNTOLD[name])) == {}
+def test_arguments_are_those_that_the_reference_makes_once_for_all_runs(tmp_path):
+    """A second call of the reference would make another number of columns."""
+    task = tmp_path / "reference.py"
+    task.write_text(REFERENCE)
+    case = Case(problem="p", values={}, task=str(task), kernel=str(tmp_path / "kernel.py"))
+    found = []
+    for run in ("first", "second"):
+        shelf = VerdictCache(tmp_path / "shelf")
+        inspector = Inspector(WorkerPool(1), LanguageOptions(tmp_path / run), shelf)
+        found.append(inspector.arguments(case, KERNEL))
+    assert found[0] == found[1]
+    x, rows, eps = found[0].values()
+    assert [*found[0]] == ["x", "rows", "eps"] and x.shape[0] == 8 and x.dtype == "float32"
+    assert (rows.shape, rows.dtype) == ((8, 1), "int32") and (eps.shape, eps.value) == ((), 1e-6)

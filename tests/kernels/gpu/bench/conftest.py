@@ -1,5 +1,6 @@
 """What the tests of the GPU path share: the starter set, and whether torch is there."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder
 
 ROOT = Path(__file__).resolve().parents[4]
 STARTER = ROOT / "experiments" / "flb_optimize" / "starter_trace"
+sys.path += [str(ROOT / "experiments" / name) for name in ("flb_h200", "flb_optimize")]
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,9 @@ import io
 
 import pytest
 from flb_traces import trace, write_traces
-from typer.testing import CliRunner
+from trace_comparison import as_csv, as_svg, as_text, compare
 
-from accelopt.cli.traces import app
 from accelopt.errors import ConfigError
-from accelopt.report.trace_comparison import as_csv, as_svg, as_text, compare
 
 
 def test_over_the_reference(tmp_path):
@@ -74,17 +72,3 @@ def test_refusals(tmp_path):
         compare([tmp_path])
     with pytest.raises(ConfigError, match="timer"):
         compare([tmp_path], timer="sundial")
-
-
-def test_the_command(tmp_path, starter):
-    result = CliRunner().invoke(
-        app,
-        ["compare", str(starter.root), "--csv", str(tmp_path / "c.csv"), "--plot",
-         str(tmp_path / "c.svg")],
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    assert "plain_gemm_n4096_k4096" in result.output
-    assert (tmp_path / "c.csv").read_text().count("\n") == 9
-    assert (tmp_path / "c.svg").read_text().startswith("<svg")
-    refused = CliRunner().invoke(app, ["compare", str(tmp_path / "nowhere")])
-    assert refused.exit_code == 1

@@ -1,8 +1,8 @@
 """Which workload and which solution a run starts from."""
 
 from flb_traces import trace, write_traces
+from trace_selection import choose, most_common_hardware
 
-from accelopt.kernels.gpu.bench.files.selection import choose, most_common_hardware
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder, write_json
 
 

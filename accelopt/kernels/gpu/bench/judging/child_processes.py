@@ -60,7 +60,6 @@ def converse(
     scratch: Path,
     *,
     readable: tuple[str, ...] = (),
-    writable: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
     device: bool = True,
     start: Start = spawn,
@@ -73,7 +72,7 @@ def converse(
     return Conversation(
         entry,
         payload,
-        policy=driver.allow(Policy(readable=readable, writable=writable)),
+        policy=driver.allow(Policy(readable=readable)),
         limits=Limits(
             memory_bytes=MEMORY_BYTES,
             address_space=False,  # a driver reserves far more than there is

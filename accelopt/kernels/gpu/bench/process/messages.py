@@ -274,13 +274,3 @@ class Compiled(Message):
 
     resources: tuple[Resources, ...]
     code: tuple[Code, ...] = ()
-
-
-class RunPackage(Message):
-    """Measure through the package's own isolated runner."""
-
-
-class PackageTrace(Message):
-    """Its trace as JSON; None when there is none."""
-
-    trace: dict[str, Any] | None = None

@@ -1,11 +1,15 @@
 """Compare solutions of FlashInfer-Trace folders: latency and speedup against one named baseline.
 
+    python experiments/flb_h200/trace_comparison.py FOLDER... [--baseline NAME] [--timer NAME]
+        [--hardware NAME] [--csv FILE] [--plot FILE]
+
 A speedup is only formed between two latencies of one workload, on one hardware, by one timer; the
 baseline, the hardware and the timer stand beside every table.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import fnmatch
 import html
@@ -18,6 +22,7 @@ from typing import NamedTuple
 from accelopt.errors import ConfigError
 from accelopt.kernels.gpu.bench.files.tracefiles import Trace, TraceFolder, workload_stem
 from accelopt.kernels.gpu.bench.judging.verdict import LAUNCH_FREE_KEY, REFERENCE_LAUNCH_FREE_KEY
+from accelopt.store import write_atomically
 
 REFERENCE = "reference"
 PACKAGE_TIMER = "package"
@@ -260,3 +265,27 @@ def as_svg(comparison: Comparison) -> str:
 def _words(x: float, y: float, text: str, *, bold: bool = False) -> str:
     weight = ' font-weight="bold"' if bold else ""
     return f'<text x="{x:.1f}" y="{y}"{weight}>{html.escape(text)}</text>'
+
+
+def main() -> None:
+    """Print the comparison, and write it where the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", nargs="+", type=Path, help="folders with a folder `traces`")
+    parser.add_argument("--baseline", default=REFERENCE, help="or a pattern for solution names")
+    parser.add_argument("--timer", default=PACKAGE_TIMER, choices=TIMERS)
+    parser.add_argument("--hardware", help="only traces of this device")
+    parser.add_argument("--csv", type=Path, help="write the lines here")
+    parser.add_argument("--plot", type=Path, help="write a bar chart (SVG) here")
+    args = parser.parse_args()
+    comparison = compare(
+        args.folders, baseline=args.baseline, timer=args.timer, hardware=args.hardware
+    )
+    print(as_text(comparison), end="")
+    if args.csv:
+        write_atomically(args.csv, as_csv(comparison))
+    if args.plot:
+        write_atomically(args.plot, as_svg(comparison))
+
+
+if __name__ == "__main__":
+    main()
