@@ -71,7 +71,8 @@ class Nest(BaseModel):
     or `right`; by product, the parts of summed axes that, joined, lie on partitions in a round of the sum
     (`contracted`; without, a part of one axis); `streamed` operands, which are brought again in every
     round instead of being kept for all of them, are `resident` for the outermost loop in which SBUF holds them, or are made ready one round `ahead`; `engines` by definition; by definition, arrays of which all partitions read one row, which
-    is `spread` by the Tensor engine instead of being brought to each by DMA; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; sums
+    is `spread` by the Tensor engine instead of being brought to each by DMA; arrays that are read, or results,
+    that lie in HBM along what is on partitions and are `turned` by the Tensor engine; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; sums
     that are one more column of a product (`appended`); definitions that are computed again for some of their readers
     (`repeated`); axes that are cut
     in two by `splits`, by name and size, before anything else; axes of two elements, of which each of the
@@ -87,6 +88,7 @@ class Nest(BaseModel):
     ahead: tuple[tuple[str, str], ...] = ()
     engines: tuple[tuple[str, str], ...] = ()
     spread: tuple[tuple[str, str], ...] = ()
+    turned: tuple[tuple[str, str], ...] = ()
     held: tuple[str, ...] = ()
     inlined: tuple[str, ...] = ()
     appended: tuple[tuple[str, str], ...] = ()

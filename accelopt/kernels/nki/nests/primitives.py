@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -21,7 +21,7 @@ from accelopt.algorithm.algorithm import (
     walk,
 )
 from accelopt.algorithm.contraction import Contraction
-from accelopt.algorithm.index import Axis
+from accelopt.algorithm.index import Axis, index_of
 from accelopt.algorithm.value_nodes import RANKED
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.computed_together import NotTogether, repeated
@@ -162,6 +162,17 @@ class Spread(_Primitive):
     engine: Literal["tensor", "dma"]
 
 
+class Turn(_Primitive):
+    """`turn(definition, array, engine)`: how an array that lies in HBM along what is on partitions comes to a
+    definition that reads it, or goes there where it is the definition itself: element by element by DMA, or as
+    it lies, transposed by the Tensor engine."""
+
+    kind: Literal["turn"] = "turn"
+    definition: str
+    array: str
+    engine: Literal["tensor", "dma"]
+
+
 class Lay(_Primitive):
     """`lay(definition, axes)`: within its stage, a definition has these of its axes on partitions, whole, in
     the place of those of the stage; none: as the others. What is combined over axes that lie on partitions
@@ -267,6 +278,7 @@ Primitive = Annotated[
     | Keep
     | Engine
     | Spread
+    | Turn
     | Lay
     | Skip
     | Ahead
@@ -362,6 +374,8 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
     if isinstance(primitive, Skip):
         skipped = {"skipped": primitive.axes}
         return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=skipped))
+    if isinstance(primitive, Turn):
+        return _turned(primitive, nest, definitions)
     if isinstance(primitive, Spread):
         if primitive.array not in read_by(definition):
             raise NotNested(f"{primitive.definition} does not read {primitive.array}")
@@ -541,6 +555,16 @@ def _lying(stage: Stage, definition: Definition, target: str) -> Stage:
     return stage.model_copy(update={"partition": partition, "loops": loops})
 
 
+def _turned(primitive: Turn, nest: Nest, definitions: dict[str, Definition]) -> Nest:
+    pair = (primitive.definition, primitive.array)
+    stage = next(s for s in nest.stages if primitive.definition in s.members)
+    if pair not in across_partitions(stage, definitions):
+        raise NotNested(f"{pair[1]} does not lie in memory along what {pair[0]} has on partitions")
+    others = tuple(entry for entry in nest.turned if entry != pair)
+    update = (*others, pair) if primitive.engine == "tensor" else others
+    return nest.model_copy(update={"turned": update})
+
+
 def _inlined(definition: Definition, algorithm: Algorithm, nest: Nest) -> Nest:
     name = definition.out
     if isinstance(definition, (Reduce, Scan)):
@@ -627,11 +651,35 @@ def rows_read(definitions: Sequence[Definition], lying: Collection[str]) -> list
     )
 
 
+def across_partitions(stage: Stage, definitions: Mapping[str, Definition]) -> list[tuple[str, str]]:
+    """The arrays, by definition, that lie in memory along what the definition has on partitions, with other
+    elements of a partition farther apart: those that it reads, but for the operands of products, and itself."""
+    found: dict[tuple[str, str], None] = {}
+    laid = dict(stage.laid)
+    for name in stage.members:
+        definition = definitions[name]
+        lying = set(laid.get(name) or [part.axis for part in stage.partition])
+        own = Read(name, tuple(map(index_of, definition.axes)))
+        parts = (part for e in expressions_of(definition) for part in walk(e))
+        for read in (own, *(() if product_in(definition) else parts)):
+            if (
+                isinstance(read, Read)
+                and read.indices
+                and (read == own or read.array not in stage.members)
+            ):
+                *first, last = read.indices
+                beside = {a.name for a, step in last.terms if isinstance(a, Axis) and step == 1}
+                if beside & lying and any(i.axes - last.axes for i in first):
+                    found[name, read.array] = None
+    return list(found)
+
+
 def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterator[Primitive]:
     """Single changes of a nest that could be worth trying, legal or not."""
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     most = TARGETS[target].partitions
     cut = {axis for axis, _ in nest.splits}
+    by: Literal["tensor", "dma"]
     for at, stage in enumerate(nest.stages):
         name = stage.members[-1]
         members = [definitions[member] for member in stage.members]
@@ -669,8 +717,11 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
             held_in: Literal["SBUF", "HBM"] = "HBM" if member in nest.held else "SBUF"
             yield Hold(definition=member, memory=held_in)
         for member, array in rows_read(members, held):
-            by: Literal["tensor", "dma"] = "dma" if (member, array) in nest.spread else "tensor"
+            by = "dma" if (member, array) in nest.spread else "tensor"
             yield Spread(definition=member, array=array, engine=by)
+        for member, array in across_partitions(stage, definitions):
+            by = "dma" if (member, array) in nest.turned else "tensor"
+            yield Turn(definition=member, array=array, engine=by)
         for product in members:
             found = product_in(product)
             if found is None or not found.rows:

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from accelopt.algorithm.algorithm import Algorithm, axes_of
 from accelopt.kernels.nki.nests.lowering import Interface, Lowered, lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, product_in, ready
-from accelopt.kernels.nki.nests.primitives import Ahead, changed, neighbours, rows_read
+from accelopt.kernels.nki.nests.primitives import (
+    Ahead,
+    across_partitions,
+    changed,
+    neighbours,
+    rows_read,
+)
 from accelopt.kernels.nki.nests.starts import on_two_cores, starting_nests, with_sums_in_runs
 from accelopt.kernels.nki.predicted_times import Refused, Times
 from accelopt.sim.dialects.dialect import Dialect
@@ -150,7 +156,10 @@ class _Search:
             for nest in starts
             if (made := with_operands_resident(self.algorithm, with_columns(nest, NARROW))).resident
         ]
-        first = self.priced([*starts, *wide, *spread, *kept])
+        turned = [
+            made for nest in starts if (made := with_arrays_turned(self.algorithm, nest)).turned
+        ]
+        first = self.priced([*starts, *wide, *spread, *kept, *turned])
         near = [p for p in first[:FIRST] if p[1].price.ms < FAR * first[0][1].price.ms]
         self.time(near)
         if self.best == math.inf:
@@ -216,6 +225,13 @@ def with_rows_spread(algorithm: Algorithm, nest: Nest) -> Nest:
         members = [definitions[name] for name in stage.members]
         pairs += rows_read(members, {part.axis for part in stage.partition})
     return nest.model_copy(update={"spread": tuple(pairs)})
+
+
+def with_arrays_turned(algorithm: Algorithm, nest: Nest) -> Nest:
+    """With all arrays that lie in memory along what is on partitions transposed by the Tensor engine."""
+    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
+    pairs = (pair for s in nest.stages for pair in across_partitions(s, definitions))
+    return nest.model_copy(update={"turned": tuple(pairs)})
 
 
 def with_operands_resident(algorithm: Algorithm, nest: Nest) -> Nest:

@@ -39,6 +39,7 @@ from accelopt.kernels.nki.nests.primitives import (
     Split,
     Spread,
     Tile,
+    Turn,
     applied,
     neighbours,
 )
@@ -263,6 +264,36 @@ def test_a_recurrence_goes_on_from_part_to_part_of_its_axis(
     )
     with pytest.raises(NotNested, match=f"{out} does not read delta"):
         applied(Spread(definition=out, array="delta", engine="tensor"), space, parts)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("rows, size", [(640, 0), (512, 256), (250, 0)])
+def test_what_lies_along_the_partitions_is_transposed(
+    rows: int, size: int, dialect: Dialect, tmp_path: Path
+) -> None:
+    """A recurrence over rows, its channels beside each other in memory and on partitions: inputs come as they
+    lie, in a bank of PSUM or several, and the result goes so. `size` rows a round, or all."""
+    decay = algorithms.written(
+        "decay", {"m": rows, "n": 160}, {"x": (rows, 160), "g": (rows, 160)},
+        "out[m, n] = scan[m](sigmoid(g[m, n]), x[m, n])",
+    )  # fmt: skip
+    part = Part(axis="n", size=80)
+    nest = Nest(stages=(Stage(members=("out",), partition=(part,)),))
+    if size:
+        nest = applied(Tile(definition="out", axis="m", size=size), decay, nest)
+    for array in ("g", "x", "out"):
+        nest = applied(Turn(definition="out", array=array, engine="tensor"), decay, nest)
+    check(decay, nest, dialect, tmp_path)
+    price = lower_nest(decay, nest, target=TARGETS[dialect], dialect=dialect).price
+    back = applied(Turn(definition="out", array="g", engine="dma"), decay, nest)
+    slow = lower_nest(decay, back, target=TARGETS[dialect], dialect=dialect).price
+    assert 2 * price.engines["dma"] < slow.engines["dma"]
+    with pytest.raises(
+        NotNested, match="y does not lie in memory along what out has on partitions"
+    ):
+        applied(Turn(definition="out", array="y", engine="tensor"), decay, nest)
+    with pytest.raises(NotNested, match="g is not transposed in equal parts of m"):
+        applied(Tile(definition="out", axis="m", size=150), decay, nest)
 
 
 @pytest.mark.parametrize("dialect", MOSTLY_TODAY)
