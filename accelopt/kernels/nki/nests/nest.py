@@ -7,6 +7,7 @@ gives a later member of its stage stays on the chip; what a later stage reads go
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 from typing import Literal
@@ -113,15 +114,24 @@ PLAIN = Nest(stages=())
 
 def ready(algorithm: Algorithm, nest: Nest) -> Algorithm:
     """The definitions that the stages of a nest name, of the Algorithm that it is a nest of."""
+    return _ready(algorithm, nest.appended, nest.repeated, nest.splits, nest.inlined)
+
+
+@functools.lru_cache(maxsize=256)
+def _ready(
+    algorithm: Algorithm, columns: tuple[tuple[str, str], ...],
+    again: tuple[tuple[str, tuple[str, ...]], ...], splits: tuple[tuple[str, int], ...],
+    names: tuple[str, ...],
+) -> Algorithm:  # fmt: skip
     made = prepared(algorithm)
     try:
-        for name, product in nest.appended:
+        for name, product in columns:
             made = appended(made, name, product)
-        for name, readers in nest.repeated:
+        for name, readers in again:
             made = repeated(made, name, readers)
     except NotTogether as refusal:
         raise NotNested(str(refusal)) from refusal
-    return inlined(cut(made, nest.splits), nest.inlined)
+    return inlined(cut(made, splits), names)
 
 
 def in_terms(algorithm: Algorithm, nest: Nest, spec: Hardware) -> tuple[Algorithm, Nest]:
