@@ -144,7 +144,7 @@ class _Search:
 
     def begin(self, starts: Sequence[Nest]) -> None:
         """Times the cheapest nests of some to begin with, and of what they are with wide instructions, rows
-        spread, operands resident."""
+        spread, operands resident; then, of those with arrays transposed."""
         wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
         spread = [
             made
@@ -159,11 +159,12 @@ class _Search:
         turned = [
             made for nest in starts if (made := with_arrays_turned(self.algorithm, nest)).turned
         ]
-        first = self.priced([*starts, *wide, *spread, *kept, *turned])
+        first = self.priced([*starts, *wide, *spread, *kept])
         near = [p for p in first[:FIRST] if p[1].price.ms < FAR * first[0][1].price.ms]
         self.time(near)
         if self.best == math.inf:
             self.time(first[len(near) :])
+        self.time(self.priced(turned)[: FIRST // 2])
 
     def fastest(self) -> list[TimedNest]:
         """The fastest nest, and the fastest of another kind."""
@@ -228,10 +229,12 @@ def with_rows_spread(algorithm: Algorithm, nest: Nest) -> Nest:
 
 
 def with_arrays_turned(algorithm: Algorithm, nest: Nest) -> Nest:
-    """With all arrays that lie in memory along what is on partitions transposed by the Tensor engine."""
+    """With all arrays that lie in memory along what is on partitions transposed by the Tensor engine, but for the
+    results of products, which have either of their axes there."""
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
-    pairs = (pair for s in nest.stages for pair in across_partitions(s, definitions))
-    return nest.model_copy(update={"turned": tuple(pairs)})
+    found = [pair for s in nest.stages for pair in across_partitions(s, definitions)]
+    pairs = tuple(pair for pair in found if not product_in(definitions[pair[0]]))
+    return nest.model_copy(update={"turned": pairs})
 
 
 def with_operands_resident(algorithm: Algorithm, nest: Nest) -> Nest:
