@@ -129,6 +129,11 @@ METHODS = {
         "Bring a row that all partitions read alike to one of them, and spread it by the Tensor engine.",
         *("dma", "vector", "tensor"),
     ),
+    "turn": _by_model(
+        "nki",
+        "Bring an array that lies along what is on partitions as it lies, and transpose it by the Tensor engine.",
+        *("dma", "tensor"),
+    ),
     "ahead": _by_model(
         "nki",
         "Make a product's operand ready for the next round of its loop while the present one is worked on.",

@@ -228,6 +228,8 @@ class Calculation(Instructions):
         if step.opcode == "tensor_tensor":
             rows = [self.memory.spread(tile, where) for tile in tiles]
             found = [row or self.view(tile, where) for row, tile in zip(rows, tiles, strict=True)]
+            if any(rows) and all(view.tile.psum for view in found):  # an operand is in SBUF
+                found[0] = self.converted(found[0], where, axes, found[0].tile.dtype)
             counts = [where.span(axis).width for axis in axes]
             _, s = merged(counts, [[v.strides.get(a, 0) for a in axes] for v in (target, *found)])
             runs = zip(found, s[1:], strict=True)

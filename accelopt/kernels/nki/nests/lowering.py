@@ -61,6 +61,28 @@ def lower_nest(
         raise NotNested(f"lowering itself failed with {type(error).__name__}") from error
 
 
+def has_kernel(algorithm: Algorithm, nest: Nest, target: str) -> bool:
+    """Whether a nest has a kernel: what `lower_nest` does but for the text."""
+    for in_parts in (True, False):
+        try:
+            ready, made = in_terms(_complete(algorithm, nest), nest, TARGETS[target])
+            names = {array.name for array in (*ready.inputs, *ready.outputs)}
+            Emitter(ready, made, TARGETS[target], "neuronxcc", {}, names, in_parts).emit()
+            return True
+        except TurnedInParts:
+            continue
+        except (
+            NotNested,
+            LookupError,
+            ArithmeticError,
+            AssertionError,
+            ValueError,
+            RecursionError,
+        ):
+            return False
+    return False
+
+
 def _lowered(
     algorithm: Algorithm, nest: Nest, interface: Interface, target: str, dialect: Dialect,
     in_parts: bool = True,

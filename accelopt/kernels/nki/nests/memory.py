@@ -10,7 +10,7 @@ from accelopt.algorithm.algorithm import Array, Definition
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.nests.locations import At, Span
 from accelopt.kernels.nki.nests.margins import Margins
-from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.nests.nest import NotNested, evenly
 from accelopt.kernels.nki.nests.places import (
     Box,
     Local,
@@ -71,6 +71,8 @@ class Memory:
         found = self.local(value, where) or self.emitter.on_chip.read(value, where)
         found = found or self.turned(value, where)
         if found is not None:
+            return found
+        if (found := self.across(value, where)) is not None:
             return found
         if value.array in self.emitter.definitions and value.array in self.emitter.stage.members:
             raise NotNested(
@@ -155,6 +157,58 @@ class Memory:
             emitter.each(where, [(axis, 1) for axis in axes[:-1]], one)
             return target
         return None
+
+    def across(self, value: Value, where: Where) -> View | None:
+        """An array that has elements side by side in HBM where partitions are, brought as it lies there, with
+        another axis on partitions, and transposed by the Tensor engine; None where the nest does not say so."""
+        emitter, most = self.emitter, self.emitter.spec.partitions
+        pairs = {(name, value.array) for name in emitter.stage.members}
+        lying = [axis for axis in where.part if where.span(axis).width > 1]
+        if not pairs & {*emitter.nest.turned} or len(lying) != 1 or not value.indices:
+            return None
+        *first, last = value.indices
+        free = [a for a in where.free(value.axes) if sum(a in i.axes for i in first) == 1]
+        free = [a for a in free if a not in last.axes]
+        if last.coefficient(lying[0]) != 1 or not free:
+            return None
+        row = max(free, key=lambda axis: min(where.span(axis).width, most))
+        span = where.span(row)
+        size = evenly(span.width, most)
+        if any(n % size for n in (span.width, row.extent, span.start.constant)) or any(
+            factor % size for _, factor in span.start.terms
+        ):
+            raise NotNested(f"{value.array} is not transposed in equal parts of {row.name}")
+        low, high = Axis(f"{row.name}_low", size), Axis(f"{row.name}_high", row.extent // size)
+        digits = index_of(high) * size + index_of(low) + index_of(row) * -1
+        indices = tuple(i + digits * i.coefficient(row) for i in value.indices)
+        start = At(span.start.constant // size, tuple((v, f // size) for v, f in span.start.terms))
+        spans = {a: s for a, s in where.spans.items() if a != row}
+        source = Where((low,), {**spans, high: Span(start, span.width // size)}, where.order)
+        data = emitter.view(
+            emitter.reading.builder.input(value.array, indices, value.dtype), source
+        )
+        others = (*(a for a in where.free(value.axes) if a != row), high)
+        place, axes = Where(where.part, source.spans, ()), (*others, low)
+        bank = emitter.spec.psum_bank_bytes // 4
+        parts = emitter.cut(place, others, max(1, bank // size))
+        name, dtype = f"{value.array}_turned", data.tile.dtype
+        whole = emitter.new_tile(name, place, axes, dtype, psum=not parts)
+
+        def part(round_: Round) -> None:
+            spot = round_.where
+            psum = emitter.new_tile(name, spot, axes, dtype, psum=True) if parts else whole
+
+            def one(round_: Round) -> None:
+                from_, into = data.moved(round_.where, source), psum.moved(round_.where, spot)
+                emitter.transpose(into, from_, (size, where.rows), from_.strides[lying[0]])
+
+            emitter.each(spot, [(axis, 1) for axis in others], one)
+            if parts:
+                emitter.copy(spot, axes, whole.moved(spot, place), psum)
+
+        emitter.each(place, parts, part)
+        strides = {axis: whole.strides[axis] for axis in others if axis != high}
+        return View(whole.tile, whole.offset, {**strides, row: 1})
 
     def load(self, value: Value, where: Where) -> View:
         """Brings what is read of an array: the box around it where that is not much more, else its
@@ -607,7 +661,8 @@ class Memory:
         indices = margins.place(indices) if margins else indices
         offset, steps = self.address(array, indices, where)
         axes = where.free(set(definition.axes))
-        if name in self.emitter.laid and axes and definition.axes[-1] in where.part:
+        turned = name in self.emitter.laid or (name, name) in self.emitter.nest.turned
+        if turned and axes and definition.axes[-1] in where.part:
             self.store_turned(definition, where, axes, view, indices)
             return
         rows = [(where.span(a).width, steps.get(a, 0)) for a in where.part]
@@ -619,33 +674,57 @@ class Memory:
         indices: Sequence[Index],
     ) -> None:  # fmt: skip
         """Brings a tile whose rows in HBM lie across the partitions there, after transposes."""
-        array = self.emitter.arrays[definition.out]
+        emitter, array = self.emitter, self.emitter.arrays[definition.out]
         counts = [where.span(axis).width for axis in where.part]
+        most = emitter.spec.partitions
+        # As many transposes as a bank of PSUM holds come to HBM together.
+        parts = emitter.cut(where, axes, emitter.spec.psum_bank_bytes // 4 // where.rows * most)
 
         def part(round_: Round) -> None:
             spot = round_.where
-            own = [axis for axis in axes if spot.span(axis).width > 1]
-            width = math.prod(spot.span(axis).width for axis in own)
-            source = view.moved(spot, where)
-            sizes, s = merged([spot.span(a).width for a in own],
-                              [[source.strides[a] for a in own]])  # fmt: skip
-            if len(sizes) > 1:
-                raise NotNested(f"{definition.out} has no run of elements to transpose")
+            blocks = emitter.cut(spot, axes, most)
+            if any(spot.span(axis).width % size for axis, size in blocks):
+                emitter.each(spot, blocks, lambda r: together(r.where, []))
+            else:
+                together(spot, blocks)
+
+        def together(spot: Where, blocks: Sequence[tuple[Axis, int]]) -> None:
+            sizes = dict(blocks)
+            number = Axis("block", emitter.rounds(spot, blocks))
+            lying = [(a, sizes.get(a, spot.span(a).width)) for a in axes]
+            lying = [(a, width) for a, width in lying if width > 1]
+            width = math.prod(width for _, width in lying)
             turned = Tile(
-                self.emitter.names.new("turned"), width, where.rows, array.dtype, psum=True
-            )
-            self.emitter.declare(turned)
-            self.emitter.transpose(View(turned, At(), {}), source, (where.rows, width), s[0][0])
-            lying = Where(tuple(own), spot.spans, where.part)
-            strides = dict(zip(where.part, row_major(counts), strict=True))
-            out = self.emitter.new_tile(definition.out, lying, where.part, array.dtype)
-            self.emitter.copy(lying, where.part, out, View(turned, At(), strides))
-            offset, steps = self.address(array, indices, lying)
-            rows = [(spot.span(a).width, steps.get(a, 0)) for a in own] or [(1, 0)]
-            dims = [(spot.span(a).width, steps.get(a, 0), strides[a]) for a in where.part]
+                emitter.names.new("turned"), width, number.extent * where.rows, array.dtype, psum=True
+            )  # fmt: skip
+            emitter.declare(turned)
+
+            def one(round_: Round) -> None:
+                source = view.moved(round_.where, where)
+                steps = [[source.strides[a] for a, _ in lying]]
+                found, s = merged([width for _, width in lying], steps)
+                if len(found) > 1:
+                    raise NotNested(f"{definition.out} has no run of elements to transpose")
+                into = View(turned, round_.number * where.rows, {})
+                emitter.transpose(into, source, (where.rows, width), s[0][0])
+
+            emitter.each(spot, blocks, one)
+            own = Where((Axis("k", width),), spot.spans, ())
+            aim = (number, *where.part)
+            strides = dict(zip(aim, row_major([number.extent, *counts]), strict=True))
+            out = emitter.new_tile(definition.out, own, aim, array.dtype)
+            emitter.copy(own, aim, out, View(turned, At(), strides))
+            offset, steps = self.address(array, indices, spot)
+            rows = [(width, steps.get(a, 0)) for a, width in lying] or [(1, 0)]
+            among = [spot.span(a).width // size for a, size in blocks]
+            dims = [
+                (count, steps[a] * size, n * where.rows)
+                for (a, size), count, n in zip(blocks, among, row_major(among), strict=True)
+            ]
+            dims += [(spot.span(a).width, steps.get(a, 0), strides[a]) for a in where.part]
             self.transfer(definition.out, out, offset, rows, dims, store=True)
 
-        self.emitter.each(where, self.emitter.cut(where, axes, self.emitter.spec.partitions), part)
+        emitter.each(where, parts, part)
 
     def spread(self, value: Value, where: Where) -> View | None:
         """A row that all partitions read alike, brought to one of them and spread by the Tensor engine,

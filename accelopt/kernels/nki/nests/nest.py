@@ -7,6 +7,7 @@ gives a later member of its stage stays on the chip; what a later stage reads go
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 from typing import Literal
@@ -71,7 +72,8 @@ class Nest(BaseModel):
     or `right`; by product, the parts of summed axes that, joined, lie on partitions in a round of the sum
     (`contracted`; without, a part of one axis); `streamed` operands, which are brought again in every
     round instead of being kept for all of them, are `resident` for the outermost loop in which SBUF holds them, or are made ready one round `ahead`; `engines` by definition; by definition, arrays of which all partitions read one row, which
-    is `spread` by the Tensor engine instead of being brought to each by DMA; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; sums
+    is `spread` by the Tensor engine instead of being brought to each by DMA; arrays that are read, or results,
+    that lie in HBM along what is on partitions and are `turned` by the Tensor engine; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; sums
     that are one more column of a product (`appended`); definitions that are computed again for some of their readers
     (`repeated`); axes that are cut
     in two by `splits`, by name and size, before anything else; axes of two elements, of which each of the
@@ -87,6 +89,7 @@ class Nest(BaseModel):
     ahead: tuple[tuple[str, str], ...] = ()
     engines: tuple[tuple[str, str], ...] = ()
     spread: tuple[tuple[str, str], ...] = ()
+    turned: tuple[tuple[str, str], ...] = ()
     held: tuple[str, ...] = ()
     inlined: tuple[str, ...] = ()
     appended: tuple[tuple[str, str], ...] = ()
@@ -111,15 +114,24 @@ PLAIN = Nest(stages=())
 
 def ready(algorithm: Algorithm, nest: Nest) -> Algorithm:
     """The definitions that the stages of a nest name, of the Algorithm that it is a nest of."""
+    return _ready(algorithm, nest.appended, nest.repeated, nest.splits, nest.inlined)
+
+
+@functools.lru_cache(maxsize=256)
+def _ready(
+    algorithm: Algorithm, columns: tuple[tuple[str, str], ...],
+    again: tuple[tuple[str, tuple[str, ...]], ...], splits: tuple[tuple[str, int], ...],
+    names: tuple[str, ...],
+) -> Algorithm:  # fmt: skip
     made = prepared(algorithm)
     try:
-        for name, product in nest.appended:
+        for name, product in columns:
             made = appended(made, name, product)
-        for name, readers in nest.repeated:
+        for name, readers in again:
             made = repeated(made, name, readers)
     except NotTogether as refusal:
         raise NotNested(str(refusal)) from refusal
-    return inlined(cut(made, nest.splits), nest.inlined)
+    return inlined(cut(made, splits), names)
 
 
 def in_terms(algorithm: Algorithm, nest: Nest, spec: Hardware) -> tuple[Algorithm, Nest]:

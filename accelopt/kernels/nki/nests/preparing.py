@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -76,7 +76,7 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     algorithm = scaled_and_shifted(replace(algorithm, definitions=definitions))
     algorithm = functions_shared(algorithm)
     found = _split(without_one_hot(algorithm))
-    found = _split(_cut(found, _useful(found)))
+    found = _without_unread(_split(_cut(found, _useful(found))))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
     return _ordered(
         _scaled_last(
@@ -705,6 +705,89 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
     return replace(
         algorithm, definitions=definitions, outputs=tuple(map(shaped, algorithm.outputs))
     )
+
+
+def _without_unread(algorithm: Algorithm) -> Algorithm:
+    """Without the axes of definitions along which only one place is ever read, under the conditions of those
+    that read them: of the halves of a concatenation each is computed alone."""
+    results = {array.name for array in algorithm.outputs}
+    for name in [d.out for d in reversed(algorithm.definitions)]:
+        definition = algorithm.definition(name)
+        readers = [d for d in algorithm.definitions if d != definition]
+        if name in results or isinstance(definition, Scan):
+            continue
+        reads = [
+            read
+            for d in readers
+            for e in expressions_of(d)
+            for read in _reads_of(name, e, {})
+        ]  # fmt: skip
+        alone = {
+            n: ends.pop()
+            for n, axis in enumerate(definition.axes)
+            if len(ends := {end for read in reads for end in read[n]}) == 1 and axis.extent > 1
+        }
+        if not alone:
+            continue
+        values = {definition.axes[n]: Index(place) for n, place in alone.items()}
+
+        def left(
+            expression: Expression, name: str = name, alone: Collection[int] = alone
+        ) -> Expression:
+            if isinstance(expression, Read) and expression.array == name:
+                kept = (i for n, i in enumerate(expression.indices) if n not in alone)
+                return replace(expression, indices=tuple(kept))
+            return with_parts(expression, (left(p, name, alone) for p in parts_of(expression)))
+
+        made = with_expressions(definition, [moved(e, values) for e in expressions_of(definition)])
+        axes = tuple(a for n, a in enumerate(definition.axes) if n not in alone)
+        new = [
+            replace(made, axes=axes) if d is definition else _rewritten(d, left)
+            for d in algorithm.definitions
+        ]
+        algorithm = replace(algorithm, definitions=tuple(new))
+    return algorithm
+
+
+Ends = tuple[int, int]
+"""The least and the largest value of an index."""
+
+
+def _reads_of(
+    name: str, expression: Expression, known: Mapping[Axis, Ends]
+) -> Iterator[list[Ends]]:
+    """Where the reads of an array are along each of its dimensions, where conditions leave axes what is `known`."""
+    if isinstance(expression, Where):
+        inside = dict(known)
+        for condition in expression.conditions:
+            inside |= _left_by(condition, inside)
+        yield from _reads_of(name, expression.on_true, inside)
+        (first, *rest) = expression.conditions
+        outside = {} if rest else _left_by(first * -1 - 1, known)
+        yield from _reads_of(name, expression.on_false, {**known, **outside})
+        return
+    if isinstance(expression, Read) and expression.array == name:
+        yield [_ends(index, known) for index in expression.indices]
+    for part in parts_of(expression):
+        yield from _reads_of(name, part, known)
+
+
+def _left_by(condition: Index, known: Mapping[Axis, Ends]) -> dict[Axis, Ends]:
+    """What a condition on one axis leaves of it."""
+    if len(condition.terms) != 1 or not isinstance(axis := condition.terms[0][0], Axis):
+        return {}
+    (low, high), step = known.get(axis, axis.bounds), condition.terms[0][1]
+    if step > 0:
+        return {axis: (max(low, -(condition.constant // step)), high)}
+    return {axis: (low, min(high, condition.constant // -step))}
+
+
+def _ends(index: Index, known: Mapping[Axis, Ends]) -> Ends:
+    ends = [
+        sorted(step * end for end in (known.get(term, term.bounds) if isinstance(term, Axis) else term.bounds))
+        for term, step in index.terms
+    ]  # fmt: skip
+    return index.constant + sum(e[0] for e in ends), index.constant + sum(e[1] for e in ends)
 
 
 def _placed(expression: Expression) -> Expression:

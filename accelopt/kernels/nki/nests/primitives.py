@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -21,7 +21,7 @@ from accelopt.algorithm.algorithm import (
     walk,
 )
 from accelopt.algorithm.contraction import Contraction
-from accelopt.algorithm.index import Axis
+from accelopt.algorithm.index import Axis, index_of
 from accelopt.algorithm.value_nodes import RANKED
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.computed_together import NotTogether, repeated
@@ -162,6 +162,17 @@ class Spread(_Primitive):
     engine: Literal["tensor", "dma"]
 
 
+class Turn(_Primitive):
+    """`turn(definition, array, engine)`: how an array that lies in HBM along what is on partitions comes to a
+    definition that reads it, or goes there where it is the definition itself: element by element by DMA, or as
+    it lies, transposed by the Tensor engine."""
+
+    kind: Literal["turn"] = "turn"
+    definition: str
+    array: str
+    engine: Literal["tensor", "dma"]
+
+
 class Lay(_Primitive):
     """`lay(definition, axes)`: within its stage, a definition has these of its axes on partitions, whole, in
     the place of those of the stage; none: as the others. What is combined over axes that lie on partitions
@@ -267,6 +278,7 @@ Primitive = Annotated[
     | Keep
     | Engine
     | Spread
+    | Turn
     | Lay
     | Skip
     | Ahead
@@ -296,80 +308,101 @@ def applied(
 
 def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str) -> Nest:
     """The nest after a primitive; whether it has a kernel, lowering says."""
-    start, algorithm = algorithm, ready(algorithm, nest)
-    definitions = {d.out: d for d in algorithm.definitions}
+    made = ready(algorithm, nest)
+    definitions = {d.out: d for d in made.definitions}
     if primitive.definition in nest.inlined:
         raise NotNested(f"{primitive.definition} is computed in place and has no loops")
     if primitive.definition not in definitions:
         raise NotNested(f"there is no definition {primitive.definition}")
     definition = definitions[primitive.definition]
-    if isinstance(primitive, Inline):
-        return _inlined(definition, algorithm, nest)
-    if isinstance(primitive, Append):
-        pairs = (*nest.appended, (primitive.definition, primitive.product))
-        made = _without(nest, primitive.definition).model_copy(update={"appended": pairs})
-        later = ready(start, made)
-        wide = later.definition(primitive.product)
-        return _in_order(_in_stage(made, wide.out, lambda s: _lying(s, wide, target)), later)
-    if isinstance(primitive, Repeat):
-        return _repeated(primitive, algorithm, nest, target)
+    if isinstance(primitive, (Orient, Contract, Keep, Ahead)):
+        return _with_operands(primitive, definition, nest, target)
+    if isinstance(primitive, (Partition, Tile, Columns, Lay, Skip, Bring, Descriptors)):
+        if isinstance(primitive, Partition):
+            _in_axes(definition.out, "has", own_axes(definition), primitive.axes)
+        return _in_stage(nest, definition.out, lambda stage: _stage_changed(primitive, stage))
+    if isinstance(primitive, (Hold, Engine, Spread, Turn)):
+        return _with_arrays(primitive, definitions, nest)
     if isinstance(primitive, Split):
         return split(nest, definition, primitive.axis, primitive.size)
     if isinstance(primitive, Cores):
         return _on_cores(nest, definition, primitive.axis)
-    if isinstance(primitive, Hold):
-        names = [name for name in nest.held if name != primitive.definition]
-        if primitive.memory == "SBUF":
-            names.append(primitive.definition)
-        return nest.model_copy(update={"held": tuple(names)})
-    if isinstance(primitive, Partition):
-        _in_axes(primitive.definition, "has", own_axes(definition), primitive.axes)
-        return _in_stage(nest, primitive.definition, lambda s: _clear(s, primitive.axes))
-    if isinstance(primitive, Tile):
-        size = primitive.size
-        added = (Part(axis=primitive.axis, size=size),) if size else ()
+    return _computed_elsewhere(primitive, algorithm, nest, target)
 
-        def tiled(stage: Stage) -> Stage:
-            rest = tuple(p for p in stage.loops if p.axis != primitive.axis)
-            return stage.model_copy(update={"loops": (*rest, *added)})
 
-        return _in_stage(nest, primitive.definition, tiled)
-    if isinstance(primitive, Descriptors):
-        static = {"static": primitive.made == "before"}
-        return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=static))
-    if isinstance(primitive, Columns):
-        columns = {"columns": primitive.size}
-        return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=columns))
-    if isinstance(primitive, Bring):
-        parts = {"parts": primitive.tiles == "parts"}
-        return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=parts))
+def _computed_elsewhere(
+    primitive: At | Apart | Inline | Append | Repeat, start: Algorithm, nest: Nest, target: str
+) -> Nest:
+    """A nest in which a definition is computed in another stage, in place, with another or again."""
+    algorithm, name = ready(start, nest), primitive.definition
     if isinstance(primitive, At):
         return _joined(primitive, algorithm, nest)
     if isinstance(primitive, Apart):
-        return _apart(primitive.definition, definition, nest, target)
-    if isinstance(primitive, Engine):
-        rest = tuple(pair for pair in nest.engines if pair[0] != primitive.definition)
-        chosen = ((primitive.definition, primitive.engine),) if primitive.engine != "any" else ()
-        return nest.model_copy(update={"engines": (*rest, *chosen)})
-    if isinstance(primitive, Lay):
+        return _apart(name, algorithm.definition(name), nest, target)
+    if isinstance(primitive, Inline):
+        return _inlined(algorithm.definition(name), algorithm, nest)
+    if isinstance(primitive, Repeat):
+        return _repeated(primitive, algorithm, nest, target)
+    pairs = (*nest.appended, (name, primitive.product))
+    made = _without(nest, name).model_copy(update={"appended": pairs})
+    later = ready(start, made)
+    wide = later.definition(primitive.product)
+    return _in_order(_in_stage(made, wide.out, lambda s: _lying(s, wide, target)), later)
+
+
+def _stage_changed(
+    primitive: Partition | Tile | Columns | Lay | Skip | Bring | Descriptors, stage: Stage
+) -> Stage:
+    """The stage of a definition with other loops, or other words for all of its instructions."""
+    if isinstance(primitive, Partition):
+        return _clear(stage, primitive.axes)
+    update: dict[str, object]
+    if isinstance(primitive, Tile):
+        added = (Part(axis=primitive.axis, size=primitive.size),) if primitive.size else ()
+        update = {"loops": (*(p for p in stage.loops if p.axis != primitive.axis), *added)}
+    elif isinstance(primitive, Lay):
         entry = ((primitive.definition, primitive.axes),) if primitive.axes else ()
+        rest = tuple(pair for pair in stage.laid if pair[0] != primitive.definition)
+        update = {"laid": (*rest, *entry)}
+    elif isinstance(primitive, Columns):
+        update = {"columns": primitive.size}
+    elif isinstance(primitive, Skip):
+        update = {"skipped": primitive.axes}
+    elif isinstance(primitive, Bring):
+        update = {"parts": primitive.tiles == "parts"}
+    else:
+        update = {"static": primitive.made == "before"}
+    return stage.model_copy(update=update)
 
-        def laid(stage: Stage) -> Stage:
-            rest = tuple(pair for pair in stage.laid if pair[0] != primitive.definition)
-            return stage.model_copy(update={"laid": (*rest, *entry)})
 
-        return _in_stage(nest, primitive.definition, laid)
-    if isinstance(primitive, Skip):
-        skipped = {"skipped": primitive.axes}
-        return _in_stage(nest, primitive.definition, lambda s: s.model_copy(update=skipped))
-    if isinstance(primitive, Spread):
-        if primitive.array not in read_by(definition):
-            raise NotNested(f"{primitive.definition} does not read {primitive.array}")
-        by = (primitive.definition, primitive.array)
-        others = tuple(entry for entry in nest.spread if entry != by)
-        return nest.model_copy(
-            update={"spread": (*others, by) if primitive.engine == "tensor" else others}
-        )
+def _with_arrays(
+    primitive: Hold | Engine | Spread | Turn, definitions: Mapping[str, Definition], nest: Nest
+) -> Nest:
+    """A nest in which a definition is held, computed by an engine, or brought its arrays, in another way."""
+    name = primitive.definition
+    if isinstance(primitive, Hold):
+        held = tuple(other for other in nest.held if other != name)
+        added = (name,) if primitive.memory == "SBUF" else ()
+        return nest.model_copy(update={"held": (*held, *added)})
+    if isinstance(primitive, Engine):
+        others = tuple(pair for pair in nest.engines if pair[0] != name)
+        chosen = ((name, primitive.engine),) if primitive.engine != "any" else ()
+        return nest.model_copy(update={"engines": (*others, *chosen)})
+    pair, array = (name, primitive.array), primitive.array
+    if isinstance(primitive, Spread) and array not in read_by(definitions[name]):
+        raise NotNested(f"{name} does not read {array}")
+    stage = next(stage for stage in nest.stages if name in stage.members)
+    if isinstance(primitive, Turn) and pair not in across_partitions(stage, definitions):
+        raise NotNested(f"{array} does not lie in memory along what {name} has on partitions")
+    field = "spread" if isinstance(primitive, Spread) else "turned"
+    rest = tuple(entry for entry in getattr(nest, field) if entry != pair)
+    return nest.model_copy(update={field: (*rest, pair) if primitive.engine == "tensor" else rest})
+
+
+def _with_operands(
+    primitive: Orient | Contract | Keep | Ahead, definition: Definition, nest: Nest, target: str
+) -> Nest:
+    """A nest with the operands of a product brought in another way."""
     found = product_in(definition)
     if found is None:
         raise NotNested(f"{primitive.definition} is no matrix product")
@@ -627,11 +660,35 @@ def rows_read(definitions: Sequence[Definition], lying: Collection[str]) -> list
     )
 
 
+def across_partitions(stage: Stage, definitions: Mapping[str, Definition]) -> list[tuple[str, str]]:
+    """The arrays, by definition, that lie in memory along what the definition has on partitions, with other
+    elements of a partition farther apart: those that it reads, but for the operands of products, and itself."""
+    found: dict[tuple[str, str], None] = {}
+    laid = dict(stage.laid)
+    for name in stage.members:
+        definition = definitions[name]
+        lying = set(laid.get(name) or [part.axis for part in stage.partition])
+        own = Read(name, tuple(map(index_of, definition.axes)))
+        parts = (part for e in expressions_of(definition) for part in walk(e))
+        for read in (own, *(() if product_in(definition) else parts)):
+            if (
+                isinstance(read, Read)
+                and read.indices
+                and (read == own or read.array not in stage.members)
+            ):
+                *first, last = read.indices
+                beside = {a.name for a, step in last.terms if isinstance(a, Axis) and step == 1}
+                if beside & lying and any(i.axes - last.axes for i in first):
+                    found[name, read.array] = None
+    return list(found)
+
+
 def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterator[Primitive]:
     """Single changes of a nest that could be worth trying, legal or not."""
     definitions = {d.out: d for d in ready(algorithm, nest).definitions}
     most = TARGETS[target].partitions
     cut = {axis for axis, _ in nest.splits}
+    by: Literal["tensor", "dma"]
     for at, stage in enumerate(nest.stages):
         name = stage.members[-1]
         members = [definitions[member] for member in stage.members]
@@ -669,8 +726,11 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
             held_in: Literal["SBUF", "HBM"] = "HBM" if member in nest.held else "SBUF"
             yield Hold(definition=member, memory=held_in)
         for member, array in rows_read(members, held):
-            by: Literal["tensor", "dma"] = "dma" if (member, array) in nest.spread else "tensor"
+            by = "dma" if (member, array) in nest.spread else "tensor"
             yield Spread(definition=member, array=array, engine=by)
+        for member, array in across_partitions(stage, definitions):
+            by = "dma" if (member, array) in nest.turned else "tensor"
+            yield Turn(definition=member, array=array, engine=by)
         for product in members:
             found = product_in(product)
             if found is None or not found.rows:

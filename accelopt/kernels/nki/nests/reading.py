@@ -7,6 +7,8 @@ import math
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from accelopt.algorithm.algorithm import (
     Algorithm,
     Constant,
@@ -62,6 +64,16 @@ class Meaning(NamedTuple):
         return self.scan or ((self.value,) if self.value else ())
 
 
+SHORT = ("uint8", "int8", "uint16", "int16")
+"""Formats of whole numbers that fp32 holds."""
+
+
+def ends_of(dtype: str) -> tuple[float, float]:
+    """The least and the largest number of a format of whole ones."""
+    ends = np.iinfo(dtype)
+    return float(ends.min), float(ends.max)
+
+
 class Reading:
     """The meanings of all definitions of an Algorithm, each value made once. The sums `by_ones` are products
     with ones: what they sum over lies on partitions."""
@@ -71,6 +83,8 @@ class Reading:
         self.builder = Builder()
         self._dtypes = {array.name: array.dtype for array in algorithm.inputs}
         self._formats: dict[Value, str] = {}
+        self._whole: dict[Value, tuple[float, float]] = {}
+        """The least and the largest of what is a whole number."""
         self._memory: dict[Expression, Value] = {}
         self.meanings = {d.out: self._meaning(d) for d in algorithm.definitions}
         self._conditional: dict[Value, bool] = {}
@@ -145,7 +159,10 @@ class Reading:
             return builder.constant(expression.value)
         if isinstance(expression, Read):
             dtype = self._dtypes.get(expression.array, "float32")
-            return builder.input(expression.array, expression.indices, dtype)
+            found = builder.input(expression.array, expression.indices, dtype)
+            if dtype in SHORT:
+                self._whole[found] = ends_of(dtype)
+            return found
         if isinstance(expression, Position):
             return self.index(expression.index)
         if isinstance(expression, Where):
@@ -177,6 +194,24 @@ class Reading:
         """A function by those that the engines have."""
         apply, number = self.builder.apply, self.builder.constant
         x = given[0]
+        whole = self._whole.get(x)
+        if whole and name in ("floor", "trunc", "mod", *SHORT):
+            low, high = ends_of(name) if name in SHORT else whole
+            if name == "mod":
+                low, high = 0, given[1].constant - 1 if given[1].kind == "constant" else 0
+            if low <= whole[0] and whole[1] <= high:
+                return x
+            if name == "mod" and high > 0 and high == int(high):
+                made = apply(name, *given)
+                self._whole[made] = (low, high)
+                return made
+        if name == "floor" and x.function == "multiply" and x.arguments[1].kind == "constant":
+            inner, step = x.arguments[0], 1 / x.arguments[1].constant
+            if (ends := self._whole.get(inner)) and step >= 1 and step == int(step):
+                rest = apply("subtract", inner, apply("mod", inner, number(step)))
+                made = apply("multiply", rest, x.arguments[1])
+                self._whole[made] = (ends[0] // step, ends[1] // step)
+                return made
         if name == "cos":
             return apply("sin", apply("add", x, number(math.pi / 2)))
         if name == "tan":

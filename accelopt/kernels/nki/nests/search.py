@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from accelopt.algorithm.algorithm import Algorithm, axes_of
 from accelopt.kernels.nki.nests.lowering import Interface, Lowered, lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, product_in, ready
-from accelopt.kernels.nki.nests.primitives import Ahead, changed, neighbours, rows_read
+from accelopt.kernels.nki.nests.primitives import (
+    Ahead,
+    across_partitions,
+    changed,
+    neighbours,
+    rows_read,
+)
 from accelopt.kernels.nki.nests.starts import on_two_cores, starting_nests, with_sums_in_runs
 from accelopt.kernels.nki.predicted_times import Refused, Times
 from accelopt.sim.dialects.dialect import Dialect
@@ -140,7 +146,7 @@ class _Search:
 
     def begin(self, starts: Sequence[Nest]) -> None:
         """Times the cheapest nests of some to begin with, and of what they are with wide instructions, rows
-        spread, operands resident."""
+        spread, operands resident; then, of those with arrays transposed."""
         wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
         spread = [
             made
@@ -152,11 +158,15 @@ class _Search:
             for nest in starts
             if (made := with_operands_resident(self.algorithm, with_columns(nest, NARROW))).resident
         ]
+        turned = [
+            made for nest in starts if (made := with_arrays_turned(self.algorithm, nest)).turned
+        ]
         first = self.priced([*starts, *wide, *spread, *kept])
         near = [p for p in first[:FIRST] if p[1].price.ms < FAR * first[0][1].price.ms]
         self.time(near)
         if self.best == math.inf:
             self.time(first[len(near) :])
+        self.time(self.priced(turned)[: FIRST // 2])
 
     def fastest(self) -> list[TimedNest]:
         """The fastest nest, and the fastest of another kind."""
@@ -218,6 +228,15 @@ def with_rows_spread(algorithm: Algorithm, nest: Nest) -> Nest:
         members = [definitions[name] for name in stage.members]
         pairs += rows_read(members, {part.axis for part in stage.partition})
     return nest.model_copy(update={"spread": tuple(pairs)})
+
+
+def with_arrays_turned(algorithm: Algorithm, nest: Nest) -> Nest:
+    """With all arrays that lie in memory along what is on partitions transposed by the Tensor engine, but for the
+    results of products, which have either of their axes there."""
+    definitions = {d.out: d for d in ready(algorithm, nest).definitions}
+    found = [pair for s in nest.stages for pair in across_partitions(s, definitions)]
+    pairs = tuple(pair for pair in found if not product_in(definitions[pair[0]]))
+    return nest.model_copy(update={"turned": pairs})
 
 
 def with_operands_resident(algorithm: Algorithm, nest: Nest) -> Nest:

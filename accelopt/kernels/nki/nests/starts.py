@@ -10,6 +10,7 @@ from accelopt.algorithm.algorithm import Algorithm, Definition, Read, Reduce, Sc
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
+from accelopt.kernels.nki.nests import lowering
 from accelopt.kernels.nki.nests.computed_together import again_of, appended, appending, repeating
 from accelopt.kernels.nki.nests.nest import (
     PLAIN,
@@ -61,16 +62,12 @@ def choices(algorithm: Algorithm) -> Iterator[Nest]:
 
 def _starting(algorithm: Algorithm, chosen: Nest, target: str, seen: set[Nest]) -> Iterator[Nest]:
     """Those of one choice that are not `seen`."""
-    from accelopt.kernels.nki.nests.lowering import lower_nest
-
-    plain = ready(algorithm, chosen)
+    plain, known = ready(algorithm, chosen), dict[Nest, bool]()
 
     def has_kernel(nest: Nest) -> bool:
-        try:
-            lower_nest(algorithm, nest, target=target)
-        except NotNested:
-            return False
-        return True
+        if nest not in known:
+            known[nest] = lowering.has_kernel(algorithm, nest, target)
+        return known[nest]
 
     first = default_nest(algorithm, target, chosen)
     seen.add(first)
@@ -169,7 +166,8 @@ def _joined(
     algorithm: Algorithm, stages: Sequence[Stage], definition: Definition, lying: Sequence[str],
     target: str,
 ) -> Iterator[Stage]:  # fmt: skip
-    """The last stage with one more member: as it is; with what the member combines of it in rounds."""
+    """The last stage with one more member: as it is; with what the member combines of it in rounds; in the
+    rounds in which members before are combined."""
     if not stages:
         return
     members = (*stages[-1].members, definition.out)
@@ -186,6 +184,14 @@ def _joined(
         )
         if rounds:
             yield plain.model_copy(update={"loops": (*plain.loops, *rounds)})
+    own = {axis.name for axis in own_axes(definition)}
+    looped = {part.axis for part in stages[-1].loops}
+    if (
+        stages[-1].partition == plain.partition
+        and looped <= own
+        and looped - {part.axis for part in plain.loops}
+    ):
+        yield stages[-1].model_copy(update={"members": members})
 
 
 def _filled_up(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest]:
@@ -435,12 +441,16 @@ def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int)
             members=tuple(d.out for d in plain.definitions), partition=partition, loops=loops,
             laid=tuple(reversed(found.items())),
         )  # fmt: skip
-        fewer = stage.model_copy(update={"loops": loops[:1]})
-        for one in dict.fromkeys((stage, fewer)):
-            # A maximum over what lies on partitions is taken of as much as a bank of PSUM holds.
-            for columns in (one.columns, ROUND):
-                narrow = one.model_copy(update={"columns": columns})
-                yield whole.model_copy(update={"stages": (narrow,)})
+        # A maximum over what lies on partitions is taken of as much as a bank of PSUM holds.
+        across = any(
+            isinstance(d, Reduce) and d.combiner != "add"
+            and {*found.get(d.out, lying)} & {axis.name for axis in d.reduced}
+            for d in plain.definitions
+        )  # fmt: skip
+        for kept in dict.fromkeys((loops, loops[:1])):
+            for columns in (stage.columns, ROUND)[: 1 + across]:
+                looped = stage.model_copy(update={"loops": kept, "columns": columns})
+                yield whole.model_copy(update={"stages": (looped,)})
 
 
 def with_sums_in_runs(algorithm: Algorithm, nest: Nest, target: str) -> Nest | None:

@@ -6,15 +6,26 @@ shape in nki), of bn_stats (at most 512 elements a partition) and of bn_aggr.
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from accelopt.algorithm.algorithm import Algorithm
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage, default_nest
 from accelopt.kernels.nki.nests.preparing import prepared
-from accelopt.kernels.nki.nests.primitives import Bring, Columns, Engine, Partition, Skip, applied
+from accelopt.kernels.nki.nests.primitives import (
+    Bring,
+    Columns,
+    Engine,
+    Partition,
+    Skip,
+    Tile,
+    applied,
+)
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim.dialects.dialect import Dialect
 from tests.kernels.nki.lift.algorithms import written
@@ -36,6 +47,23 @@ GROUPS = written(
     "p[m, g, n] = add[k](x[m, g, k] * w[g, k, n])",
     "out[m, n] = add[g](s[g, n] * p[m, g, n])",
 )  # fmt: skip
+
+
+def packed(g: int, n: int) -> Algorithm:
+    """Products of g groups by weights of which each byte holds two: one for each half of n columns."""
+    made = written(
+        "packed", {"m": 32, "g": g, "k": 64, "n": n},
+        {"w": (g, 64, n), "x": (32, g, 64), "s": (g, n)},
+        "low[m, g, n] = add[k](x[m, g, k] * (mod(floor(w[g, k, n]), 16.0) - 8.0))",
+        "high[m, g, n] = add[k](x[m, g, k] * (mod(floor(w[g, k, n] * 0.0625), 16.0) - 8.0))",
+        "one[m, n] = add[g](s[g, n] * low[m, g, n])",
+        "other[m, n] = add[g](s[g, n] * high[m, g, n])",
+        f"out[m, n] = other[m, n] if n - {n // 2} >= 0 else one[m, n]",
+    )  # fmt: skip
+    weights, *rest = made.inputs
+    return replace(made, inputs=(replace(weights, dtype="uint8"), *rest))
+
+
 NORM = written(
     "norm", {"m": 160, "b": 3, "n": 200}, {"x": (3, 160, 200)},
     "total[m] = add[b, n](x[b, m, n])",
@@ -85,6 +113,27 @@ def test_terms_are_added_in_rounds_of_a_loop(
         check(algorithm, nest, dialect, tmp_path)  # type: ignore[arg-type]
         assert "private_hbm" not in text_of(algorithm, nest, dialect)
     assert found or algorithm is TAPS
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_halves_that_are_put_together_are_computed_in_the_rounds_of_one_loop(
+    dialect: Dialect, tmp_path: Path
+) -> None:
+    """Of packed weights the low bits make one half of the columns and the high bits the other: neither product is
+    computed for both halves, both sums over groups run in one loop, and what is a whole number, or less than
+    what it is divided by, is so already."""
+    few = packed(4, 256)
+    widths = {d.out: math.prod(a.extent for a in d.axes) for d in prepared(few).definitions}
+    assert widths["low"] == widths["high"] == 32 * 4 * 128
+    (group,) = (a.name for d in prepared(few).definitions if d.out == "one" for a in d.reduced)
+    nest = next(n for n in starting_nests(few, TARGETS[dialect]) if len(n.stages) == 1)
+    rounds = applied(Tile(definition="out", axis=group, size=1), few, nest, TARGETS[dialect])
+    check(few, rounds, dialect, tmp_path)
+    source = text_of(few, rounds, dialect)
+    assert source.count("nl.mod") == 2 and "private_hbm" not in source
+    # SBUF does not hold the terms of all groups.
+    many = [n for n in starting_nests(packed(64, 2048), TARGETS[dialect]) if len(n.stages) == 1]
+    assert any(part.axis == group and part.size == 1 for n in many for part in n.stages[0].loops)
 
 
 @pytest.mark.parametrize("dialect", TARGETS)
