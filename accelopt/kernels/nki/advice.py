@@ -504,7 +504,10 @@ class _Mechanisms:
                 alike[self._loop[one.operation], piece][one.operation] = min(
                     1.0, needed / (one.ns or 1.0)
                 )
+        edits: dict[tuple[frozenset[int], int], dict[Operation, float]] = defaultdict(dict)
         for (_, piece), factors in alike.items():
+            edits[frozenset(operation.source.line for operation in factors), piece].update(factors)
+        for (_, piece), factors in edits.items():
             yield self._asking(
                 "move longer pieces: {lines} {does} {piece:,} B at a time; from {long:,} B that follow each "
                 "other in HBM on DMA nears its rate (whole rows, or several rows a partition)",
