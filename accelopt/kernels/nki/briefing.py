@@ -110,9 +110,10 @@ def _waiting(gap: Gap) -> str:
             f"when line {gap.behind.line} ({gap.engine}) is issued; loaded with more at once, before the loop, it "
             "comes with the first"
         )
-    what = (
-        "the result" if gap.waited == "result" else "a place in memory still used by an instruction"
-    )
+    what = {
+        "result": "the result",
+        "port": "the port of memory that both engines have, used by an instruction",
+    }.get(gap.waited, "a place in memory still used by an instruction")
     return f"line {gap.source.line} waits for {what} of line {gap.behind.line} ({gap.engine})"
 
 

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from accelopt.sim.errors import SourceLine
-from accelopt.sim.timing.machine.schedule import QUEUES
+from accelopt.sim.timing.machine.schedule import QUEUES, memory_ports
 from accelopt.sim.timing.profile import KernelProfile
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Queue
 
@@ -17,13 +17,14 @@ LONGEST = 5
 class Gap(NamedTuple):
     """A time between `start_ms` and `end_ms` (after the launch) in which an engine does nothing, until
     an instruction of `source` begins. That waited for one of the line `behind` on `engine`: for its
-    result, for a place on the chip that it still used, or (a transfer) for its being issued: it is `timed` to
-    be there when a product wants it. `waited` is unknown where none of these held it."""
+    result, for a place on the chip that it still used, for the `port` of memory that both engines have, or (a
+    transfer) for its being issued: it is `timed` to be there when a product wants it. `waited` is unknown
+    where none of these held it."""
 
     start_ms: float
     end_ms: float
     source: SourceLine
-    waited: Literal["result", "place", "timed", "unknown"] = "unknown"
+    waited: Literal["result", "place", "port", "timed", "unknown"] = "unknown"
     behind: SourceLine | None = None
     engine: str = ""
 
@@ -86,13 +87,31 @@ def _gap(found: KernelProfile, since: float, at: int) -> Gap:
     ended = ended[np.argsort(done[ended], kind="stable")].tolist()
     successors = found.run.graph.successors
     cause = next((one for one in reversed(ended) if at in successors[one]), -1)
-    waited: Literal["result", "place", "timed"] = "timed"
+    waited: Literal["result", "place", "port", "timed"] = "timed"
     if cause >= 0:
         result = not {*stream.writes[cause]}.isdisjoint(stream.reads[at])
         waited = "result" if result else "place"
     elif any(at in timed for timed in found.run.graph.after.values()):
         cause = timeline.cause[at]
+    if (holder := _at_its_port(found, at)) >= 0:
+        cause, waited = holder, "port"
     if cause < 0:
         return gap
     engine = QUEUE_NAMES[timeline.queue[cause] % QUEUES]
     return gap._replace(waited=waited, behind=source(cause), engine=engine)
+
+
+def _at_its_port(found: KernelProfile, at: int) -> int:
+    """The instance that had a port of memory until the instance `at` took it; -1 for none."""
+    stream, timeline, spec = found.run.stream, found.run.timeline, found.run.spec
+
+    def ports(instance: int) -> set[int]:
+        return {*memory_ports(stream.instances[stream.kind[instance]].form, spec)}
+
+    wanted, core = ports(at), timeline.queue[at] // QUEUES
+    before = np.flatnonzero(np.asarray(timeline.free) == timeline.start[at]) if wanted else ()
+    for one in map(int, before):
+        other = timeline.queue[one]
+        if other // QUEUES == core and other != timeline.queue[at] and ports(one) & wanted:
+            return one
+    return -1

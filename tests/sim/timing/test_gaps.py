@@ -65,6 +65,28 @@ def test_what_nothing_held_is_said_to_be_unknown(found):
         assert (gap.behind is None) == (gap.waited == "unknown")
 
 
+def on_two_engines(x):
+    """Two chains of instructions on one tile, one of Vector and one of GpSimd."""
+    out = nl.ndarray((2, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+    ends = [nl.load(x), nl.load(x)]
+    for _ in nl.static_range(8):
+        for n, engine in enumerate((nisa.vector_engine, nisa.gpsimd_engine)):
+            ends[n] = nisa.tensor_scalar(ends[n], nl.multiply, 2.0 + n, engine=engine)
+    for n, end in enumerate(ends):
+        nl.store(out[n], end)
+    return out
+
+
+@pytest.mark.parametrize(("target", "shared"), [("trn1", {"vector", "gpsimd"}), ("trn2", set())])
+def test_engines_that_share_a_port_of_memory_wait_for_it(target, shared):
+    specs = [AbstractTensor((128, 2048), np.dtype(np.float32))]
+    found = profile(trace_kernel(on_two_engines, specs), TARGETS[target])
+    every = engine_activity(found, longest=10_000)
+    ports = {(one.name, gap.engine) for one in every for gap in one.longest if gap.waited == "port"}
+    assert {name for pair in ports for name in pair} == shared
+    assert all(name != engine for name, engine in ports)
+
+
 CHUNKS = nki_kernel("""def kernel(x):
     out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
     sums = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)

@@ -260,7 +260,8 @@ class TrialStore:
     ) -> Trial | None:
         """The same trial of those rows on which whole outputs are farther from the reference's own, in its
         formats, than on the rows that were judged; None where there are none, or nothing is known of them."""
-        if trial.name == PUBLIC[0] and (known := self.get(reference, STRESS, precision)):
+        whole = trial.name == PUBLIC[0] and trial.rows is None
+        if whole and (known := self.get(reference, STRESS, precision)):
             trial = trial._replace(rows=known.rows, whole=trial.expected)
         if trial.rows is None or not trial.whole:
             return None

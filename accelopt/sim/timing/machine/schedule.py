@@ -435,7 +435,13 @@ def depends_on(stream: Stream, costs: list[Transfer | None], spec: Hardware) -> 
 
 
 def _cost(form: Operation, spec: Hardware) -> _Cost:
-    """Time, and the shared memory ports that an operation takes: 0 is SBUF's for VectorE and GpSimd,
+    """Time, and the shared memory ports that an operation takes."""
+    one = price(form, spec)
+    return _Cost(one.issue_ns, one.latency_ns, memory_ports(form, spec), one.array_use)
+
+
+def memory_ports(form: Operation, spec: Hardware) -> tuple[int, ...]:
+    """The memory ports that an operation takes, each of two engines: 0 is SBUF's for VectorE and GpSimd,
     1 is PSUM's for VectorE and ScalarE (arch guide)."""
     one, queue = price(form, spec), form.queue
     ports: tuple[int, ...] = ()
@@ -443,4 +449,4 @@ def _cost(form: Operation, spec: Hardware) -> _Cost:
         ports += (0,) if queue in (Queue.VECTOR, Queue.GPSIMD) else ()
     if spec.vector_scalar_psum_exclusive and one.touches_psum:
         ports += (1,) if queue in (Queue.VECTOR, Queue.SCALAR) else ()
-    return _Cost(one.issue_ns, one.latency_ns, ports, one.array_use)
+    return ports

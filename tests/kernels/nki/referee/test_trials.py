@@ -430,3 +430,9 @@ def test_some_rows_stand_for_all_of_a_large_problem(tmp_path):
     assert (
         others.inputs is trial.inputs and len([*store.root.glob(f"{reference.key}-*-rows*")]) == 1
     )  # kept for the next
+    public = store.get(reference, PUBLIC[0])
+    output = reference.forward(public.inputs)[0]
+    output[rows, :4] += 0.25
+    others = store.of_other_rows(reference, public, [output], Precision())
+    assert [*others.rows.places] == rows
+    assert store.of_other_rows(reference, others, [output[rows]], Precision()) is None
