@@ -346,7 +346,7 @@ class SimulatedExecutable:
 
     def low_precision(self) -> tuple[LowPrecision, ...]:
         """Narrow formats of what instructions read and write, and of what they round to on the way,
-        each with its first source line. The arguments' own formats do not count."""
+        each with its first source line. The arguments' own formats do not count, nor what nothing reads."""
         found: dict[str, str] = {}
         for dtype, where in self._formats():
             name = dtypes.name_of(dtype)
@@ -356,14 +356,22 @@ class SimulatedExecutable:
 
     def _formats(self) -> Iterator[tuple[np.dtype, str]]:
         arguments = set(self.program.arguments)
-        for _, instruction in self.program.walk():
+        instructions = [instruction for _, instruction in self.program.walk()]
+        used = {access.tensor for one in instructions for access in one.inputs.values()}
+        used |= {tensor for tensor in self.program.results if tensor is not None}
+        for instruction in instructions:
+            unread: set[np.dtype] = set()
             for access in (*instruction.outputs.values(), *instruction.inputs.values()):
                 tensor = access.tensor
-                if access.dtype != tensor.dtype:  # the same bytes read in another format
+                if tensor not in used and tensor.placement is None:
+                    unread.add(access.dtype)
+                elif access.dtype != tensor.dtype:  # the same bytes read in another format
                     yield access.dtype, f"{tensor.name} at {instruction.source}"
                 elif tensor not in arguments:
                     yield access.dtype, f"{tensor.name} at {tensor.source}"
-            yield from _attribute_formats(instruction)
+            yield from (
+                found for found in _attribute_formats(instruction) if found[0] not in unread
+            )
 
     def inexact(self) -> tuple[Inexactness, ...]:
         """The Scalar engine's rsqrt, where the target is known to be less exact than IEEE fp32."""
