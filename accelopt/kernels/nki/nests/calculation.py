@@ -106,7 +106,8 @@ class Calculation(Instructions):
     def into(self, value: Value, where: Where, view: View) -> None:
         """Computes a value into a place of its own."""
         value = self.decided(value, where)
-        if value.kind in ("apply", "where") and value.dtype in ("float32", view.tile.dtype):
+        fits = value.dtype in ("float32", view.tile.dtype)
+        if value.kind in ("apply", "where") and fits and not self.known(value, where):
             self.compute(value, where, view)
             return
         if value.kind == "reduce" and value not in self.sums:
