@@ -28,11 +28,11 @@ from accelopt.algorithm.algorithm import (
 )
 from accelopt.algorithm.index import Axis, Index
 from accelopt.hardware.gpus import GPU
+from accelopt.kernels.triton.emission.comparisons import Bound, bound_by
 from accelopt.kernels.triton.emission.functions import COSTLY, FORMATS
 from accelopt.kernels.triton.emission.groups import Group, Member, address, flat
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
 from accelopt.kernels.triton.emission.simplifying import (
-    bound_by,
     conditions_of,
     unguarded,
 )
@@ -120,7 +120,7 @@ def price(
     )
     if blocks < 1:
         raise NotEmitted(f"{kernel.members[0]}: a multiprocessor holds no program of its tiles")
-    programs, cores = tiles.programs, gpu.multiprocessors
+    programs, cores = max(1, int(tiles.programs * _staying(tiles))), gpu.multiprocessors
     busy = min(blocks, -(-programs // cores))
     waves = -(-programs // (cores * blocks))
     rounds = waves * busy if waves > 1 else busy
@@ -223,6 +223,19 @@ def _share(tiles: Tiles, members: Iterable[Member]) -> float:
     return max(found, default=1.0)
 
 
+def _staying(tiles: Tiles) -> float:
+    """The part of the programs that store something, where rows end at lengths that are read."""
+    kept = [test for m in tiles.group.members if m.scatter is not None for test in m.scatter.tests]
+    return min((1 / _parts(b) for b in map(bound_by, kept) if b is not None), default=1.0)
+
+
+def _parts(bound: Bound) -> int:
+    """How many lengths there are of what a bound reads."""
+    reads = [p for term, _ in bound.terms for p in walk(term) if isinstance(p, Read)]
+    ends = [index.bounds for read in reads for index in read.indices]
+    return max((high - low + 1 for low, high in ends), default=1)
+
+
 def _left(tiles: Tiles, definition: Reduce) -> float:
     left = 1.0
     for condition in conditions_of(definition):
@@ -231,11 +244,9 @@ def _left(tiles: Tiles, definition: Reduce) -> float:
             left = min(left, MASK_LEFT if masked else 1.0)
             continue
         bound = bound_by(condition)
-        if bound is None or tiles.walked in axes_of(bound[1]):
+        if bound is None or tiles.walked not in bound.index.axes:
             continue
-        reads = [part for part in walk(bound[1]) if isinstance(part, Read)]
-        ends = [index.bounds for read in reads for index in read.indices]
-        left = min(left, 1 / max((high - low + 1 for low, high in ends), default=1))
+        left = min(left, 1 / _parts(bound))
     return left
 
 
@@ -349,6 +360,7 @@ def _unique_bytes(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -
             bytes_once = item_bytes(array) * min(math.prod(array.shape), touched)
             total += bytes_once * (1 + AGAIN * max(0, walks.get(read.array, 1) - 1))
         if member.out in stored:
-            index = address(member.place, arrays[member.out].shape)
-            total += item_bytes(arrays[member.out]) * math.prod(axis.extent for axis in index.axes)
+            array = arrays[member.out]
+            touched = math.prod(a.extent for a in address(member.place, array.shape).axes)
+            total += item_bytes(array) * min(math.prod(array.shape), touched)
     return total

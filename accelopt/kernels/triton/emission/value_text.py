@@ -190,6 +190,12 @@ class ValueText:
         return any(isinstance(p, Read) and self.held(p.array) is None and not self._inside(p)
                    for p in walk(expression))  # fmt: skip
 
+    def _is_loaded(self, expression: Expression) -> bool:
+        """Whether a value is 0 where the conditions around it do not hold: those are in its mask."""
+        while isinstance(expression, Indirect):
+            expression = expression.element
+        return isinstance(expression, Read) and self._guarded(expression)
+
     def _inside(self, read: Read) -> bool:
         shape = self.arrays[read.array].shape if read.array in self.arrays else ()
         return all(
@@ -239,6 +245,10 @@ class ValueText:
         if name == "select":
             test = self._truth(self.value(expression.arguments[0], dims, facts))
             yes = self.value(expression.arguments[1], dims, (*facts, test))
+            if expression.arguments[2] == Constant(0.0) and self._is_loaded(
+                expression.arguments[1]
+            ):
+                return yes
             no = self.value(expression.arguments[2], dims, (*facts, f"({test} == 0)"))
             return self._choice(test, yes, no)
         given = [self.value(argument, dims, facts) for argument in expression.arguments]
@@ -340,9 +350,11 @@ class ValueText:
             return Text(self.expanded(Held(text, block.axes), dims), array.dtype)
         names = self.names(dims)
         masks = self.overhang([a for a in dims if a in index.axes], dims)
-        masks += [f"({self._bound[a].text} >= 0)" for a in index.axes if a in self._bound]
-        masks += [f"({self._bound[a].text} < {a.extent})" for a in index.axes if a in self._bound]
-        if not self._inside(read):
+        if self._inside(read):
+            numbers = [(self._bound[a].text, a.extent) for a in index.axes if a in self._bound]
+            masks += [f"({number} >= 0)" for number, _ in numbers]
+            masks += [f"({number} < {extent})" for number, extent in numbers]
+        else:  # a sum with a number that is read: the conditions around it say where it is inside
             masks += [fact for fact in facts if fact not in masks]
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
         where = self.index_text(index, names)
