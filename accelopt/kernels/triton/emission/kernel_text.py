@@ -113,11 +113,13 @@ class KernelText:
             blocks[rows] = f"first + program % {several * many} % height"
             blocks[columns] = f"program % {several * many} // height"
         else:
-            step = tiles.programs
-            for n, axis in enumerate(tiles.grid):
+            step, longer = tiles.programs, self._longer()
+            ordered = sorted(tiles.grid, key=lambda axis: axis not in longer)
+            for n, axis in enumerate(ordered):
                 step //= tiles.count(axis)
                 text = left if step == 1 else f"{left} // {step}"
-                blocks[axis] = f"{text} % {tiles.count(axis)}" if n else text
+                text = f"{text} % {tiles.count(axis)}" if n else text
+                blocks[axis] = f"{tiles.count(axis) - 1} - {text}" if axis in longer else text
         for axis in self.group.axes:
             size = tiles.sizes[axis]
             if axis == self.walked:
@@ -133,6 +135,22 @@ class KernelText:
                 add(f"{start} = {f'({block})' if ' ' in block else block} * {size}")
                 start += " + "
             add(f"{self.values.axis(axis)} = {start}tl.arange(0, {size})")
+
+    def _longer(self) -> set[Axis]:
+        """The axes along which walks grow longer: programs with most work begin first."""
+        found: set[Axis] = set()
+        for member in self.group.members if self.walked is not None else ():
+            for condition in (
+                conditions_of(self._resolved(member)) if self.walked in member.reduced else ()
+            ):
+                bound = None if isinstance(condition, Index) else bound_by(condition)
+                index = condition if isinstance(condition, Index) else bound and bound.index
+                if index is None or index.coefficient(self.walked) >= 0:
+                    continue
+                for term, factor in index.terms:
+                    inner = term.inner if isinstance(term, Floor) else index_of(term)
+                    found |= inner.axes & {*self.tiles.grid} if factor > 0 else set()
+        return found
 
     def _walk(self, number: int, passes: Mapping[str, int]) -> None:
         """One walk along the walked axis."""
