@@ -20,7 +20,7 @@ from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.algorithm.value_nodes import Undefined
 from accelopt.algorithm.whole_forms import whole
-from accelopt.kernels.triton.lift.host import Host, Tensor, load
+from accelopt.kernels.triton.lift.host import Host, Tensor, WholeNumber, load
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace
 from accelopt.sim.errors import SourceLine
 
@@ -59,18 +59,53 @@ def launches_with_lines(
 
     `given` are its arguments: arrays, or `Like`, for tensors, anything else as it is. `function` is its
     name, or what calls functions of the module, which it is given first. The inputs have the names of the
-    function's parameters, the outputs are what it returns and the inputs that it changes. `folders` are
+    function's parameters, the outputs are what it returns and the inputs that it changes. A number that the
+    host reads from a tensor may decide whether the function raises an error, and nothing else. `folders` are
     searched for what the file imports. The file's Python runs in this process: `confined` has a child
     for it. Raises NotTraced, with file and line, for what has no Algorithm.
     """
     path = str(Path(path).resolve())
+    choices: list[bool] = []
+    for _ in range(MOST_ATTEMPTS):
+        found, made = _attempt(path, function, given, named, folders, choices)
+        if isinstance(found, _Raised):
+            if not made or not made[-1]:
+                raise found.refusal from found.refusal.__cause__
+            choices = [*made[:-1], False]
+            continue
+        for n in (n for n, choice in enumerate(made) if choice):
+            other, _ = _attempt(path, function, given, named, folders, [*made[:n], False])
+            if not isinstance(other, _Raised):
+                break
+        else:
+            return found
+        break
+    raise NotTraced("what Python does must not depend on numbers of the inputs", path)
+
+
+MOST_ATTEMPTS = 9
+"""Tests of numbers that are read, and one."""
+
+
+class _Raised(NamedTuple):
+    """The file itself raised an error."""
+
+    refusal: NotTraced
+
+
+def _attempt(
+    path: str, function: str | Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any] | None,
+    folders: Sequence[str], choices: Sequence[bool],
+) -> tuple[LiftedLaunches | _Raised, list[bool]]:  # fmt: skip
+    """What is lifted where tests of numbers that the host reads come out as chosen, and how all of them did."""
     trace = KernelTrace(path)
-    host = Host(trace)
+    host = Host(trace, choices)
     with deep_recursion(), host.installed():
         try:
             module = load(path, host, folders)
+            vars(module).setdefault("int", WholeNumber)
             host.importing = False
-            return _traced(host, module, function, given, dict(named or {}))
+            return _traced(host, module, function, given, dict(named or {})), host.decisions
         except NotTraced:
             raise
         except UndefinedOutput as refusal:
@@ -82,12 +117,16 @@ def launches_with_lines(
             raise
         except (Exception, SystemExit) as error:
             frames = traceback.walk_tb(error.__traceback__)
-            places = ((frame.f_code.co_filename, line) for frame, line in frames)
+            places = [(frame.f_code.co_filename, line) for frame, line in frames]
             lines = [place for place in places if place[0] in trace.files]
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             if isinstance(error, RecursionError):
                 said = "too many operations build on each other, or a function calls itself"
-            raise NotTraced(said, *(lines[-1] if lines else (path, 0))) from error
+            refusal_here = NotTraced(said, *(lines[-1] if lines else (path, 0)))
+            if lines and places[-1] == lines[-1]:
+                refusal_here.__cause__ = error
+                return _Raised(refusal_here), host.decisions
+            raise refusal_here from error
 
 
 def _traced(
