@@ -41,6 +41,7 @@ from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
 from accelopt.algorithm.values import follows
+from accelopt.kernels.triton.emission.base_two import in_base_two
 from accelopt.kernels.triton.emission.comparisons import implies
 
 D = TypeVar("D", bound=Definition)
@@ -54,7 +55,8 @@ def simplified(algorithm: Algorithm) -> Algorithm:
     definitions = [_without_ones(d) for d in algorithm.definitions]
     definitions = [_simple(d) for d in definitions]
     made = _joined_sums(replace(algorithm, definitions=tuple(definitions)))
-    return _once(_as_read(replace(made, definitions=tuple(map(_narrowed, made.definitions)))))
+    made = replace(made, definitions=tuple(map(_narrowed, made.definitions)))
+    return in_base_two(_once(_as_read(made)))
 
 
 def _as_read(algorithm: Algorithm) -> Algorithm:

@@ -6,7 +6,6 @@ Whatever does not change along the walked axis is computed before the loop, and 
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +28,7 @@ from accelopt.algorithm.algorithm import (
 )
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index
+from accelopt.kernels.triton.emission.base_two import LN_2, factor_of
 from accelopt.kernels.triton.emission.descriptors import Block, block_at
 from accelopt.kernels.triton.emission.functions import (
     COMPARISONS,
@@ -251,6 +251,9 @@ class ValueText:
                 return yes
             no = self.value(expression.arguments[2], dims, (*facts, f"({test} == 0)"))
             return self._choice(test, yes, no)
+        power = self._power_of_two(expression, dims, facts)
+        if power is not None:
+            return Text(power, "float32")
         given = [self.value(argument, dims, facts) for argument in expression.arguments]
         if name in COMPARISONS:
             left, right = self._alike(given)
@@ -281,26 +284,28 @@ class ValueText:
         if name == "power" and is_number(texts[1]):
             base = self._once(texts[0], dims, expression)
             return Text(power_text(base, float(texts[1].strip("()"))), "float32")
-        if name == "exp":
-            return Text(
-                self._exponential(expression.arguments[0], texts[0], dims, facts), "float32"
-            )
         if name in _REPEATING:
             texts = [self._once(text, dims, expression) for text in texts]
         text = float_text(name, texts)
         self.helpers |= {helper for helper in _HELPERS if f"{helper}(" in text}
         return Text(text, "float32")
 
-    def _exponential(self, given: Expression, text: str, dims: Axes, facts: tuple[str, ...]) -> str:
-        """exp, by a power of two where that takes a factor in."""
-        if isinstance(given, Apply) and given.function == "multiply":
-            for n, part in enumerate(given.arguments):
-                if isinstance(part, Constant):
-                    factor = part.value / math.log(2)
-                    inner = self.single(self.value(given.arguments[1 - n], dims, facts))
-                    scale = "" if abs(factor - 1) < 1e-7 else f" * {number_text(factor)}"
-                    return f"tl.exp2({bare(inner) if not scale else inner}{scale})"
-        return f"tl.exp({bare(text)})"
+    def _power_of_two(self, expression: Apply, dims: Axes, facts: tuple[str, ...]) -> str | None:
+        """exp and sigmoid by a power of two, where that takes a factor in, and a factor of a logarithm."""
+        name, argument = expression.function, expression.arguments[0]
+        product = factor_of(argument if name in ("exp", "sigmoid") else expression)
+        if product is None:
+            return None
+        inner, factor = product
+        if name in ("exp", "sigmoid"):
+            text = closed(self.single(self.value(inner, dims, facts)))
+            scale = _times((-factor if name == "sigmoid" else factor) / LN_2)
+            power = f"tl.exp2({text if scale else bare(text)}{scale})"
+            return power if name == "exp" else f"(1.0 / (1.0 + {power}))"
+        if not isinstance(inner, Apply) or inner.function != "log":
+            return None
+        text = self.single(self.value(inner.arguments[0], dims, facts))
+        return f"tl.log2({bare(text)}){_times(factor * LN_2)}"
 
     def _once(self, text: str, dims: Axes, expression: Expression) -> str:
         """A text that may stand twice."""
@@ -497,6 +502,10 @@ class ValueText:
         ):
             return self.arrays[expression.array].dtype
         return "float32"
+
+
+def _times(factor: float) -> str:
+    return "" if abs(factor - 1) < 1e-7 else f" * {number_text(factor)}"
 
 
 _REPEATING = {
