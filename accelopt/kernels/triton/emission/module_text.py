@@ -139,10 +139,13 @@ def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
                 launches.append(f"{out} = {own[out]}")
             else:
                 member = group.member(out)
-                fill = "zeros" if member is not None and member.scatter is not None else "empty"
+                partial = any(a.name == out and a.partial for a in algorithm.outputs)
+                some = member is not None and member.scatter is not None and not partial
+                fill = "zeros" if some else "empty"
                 launches.append(_made(arrays[out], fill, out in results, ready.inputs[0].name))
         count = str(Tiles(group, kernel).programs)
         options = f"num_warps={kernel.warps}, num_stages={kernel.stages}"
+        options += f", maxnreg={kernel.registers}" if kernel.registers else ""
         launches.append(f"{name}[({count},)]({text.arguments()}, {options})")
     for result, array in own.items():
         if f"{result} = {array}" not in launches:

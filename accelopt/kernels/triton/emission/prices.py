@@ -26,6 +26,7 @@ from accelopt.algorithm.algorithm import (
     expressions_of,
     walk,
 )
+from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis, Index
 from accelopt.hardware.gpus import GPU
 from accelopt.kernels.triton.emission.comparisons import Bound, bound_by
@@ -51,6 +52,8 @@ IN_FLIGHT_BYTES = 24 << 10
 """Loads of a multiprocessor that its share of the bandwidth needs under way: Little's law with 0.8 us."""
 OTHER_REGISTERS = 24
 """Of a thread: addresses and masks (assumed)."""
+SPILLED_ELEMENTS = 4
+"""Results that an instruction for memory takes the time of: 32 lanes a clock for 128."""
 MASK_LEFT = 0.55
 """Of a walk that a mask ends at the diagonal."""
 FULL_TILE = (128, 256, 64)
@@ -106,6 +109,12 @@ def price(
     work = _work(tiles, arrays, set(stored))
     threads = kernel.warps * gpu.warp_threads
     registers = int(OTHER_REGISTERS + work.live / threads)
+    if (
+        kernel.registers and registers > kernel.registers
+    ):  # others are stored and loaded in each round
+        spilled = (registers - kernel.registers) * threads
+        work.elements += 2 * SPILLED_ELEMENTS * spilled * max(work.rounds, 1.0)
+        registers = kernel.registers
     if registers > gpu.thread_registers:
         raise NotEmitted(f"{kernel.members[0]}: its tiles take {registers} registers a thread")
     if work.shared > gpu.block_shared_bytes:
@@ -144,7 +153,7 @@ def price(
     lesser = sum(parts.values()) - parts[limit]
     ahead = work.rounds / max(1, kernel.stages - 1) ** 2 + work.chained
     waiting = LATENCY_SECONDS * ahead / min(busy, 2)
-    apart = 1.0 if work.flops and kernel.stages == 2 else 0.6 / min(busy, 4)
+    apart = (1.0 if work.flops and kernel.stages == 2 else 0.6) / min(busy, 4)
     seconds = (
         parts[limit]
         + apart * lesser
@@ -215,6 +224,18 @@ def _chained(expression: Expression, tiles: Tiles) -> bool:
     )
 
 
+def _buffers(side: int, product: Contraction, tiles: Tiles) -> int:
+    """Tiles of an operand in shared memory: one a stage of what is loaded in each round, none of a left one that
+    is computed, which stays in registers."""
+    operand = (product.left, product.right)[side]
+    if tiles.walked not in axes_of(operand):
+        return 1
+    reads = (p for p in walk(operand) if isinstance(p, Read))
+    if any(tiles.group.member(read.array) is not None for read in reads):
+        return side
+    return 1 if _chained(operand, tiles) else tiles.kernel.stages
+
+
 def _share(tiles: Tiles, members: Iterable[Member]) -> float:
     """The part of a walk that is left by what ends it: a mask, or a length that is read. Lengths are taken to
     add up to the axis, as those of parts of it do."""
@@ -237,17 +258,15 @@ def _parts(bound: Bound) -> int:
 
 
 def _left(tiles: Tiles, definition: Reduce) -> float:
-    left = 1.0
+    masked, part = 1.0, 1.0
     for condition in conditions_of(definition):
-        if isinstance(condition, Index):
-            masked = tiles.walked in condition.axes and len(condition.axes) > 1
-            left = min(left, MASK_LEFT if masked else 1.0)
+        bound = None if isinstance(condition, Index) else bound_by(condition)
+        index = condition if isinstance(condition, Index) else bound and bound.index
+        if index is None or tiles.walked not in index.axes:
             continue
-        bound = bound_by(condition)
-        if bound is None or tiles.walked not in bound.index.axes:
-            continue
-        left = min(left, 1 / _parts(bound))
-    return left
+        masked = MASK_LEFT if len(index.axes) > 1 else masked
+        part = min(part, 1 / _parts(bound)) if bound is not None else part
+    return masked * part
 
 
 def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
@@ -261,7 +280,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
             if number >= 0 and tiles.walked
             else 1.0
         )
-        loaded: set[Read] = set()
+        known: set[Expression] = set()
         largest = held = 0.0
         work.rounds += rounds if number >= 0 else 0
         found = (e for m in members for e in expressions_of(m.definition) if _chained(e, tiles))
@@ -285,26 +304,26 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
                 flops *= max(1.0, WARP_ROWS * kernel.warps / kept_rows) if chain else 1.0
                 work.flops[kind] = work.flops.get(kind, 0.0) + flops
                 wide = 2 if kind in NARROW else 4
-                chained = any(_chained(side, tiles) for side in (product.left, product.right))
-                stages = 1 if chained or number < 0 else kernel.stages
-                both = (sizes[0] + sizes[1]) * sizes[2] * wide
-                work.shared = (
-                    max(work.shared, both * stages) if number < 0 else work.shared + both * stages
+                buffers = [_buffers(n, product, tiles) for n in (0, 1)]
+                both = sum(
+                    n * size * sizes[2] * wide for n, size in zip(buffers, sizes, strict=False)
                 )
+                work.shared = max(work.shared, both) if number < 0 else work.shared + both
             else:
                 largest = max(largest, float(_size(tiles, own)))
             for part, axes in member.parts:
                 size, varies = _size(tiles, tiles.dims(axes)), tiles.walked in axes
                 if isinstance(part, Read) and tiles.group.member(part.array) is None:
-                    if part in loaded:
+                    if part in known:
                         continue
-                    loaded.add(part)
+                    known.add(part)
                     moved = _moved(part, tiles, arrays, size)
                     held += size if product is None and size > 1 else 0
                     under_way = max(1, min(kernel.stages - 1, rounds)) if varies else 1
                     work.bytes += moved * (rounds if varies else 1)
                     work.in_flight += moved * under_way
-                elif isinstance(part, (Apply, Where)):
+                elif isinstance(part, (Apply, Where)) and part not in known:
+                    known.add(part)
                     work.elements += size * rounds
                     if isinstance(part, Apply) and part.function in COSTLY:
                         several = 1 if part.function in ("exp", "rsqrt") else 2

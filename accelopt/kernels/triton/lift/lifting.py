@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.algorithm.axis_joining import joined
 from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
-from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.algorithm.value_nodes import Undefined
@@ -170,7 +171,15 @@ def _traced(
         host.execution.stages, host.trace.origins, places,
     )  # fmt: skip
     lines = {name: line for name, line in places.items() if isinstance(line, SourceLine)}
-    return LiftedLaunches(algorithm, lines)
+    results = zip(algorithm.outputs, outputs, strict=True)
+    marked = tuple(replace(array, partial=_is_partial(tensor)) for array, tensor in results)
+    return LiftedLaunches(replace(algorithm, outputs=marked), lines)
+
+
+def _is_partial(tensor: Tensor) -> bool:
+    """Whether nothing but one store at places that are read writes to memory that holds no numbers."""
+    writes, before = tensor.buffer.writes, tensor.buffer.initial(Index(0))
+    return len(writes) == 1 and bool(writes[0].numbers) and isinstance(before, Undefined)
 
 
 def format_named(dtype: Any) -> np.dtype:
