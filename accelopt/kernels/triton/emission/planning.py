@@ -47,8 +47,8 @@ LONGEST_ROW = 1 << 16
 """Elements of a row that one program holds."""
 WORTH = 1.6
 """Times the least expected time that another way of joining definitions may be expected to take."""
-LIMITED_WARPS = 8
-"""Fewest of a program whose registers may be limited so that a multiprocessor holds two."""
+LIMITED_WARPS = (8, 16)
+"""Of a program whose registers may be limited so that a multiprocessor holds two: 128 or 64 a thread."""
 NEAR = 1.15
 """Times its expected time in which a kernel is tried with and without a limit of registers."""
 THREAD_SHARE = 16
@@ -287,7 +287,7 @@ def _options(
             uneven = 1 + 0.01 * _uneven(group, kernel)
             priced.append((found.seconds * uneven, kernel))
             limit = gpu.registers // (2 * kernel.warps * gpu.warp_threads)
-            if kernel.warps >= LIMITED_WARPS and found.registers > limit:
+            if kernel.warps in LIMITED_WARPS and found.registers > limit:
                 limited = kernel.model_copy(update={"registers": limit})
                 seconds = price(group, limited, arrays, stored, gpu, precision).seconds
                 priced.append((seconds * uneven, limited))

@@ -90,6 +90,7 @@ class _Work:
     special: float = 0.0
     shared: int = 0
     live: float = 0.0
+    carried: float = 0.0
     in_flight: float = 0.0
     rounds: float = 0.0
     chained: float = 0.0
@@ -109,10 +110,12 @@ def price(
     work = _work(tiles, arrays, set(stored))
     threads = kernel.warps * gpu.warp_threads
     registers = int(OTHER_REGISTERS + work.live / threads)
-    if (
-        kernel.registers and registers > kernel.registers
-    ):  # others are stored and loaded in each round
-        spilled = (registers - kernel.registers) * threads
+    if kernel.registers and registers > kernel.registers:
+        if OTHER_REGISTERS + work.carried / threads > kernel.registers:
+            raise NotEmitted(
+                f"{kernel.members[0]}: {kernel.registers} registers do not hold its sums"
+            )
+        spilled = (registers - kernel.registers) * threads  # stored and loaded in each round
         work.elements += 2 * SPILLED_ELEMENTS * spilled * max(work.rounds, 1.0)
         registers = kernel.registers
     if registers > gpu.thread_registers:
@@ -334,6 +337,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
                 work.bytes += item_bytes(arrays[member.out]) * size * times
         live[number] = min(held, 3 * largest) + largest
     before = live.pop(-1, 0.0)  # what no walk computes: the results of products are among it
+    work.carried = state
     work.live = max([state + max(live.values(), default=0.0), before])
     return work
 
