@@ -136,9 +136,8 @@ def _times(expression: Expression, scaled: Set[str]) -> Expression | None:
         for n, part in enumerate(expression.arguments):
             times = None if isinstance(part, Read) else _times(part, scaled)
             if times is not None:
-                parts = list(expression.arguments)
-                parts[n] = times
-                return Apply("multiply", tuple(parts))
+                rest = expression.arguments[1 - n]
+                return Apply("multiply", (rest, times) if n else (times, rest))
         return None
     chosen = isinstance(expression, Apply) and expression.function == "select"
     terms = isinstance(expression, Apply) and expression.function in _TERMS

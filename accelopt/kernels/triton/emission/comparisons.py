@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from accelopt.algorithm.algorithm import Apply, Constant, Expression, Position
 from accelopt.algorithm.index import ZERO, Index
@@ -11,12 +11,21 @@ from accelopt.algorithm.index import ZERO, Index
 TURNED = {"less": "greater", "less_equal": "greater_equal"}
 
 
-class Bound(NamedTuple):
+@dataclass(frozen=True)
+class Bound:
     """`sum of factor * term + index >= 0`, or `> 0` where it is `strict`. The terms are numbers that are read."""
 
     terms: frozenset[tuple[Expression, int]]
     index: Index
     strict: bool
+
+
+def index_in(condition: Index | Expression) -> Index | None:
+    """The index that a condition, or a comparison with numbers that are read, asks to be large enough."""
+    if isinstance(condition, Index):
+        return condition
+    bound = bound_by(condition)
+    return None if bound is None else bound.index
 
 
 def bound_by(test: Expression) -> Bound | None:

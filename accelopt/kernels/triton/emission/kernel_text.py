@@ -28,7 +28,7 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import ONE, Contraction
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
-from accelopt.kernels.triton.emission.comparisons import Bound, bound_by, sum_of
+from accelopt.kernels.triton.emission.comparisons import Bound, bound_by, index_in, sum_of
 from accelopt.kernels.triton.emission.descriptors import block_at, blocks_of
 from accelopt.kernels.triton.emission.functions import (
     COMBINED,
@@ -143,9 +143,8 @@ class KernelText:
             for condition in (
                 conditions_of(self._resolved(member)) if self.walked in member.reduced else ()
             ):
-                bound = None if isinstance(condition, Index) else bound_by(condition)
-                index = condition if isinstance(condition, Index) else bound and bound.index
-                if index is None or index.coefficient(self.walked) >= 0:
+                index = index_in(condition)
+                if index is None or self.walked is None or index.coefficient(self.walked) >= 0:
                     continue
                 for term, factor in index.terms:
                     inner = term.inner if isinstance(term, Floor) else index_of(term)

@@ -29,7 +29,7 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis, Index
 from accelopt.hardware.gpus import GPU
-from accelopt.kernels.triton.emission.comparisons import Bound, bound_by
+from accelopt.kernels.triton.emission.comparisons import Bound, bound_by, index_in
 from accelopt.kernels.triton.emission.functions import COSTLY, FORMATS
 from accelopt.kernels.triton.emission.groups import Group, Member, address, flat
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
@@ -264,7 +264,7 @@ def _left(tiles: Tiles, definition: Reduce) -> float:
     masked, part = 1.0, 1.0
     for condition in conditions_of(definition):
         bound = None if isinstance(condition, Index) else bound_by(condition)
-        index = condition if isinstance(condition, Index) else bound and bound.index
+        index = index_in(condition)
         if index is None or tiles.walked not in index.axes:
             continue
         masked = MASK_LEFT if len(index.axes) > 1 else masked

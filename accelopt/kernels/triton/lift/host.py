@@ -323,6 +323,7 @@ class Host:
     def __init__(self, trace: KernelTrace, choices: Sequence[bool] = ()) -> None:
         self.trace, self.choices = trace, choices
         self.decisions: list[bool] = []
+        self.decided_at: tuple[str, int] = (trace.path, 0)
         self.execution = Execution(trace)
         self.language = Language(self.execution, self.absent)
         self.importing = True
@@ -340,6 +341,7 @@ class Host:
         """The outcome of a test of numbers that are read: the next choice, true where there is none."""
         known = len(self.decisions) < len(self.choices)
         self.decisions.append(self.choices[len(self.decisions)] if known else True)
+        self.decided_at = self.trace.line()
         return self.decisions[-1]
 
     def number_in(self, tile: Tile) -> Any:

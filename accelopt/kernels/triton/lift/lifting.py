@@ -68,20 +68,22 @@ def launches_with_lines(
     path = str(Path(path).resolve())
     choices: list[bool] = []
     for _ in range(MOST_ATTEMPTS):
-        found, made = _attempt(path, function, given, named, folders, choices)
+        found, host = _attempt(path, function, given, named, folders, choices)
+        made, place = host.decisions, host.decided_at
         if isinstance(found, _Raised):
             if not made or not made[-1]:
                 raise found.refusal from found.refusal.__cause__
             choices = [*made[:-1], False]
             continue
         for n in (n for n, choice in enumerate(made) if choice):
-            other, _ = _attempt(path, function, given, named, folders, [*made[:n], False])
+            other, host = _attempt(path, function, given, named, folders, [*made[:n], False])
             if not isinstance(other, _Raised):
+                place = host.decided_at
                 break
         else:
             return found
         break
-    raise NotTraced("what Python does must not depend on numbers of the inputs", path)
+    raise NotTraced("what Python does must not depend on numbers of the inputs", *place)
 
 
 MOST_ATTEMPTS = 9
@@ -97,8 +99,9 @@ class _Raised(NamedTuple):
 def _attempt(
     path: str, function: str | Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any] | None,
     folders: Sequence[str], choices: Sequence[bool],
-) -> tuple[LiftedLaunches | _Raised, list[bool]]:  # fmt: skip
-    """What is lifted where tests of numbers that the host reads come out as chosen, and how all of them did."""
+) -> tuple[LiftedLaunches | _Raised, Host]:  # fmt: skip
+    """What is lifted where tests of numbers that the host reads come out as chosen, and the host that knows how all
+    did."""
     trace = KernelTrace(path)
     host = Host(trace, choices)
     with deep_recursion(), host.installed():
@@ -106,7 +109,7 @@ def _attempt(
             module = load(path, host, folders)
             vars(module).setdefault("int", WholeNumber)
             host.importing = False
-            return _traced(host, module, function, given, dict(named or {})), host.decisions
+            return _traced(host, module, function, given, dict(named or {})), host
         except NotTraced:
             raise
         except UndefinedOutput as refusal:
@@ -126,7 +129,7 @@ def _attempt(
             refusal_here = NotTraced(said, *(lines[-1] if lines else (path, 0)))
             if lines and places[-1] == lines[-1]:
                 refusal_here.__cause__ = error
-                return _Raised(refusal_here), host.decisions
+                return _Raised(refusal_here), host
             raise refusal_here from error
 
 
