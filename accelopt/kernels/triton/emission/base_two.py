@@ -1,8 +1,10 @@
 """Exponentials as powers of two, where their factor log2(e) costs nothing.
 
 `exp(x)` is a multiplication by log2(e) and a power of two. In `exp(c * p - m)` with `m = max(c * p)` a factor
-`c * log2(e)` in both places leaves the power of two alone: `m` is held times log2(e), and multiplied by ln(2)
-where it is read for anything else. Where an exponent has a term without such a factor, `exp` stays.
+`c * log2(e)` in both places leaves the power of two alone. `m` is then `c * max(p)`: the maximum takes no
+multiplication, and the exponent of an element is one multiplication and addition. Where `m` is a result it is held
+times log2(e), and multiplied by ln(2) where it is read for anything else. Where an exponent has a term without such
+a factor, `exp` stays.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ def in_base_two(algorithm: Algorithm) -> Algorithm:
     """The same Algorithm, with the factor log2(e) in the constants of those exponents whose terms all have
     one: what is left of `exp` is a power of two."""
     results = {array.name for array in algorithm.outputs}
+    algorithm = _without_factors(algorithm, results)
     scaled = {d.out for d in algorithm.definitions if _may_be(d, results)}
     while True:
         made = [_rewritten(d, scaled) for d in algorithm.definitions]
@@ -72,6 +75,44 @@ def in_base_two(algorithm: Algorithm) -> Algorithm:
             definition = Map(out, definition.axes, Apply("multiply", (own, Constant(LN_2))))
         found.append(definition)
     return replace(algorithm, definitions=tuple(found))
+
+
+def _without_factors(algorithm: Algorithm, results: Set[str]) -> Algorithm:
+    """With maxima of what a positive number multiplies taken without it, and multiplied where they are read."""
+    factors: dict[str, float] = {}
+
+    def multiplied(expression: Expression) -> Expression:
+        if isinstance(expression, Read) and expression.array in factors:
+            return _product(expression, factors[expression.array])
+        made = with_parts(expression, map(multiplied, parts_of(expression)))
+        outer = factor_of(made)
+        inner = factor_of(outer[0]) if outer is not None else None
+        return _product(inner[0], inner[1] * outer[1]) if outer and inner else made
+
+    found: list[Definition] = []
+    for definition in algorithm.definitions:
+        definition = with_expressions(definition, map(multiplied, expressions_of(definition)))
+        if (
+            isinstance(definition, Reduce)
+            and _is_maximum(definition)
+            and definition.out not in results
+        ):
+            body, factor = _apart(definition.expression)
+            if factor > 0 and factor != 1:
+                factors[definition.out] = factor
+                definition = replace(definition, expression=body)
+        found.append(definition)
+    return replace(algorithm, definitions=tuple(found))
+
+
+def _apart(expression: Expression) -> tuple[Expression, float]:
+    """An expression without a factor of it, where it counts in a maximum, and the factor."""
+    parts = parts_of(expression)
+    chosen = isinstance(expression, Apply) and expression.function == "select"
+    if (chosen or isinstance(expression, Where)) and parts[-1] == Constant(-math.inf):
+        made, factor = _apart(parts[-2])
+        return with_parts(expression, [*parts[:-2], made, parts[-1]]), factor
+    return factor_of(expression) or (expression, 1.0)
 
 
 def _is_maximum(definition: Definition) -> bool:
