@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from accelopt.algorithm.index import Axis, CachedHash, Floor, Index
@@ -24,12 +24,15 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Array:
     """A whole array. Elements are read by indices into `shape`, whose axes are those of the
-    problem; the kernel has the same elements, row-major, in the shape `given`."""
+    problem; the kernel has the same elements, row-major, in the shape `given`. A result is `partial`
+    whose kernel leaves elements as its memory held them: those at places that no number says, which its
+    definition has as 0."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     given: tuple[int, ...]
+    partial: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ FLOAT_FUNCTIONS: Mapping[str, str] = {
     "gelu_apprx_tanh": "{0} * _sigmoid({0} * (1.5957691216057308 + 0.07135481282636146 * {0} * {0}))",
     "gelu_apprx_sigmoid": "{0} * _sigmoid(1.702 * {0})",
     "gelu_dx": "(0.5 * (1.0 + tl.erf({0} * 0.7071067811865476))"
-               " + {0} * 0.3989422804014327 * tl.exp(-0.5 * {0} * {0}))",
-    "erf": "tl.erf({0})", "erf_dx": "1.1283791670955126 * tl.exp(-{0} * {0})",
+               " + {0} * 0.3989422804014327 * tl.exp2(-0.7213475204444817 * {0} * {0}))",
+    "erf": "tl.erf({0})", "erf_dx": "1.1283791670955126 * tl.exp2(-1.4426950408889634 * {0} * {0})",
     "sin": "tl.sin({0})", "cos": "tl.cos({0})", "tan": "(tl.sin({0}) / tl.cos({0}))",
     "softplus": "_softplus({0})", "mish": "{0} * _tanh(_softplus({0}))",
     "floor": "tl.floor({0})", "ceil": "tl.ceil({0})",
@@ -51,7 +51,7 @@ def _sigmoid(x):
 def _tanh(x):
     square = x * x
     near = x * (1.0 - square * (1 / 3 - square * (2 / 15 - square * (17 / 315))))
-    far = 1.0 - 2.0 / (1.0 + tl.exp(2.0 * x))
+    far = 1.0 - 2.0 / (1.0 + tl.exp2(2.8853900817779268 * x))
     return tl.where(tl.abs(x) < 0.1, near, far)
 ''',
     "_softplus": '''@triton.jit

@@ -30,7 +30,9 @@ from accelopt.algorithm.algorithm import (
 )
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import ZERO, Axis, Floor, Index, index_of
-from accelopt.kernels.triton.emission.simplifying import arrays_read, product_in, reads_of
+from accelopt.kernels.triton.emission.scattering import Scatter, scattered
+from accelopt.kernels.triton.emission.scattering import moved as moved_scatter
+from accelopt.kernels.triton.emission.simplifying import product_in
 
 Substitution = Mapping[Axis, Index]
 
@@ -41,6 +43,7 @@ class Member:
 
     definition: Definition
     place: tuple[Index, ...]
+    scatter: Scatter | None = None
 
     @property
     def out(self) -> str:
@@ -60,8 +63,14 @@ class Member:
     @cached_property
     def every_axis(self) -> frozenset[Axis]:
         """Every axis that it has or depends on."""
-        own = (axis for e in expressions_of(self.definition) for axis in axes_of(e))
+        own = (axis for e in self._expressions for axis in axes_of(e))
         return frozenset((*own, *self.axes))
+
+    @property
+    def _expressions(self) -> tuple[Expression, ...]:
+        """What is computed for it, with where it is stored."""
+        found = expressions_of(self.definition)
+        return found if self.scatter is None else (*found, self.scatter.number, *self.scatter.tests)
 
     @cached_property
     def parts(self) -> list[tuple[Expression, frozenset[Axis]]]:
@@ -76,7 +85,8 @@ class Member:
     @cached_property
     def reads(self) -> list[Read]:
         """What it reads."""
-        return reads_of(self.definition)
+        parts = (part for e in self._expressions for part in walk(e))
+        return [part for part in parts if isinstance(part, Read)]
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -97,7 +107,7 @@ class Member:
         if isinstance(made, Scan) and made.along in axes:
             (along,) = axes[made.along].axes
             made = replace(made, along=along)
-        return Member(made, place)
+        return Member(made, place, self.scatter and moved_scatter(self.scatter, axes))
 
 
 def _parts(axes: Iterable[Axis], moved: Substitution) -> tuple[Axis, ...]:
@@ -111,8 +121,12 @@ def _parts(axes: Iterable[Axis], moved: Substitution) -> tuple[Axis, ...]:
 def member_of(definition: Definition) -> Member:
     """A definition alone: axes of one element are 0."""
     place = tuple(index_of(a) if a.extent > 1 else ZERO for a in definition.axes)
+    scatter: Scatter | None = None
+    if (found := scattered(definition)) is not None:
+        definition, scatter, axis = found
+        place = tuple(index_of(scatter.axis) if p == index_of(axis) else p for p in place)
     axes = tuple(a for a in definition.axes if a.extent > 1)
-    return Member(replace(definition, axes=axes), place)
+    return Member(replace(definition, axes=axes), place, scatter)
 
 
 def digits(index: Index) -> list[Axis] | None:
@@ -237,6 +251,8 @@ def with_member(group: Group, added: Member, arrays: Mapping[str, Array]) -> Gro
     try:
         for read in apart.reads:
             member = group.member(read.array)
+            if member is not None and member.scatter is not None:
+                return None
             for ours, theirs in zip(member.place, read.indices, strict=True) if member else ():
                 union.unify(ours, theirs)
     except _Apart:
@@ -357,7 +373,8 @@ def _joined(member: Member, moved: Substitution, order: Mapping[Axis, tuple[Axis
     made = replace(made, axes=whole(definition.axes))
     if isinstance(made, Reduce):
         made = replace(made, reduced=whole(made.reduced))
-    return Member(made, tuple(index.substitute(moved) for index in member.place))
+    place = tuple(index.substitute(moved) for index in member.place)
+    return Member(made, place, member.scatter and moved_scatter(member.scatter, moved))
 
 
 def _role(member: Member, axis: Axis) -> object:
@@ -385,4 +402,4 @@ def arrays_of(algorithm: Algorithm) -> dict[str, Array]:
 def needs(group: Group) -> set[str]:
     """The arrays that a group reads and does not define."""
     own = {member.out for member in group.members}
-    return {name for m in group.members for name in arrays_read(m.definition)} - own
+    return {read.array for m in group.members for read in m.reads} - own

@@ -26,8 +26,9 @@ from accelopt.algorithm.algorithm import (
     with_parts,
 )
 from accelopt.algorithm.contraction import ONE, Contraction
-from accelopt.algorithm.index import Axis, Floor, Index
+from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
+from accelopt.kernels.triton.emission.comparisons import Bound, bound_by, index_in, sum_of
 from accelopt.kernels.triton.emission.descriptors import block_at, blocks_of
 from accelopt.kernels.triton.emission.functions import (
     COMBINED,
@@ -41,7 +42,6 @@ from accelopt.kernels.triton.emission.groups import Group, Member, address
 from accelopt.kernels.triton.emission.running import grown, vanishes
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
 from accelopt.kernels.triton.emission.simplifying import (
-    bound_by,
     conditions_of,
     product_in,
     simple,
@@ -83,6 +83,7 @@ class KernelText:
     def lines(self) -> list[str]:
         """The kernel as lines. Raises NotEmitted."""
         self._program()
+        self._leave()
         passes = self.tiles.passes
         last = max(passes.values(), default=0) if self.walked else -1
         for number in range(last + 1):
@@ -99,7 +100,7 @@ class KernelText:
     def _program(self) -> None:
         """Which tiles a program has."""
         tiles, add = self.tiles, self.values.outer.add
-        wide = any(math.prod(array.shape) >= 1 << 31 for array in self.arrays.values())
+        wide = any(math.prod(self.arrays[name].shape) >= 1 << 31 for name in self.parameters)
         if tiles.grid:
             add("program = tl.program_id(0)" + (".to(tl.int64)" if wide else ""))
         left = "program"
@@ -112,11 +113,13 @@ class KernelText:
             blocks[rows] = f"first + program % {several * many} % height"
             blocks[columns] = f"program % {several * many} // height"
         else:
-            step = tiles.programs
-            for n, axis in enumerate(tiles.grid):
+            step, longer = tiles.programs, self._longer()
+            ordered = sorted(tiles.grid, key=lambda axis: axis not in longer)
+            for n, axis in enumerate(ordered):
                 step //= tiles.count(axis)
                 text = left if step == 1 else f"{left} // {step}"
-                blocks[axis] = f"{text} % {tiles.count(axis)}" if n else text
+                text = f"{text} % {tiles.count(axis)}" if n else text
+                blocks[axis] = f"{tiles.count(axis) - 1} - {text}" if axis in longer else text
         for axis in self.group.axes:
             size = tiles.sizes[axis]
             if axis == self.walked:
@@ -132,6 +135,21 @@ class KernelText:
                 add(f"{start} = {f'({block})' if ' ' in block else block} * {size}")
                 start += " + "
             add(f"{self.values.axis(axis)} = {start}tl.arange(0, {size})")
+
+    def _longer(self) -> set[Axis]:
+        """The axes along which walks grow longer: programs with most work begin first."""
+        found: set[Axis] = set()
+        for member in self.group.members if self.walked is not None else ():
+            for condition in (
+                conditions_of(self._resolved(member)) if self.walked in member.reduced else ()
+            ):
+                index = index_in(condition)
+                if index is None or self.walked is None or index.coefficient(self.walked) >= 0:
+                    continue
+                for term, factor in index.terms:
+                    inner = term.inner if isinstance(term, Floor) else index_of(term)
+                    found |= inner.axes & {*self.tiles.grid} if factor > 0 else set()
+        return found
 
     def _walk(self, number: int, passes: Mapping[str, int]) -> None:
         """One walk along the walked axis."""
@@ -197,10 +215,10 @@ class KernelText:
         common = [set(conditions_of(self._resolved(m))) for m in sums]
         for condition in sorted(set.intersection(*common), key=str) if sums and not kept else ():
             if not isinstance(condition, Index):
-                last = self._last(condition)
-                if last is not None:
-                    end = f"tl.minimum({end}, {last})"
-                    whole.append(last)
+                found = self._last(condition)
+                if found is not None:
+                    end = f"tl.minimum({end}, {found[0]})"
+                    whole.append(found[1])
                     decided.add(condition)
                 continue
             factor = condition.coefficient(axis)
@@ -223,39 +241,60 @@ class KernelText:
             full = f"tl.minimum({full}, {one})"
         return begin, f"{full} // {size} * {size}", end, frozenset(decided)
 
-    def _last(self, test: Expression) -> str | None:
-        """Where along the walked axis a test at run time holds no longer, alike for a program's tile."""
-        found = bound_by(test)
-        if found is None or self.walked is None:
+    def _last(self, test: Expression) -> tuple[str, str] | None:
+        """Where along the walked axis a test at run time holds no longer for any element of a program's tile,
+        and where not for all."""
+        bound = bound_by(test)
+        if bound is None or self.walked is None or bound.index.coefficient(self.walked) != -1:
             return None
-        index, bound, more = found
-        rest = index - Index(0, ((self.walked, 1),))
-        if self.walked in rest.axes | axes_of(bound) or self.tiles.dims(rest.axes):
+        rest = bound.index + index_of(self.walked)
+        if self.walked in rest.axes:
             return None
-        if self.tiles.dims(axes_of(bound)) or any(
-            self.group.member(part.array) for part in walk(bound) if isinstance(part, Read)
-        ):
-            return None
-        value = self.values.value(bound, (), ())
-        if value.kind != "int":
-            return None
-        return f"{value.text} - ({self.values.index_text(rest + -more, self.values.names(()))})"
+        ends = [self._at_corner(bound, rest + 1 - bound.strict, first) for first in (False, True)]
+        return None if None in ends else (str(ends[0]), str(ends[1]))
 
-    def _corner(self, rest: Index, first: bool = False) -> str | None:
-        """The largest value of an index in a program's tile, whose terms grow with their axes, or the
-        least."""
-        last: dict[Axis, str] = {}
-        for term, factor in rest.terms:
-            inner = term.inner if isinstance(term, Floor) else Index(0, ((term, 1),))
-            if factor < 0 and any(self.tiles.sizes[a] > 1 for a in inner.axes):
+    def _at_corner(self, bound: Bound, index: Index, first: bool) -> str | None:
+        """The largest or the least value of a bound's terms and an index in a program's tile."""
+        for term, _ in bound.terms:
+            own = axes_of(term)
+            if self.walked in own or self.tiles.dims(own):
                 return None
-            if len(inner.terms) != 1 or inner.terms[0][1] < 0:
+            if any(isinstance(p, Read) and self.group.member(p.array) for p in walk(term)):
                 return None
-        for axis in rest.axes:
-            name, size = self.values.axis(axis), self.tiles.sizes[axis]
-            start = f"{name}_start" if axis in self.tiles.grid else "0"
-            last[axis] = name if size == 1 else start if first else f"({start} + {size - 1})"
-        return self.values.index_text(rest, last)
+        value = self.values.value(sum_of(bound.terms), (), ())
+        corner = self._corner(index, first)
+        return None if value.kind != "int" or corner is None else f"{value.text} + ({corner})"
+
+    def _leave(self) -> None:
+        """Ends a program that stores nothing."""
+        stored = [m for m in self.group.members if m.out in self.stored]
+        tests = [set(m.scatter.tests) if m.scatter is not None else set() for m in stored]
+        for test in sorted(set.intersection(*tests), key=str):
+            bound = bound_by(test)
+            most = None if bound is None else self._at_corner(bound, bound.index, False)
+            if bound is not None and most is not None:
+                self.values.outer.add(f"if {most} {'<=' if bound.strict else '<'} 0:")
+                self.values.outer.add("    return")
+
+    def _corner(self, index: Index, first: bool = False) -> str | None:
+        """An index is at most this in a program's tile, or at least, whose terms grow with their axes."""
+        parts: list[str] = []
+        for falls in (False, True):
+            terms = tuple(pair for pair in index.terms if (pair[1] < 0) == falls)
+            last: dict[Axis, str] = {}
+            for term, _ in terms:
+                inner = term.inner if isinstance(term, Floor) else Index(0, ((term, 1),))
+                if len(inner.terms) != 1 or inner.terms[0][1] < 0:
+                    return None
+                for axis in inner.axes:
+                    name, size = self.values.axis(axis), self.tiles.sizes[axis]
+                    start = f"{name}_start" if axis in self.tiles.grid else "0"
+                    end = start if first != falls else f"({start} + {size - 1})"
+                    last[axis] = name if size == 1 else end
+            part = Index(0 if falls else index.constant, terms)
+            if part.terms or not falls:
+                parts.append(self.values.index_text(part, last))
+        return " + ".join(parts)
 
     def _resolved(self, member: Member) -> Reduce:
         """A reduction whose summand has the choices of the elements in it that this kernel computes."""
@@ -471,7 +510,9 @@ class KernelText:
             tile = self._tile(definition, self.tiles.dims([*definition.axes, *definition.reduced]))
             value = self._over_axes(tile, definition)
         else:
-            value = self.values.single(self.values.value(definition.expression, dims, ()))
+            tests = member.scatter.tests if member.scatter is not None else ()
+            facts = tuple(self.values.value(test, dims, ()).text for test in tests)
+            value = self.values.single(self.values.value(definition.expression, dims, facts))
             value = self.values.whole(value, definition.expression, dims)
         scope.add(f"{variable} = {bare(value)}")
         scope.held[member.out] = Held(variable, dims)
@@ -517,8 +558,15 @@ class KernelText:
                 f"{member.out}_tiles.store({at}, {tile}.to({FORMATS[array.dtype]}))"
             )
             return
-        where = self.values.index_text(index, self.values.names(dims))
-        masks = self.values.overhang(dims, dims)
+        names, masks = self.values.names(dims), self.values.overhang(dims, dims)
+        if (scatter := member.scatter) is not None:
+            row = self.values.fresh("row")
+            number = self.values.value(scatter.number, dims, ()).text
+            scope.add(f"{row} = {number} + {self.values.index_text(scatter.offset, names)}")
+            names[scatter.axis] = row
+            masks += [f"({row} >= 0)", f"({row} < {scatter.axis.extent})"]
+            masks += [self.values.value(test, dims, ()).text for test in scatter.tests]
+        where = self.values.index_text(index, names)
         mask = f", mask={' & '.join(masks)}" if masks else ""
         scope.stores.append(f"tl.store({member.out}_at + {where}, {variable}{mask})")
 

@@ -138,9 +138,14 @@ def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
             if out in own and _in_place(out, own[out], groups, text.tiles, arrays):
                 launches.append(f"{out} = {own[out]}")
             else:
-                launches.append(_empty(arrays[out], out in results, ready.inputs[0].name))
+                member = group.member(out)
+                partial = any(a.name == out and a.partial for a in algorithm.outputs)
+                some = member is not None and member.scatter is not None and not partial
+                fill = "zeros" if some else "empty"
+                launches.append(_made(arrays[out], fill, out in results, ready.inputs[0].name))
         count = str(Tiles(group, kernel).programs)
         options = f"num_warps={kernel.warps}, num_stages={kernel.stages}"
+        options += f", maxnreg={kernel.registers}" if kernel.registers else ""
         launches.append(f"{name}[({count},)]({text.arguments()}, {options})")
     for result, array in own.items():
         if f"{result} = {array}" not in launches:
@@ -191,10 +196,10 @@ def _in_place(out: str, array: str, groups: list[Group], tiles: Tiles, arrays: A
     return True
 
 
-def _empty(array: Array, result: bool, beside: str) -> str:
+def _made(array: Array, fill: str, result: bool, beside: str) -> str:
     if result and array.dtype not in FORMATS:
         raise NotEmitted(f"{array.name} is {array.dtype}, which the kernels do not compute in")
     shape = array.given if result else array.shape
     return (
-        f"{array.name} = torch.empty({shape!r}, dtype=torch.{array.dtype}, device={beside}.device)"
+        f"{array.name} = torch.{fill}({shape!r}, dtype=torch.{array.dtype}, device={beside}.device)"
     )

@@ -47,6 +47,10 @@ LONGEST_ROW = 1 << 16
 """Elements of a row that one program holds."""
 WORTH = 1.6
 """Times the least expected time that another way of joining definitions may be expected to take."""
+LIMITED_WARPS = (8, 16)
+"""Of a program whose registers may be limited so that a multiprocessor holds two: 128 or 64 a thread."""
+NEAR = 1.15
+"""Times its expected time in which a kernel is tried with and without a limit of registers."""
 THREAD_SHARE = 16
 """Elements of the largest tile that a thread has best, other things equal."""
 OPTIONS = 6
@@ -279,8 +283,14 @@ def _options(
     refusal: NotEmitted | None = None
     for kernel in _described(group, _kernels(group, names, arrays), arrays, gpu):
         try:
-            seconds = price(group, kernel, arrays, stored, gpu, precision).seconds
-            priced.append((seconds * (1 + 0.01 * _uneven(group, kernel)), kernel))
+            found = price(group, kernel, arrays, stored, gpu, precision)
+            uneven = 1 + 0.01 * _uneven(group, kernel)
+            priced.append((found.seconds * uneven, kernel))
+            limit = gpu.registers // (2 * kernel.warps * gpu.warp_threads)
+            if kernel.warps in LIMITED_WARPS and found.registers > limit:
+                limited = kernel.model_copy(update={"registers": limit})
+                seconds = price(group, limited, arrays, stored, gpu, precision).seconds
+                priced.append((seconds * uneven, limited))
         except NotEmitted as error:
             refusal = refusal or error
     if not priced:
@@ -288,7 +298,12 @@ def _options(
     priced.sort(key=lambda pair: pair[0])
     kept: list[tuple[float, Kernel]] = []
     for seconds, kernel in priced:
-        if all(_apart(kernel, other) >= 2 for _, other in kept):
+        apart = all(_apart(kernel, other) >= 2 for _, other in kept)
+        if apart or any(
+            seconds < least * NEAR
+            and kernel == other.model_copy(update={"registers": kernel.registers})
+            for least, other in kept
+        ):
             kept.append((seconds, kernel))
         if len(kept) == OPTIONS:
             break
@@ -322,12 +337,13 @@ def _largest(tiles: Tiles) -> int:
 
 
 def _apart(one: Kernel, other: Kernel) -> int:
-    """How many halvings and doublings two ways of computing a group differ by."""
+    """How many halvings and doublings two ways of computing a group differ by, and stages."""
     names = {tile.axis for tile in (*one.tiles, *other.tiles)}
     pairs = [(one.size(name), other.size(name)) for name in names]
-    pairs += [(one.warps, other.warps), (one.stages, other.stages)]
+    pairs.append((one.warps, other.warps))
+    stages = abs(one.stages - other.stages)
     kinds = (one.walked != other.walked) + (one.descriptors != other.descriptors)
-    return sum(abs(a.bit_length() - b.bit_length()) for a, b in pairs) + 2 * kinds
+    return sum(abs(a.bit_length() - b.bit_length()) for a, b in pairs) + stages + 2 * kinds
 
 
 def _kernels(group: Group, names: tuple[str, ...], arrays: Mapping[str, Array]) -> Iterator[Kernel]:

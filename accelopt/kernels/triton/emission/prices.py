@@ -26,13 +26,14 @@ from accelopt.algorithm.algorithm import (
     expressions_of,
     walk,
 )
+from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis, Index
 from accelopt.hardware.gpus import GPU
+from accelopt.kernels.triton.emission.comparisons import Bound, bound_by, index_in
 from accelopt.kernels.triton.emission.functions import COSTLY, FORMATS
 from accelopt.kernels.triton.emission.groups import Group, Member, address, flat
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
 from accelopt.kernels.triton.emission.simplifying import (
-    bound_by,
     conditions_of,
     unguarded,
 )
@@ -51,6 +52,11 @@ IN_FLIGHT_BYTES = 24 << 10
 """Loads of a multiprocessor that its share of the bandwidth needs under way: Little's law with 0.8 us."""
 OTHER_REGISTERS = 24
 """Of a thread: addresses and masks (assumed)."""
+UNLIMITED = 1.35
+"""Times the registers that a loop of products needs that ptxas takes of it where it may: 216 of 153, 175 of 121 and
+255 of 153 in ragged attentions, 150 and 160 of 120 in plain ones, 104 of 88 in a product."""
+SPILLED_ELEMENTS = 4
+"""Results that an instruction for memory takes the time of: 32 lanes a clock for 128."""
 MASK_LEFT = 0.55
 """Of a walk that a mask ends at the diagonal."""
 FULL_TILE = (128, 256, 64)
@@ -87,6 +93,7 @@ class _Work:
     special: float = 0.0
     shared: int = 0
     live: float = 0.0
+    carried: float = 0.0
     in_flight: float = 0.0
     rounds: float = 0.0
     chained: float = 0.0
@@ -105,9 +112,20 @@ def price(
             raise NotEmitted(f"several programs would store the same elements of {name}")
     work = _work(tiles, arrays, set(stored))
     threads = kernel.warps * gpu.warp_threads
-    registers = int(OTHER_REGISTERS + work.live / threads)
-    if registers > gpu.thread_registers:
-        raise NotEmitted(f"{kernel.members[0]}: its tiles take {registers} registers a thread")
+    needed = int(OTHER_REGISTERS + work.live / threads)
+    if needed > gpu.thread_registers:
+        raise NotEmitted(f"{kernel.members[0]}: its tiles take {needed} registers a thread")
+    registers = needed
+    if work.flops and work.rounds:
+        registers = min(int(needed * UNLIMITED), gpu.thread_registers)
+    if kernel.registers and registers > kernel.registers:
+        if OTHER_REGISTERS + work.carried / threads > kernel.registers:
+            raise NotEmitted(
+                f"{kernel.members[0]}: {kernel.registers} registers do not hold its sums"
+            )
+        spilled = max(0, needed - kernel.registers) * threads  # stored and loaded in each round
+        work.elements += 2 * SPILLED_ELEMENTS * spilled * max(work.rounds, 1.0)
+        registers = kernel.registers
     if work.shared > gpu.block_shared_bytes:
         raise NotEmitted(
             f"{kernel.members[0]}: its tiles take {work.shared} bytes of shared memory"
@@ -120,7 +138,7 @@ def price(
     )
     if blocks < 1:
         raise NotEmitted(f"{kernel.members[0]}: a multiprocessor holds no program of its tiles")
-    programs, cores = tiles.programs, gpu.multiprocessors
+    programs, cores = max(1, int(tiles.programs * _staying(tiles))), gpu.multiprocessors
     busy = min(blocks, -(-programs // cores))
     waves = -(-programs // (cores * blocks))
     rounds = waves * busy if waves > 1 else busy
@@ -144,7 +162,7 @@ def price(
     lesser = sum(parts.values()) - parts[limit]
     ahead = work.rounds / max(1, kernel.stages - 1) ** 2 + work.chained
     waiting = LATENCY_SECONDS * ahead / min(busy, 2)
-    apart = 1.0 if work.flops and kernel.stages == 2 else 0.6 / min(busy, 4)
+    apart = (1.0 if work.flops and kernel.stages == 2 else 0.6) / min(busy, 4)
     seconds = (
         parts[limit]
         + apart * lesser
@@ -215,6 +233,18 @@ def _chained(expression: Expression, tiles: Tiles) -> bool:
     )
 
 
+def _buffers(side: int, product: Contraction, tiles: Tiles) -> int:
+    """Tiles of an operand in shared memory: one a stage of what is loaded in each round, none of a left one that
+    is computed, which stays in registers."""
+    operand = (product.left, product.right)[side]
+    if tiles.walked not in axes_of(operand):
+        return 1
+    reads = (p for p in walk(operand) if isinstance(p, Read))
+    if any(tiles.group.member(read.array) is not None for read in reads):
+        return side
+    return 1 if _chained(operand, tiles) else tiles.kernel.stages
+
+
 def _share(tiles: Tiles, members: Iterable[Member]) -> float:
     """The part of a walk that is left by what ends it: a mask, or a length that is read. Lengths are taken to
     add up to the axis, as those of parts of it do."""
@@ -223,20 +253,29 @@ def _share(tiles: Tiles, members: Iterable[Member]) -> float:
     return max(found, default=1.0)
 
 
+def _staying(tiles: Tiles) -> float:
+    """The part of the programs that store something, where rows end at lengths that are read."""
+    kept = [test for m in tiles.group.members if m.scatter is not None for test in m.scatter.tests]
+    return min((1 / _parts(b) for b in map(bound_by, kept) if b is not None), default=1.0)
+
+
+def _parts(bound: Bound) -> int:
+    """How many lengths there are of what a bound reads."""
+    reads = [p for term, _ in bound.terms for p in walk(term) if isinstance(p, Read)]
+    ends = [index.bounds for read in reads for index in read.indices]
+    return max((high - low + 1 for low, high in ends), default=1)
+
+
 def _left(tiles: Tiles, definition: Reduce) -> float:
-    left = 1.0
+    masked, part = 1.0, 1.0
     for condition in conditions_of(definition):
-        if isinstance(condition, Index):
-            masked = tiles.walked in condition.axes and len(condition.axes) > 1
-            left = min(left, MASK_LEFT if masked else 1.0)
+        bound = None if isinstance(condition, Index) else bound_by(condition)
+        index = index_in(condition)
+        if index is None or tiles.walked not in index.axes:
             continue
-        bound = bound_by(condition)
-        if bound is None or tiles.walked in axes_of(bound[1]):
-            continue
-        reads = [part for part in walk(bound[1]) if isinstance(part, Read)]
-        ends = [index.bounds for read in reads for index in read.indices]
-        left = min(left, 1 / max((high - low + 1 for low, high in ends), default=1))
-    return left
+        masked = MASK_LEFT if len(index.axes) > 1 else masked
+        part = min(part, 1 / _parts(bound)) if bound is not None else part
+    return masked * part
 
 
 def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
@@ -250,7 +289,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
             if number >= 0 and tiles.walked
             else 1.0
         )
-        loaded: set[Read] = set()
+        known: set[Expression] = set()
         largest = held = 0.0
         work.rounds += rounds if number >= 0 else 0
         found = (e for m in members for e in expressions_of(m.definition) if _chained(e, tiles))
@@ -274,26 +313,26 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
                 flops *= max(1.0, WARP_ROWS * kernel.warps / kept_rows) if chain else 1.0
                 work.flops[kind] = work.flops.get(kind, 0.0) + flops
                 wide = 2 if kind in NARROW else 4
-                chained = any(_chained(side, tiles) for side in (product.left, product.right))
-                stages = 1 if chained or number < 0 else kernel.stages
-                both = (sizes[0] + sizes[1]) * sizes[2] * wide
-                work.shared = (
-                    max(work.shared, both * stages) if number < 0 else work.shared + both * stages
+                buffers = [_buffers(n, product, tiles) for n in (0, 1)]
+                both = sum(
+                    n * size * sizes[2] * wide for n, size in zip(buffers, sizes, strict=False)
                 )
+                work.shared = max(work.shared, both) if number < 0 else work.shared + both
             else:
                 largest = max(largest, float(_size(tiles, own)))
             for part, axes in member.parts:
                 size, varies = _size(tiles, tiles.dims(axes)), tiles.walked in axes
                 if isinstance(part, Read) and tiles.group.member(part.array) is None:
-                    if part in loaded:
+                    if part in known:
                         continue
-                    loaded.add(part)
+                    known.add(part)
                     moved = _moved(part, tiles, arrays, size)
                     held += size if product is None and size > 1 else 0
                     under_way = max(1, min(kernel.stages - 1, rounds)) if varies else 1
                     work.bytes += moved * (rounds if varies else 1)
                     work.in_flight += moved * under_way
-                elif isinstance(part, (Apply, Where)):
+                elif isinstance(part, (Apply, Where)) and part not in known:
+                    known.add(part)
                     work.elements += size * rounds
                     if isinstance(part, Apply) and part.function in COSTLY:
                         several = 1 if part.function in ("exp", "rsqrt") else 2
@@ -304,6 +343,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
                 work.bytes += item_bytes(arrays[member.out]) * size * times
         live[number] = min(held, 3 * largest) + largest
     before = live.pop(-1, 0.0)  # what no walk computes: the results of products are among it
+    work.carried = state
     work.live = max([state + max(live.values(), default=0.0), before])
     return work
 
@@ -349,6 +389,7 @@ def _unique_bytes(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -
             bytes_once = item_bytes(array) * min(math.prod(array.shape), touched)
             total += bytes_once * (1 + AGAIN * max(0, walks.get(read.array, 1) - 1))
         if member.out in stored:
-            index = address(member.place, arrays[member.out].shape)
-            total += item_bytes(arrays[member.out]) * math.prod(axis.extent for axis in index.axes)
+            array = arrays[member.out]
+            touched = math.prod(a.extent for a in address(member.place, array.shape).axes)
+            total += item_bytes(array) * min(math.prod(array.shape), touched)
     return total

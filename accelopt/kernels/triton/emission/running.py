@@ -12,6 +12,7 @@ from collections.abc import Set
 from accelopt.algorithm.algorithm import Apply, Constant, Expression, Read, Where, axes_of, walk
 from accelopt.algorithm.contraction import factors_of
 from accelopt.algorithm.index import Axis
+from accelopt.kernels.triton.emission.base_two import factor_of
 from accelopt.kernels.triton.emission.simplifying import applied, unguarded
 
 
@@ -74,6 +75,12 @@ def grown(b: Expression, new: Expression) -> Expression:
 
 def vanishes(b: Expression) -> bool:
     """Whether `exp(b_new - b)` is 0 where the old maximum is that of nothing: `b` falls as it grows."""
-    if isinstance(b, Apply) and b.function == "multiply" and isinstance(b.arguments[1], Constant):
-        return b.arguments[1].value > 0 and vanishes(b.arguments[0])
-    return isinstance(b, Apply) and b.function == "negative" and isinstance(b.arguments[0], Read)
+    negative = False
+    while isinstance(b, Apply):
+        if b.function == "negative" and not negative:
+            negative, b = True, b.arguments[0]
+        elif (product := factor_of(b)) is not None and product[1] > 0:
+            b = product[0]
+        else:
+            return False
+    return negative and isinstance(b, Read)

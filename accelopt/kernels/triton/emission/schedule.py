@@ -27,7 +27,7 @@ class Kernel(BaseModel):
     """One launch. Programs have tiles of the axes that no member reduces, one element of those without a
     tile; the axis `walked` is looped over tile by tile, any other reduced one is held whole. `together`
     counts rows of tiles that programs visit before the next column. `descriptors` move the tiles that they can
-    (TMA)."""
+    (TMA). `registers` are the most that a thread may have, 0 for as many as the compiler takes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,6 +38,7 @@ class Kernel(BaseModel):
     stages: int = 2
     together: int = 1
     descriptors: bool = False
+    registers: int = 0
 
     def size(self, axis: str) -> int:
         """The tile of an axis."""

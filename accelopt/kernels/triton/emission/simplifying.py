@@ -8,7 +8,7 @@ Here that is `exp(x[k] - m) if k <= 99 else 0`, and a sum of it runs over 100 el
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,6 +20,8 @@ from accelopt.algorithm.algorithm import (
     Constant,
     Definition,
     Expression,
+    Indirect,
+    Map,
     Position,
     Read,
     Reduce,
@@ -27,6 +29,7 @@ from accelopt.algorithm.algorithm import (
     Where,
     axes_of,
     expressions_of,
+    indices_of,
     parts_of,
     substituted,
     walk,
@@ -38,9 +41,11 @@ from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
 from accelopt.algorithm.values import follows
+from accelopt.kernels.triton.emission.base_two import in_base_two
+from accelopt.kernels.triton.emission.comparisons import implies
 
 D = TypeVar("D", bound=Definition)
-INFINITE = 1e38
+INFINITE = 1e30
 """Numbers that large stand for infinity."""
 
 
@@ -50,7 +55,8 @@ def simplified(algorithm: Algorithm) -> Algorithm:
     definitions = [_without_ones(d) for d in algorithm.definitions]
     definitions = [_simple(d) for d in definitions]
     made = _joined_sums(replace(algorithm, definitions=tuple(definitions)))
-    return _once(_as_read(replace(made, definitions=tuple(map(_narrowed, made.definitions)))))
+    made = replace(made, definitions=tuple(map(_narrowed, made.definitions)))
+    return in_base_two(_once(_as_read(made)))
 
 
 def _as_read(algorithm: Algorithm) -> Algorithm:
@@ -74,15 +80,16 @@ def _as_read(algorithm: Algorithm) -> Algorithm:
 
 
 def _once(algorithm: Algorithm) -> Algorithm:
-    """With what is defined twice, under other names of its axes, defined once."""
-    first: dict[Definition, str] = {}
-    same: dict[str, str] = {}
+    """With what is defined twice, under other names and orders of its axes and factors, defined once."""
+    first: dict[Definition, tuple[str, list[Axis]]] = {}
+    same: dict[str, tuple[str, list[int]]] = {}
     kept: list[Definition] = []
     results = {array.name for array in algorithm.outputs}
 
     def renamed(expression: Expression) -> Expression:
         if isinstance(expression, Read) and expression.array in same:
-            return replace(expression, array=same[expression.array])
+            name, places = same[expression.array]
+            return Read(name, tuple(expression.indices[n] for n in places))
         return with_parts(expression, map(renamed, parts_of(expression)))
 
     for definition in algorithm.definitions:
@@ -90,26 +97,78 @@ def _once(algorithm: Algorithm) -> Algorithm:
         kept.append(made)
         if isinstance(made, Scan) or made.out in results:
             continue
-        reduced = made.reduced if isinstance(made, Reduce) else ()
-        names = {a: Axis(f"{n}", a.extent) for n, a in enumerate((*made.axes, *reduced))}
-        moved = {a: index_of(b) for a, b in names.items()}
-        bare = [substituted(e, moved, {}) for e in expressions_of(made)]
-        plain = replace(
-            with_expressions(made, bare), out="", axes=tuple(names[a] for a in made.axes)
-        )
-        if isinstance(plain, Reduce):
-            plain = replace(plain, reduced=tuple(names[a] for a in reduced))
-        known = first.setdefault(plain, made.out)
-        if known != made.out:
-            same[made.out] = known
+        plain, names = _plain(made)
+        name, axes = first.setdefault(plain, (made.out, names))
+        if name != made.out:
+            same[made.out] = name, [names.index(axis) for axis in axes]
             kept.pop()
     return replace(algorithm, definitions=tuple(kept))
 
 
+def _plain(definition: Map | Reduce) -> tuple[Definition, list[Axis]]:
+    """A definition with its axes named and its factors in the order in which they are met, and what
+    its own axes are called."""
+    keys: dict[Expression, str] = {}
+    body = _sorted(definition.expression, keys)
+    own = (*definition.axes, *(definition.reduced if isinstance(definition, Reduce) else ()))
+    met = dict.fromkeys([*_met(body), *own])
+    names = {axis: Axis(f"{n}", axis.extent) for n, axis in enumerate(met)}
+    body = substituted(body, {a: index_of(b) for a, b in names.items()}, {})
+    called = [names[axis] for axis in definition.axes]
+    ordered = tuple(sorted(called, key=lambda axis: int(axis.name)))
+    plain = replace(definition, out="", expression=body, axes=ordered)
+    if isinstance(plain, Reduce):
+        plain = replace(plain, reduced=tuple(sorted(names[a] for a in plain.reduced)))
+    return plain, called
+
+
+def _met(expression: Expression) -> Iterator[Axis]:
+    """The axes in an expression as one meets them, the largest steps first."""
+    for index in indices_of(expression):
+        for term, _ in sorted(index.terms, key=lambda pair: -abs(pair[1])):
+            inner = index_of(term) if isinstance(term, Axis) else term.inner
+            yield from sorted(inner.axes, key=lambda axis: -abs(inner.coefficient(axis)))
+    for part in parts_of(expression):
+        yield from _met(part)
+
+
+def _sorted(expression: Expression, keys: dict[Expression, str]) -> Expression:
+    """With the arguments of what commutes in one order, whatever their axes are called."""
+    parts = [_sorted(part, keys) for part in parts_of(expression)]
+    if isinstance(expression, Apply) and expression.function in COMMUTE:
+        parts.sort(key=lambda part: _key(part, keys))
+    return with_parts(expression, parts)
+
+
+COMMUTE = ("add", "multiply", "maximum", "minimum", "logical_and")
+
+
+def _key(expression: Expression, keys: dict[Expression, str]) -> str:
+    if expression not in keys:
+        kind = getattr(expression, "function", getattr(expression, "array", ""))
+        steps = [[i.constant, *sorted(f for _, f in i.terms)] for i in indices_of(expression)]
+        number = expression.value if isinstance(expression, Constant) else ""
+        inner = [_key(part, keys) for part in parts_of(expression)]
+        keys[expression] = f"{type(expression).__name__}{kind}{number}{steps}{inner}"
+    return keys[expression]
+
+
 def _simple(definition: D) -> D:
     done: dict[Expression, Expression] = {}
-    found = (simple(e, done) for e in expressions_of(definition))
+    found = [simple(e, done) for e in expressions_of(definition)]
+    if isinstance(definition, Reduce) and definition.combiner in ("maximum", "minimum"):
+        found = [_with_neutral(e, definition.combiner) for e in found]
     return with_expressions(definition, found)  # type: ignore[return-value]
+
+
+def _with_neutral(expression: Expression, combiner: str) -> Expression:
+    """A choice in an extreme, with what is neutral in the place of numbers that stand for it."""
+    if not _test(expression) or not _neutral(branch(expression, False), combiner):
+        return expression
+    yes, no = _with_neutral(branch(expression), combiner), Constant(NEUTRAL[combiner])
+    if isinstance(expression, Where):
+        return chosen(expression.conditions, yes, no)
+    return selected([t for t in _test(expression) if isinstance(t, Apply)], yes, no)
 
 
 def _without_ones(definition: Definition) -> Definition:
@@ -211,7 +270,7 @@ def selected(given: Sequence[Expression], yes: Expression, no: Expression) -> Ex
     if yes == no:
         return no
     for test in list(tests):
-        if any(other != test and _implies(other, test) for other in tests):
+        if any(other != test and implies(other, test) for other in tests):
             tests.remove(test)
     made = tests[0]
     for test in tests[1:]:
@@ -231,23 +290,6 @@ def _under(
             parts = [_under(part, tests, done) for part in parts_of(expression)]
             done[expression] = with_parts(expression, parts)
     return done[expression]
-
-
-def bound_by(test: Expression) -> tuple[Index, Expression, int] | None:
-    """An index, and what it is less than, and what to add to that: `index < bound + more`."""
-    if isinstance(test, Apply) and test.function in ("less", "less_equal"):
-        index, bound = test.arguments
-        if isinstance(index, Position) and not isinstance(bound, Constant):
-            return index.index, bound, int(test.function == "less_equal")
-    return None
-
-
-def _implies(test: Expression, other: Expression) -> bool:
-    one, two = bound_by(test), bound_by(other)
-    return (
-        one is not None and two is not None and one[1:] == two[1:]
-        and (one[0] - two[0]).bounds[0] >= 0
-    )  # fmt: skip
 
 
 def unguarded(expression: Expression, no: float | None = None) -> Expression:
@@ -307,8 +349,8 @@ def _neutral(value: Expression, combiner: str) -> bool:
     if not isinstance(value, Constant):
         return False
     neutral = NEUTRAL[combiner]
-    return value.value == neutral or (value.value / neutral > 0 and abs(value.value) >= INFINITE
-                                      if math.isinf(neutral) else False)  # fmt: skip
+    large = math.isinf(neutral) and abs(value.value) >= INFINITE
+    return value.value == neutral or (large and value.value * neutral > 0)
 
 
 def _narrowed(definition: Definition) -> Definition:
@@ -356,6 +398,8 @@ def _joined_sums(algorithm: Algorithm) -> Algorithm:
         readers = [d for d in found if bare.array in arrays_read(d)]
         if not isinstance(inner, Reduce) or inner.combiner != outer.combiner or len(readers) > 1:
             continue
+        if any(isinstance(t, Apply) and t.function == "equal" for t in conditions_of(outer)):
+            continue  # it says where an element lies
         free = {a: Axis(f"{a.name}_{outer.out}", a.extent) for a in inner.reduced}
         moved = {a: index_of(b) for a, b in free.items()}
         moved |= dict(zip(inner.axes, bare.indices, strict=True))
@@ -409,13 +453,20 @@ def product_in(definition: Definition) -> Contraction | None:
     conditions = conditions_of(definition)
     if not conditions:
         return contraction(definition)
-    asked = {axis for c in conditions for axis in (c.axes if isinstance(c, Index) else axes_of(c))}
+    for condition in conditions:
+        asked = condition.axes if isinstance(condition, Index) else axes_of(condition)
 
-    def fit(factor: Expression) -> tuple[int, int]:
-        own = axes_of(factor)
-        return len(asked - own), len(own - asked)
+        def fit(factor: Expression, asked: frozenset[Axis] = asked) -> tuple[int, int]:
+            own = axes_of(factor)
+            return len(asked - own), len(own - asked)
 
-    masked = min(factors, key=fit)
-    made = _reguarded(definition.expression, unguarded(definition.expression, 0.0), masked)
-    factors[factors.index(masked)] = made
+        masked = min(factors, key=fit)
+        for n, factor in enumerate(factors):
+            beyond = asked <= axes_of(factor) and any(isinstance(p, Indirect) for p in walk(factor))
+            if factor is not masked and not beyond:  # what is read there may lie outside
+                continue
+            if isinstance(condition, Index):
+                factors[n] = chosen((condition,), factor, Constant(0.0))
+            else:
+                factors[n] = selected([condition], factor, Constant(0.0))
     return contraction(replace(definition, expression=product_of(factors)))

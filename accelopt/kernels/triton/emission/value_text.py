@@ -6,7 +6,6 @@ Whatever does not change along the walked axis is computed before the loop, and 
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +28,7 @@ from accelopt.algorithm.algorithm import (
 )
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index
+from accelopt.kernels.triton.emission.base_two import LN_2, factor_of
 from accelopt.kernels.triton.emission.descriptors import Block, block_at
 from accelopt.kernels.triton.emission.functions import (
     COMPARISONS,
@@ -190,6 +190,12 @@ class ValueText:
         return any(isinstance(p, Read) and self.held(p.array) is None and not self._inside(p)
                    for p in walk(expression))  # fmt: skip
 
+    def _is_loaded(self, expression: Expression) -> bool:
+        """Whether a value is 0 where the conditions around it do not hold: those are in its mask."""
+        while isinstance(expression, Indirect):
+            expression = expression.element
+        return isinstance(expression, Read) and self._guarded(expression)
+
     def _inside(self, read: Read) -> bool:
         shape = self.arrays[read.array].shape if read.array in self.arrays else ()
         return all(
@@ -239,8 +245,15 @@ class ValueText:
         if name == "select":
             test = self._truth(self.value(expression.arguments[0], dims, facts))
             yes = self.value(expression.arguments[1], dims, (*facts, test))
+            if expression.arguments[2] == Constant(0.0) and self._is_loaded(
+                expression.arguments[1]
+            ):
+                return yes
             no = self.value(expression.arguments[2], dims, (*facts, f"({test} == 0)"))
             return self._choice(test, yes, no)
+        power = self._power_of_two(expression, dims, facts)
+        if power is not None:
+            return Text(power, "float32")
         given = [self.value(argument, dims, facts) for argument in expression.arguments]
         if name in COMPARISONS:
             left, right = self._alike(given)
@@ -271,26 +284,28 @@ class ValueText:
         if name == "power" and is_number(texts[1]):
             base = self._once(texts[0], dims, expression)
             return Text(power_text(base, float(texts[1].strip("()"))), "float32")
-        if name == "exp":
-            return Text(
-                self._exponential(expression.arguments[0], texts[0], dims, facts), "float32"
-            )
         if name in _REPEATING:
             texts = [self._once(text, dims, expression) for text in texts]
         text = float_text(name, texts)
         self.helpers |= {helper for helper in _HELPERS if f"{helper}(" in text}
         return Text(text, "float32")
 
-    def _exponential(self, given: Expression, text: str, dims: Axes, facts: tuple[str, ...]) -> str:
-        """exp, by a power of two where that takes a factor in."""
-        if isinstance(given, Apply) and given.function == "multiply":
-            for n, part in enumerate(given.arguments):
-                if isinstance(part, Constant):
-                    factor = part.value / math.log(2)
-                    inner = self.single(self.value(given.arguments[1 - n], dims, facts))
-                    scale = "" if abs(factor - 1) < 1e-7 else f" * {number_text(factor)}"
-                    return f"tl.exp2({bare(inner) if not scale else inner}{scale})"
-        return f"tl.exp({bare(text)})"
+    def _power_of_two(self, expression: Apply, dims: Axes, facts: tuple[str, ...]) -> str | None:
+        """exp and sigmoid by a power of two, where that takes a factor in, and a factor of a logarithm."""
+        name, argument = expression.function, expression.arguments[0]
+        product = factor_of(argument if name in ("exp", "sigmoid") else expression)
+        if product is None:
+            return None
+        inner, factor = product
+        if name in ("exp", "sigmoid"):
+            text = closed(self.single(self.value(inner, dims, facts)))
+            scale = _times((-factor if name == "sigmoid" else factor) / LN_2)
+            power = f"tl.exp2({text if scale else bare(text)}{scale})"
+            return power if name == "exp" else f"(1.0 / (1.0 + {power}))"
+        if not isinstance(inner, Apply) or inner.function != "log":
+            return None
+        text = self.single(self.value(inner.arguments[0], dims, facts))
+        return f"tl.log2({bare(text)}){_times(factor * LN_2)}"
 
     def _once(self, text: str, dims: Axes, expression: Expression) -> str:
         """A text that may stand twice."""
@@ -340,9 +355,11 @@ class ValueText:
             return Text(self.expanded(Held(text, block.axes), dims), array.dtype)
         names = self.names(dims)
         masks = self.overhang([a for a in dims if a in index.axes], dims)
-        masks += [f"({self._bound[a].text} >= 0)" for a in index.axes if a in self._bound]
-        masks += [f"({self._bound[a].text} < {a.extent})" for a in index.axes if a in self._bound]
-        if not self._inside(read):
+        if self._inside(read):
+            numbers = [(self._bound[a].text, a.extent) for a in index.axes if a in self._bound]
+            masks += [f"({number} >= 0)" for number, _ in numbers]
+            masks += [f"({number} < {extent})" for number, extent in numbers]
+        else:  # a sum with a number that is read: the conditions around it say where it is inside
             masks += [fact for fact in facts if fact not in masks]
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
         where = self.index_text(index, names)
@@ -485,6 +502,10 @@ class ValueText:
         ):
             return self.arrays[expression.array].dtype
         return "float32"
+
+
+def _times(factor: float) -> str:
+    return "" if abs(factor - 1) < 1e-7 else f" * {number_text(factor)}"
 
 
 _REPEATING = {

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Index
 from accelopt.algorithm.traced_array import (
     TracedArray,
@@ -202,7 +203,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "unbind": lambda a, dim=0: [a._viewed(one) for one in np.moveaxis(a.elements, dim, 0)],
     "new_empty": lambda a, *s, dtype=None, **_: a.host.made(_extents(s), dtype or a.dtype, None),
     "new_zeros": lambda a, *s, dtype=None, **_: a.host.made(_extents(s), dtype or a.dtype, 0),
-    "item": lambda a: a.tile().item(),
+    "item": lambda a: a.host.number_in(a.tile()),
     "zero_": lambda a: a.assigned(0), "fill_": lambda a, b: a.assigned(b),
     "copy_": lambda a, b, *_: a.assigned(b), "mul_": lambda a, b: a.assigned(a * b),
     "add_": lambda a, b: a.assigned(a + b),
@@ -212,6 +213,47 @@ for _name, _function in OPERATORS.items():
     if _name not in ("eq", "ne", "lt", "gt", "le", "ge"):
         setattr(Tensor, f"__r{_name}__", lambda a, b, f=_function: a.host.calculated(f, b, a))
 Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+class ReadNumber:
+    """A number that the host reads from a tensor. A comparison of it is decided by `Host.decide`."""
+
+    __hash__ = object.__hash__
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def __bool__(self) -> bool:
+        return self.host.decide()
+
+    def _numbered(self, *_: Any) -> Any:
+        return self.host.refuse("what Python does must not depend on numbers of the inputs")
+
+    __int__ = __index__ = __float__ = __iter__ = _numbered
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._numbered()
+
+
+for _name in (*(f"{r}{o}" for o in ("add", "sub", "mul", "floordiv", "truediv", "mod") for r in ("", "r")),
+              "eq", "ne", "lt", "gt", "le", "ge", "neg", "abs"):  # fmt: skip
+    setattr(ReadNumber, f"__{_name}__", lambda a, *_: ReadNumber(a.host))
+
+
+class _IntKind(type):
+    """`isinstance` with a stand-in for `int`."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, (int, ReadNumber))
+
+
+class WholeNumber(int, metaclass=_IntKind):
+    """`int` in a traced file: of a number that is read it is that number."""
+
+    def __new__(cls, value: Any = 0, *base: Any) -> Any:
+        return value if isinstance(value, ReadNumber) else int(value, *base)
 
 
 class Size(tuple[int, ...]):
@@ -278,8 +320,10 @@ def _extents(given: Sequence[Any]) -> tuple[int, ...]:
 class Host:
     """Makes tensors, and the modules that a file with kernels imports."""
 
-    def __init__(self, trace: KernelTrace) -> None:
-        self.trace = trace
+    def __init__(self, trace: KernelTrace, choices: Sequence[bool] = ()) -> None:
+        self.trace, self.choices = trace, choices
+        self.decisions: list[bool] = []
+        self.decided_at: tuple[str, int] = (trace.path, 0)
         self.execution = Execution(trace)
         self.language = Language(self.execution, self.absent)
         self.importing = True
@@ -292,6 +336,18 @@ class Host:
     def absent(self, name: str) -> Absent:
         """Something of a package that is not there."""
         return Absent(name, self.refuse, lambda: self.importing)
+
+    def decide(self) -> bool:
+        """The outcome of a test of numbers that are read: the next choice, true where there is none."""
+        known = len(self.decisions) < len(self.choices)
+        self.decisions.append(self.choices[len(self.decisions)] if known else True)
+        self.decided_at = self.trace.line()
+        return self.decisions[-1]
+
+    def number_in(self, tile: Tile) -> Any:
+        """The number that an array of one element is."""
+        known = isinstance(tile.value, Constant) or tile.size != 1
+        return tile.item() if known else ReadNumber(self)
 
     # Tensors.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +16,12 @@ from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.algorithm.axis_joining import joined
 from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
-from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.algorithm.value_nodes import Undefined
 from accelopt.algorithm.whole_forms import whole
-from accelopt.kernels.triton.lift.host import Host, Tensor, load
+from accelopt.kernels.triton.lift.host import Host, Tensor, WholeNumber, load
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace
 from accelopt.sim.errors import SourceLine
 
@@ -59,18 +60,56 @@ def launches_with_lines(
 
     `given` are its arguments: arrays, or `Like`, for tensors, anything else as it is. `function` is its
     name, or what calls functions of the module, which it is given first. The inputs have the names of the
-    function's parameters, the outputs are what it returns and the inputs that it changes. `folders` are
+    function's parameters, the outputs are what it returns and the inputs that it changes. A number that the
+    host reads from a tensor may decide whether the function raises an error, and nothing else. `folders` are
     searched for what the file imports. The file's Python runs in this process: `confined` has a child
     for it. Raises NotTraced, with file and line, for what has no Algorithm.
     """
     path = str(Path(path).resolve())
+    choices: list[bool] = []
+    for _ in range(MOST_ATTEMPTS):
+        found, host = _attempt(path, function, given, named, folders, choices)
+        made, place = host.decisions, host.decided_at
+        if isinstance(found, _Raised):
+            if not made or not made[-1]:
+                raise found.refusal from found.refusal.__cause__
+            choices = [*made[:-1], False]
+            continue
+        for n in (n for n, choice in enumerate(made) if choice):
+            other, host = _attempt(path, function, given, named, folders, [*made[:n], False])
+            if not isinstance(other, _Raised):
+                place = host.decided_at
+                break
+        else:
+            return found
+        break
+    raise NotTraced("what Python does must not depend on numbers of the inputs", *place)
+
+
+MOST_ATTEMPTS = 9
+"""Tests of numbers that are read, and one."""
+
+
+class _Raised(NamedTuple):
+    """The file itself raised an error."""
+
+    refusal: NotTraced
+
+
+def _attempt(
+    path: str, function: str | Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any] | None,
+    folders: Sequence[str], choices: Sequence[bool],
+) -> tuple[LiftedLaunches | _Raised, Host]:  # fmt: skip
+    """What is lifted where tests of numbers that the host reads come out as chosen, and the host that knows how all
+    did."""
     trace = KernelTrace(path)
-    host = Host(trace)
+    host = Host(trace, choices)
     with deep_recursion(), host.installed():
         try:
             module = load(path, host, folders)
+            vars(module).setdefault("int", WholeNumber)
             host.importing = False
-            return _traced(host, module, function, given, dict(named or {}))
+            return _traced(host, module, function, given, dict(named or {})), host
         except NotTraced:
             raise
         except UndefinedOutput as refusal:
@@ -82,12 +121,16 @@ def launches_with_lines(
             raise
         except (Exception, SystemExit) as error:
             frames = traceback.walk_tb(error.__traceback__)
-            places = ((frame.f_code.co_filename, line) for frame, line in frames)
+            places = [(frame.f_code.co_filename, line) for frame, line in frames]
             lines = [place for place in places if place[0] in trace.files]
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             if isinstance(error, RecursionError):
                 said = "too many operations build on each other, or a function calls itself"
-            raise NotTraced(said, *(lines[-1] if lines else (path, 0))) from error
+            refusal_here = NotTraced(said, *(lines[-1] if lines else (path, 0)))
+            if lines and places[-1] == lines[-1]:
+                refusal_here.__cause__ = error
+                return _Raised(refusal_here), host
+            raise refusal_here from error
 
 
 def _traced(
@@ -131,7 +174,15 @@ def _traced(
         host.execution.stages, host.trace.origins, places,
     )  # fmt: skip
     lines = {name: line for name, line in places.items() if isinstance(line, SourceLine)}
-    return LiftedLaunches(algorithm, lines)
+    results = zip(algorithm.outputs, outputs, strict=True)
+    marked = tuple(replace(array, partial=_is_partial(tensor)) for array, tensor in results)
+    return LiftedLaunches(replace(algorithm, outputs=marked), lines)
+
+
+def _is_partial(tensor: Tensor) -> bool:
+    """Whether nothing but one store at places that are read writes to memory that holds no numbers."""
+    writes, before = tensor.buffer.writes, tensor.buffer.initial(Index(0))
+    return len(writes) == 1 and bool(writes[0].numbers) and isinstance(before, Undefined)
 
 
 def format_named(dtype: Any) -> np.dtype:

@@ -191,6 +191,31 @@ def _has(nodes: Sequence[ast.stmt], *kinds: type) -> bool:
     return any(isinstance(part, kinds) for node in nodes for part in ast.walk(node))
 
 
+def _counted(node: ast.While) -> ast.For | None:
+    """`for p in range(p, end, step)` for `while p < end: ...; p += step`, where nothing else changes the three."""
+    *body, last = node.body
+    test = node.test
+    if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Name)):
+        return None
+    if not (isinstance(last, ast.Assign) and isinstance(last.value, ast.BinOp)):
+        return None
+    place, (target, *others), added = test.left.id, last.targets, last.value
+    names = [part.id for part in (target, added.left) if isinstance(part, ast.Name)]
+    if names != [place, place] or others or not isinstance(added.op, ast.Add):
+        return None
+    if len(test.ops) != 1 or not isinstance(test.ops[0], ast.Lt) or node.orelse:
+        return None
+    ends = [*test.comparators, added.right]
+    fixed = {n.id for end in ends for n in ast.walk(end) if isinstance(n, ast.Name)}
+    if {*assigned_in(body)} & {place, *fixed} or place in fixed:
+        return None
+    over = _call("range", [test.left, *ends])
+    made = ast.copy_location(ast.For(ast.Name(place, ast.Store()), over, body, []), node)
+    for part in ast.walk(ast.fix_missing_locations(made)):
+        part.file = getattr(node, "file", "")  # type: ignore[attr-defined]
+    return made
+
+
 class Block:
     """The variables of one function, and how its statements change them."""
 
@@ -288,6 +313,12 @@ class Block:
         for _ in range(MOST_UNROLLED * 64):
             self.line = line
             known = self.execution.known(self.value(node.test))
+            counted = _counted(node) if known is None else None
+            if counted is not None:
+                self._for(counted)
+                reason = "where a loop ends that a number of an input ends is not known"
+                self.names[counted.target.id] = Unknown(reason, line)  # type: ignore[attr-defined]
+                return
             if known is None:
                 self.trace.refuse_at(
                     line, "how often a `while` loop runs is only known at run time"

@@ -177,3 +177,46 @@ def test_says_why_and_where_it_is_not_lifted(name, tmp_path):
     with pytest.raises(NotTraced) as refusal:
         lift_launches(file, "run", [Like((4,))])
     assert reason in str(refusal.value) and f"kernel.py:{line}:" in str(refusal.value)
+
+
+COUNTED = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def add_up(x, ends, out, STEP: tl.constexpr):
+    row = tl.program_id(0)
+    end = tl.load(ends + row)
+    total = tl.zeros((), tl.float32)
+    place = tl.zeros((), tl.int32)
+    while place < end:
+        at = place + tl.arange(0, STEP)
+        total += tl.sum(tl.load(x + row * 20 + at, mask=at < end, other=0.0), 0)
+        place += STEP
+    tl.store(out + row, total)
+
+def run(x, ends):
+    assert x.shape[1] >= ends[-1].item()
+    if int(ends[0].item()) > x.shape[1]:
+        raise ValueError("too long")
+    out = torch.empty((x.shape[0],), dtype=torch.float32, device=x.device)
+    add_up[(x.shape[0],)](x, ends, out, STEP=4)
+    return out
+
+def by_length(x, ends):
+    if ends[0].item() > 4:
+        return x * 2.0
+    return x * 3.0
+"""
+
+
+def test_numbers_that_the_host_reads_may_decide_on_errors_alone(tmp_path):
+    """Evidence: a sum of as many elements as a length says, whose host function checks lengths."""
+    file = tmp_path / "counted.py"
+    file.write_text(COUNTED)
+    x, ends = np.arange(60, dtype=np.float32).reshape(3, 20), np.array([3, 0, 17], np.int32)
+    algorithm = lift_launches(file, "run", [x, ends])
+    (found,) = evaluate(algorithm, {"x": x, "ends": ends})
+    np.testing.assert_allclose(found, [x[row, :end].sum() for row, end in enumerate(ends)])
+    with pytest.raises(NotTraced, match="must not depend on numbers of the inputs"):
+        lift_launches(file, "by_length", [x, ends])

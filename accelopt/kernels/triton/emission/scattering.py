@@ -1,0 +1,127 @@
+"""Results whose elements are stored where numbers say that are read: sums of at most one element each.
+
+Lifting writes the store of a ragged row as a sum over all rows, `out[r] = sum over s, i of (value[s, i] if
+start[s] + i == r else 0)`. Where `i` ends before the start of the next `s`, no two rows have one place: each
+`value[s, i]` is computed once and stored at `start[s] + i`. What has no row is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from accelopt.algorithm.algorithm import (
+    Apply,
+    Constant,
+    Definition,
+    Expression,
+    Map,
+    Position,
+    Read,
+    Reduce,
+    Where,
+    axes_of,
+    substituted,
+)
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.kernels.triton.emission.comparisons import bound_by
+from accelopt.kernels.triton.emission.simplifying import branch, tests_of
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Where a member's elements lie: `axis` in its place is `number + offset`. It is stored where the `tests`
+    hold."""
+
+    axis: Axis
+    number: Expression
+    offset: Index
+    tests: tuple[Expression, ...]
+
+
+def scattered(definition: Definition) -> tuple[Map, Scatter, Axis] | None:
+    """The elements that a sum is made of, where each of its own is one of them or 0, and the axis of the sum
+    that the place of an element is."""
+    if not isinstance(definition, Reduce) or definition.combiner != "add":
+        return None
+    body, conditions = definition.expression, list[Index]()
+    tests: list[Expression] = []
+    while branch_is_nothing(body):
+        if isinstance(body, Where):
+            conditions += body.conditions
+        elif isinstance(body, Apply):
+            tests += tests_of(body.arguments[0])
+        body = branch(body)
+    for test in tests:
+        if not isinstance(test, Apply) or test.function != "equal":
+            continue
+        for number, place in (test.arguments, test.arguments[::-1]):
+            if not isinstance(place, Position) or isinstance(number, (Position, Constant)):
+                continue
+            for axis in definition.axes:
+                found = _placed(
+                    definition, axis, number, place.index, test, tests, conditions, body
+                )
+                if found is not None:
+                    return found
+    return None
+
+
+def branch_is_nothing(expression: Expression) -> bool:
+    """Whether an expression is a choice that is 0 elsewhere."""
+    choice = isinstance(expression, Where) or (
+        isinstance(expression, Apply) and expression.function == "select"
+    )
+    return choice and branch(expression, False) == Constant(0.0)
+
+
+def _placed(
+    definition: Reduce, axis: Axis, number: Expression, place: Index, own: Expression,
+    tests: list[Expression], conditions: list[Index], body: Expression,
+) -> tuple[Map, Scatter, Axis] | None:  # fmt: skip
+    offset = index_of(axis) - place
+    others = [test for test in tests if test != own]
+    if axis in offset.axes or axis in axes_of(body) | axes_of(number):
+        return None
+    if any(axis in axes_of(test) for test in others) or any(c != place for c in conditions):
+        return None
+    if not {*definition.reduced} <= offset.axes | axes_of(number):
+        return None
+    if not _apart(number, offset, others):
+        return None
+    axes = (*definition.reduced, *(a for a in definition.axes if a != axis))
+    moved = Axis(f"@{definition.out}", axis.extent)
+    return Map(definition.out, axes, body), Scatter(moved, number, offset, tuple(others)), axis
+
+
+def _apart(number: Expression, offset: Index, tests: list[Expression]) -> bool:
+    """Whether places lie between an element of an array and its next one: such parts do not overlap. `offset`
+    counts the axes that the number does not have."""
+    if not isinstance(number, Read) or len(number.indices) != 1 or offset.bounds[0] < 0:
+        return False
+    if offset.axes & axes_of(number) or len(number.indices[0].axes) != 1:
+        return False
+    following = replace(number, indices=(number.indices[0] + 1,))
+    wanted = frozenset({(following, 1), (number, -1)})
+    return _counts(offset) and any(
+        bound is not None and bound.terms == wanted and bound.strict and bound.index == offset * -1
+        for bound in map(bound_by, tests)
+    )
+
+
+def _counts(index: Index) -> bool:
+    """Whether an index has another value for other axes."""
+    below = 1
+    for term, factor in sorted(index.terms, key=lambda pair: pair[1]):
+        if not isinstance(term, Axis) or factor < below:
+            return False
+        below = factor * term.extent
+    return True
+
+
+def moved(scatter: Scatter, axes: Mapping[Axis, Index]) -> Scatter:
+    """With indices in the place of axes."""
+    return replace(
+        scatter, number=substituted(scatter.number, axes, {}), offset=scatter.offset.substitute(axes),
+        tests=tuple(substituted(test, axes, {}) for test in scatter.tests),
+    )  # fmt: skip
