@@ -1,0 +1,69 @@
+"""Padded convolutions are one product of a masked operand, and what is looked up stays an array."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from kernel_heads import neuronxcc_kernel, nki_kernel
+
+from accelopt.algorithm.algorithm import Reduce
+from accelopt.algorithm.contraction import contraction
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.sim import compute
+from accelopt.sim.dialects.dialect import trace_kernel
+from accelopt.sim.kernel_text import load, specs_of
+
+TAPS = neuronxcc_kernel("""def kernel(x, w):
+    out = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.shared_hbm)
+    acc = nl.zeros((128, 256), dtype=nl.float32, buffer=nl.psum)
+    i_p, i_f = nl.arange(128)[:, None], nl.arange(256)[None, :]
+    for k in nl.{loop}(3):
+        place = i_f + {step} * k - {step}
+        part = nl.zeros((128, 256), dtype=x.dtype, buffer=nl.sbuf)
+        part[i_p, i_f] = nl.load(x[i_p, place], mask=(place >= 0) & (place < 256))
+        acc += nl.matmul(nl.load(w[k]), part, transpose_x=True)
+    nl.store(out, acc)
+    return out
+""")
+LOOKED_UP = nki_kernel("""def kernel(x, at):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    kept = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.private_hbm)
+    nl.store(kept, nl.exp(nl.load(x)))
+    found = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+    rows = kept.ap([[64, 128], [1, 64]], offset=0, vector_offset=nl.load(at), indirect_dim=0)
+    nisa.dma_copy(dst=found, src=rows)
+    nl.store(out, found)
+    return out
+""")
+DRAWN = np.random.default_rng(2)
+
+
+def lifted(text: str, inputs: dict[str, np.ndarray], target: str):
+    """The algorithm of a kernel, which computes what the simulated core does."""
+    given = [*inputs.values()]
+    program = trace_kernel(load(text, "kernel.py").kernel, specs_of(given), target=target)
+    (expected,) = compute.execute(program, [array.copy() for array in given])
+    algorithm = lift(program)
+    (found,) = evaluate(algorithm, inputs)
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-4, atol=1e-4)
+    return algorithm
+
+
+@pytest.mark.parametrize("loop", ["affine_range", "static_range"])
+@pytest.mark.parametrize("step", [1, 2])
+def test_taps_with_padding_are_one_product(loop: str, step: int) -> None:
+    x, w = DRAWN.normal(size=(128, 256)), DRAWN.normal(size=(3, 128, 128))
+    inputs = {"x": x.astype(np.float32), "w": w.astype(np.float32)}
+    [one] = lifted(TAPS.format(loop=loop, step=step), inputs, "trn1").definitions
+    assert isinstance(one, Reduce) and contraction(one) is not None
+    assert sorted(axis.extent for axis in one.reduced) == [3, 128]
+
+
+def test_what_is_looked_up_is_computed_once() -> None:
+    x, at = DRAWN.normal(size=(128, 64)), DRAWN.integers(0, 128, size=(128, 1))
+    inputs = {"x": x.astype(np.float32), "at": at.astype(np.int32)}
+    first, _ = lifted(LOOKED_UP, inputs, "trn2").definitions
+    assert math.prod(axis.extent for axis in first.axes) == 128 * 64
