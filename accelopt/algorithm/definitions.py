@@ -262,11 +262,12 @@ class _Definitions:
             value = self._whole_scan(value)
         renamed, own = self._named(value)
         places = {axis: index_of(axis) for axis in own}
+        part = renamed
         while renamed not in self._found and (found := self._whole_of(renamed)):
             renamed = found[0]
             places = {axis: place.substitute(places) for axis, place in found[1].items()}
-            if renamed not in self._found and not self._whole_of(renamed):
-                self._array(self._wholes[_kind(renamed)][renamed])
+        if renamed is not part and renamed not in self._found:
+            self._array(self._wholes[_kind(renamed)][renamed])
         if renamed not in self._found:
             axes = tuple(self._as_asked(own))
             assert isinstance(renamed, (Fold, ScanElement))
