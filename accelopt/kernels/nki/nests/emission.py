@@ -19,6 +19,7 @@ from accelopt.algorithm.index import Axis, index_of
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.calculation import Calculation
 from accelopt.kernels.nki.nests.conditions import deciding, parts_along
+from accelopt.kernels.nki.nests.instructions import is_one
 from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.margins import margins_of
 from accelopt.kernels.nki.nests.memory import KEPT_BYTES, LITTLE, Memory
@@ -441,7 +442,7 @@ class Emitter(Calculation):
                         self.emit_member(definition, place)
                 except NotNested as refusal:
                     named = str(refusal).startswith(f"{name} ")
-                    raise refusal if named else NotNested(f"{name}: {refusal}") from None
+                    raise refusal if named else type(refusal)(f"{name}: {refusal}") from None
         self.engine, self.deciding = engine, around
 
     def with_last(
@@ -648,27 +649,39 @@ class Emitter(Calculation):
         moving = [a for a in columns if where.span(a).width > 1]
         bank = self.spec.psum_bank_bytes // 4
         pieces = self.cut(where, moving, max(bank, self.stage.columns))
-        # Rows that share what moves are summed side by side, as far as PSUM has banks for them.
-        outer, beside = list(single), list[tuple[Axis, int]]()
+        # Rows that share what moves are summed side by side, as far as PSUM has banks for them; small
+        # products of a batch, whose operands are made together, in one bank.
+        operand = Operands(self, definition, found, where)
+        outer, beside, together = list(single), list[tuple[Axis, int]](), list[Axis]()
         width = min(math.prod(where.span(axis).width for axis in moving), max(bank, 1))
-        room = max(BESIDE_BANKS, bank // width)
-        while outer and outer[-1][0] in rows and room > 1:
+        room, taken = max(BESIDE_BANKS, bank // width), 1
+        looped = {part.axis for part in self.stage.loops}
+        alone = bool(takers or looped & {axis.name for axis in found.contracted})
+        while outer:
             axis, count = outer[-1][0], where.span(outer[-1][0]).width
-            fits = max(n for n in range(1, min(count, room) + 1) if count % n == 0)
-            if fits == 1 or (fits < count and axis in {*self.deciding, *self.masks, *self.copied}):
+            if axis in found.batch:
+                each = operand.rounds * max(width, where.rows)
+                room = min(bank // width, self.stage.columns // each) // taken
+            decided = axis in {*self.deciding, *self.masks, *self.copied}
+            fits = max((n for n in range(1, min(count, room) + 1) if count % n == 0), default=1)
+            if axis in found.batch and (alone or decided):
+                break
+            if fits == 1 or (decided and fits < count):
                 break
             beside.insert(0, outer.pop())
-            room //= fits
+            if axis in found.batch:
+                together.insert(0, axis)
+            room, taken = room // fits, taken * fits
             if fits < count:
                 outer.append((axis, fits))
                 break
-        alike = self.is_alike(definition, found.scale, {axis for axis, _ in beside})
-        operand = Operands(self, definition, found, where)
+        axes = {axis for axis, _ in beside}
+        one = self.is_taken_at_once(definition, found.scale, axes, moving, (taken, width))
         lying = (*(axis for axis, _ in beside), *columns)
 
         def batch(round_: Round) -> None:
             place = round_.where
-            stationary = operand.make(left, rows, place, sides[0], moving=False)
+            stationary = operand.make(left, (*together, *rows), place, sides[0], moving=False)
 
             def wide(round_: Round) -> None:
                 whole = round_.where
@@ -678,7 +691,7 @@ class Emitter(Calculation):
                 finish(whole, aim)
 
             def part(spot: Where, aim: View) -> None:
-                moved = operand.make(right, tuple(columns), spot, sides[1], moving=True)
+                moved = operand.make(right, (*together, *columns), spot, sides[1], moving=True)
                 sums = self.new_tile(f"{definition.out}_sums", spot, lying, sums=True)
                 width = math.prod(spot.span(axis).width for axis in columns)
 
@@ -712,21 +725,22 @@ class Emitter(Calculation):
                         taker(own.where, sums.moved(own.where, spot))
 
                 self.each(Where(operand.lying, spot.spans, ()), operand.parts, add)
-                one = alike and sums.tile.width <= bank and not takers
-                self.each(spot, [] if one else beside, out)
+                whole = one and sums.tile.width <= bank and not takers
+                self.each(spot, [] if whole else beside, out)
 
             self.each(place, pieces, wide)
 
         self.each(where, outer, batch)
 
-    def is_alike(self, product: Definition, scale: Value, rows: Collection[Axis]) -> bool:
-        """Whether all rows of a product are taken alike: by nothing that differs from one to the other."""
+    def is_taken_at_once(
+        self, product: Definition, scale: Value, beside: Collection[Axis], moving: Collection[Axis],
+        counts: tuple[int, int],
+    ) -> bool:  # fmt: skip
+        """Whether elements of a product, in parts `beside` each other, are taken by one instruction."""
         reader = self.last.get(product.out)
-        taken = self.reading.meanings[reader.out].value if reader else None
-        others = (
-            [scale, *(v for v in inputs_of(taken) if v.array != product.out)] if taken else [scale]
-        )
-        return not any(value.axes & set(rows) for value in others)
+        value = self.reading.meanings[reader.out].value if reader else None
+        taken = [v for v in inputs_of(value) if v.array != product.out] if value else []
+        return is_one((scale, *taken), beside, moving, counts, self.spec)
 
     def evacuate(
         self, product: str, scale: Value, where: Where, axes: tuple[Axis, ...], sums: View,

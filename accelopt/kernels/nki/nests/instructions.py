@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import Hardware
@@ -15,7 +15,19 @@ from accelopt.kernels.nki.nests.prices import matmul_ns
 from accelopt.kernels.nki.nests.selection import Selection
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, merged
+from accelopt.kernels.nki.nests.values import Value
 from accelopt.sim.dtypes import parse
+
+
+def is_one(
+    values: Iterable[Value], beside: Collection[Axis], free: Collection[Axis],
+    counts: tuple[int, int], spec: Hardware,
+) -> bool:  # fmt: skip
+    """Whether what is computed of values in parts `beside` each other, along other `free` axes, is one instruction.
+    A number for each part becomes a tile that is read beside the others: `counts` are parts, and elements of each."""
+    numbers = any(v.axes & {*beside} and not v.axes & {*free} for v in values)
+    number, width = counts
+    return not numbers or number * width <= (number - 1) * spec.access_cycles
 
 
 class Instructions(Loops):

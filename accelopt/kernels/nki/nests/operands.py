@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.algorithm import Definition
 from accelopt.algorithm.index import Axis
+from accelopt.kernels.nki.nests.instructions import is_one
 from accelopt.kernels.nki.nests.locations import At, Span
 from accelopt.kernels.nki.nests.memory import LITTLE
 from accelopt.kernels.nki.nests.nest import NotNested, TurnedInParts, Way
@@ -102,8 +103,9 @@ class Operands:
             return self._in_windows(along, windows, own, where, side, moving)
         nest = emitter.nest
         axes = self.own_axes(own, where)
-        asked = nest.way(self.definition.out, side) if axes else None
-        way = asked or self._way(value, axes, where)
+        asked = nest.way(self.definition.out, side) if {*axes} - {*self.found.batch} else None
+        single = tuple(axis for axis in axes if axis not in self.found.batch)
+        way = asked or self._way(value, single, where)
         dtype = self.found.dtype
         size = parse(dtype).itemsize * self.rounds
         if value.kind == "constant":
@@ -129,7 +131,7 @@ class Operands:
                         a: k.where.span(a) for a in self.found.contracted}}, place.order), whole)  # fmt: skip
         base = None
         whole = where.within({a: Span(At(), a.extent) for a, _ in self.others})
-        if way == "direct" and self._by_batch(value, replace(whole, part=self.lying)):
+        if way == "direct" and self._by_batch(value, axes, replace(whole, part=self.lying)):
             return lambda k, place: self._once(value, axes, place, way, k)
         if (self.definition.out, side) in nest.ahead:
             base = where
@@ -151,12 +153,26 @@ class Operands:
 
         return given
 
-    def _by_batch(self, value: Value, where: Where) -> bool:
+    def _by_batch(self, value: Value, axes: Sequence[Axis], where: Where) -> bool:
         """Whether an array's elements are brought for all products of a batch at once."""
         if value.kind != "input" or self._on_chip(value) or value.dtype != self.found.dtype:
             return False
-        wide = self.emitter.memory.widened(self.emitter.arrays.get(value.array), value, where, True)
-        return wide is not None and any(wide.span(a) != where.span(a) for a in self.found.batch)
+        batch, memory = set(self.found.batch), self.emitter.memory
+        if batch & set(axes):
+            each = math.prod(where.span(axis).width for axis in axes if axis not in batch)
+            return self.size * self.rounds * each * parse(value.dtype).itemsize < LITTLE
+        wide = memory.widened(self.emitter.arrays.get(value.array), value, where, True)
+        return wide is not None and any(wide.span(a) != where.span(a) for a in batch)
+
+    def _apart(self, value: Value, where: Where) -> set[Axis]:
+        """The axes of a batch of which an operand is computed one by one: numbers differ along them, and what is
+        computed with each is long."""
+        free = where.free(value.axes)
+        batch, rest = ({a for a in free if (a in self.found.batch) == of} for of in (True, False))
+        counts = [math.prod(where.span(axis).width for axis in axes) for axes in (batch, rest)]
+        known = self.emitter.known(value, where)
+        one = is_one(inputs_of(value), batch, rest, (counts[0], counts[1]), self.emitter.spec)
+        return set() if known or one else batch
 
     def number(self, where: Where, base: Where) -> At:
         """Which of the rounds of the sum a place is in, of those that begin in another."""
@@ -356,7 +372,7 @@ class Operands:
             if (self.rounds > 1 or not aside) and alike:
                 rows = math.prod(min(where.span(a).width, 128) for a in lying)
                 group = self.grouped(extent, self.size, rows)
-            if way == "turned" and not aside:
+            if way == "turned" and (not aside or self._narrow(lying, where)):
                 outer = self._beside(value, rest, where, lying, group)
         spans = {**where.spans, self.summed: span} if span else where.spans
         start = Where(self.lying, spans, ())
@@ -455,9 +471,11 @@ class Operands:
                 and emitter.memory.load_into(found, place, into)
             ):
                 return
+            apart = [axis for axis in axes if axis in self._apart(value, place)]
+            rest = [axis for axis in axes if axis not in apart]
             emitter.each(
                 place,
-                emitter.cut(place, axes, emitter.stage.columns),
+                [*((axis, 1) for axis in apart), *emitter.cut(place, rest, emitter.stage.columns)],
                 lambda r: emitter.into(value, r.where, view.moved(r.where, where)),
             )
 
@@ -559,7 +577,7 @@ class Operands:
         if way == "squares":
             turning.check_rows()
             emitter.each(place, [*parts, *self.joined], turning.squares)
-        elif turning.aside:
+        elif turning.aside and not self._narrow(lying, place):
             group = self.grouped(place.span(lying[0]).width, 128, 128) * 128
             emitter.each(place, [*parts, (lying[0], group)], turning.turned)
         else:
@@ -571,14 +589,15 @@ class Operands:
     ) -> list[tuple[Axis, int]]:
         """Parts of other axes of an operand that is computed whose transposes, of so many rounds, a bank of PSUM
         holds. Of one that is brought, the first is worked on before the last is there."""
+        alone = self._apart(value, Where(self.lying, where.spans, ()))
         if value.kind == "input":
-            return [(axis, 1) for axis in rest]
+            alone = set(rest) - set(self.found.batch)
         rows = math.prod(min(where.span(a).width, 128) for a in lying)
         room = max(self.emitter.spec.psum_bank_bytes // 4 // (rows * rounds), 1)
         parts = list[tuple[Axis, int]]()
         for axis in reversed(rest):
             width = where.span(axis).width
-            fits = axis not in {*self.emitter.deciding, *self.emitter.masks}
+            fits = axis not in {*self.emitter.deciding, *self.emitter.masks, *alone}
             size = (
                 max(n for n in range(1, width + 1) if width % n == 0 and n <= room) if fits else 1
             )
@@ -586,12 +605,17 @@ class Operands:
             parts.insert(0, (axis, size))
         return parts
 
+    def _narrow(self, lying: Sequence[Axis], place: Where) -> bool:
+        """Whether one transpose takes all of an operand that lies on partitions before."""
+        return math.prod(place.span(axis).width for axis in lying) <= self.emitter.spec.partitions
+
     def _lying(self, axes: tuple[Axis, ...], place: Where) -> tuple[tuple[Axis, ...], list[Axis]]:
         """Of an operand that is turned: what lies on partitions before, and its other axes."""
         lying = tuple(a for a in axes if a in self.where.part)
         if not lying and axes:
-            most = self.emitter.spec.partitions
-            lying = (max(reversed(axes), key=lambda axis: min(place.span(axis).width, most)),)
+            most, own = self.emitter.spec.partitions, set(axes) - set(self.found.batch)
+            widest = [axis for axis in reversed(axes) if axis in own or not own]
+            lying = (max(widest, key=lambda axis: min(place.span(axis).width, most)),)
         return lying, [a for a in axes if a not in lying and place.span(a).width > 1]
 
     def grouped(self, width: int, size: int, rows: int) -> int:
