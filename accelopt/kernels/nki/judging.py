@@ -394,8 +394,8 @@ class _Run:
             if not executable.is_made_again(self.request.kernel, arguments, again):
                 raise KernelFailure(
                     Status.REFUSED,
-                    "the kernel's Python makes another program each time: what is judged once says "
-                    "nothing of the next",
+                    "the kernel's Python makes another program when it is traced or called again (it may "
+                    "keep something from call to call): what is judged once says nothing of the next",
                 )
 
     def _check_numbers(self, executable: CompiledKernel, trial: Trial) -> None:
