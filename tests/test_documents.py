@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import typer
 from command_line import accelopt
+from scripted_server import ScriptedServer
 
-from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.cli.app import COMMANDS, GROUPS, app, command
 
 ROOT = Path(__file__).resolve().parents[1]
