@@ -231,8 +231,8 @@ class TrialStore:
             part = self._part(reference, name)
             whole = reference.seen([*map(in_single, drawn)])
             expected = tuple(map(part.rows.of, whole)) if part else whole
-            trial = trial_on(reference, name, drawn, precision, part, expected)
-            return self._with_whole(reference, trial, whole)
+            made = trial_on(reference, name, drawn, precision, part, expected)
+            return self._with_whole(reference, made, whole)
         if name == OTHER_SHAPE:
             return _of_another_shape(reference, drawn)
         if name in (SIGNS, FLAGS):
