@@ -56,9 +56,11 @@ from accelopt.kernels.nki.referee.trials import (
     FEW_BITS,
     FLAGS,
     HIDDEN,
+    NEGATIVE,
     NOT_FINITE,
     ONE_SIDED,
     OTHER_SHAPE,
+    POSITIVE,
     PUBLIC,
     SHAPE,
     SIGNS,
@@ -78,7 +80,7 @@ TRACED_AGAIN = 2  # times, at another date, in another home, with other hashes
 
 # Cheap tells first: most wrong kernels fall at the first seed or at the stress inputs.
 _HALVES = (
-    (PUBLIC[0], STRESS, ONE_SIDED, SWEEP, END, EVERY),
+    (PUBLIC[0], STRESS, ONE_SIDED, SWEEP, END, EVERY, NEGATIVE, POSITIVE),
     (PUBLIC[1], HIDDEN, FEW_BITS, NOT_FINITE, *PUBLIC[2:]),
 )
 _TRIALS = {
