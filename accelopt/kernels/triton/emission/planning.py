@@ -131,9 +131,6 @@ def _splits(algorithm: Algorithm, gpu: GPU) -> Iterator[tuple[Split, ...]]:
         programs = -(-results // tile)
         if programs < 2 * gpu.multiprocessors and summed >= 512:
             starved.append((definition.out, definition.reduced[0].extent, programs))
-    defined = {definition.out for definition in algorithm.definitions}
-    read = {n: arrays_read(algorithm.definition(n)) & defined for n, _, _ in starved}
-    lengths = {name: extent for name, extent, _ in starved}
     for wanted in (1, 4, 0) if starved else ():
         made: dict[str, int] = {}
         for name, extent, programs in starved:
@@ -144,10 +141,20 @@ def _splits(algorithm: Algorithm, gpu: GPU) -> Iterator[tuple[Split, ...]]:
                 parts //= 2
             if parts > 1:
                 made[name] = parts
-        for name, parts in made.items():  # sums of the same definitions in one kernel
-            beside = [p for n, p in made.items() if lengths[n] == lengths[name] and read[n] & read[name]]
-            made[name] = min(parts, *beside)
-        yield tuple(Split(definition=name, parts=parts) for name, parts in made.items())
+        yield tuple(_alike(algorithm, made))
+
+
+def _alike(algorithm: Algorithm, parts: Mapping[str, int]) -> Iterator[Split]:
+    """Reductions in some parts, and in as many those of the same computed elements, which are in one kernel with
+    them."""
+    defined = {definition.out for definition in algorithm.definitions}
+    sums = [d for d in algorithm.definitions if isinstance(d, Reduce) and d.reduced]
+    read = {d.out: arrays_read(d) & defined for d in sums}
+    for own in sums:
+        same = [parts[d.out] for d in sums if d.out in parts and read[d.out] & read[own.out]
+                and d.reduced[0].extent == own.reduced[0].extent]  # fmt: skip
+        if same or own.out in parts:
+            yield Split(definition=own.out, parts=min(same, default=parts.get(own.out, 1)))
 
 
 def _grouped(
