@@ -302,9 +302,7 @@ def with_member(
     return result
 
 
-def together(
-    first: Group, members: Sequence[Member], arrays: Mapping[str, Array]
-) -> Group | None:
+def together(first: Group, members: Sequence[Member], arrays: Mapping[str, Array]) -> Group | None:
     """A group with members more, those later that share nothing with the first ones alone. Where that fails, members
     that share nothing are over the axes by which a later one reads them beside the group's."""
     for by_readers in (False, True):

@@ -239,7 +239,7 @@ class KernelText:
         full = str(axis.extent)
         for one in whole:
             full = f"tl.minimum({full}, {one})"
-        return begin, f"{full} // {size} * {size}", end, frozenset(decided)
+        return begin, f"tl.maximum({full}, 0) // {size} * {size}", end, frozenset(decided)
 
     def _last(self, test: Expression) -> tuple[str, str] | None:
         """Where along the walked axis a test at run time holds no longer for any element of a program's tile,
@@ -256,7 +256,9 @@ class KernelText:
             return None
         ends = [self._at_corner(bound, rest + 1 - bound.strict, first) for first in (False, True)]
         if run:
-            ends = [e and f"({e}) // {step} * {run} + tl.minimum(({e}) % {step}, {run})" for e in ends]
+            ends = [
+                e and f"({e}) // {step} * {run} + tl.minimum(({e}) % {step}, {run})" for e in ends
+            ]
         return None if None in ends else (str(ends[0]), str(ends[1]))
 
     def _at_corner(self, bound: Bound, index: Index, first: bool) -> str | None:

@@ -2,7 +2,7 @@
 
 A kernel that takes 16-bit numbers to 32 bits before a product has them multiplied at half the rate or less,
 and tiles of them in twice the memory. What is computed beside them, such as weights of a softmax, is rounded
-to their format instead, as far as a result has that format, too.
+to bfloat16 instead, which has their range, as far as a result has that format, too.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def rounded(algorithm: Algorithm) -> Algorithm:
         factors = factors_of(own.expression)
         kinds = [_format(factor, formats) for factor in factors]
         computed = [n for n, kind in enumerate(kinds) if not kind]
-        if len(factors) != 2 or len(computed) != 1 or kinds[1 - computed[0]] not in results:
+        if len(factors) != 2 or len(computed) != 1 or "bfloat16" not in results & {*kinds}:
             continue
-        factors[computed[0]] = Apply(kinds[1 - computed[0]], (factors[computed[0]],))
+        factors[computed[0]] = Apply("bfloat16", (factors[computed[0]],))
         found[number] = replace(own, expression=product_of(factors))
     return replace(algorithm, definitions=tuple(found))
 
