@@ -80,6 +80,8 @@ def folder(tmp_path_factory):
     kernel, reference = blocks(ROOT / "docs" / "tutorial.md", "python")
     (place / "kernel.py").write_text(kernel)
     (place / "reference.py").write_text(reference)
+    made = accelopt("write", "reference.py", "--dialect", "neuronxcc", "-o", "old.py", folder=place)
+    assert made.returncode == 0, made.stderr
     for kind in ("definition", "solution", "workload"):
         (file,) = TRACE.rglob(f"{kind}s/**/*softmax_n8192.json*")
         shutil.copy(file, place / f"{kind}{file.suffix}")
