@@ -31,8 +31,9 @@ def translate(
 ) -> None:
     """Write KERNEL in today's NKI, and compare both on the arguments of REFERENCE."""
     if to != "nki":
-        said = "kernels are translated to nki; for a kernel of an older SDK see `accelopt write`"
-        raise ConfigError(f"--to {to}: {said}")
+        raise ConfigError(
+            f"--to {to}: kernels are translated to nki; `accelopt write` writes one for an older SDK"
+        )
     place = output or kernel.with_name(f"{kernel.stem}_{to}.py")
     asked = {
         "kernel": str(existing(kernel).resolve()),
