@@ -252,7 +252,7 @@ class KernelText:
             if isinstance(term, Floor) and term.inner == index_of(self.walked) and factor < 0:
                 run, step = term.divisor, term.divisor - factor
                 rest = rest - Index(0, ((term, factor),))
-        if self.walked in rest.axes or (run and run % self.tiles.sizes[self.walked]):
+        if self.walked in rest.axes:
             return None
         ends = [self._at_corner(bound, rest + 1 - bound.strict, first) for first in (False, True)]
         if run:
