@@ -1,6 +1,6 @@
 """Terms that differ by the constants of their indices are one.
 
-Evidence: five Newton-Schulz steps written by a stranger did not lift in 60 s, and now do in 5 s, to three products
+Evidence: five Newton-Schulz steps written by a stranger did not lift in 60 s, and now do in 10 s, to three products
 a step: values that share parts have, written out, as many as there are powers of two. A pooling of two halves of a sequence, each divided
 by the sum of weights, was two poolings.
 """
