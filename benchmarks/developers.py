@@ -12,6 +12,7 @@ Times are simulated. (`agents.py` would hide openai-agents from all scripts here
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from argparse import ArgumentParser
 from collections.abc import Callable, Collection, Iterator
@@ -20,13 +21,17 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import accelopt
-from accelopt.agents.calls import Exchange
-from accelopt.agents.completion import CHARACTERS_PER_TOKEN
-from accelopt.agents.scripted_server import Scripted, ScriptedServer
-from accelopt.evaluation import Evaluation
-from accelopt.stages.run import Outcome
-from accelopt.store import read_entries
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from scripted_server import Scripted, ScriptedServer  # noqa: E402
+
+import accelopt  # noqa: E402
+from accelopt.agents.calls import Exchange  # noqa: E402
+from accelopt.agents.completion import CHARACTERS_PER_TOKEN  # noqa: E402
+from accelopt.evaluation import Evaluation  # noqa: E402
+from accelopt.stages.run import Outcome  # noqa: E402
+from accelopt.store import read_entries  # noqa: E402
 
 CONVERSATIONS = Path(__file__).with_name("conversations")
 Respond = Callable[[dict[str, Any]], Scripted]

@@ -23,10 +23,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 import toy  # noqa: E402
+from scripted_server import Scripted, ScriptedServer  # noqa: E402
 
 from accelopt.agents.configuration import ModelConfig  # noqa: E402
 from accelopt.agents.proposer import KernelView, Proposer  # noqa: E402
-from accelopt.agents.scripted_server import Scripted, ScriptedServer  # noqa: E402
 from accelopt.kernels.language import LanguageOptions  # noqa: E402
 from accelopt.nodes import Job, Node, Want  # noqa: E402
 from accelopt.search.strategy import Settings  # noqa: E402

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import typer
 from command_line import accelopt
+from scripted_server import ScriptedServer
 
-from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.cli.app import COMMANDS, GROUPS, app, command
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,6 +80,8 @@ def folder(tmp_path_factory):
     kernel, reference = blocks(ROOT / "docs" / "tutorial.md", "python")
     (place / "kernel.py").write_text(kernel)
     (place / "reference.py").write_text(reference)
+    made = accelopt("write", "reference.py", "--dialect", "neuronxcc", "-o", "old.py", folder=place)
+    assert made.returncode == 0, made.stderr
     for kind in ("definition", "solution", "workload"):
         (file,) = TRACE.rglob(f"{kind}s/**/*softmax_n8192.json*")
         shutil.copy(file, place / f"{kind}{file.suffix}")

@@ -18,7 +18,6 @@ MEASURED_FOR = {
     "kernels/gpu/bench/process/referee.py": {"SLOW_SECONDS"},
     "kernels/gpu/bench/process/timing.py": {"BUSY_SECONDS"},
     "kernels/triton/emission/prices.py": {"LAUNCH_SECONDS", "PROGRAM_SECONDS", "LATENCY_SECONDS"},
-    "agents/scripted_server.py": {"seconds"},
     "kernels/gpu/bench/judging/baselines.py": {"seconds"},
     "flb_wrapper.py": {"seconds", "judging_seconds"},
 }

@@ -32,7 +32,7 @@ from accelopt.algorithm.algorithm import (
 )
 from accelopt.algorithm.axis_joining import join_free
 from accelopt.algorithm.axis_names import AxisNames
-from accelopt.algorithm.index import Axis, Floor, Index, index_of
+from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import common_factor
 from accelopt.algorithm.origins import Origins
 from accelopt.algorithm.subscripts import GuardedAddress, subscripts, view_of
@@ -48,10 +48,8 @@ from accelopt.algorithm.value_nodes import (
     Sum,
     Undefined,
     Value,
-    bound_axes,
     children,
     every,
-    own_indices,
 )
 from accelopt.algorithm.values import Values
 
@@ -115,12 +113,14 @@ class _Definitions:
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._subscripts: dict[tuple[str, Index], tuple[Index, ...]] = {}
         self._rank: dict[Axis, int] = {}
+        self._bound_names = _BoundNames(values)
+        self._leaves: dict[Value, tuple[Element, ...]] = {}
         self._wholes: dict[Hashable, dict[Value, Fold]] = {}
         """Reductions by what those share that may be parts of one, and by their form over axes f0, f1, ..."""
         for part in dict.fromkeys(part for o in (*stages, *outputs) for part in every(o.value)):
             if isinstance(part, Fold):
                 renamed = self._named(part)[0]
-                self._wholes.setdefault(_kind(renamed), {})[renamed] = part
+                self._wholes.setdefault(self._kind(renamed), {})[renamed] = part
 
     def algorithm(self, name: str) -> Algorithm:
         """The whole."""
@@ -267,7 +267,7 @@ class _Definitions:
             renamed = found[0]
             places = {axis: place.substitute(places) for axis, place in found[1].items()}
         if renamed is not part and renamed not in self._found:
-            self._array(self._wholes[_kind(renamed)][renamed])
+            self._array(self._wholes[self._kind(renamed)][renamed])
         if renamed not in self._found:
             axes = tuple(self._as_asked(own))
             assert isinstance(renamed, (Fold, ScanElement))
@@ -282,17 +282,17 @@ class _Definitions:
     def _named(self, value: Fold | ScanElement) -> tuple[Value, dict[Axis, Index]]:
         """A reduction or scan over axes f0, f1, ..., joined as far as they may be, and what they are."""
         joined, meaning = join_free(self._values, value)
-        order = _order_of_axes(joined)
+        order = self._values.order_of_axes(joined)
         canonical = {axis: Axis(f"f{n}", axis.extent) for n, axis in enumerate(order)}
         renamed = self._values.substitute(joined, {a: index_of(b) for a, b in canonical.items()})
         own = {canonical[axis]: meaning.get(axis, index_of(axis)) for axis in order}
-        return _canonical(self._values, renamed), own
+        return self._bound_names.of(renamed)[0], own
 
     def _whole_of(self, part: Value) -> tuple[Value, dict[Axis, Index]] | None:
         """A reduction over one more or one longer axis that another is at some places of, and those."""
-        own = _order_of_axes(part)
-        for whole in self._wholes.get(_kind(part), ()):
-            others = _order_of_axes(whole)
+        own = self._values.order_of_axes(part)
+        for whole in self._wholes.get(self._kind(part), ()):
+            others = self._values.order_of_axes(whole)
             for axis in others if 0 <= len(others) - len(own) <= 1 else ():
                 number = others.index(axis)
                 along = own[number : number + 1 - len(others) + len(own)]
@@ -301,12 +301,38 @@ class _Definitions:
                 if [a.extent for a in rest] != [a.extent for a in beside]:
                     continue
                 moved = {b: index_of(a) for a, b in zip(rest, beside, strict=True)}
-                for place in _places(whole, part, axis, *along):
+                for place in self._places(whole, part, axis, *along):
                     places = {**moved, axis: place}
                     found = self._values.substitute(whole, places)
-                    if _canonical(self._values, found) == part:
+                    if self._bound_names.of(found)[0] == part:
                         return whole, places
         return None
+
+    def _kind(self, value: Value) -> Hashable:
+        """What reductions share of which one may be a part of the other."""
+        if not isinstance(value, Fold):
+            return None
+        arrays = frozenset(part.array for part in self._elements(value))
+        return value.combiner, tuple(sorted(axis.extent for axis in value.axes)), arrays
+
+    def _places(self, whole: Value, part: Value, axis: Axis, *along: Axis) -> Iterator[Index]:
+        """Where an axis of a reduction may lie that another one is a part of, by the constants in addresses."""
+        length = along[0].extent if along else 1
+        first = next((e for e in self._elements(whole) if e.address.coefficient(axis)), None)
+        if length < axis.extent and first is not None:
+            step = first.address.coefficient(axis)
+            for other in self._elements(part):
+                if other.array == first.array:
+                    number, left = divmod(other.address.constant - first.address.constant, step)
+                    if not left and 0 <= number <= axis.extent - length:
+                        yield sum(map(index_of, along), Index(number))
+
+    def _elements(self, value: Value) -> tuple[Element, ...]:
+        """The elements that a value is made of."""
+        if value not in self._leaves:
+            below = (part for part in every(value) if isinstance(part, Element))
+            self._leaves[value] = tuple(below)
+        return self._leaves[value]
 
     def _as_asked(self, own: dict[Axis, Index]) -> list[Axis]:
         """Axes in the order that they have in the output which they are first needed for."""
@@ -386,28 +412,6 @@ class _Definitions:
         return with_expressions(definition, map(viewed, expressions_of(definition)))
 
 
-def _kind(value: Value) -> Hashable:
-    """What reductions share of which one may be a part of the other."""
-    if not isinstance(value, Fold):
-        return None
-    arrays = frozenset(part.array for part in every(value) if isinstance(part, Element))
-    return value.combiner, tuple(sorted(axis.extent for axis in value.axes)), arrays
-
-
-def _places(whole: Value, part: Value, axis: Axis, *along: Axis) -> Iterator[Index]:
-    """Where an axis of a reduction may lie that another one is a part of, by the constants in addresses."""
-    length = along[0].extent if along else 1
-    elements = [e for e in every(whole) if isinstance(e, Element) and e.address.coefficient(axis)]
-    if length < axis.extent and elements:
-        first = elements[0]
-        step = first.address.coefficient(axis)
-        for other in every(part):
-            if isinstance(other, Element) and other.array == first.array:
-                number, left = divmod(other.address.constant - first.address.constant, step)
-                if not left and 0 <= number <= axis.extent - length:
-                    yield sum(map(index_of, along), Index(number))
-
-
 def _note_reads(expression: Expression, reads: dict[str, dict[GuardedAddress, None]]) -> None:
     """Adds every read below an expression, with the conditions under which it counts."""
     seen: set[tuple[Expression, tuple[Index, ...]]] = set()
@@ -435,36 +439,28 @@ def _late(pair: tuple[Value, float]) -> tuple[bool, bool]:
     return pair[1] < 0, isinstance(pair[0], Element)
 
 
-def _order_of_axes(value: Value) -> list[Axis]:
-    """The free axes of a value in the order in which one meets them, largest strides first."""
-    done: dict[Value, list[Axis]] = {}
+class _BoundNames:
+    """Names for the axes that reductions bind, by how many reductions lie below and by the order in which one
+    meets them: those that are alike have the same, whatever they were read for."""
 
-    def met(part: Value) -> list[Axis]:
-        if part not in done:
-            found = dict.fromkeys(a for index in own_indices(part) for a in _by_stride(index))
-            for child in children(part):
-                found.update(dict.fromkeys(met(child)))
-            bound = bound_axes(part)
-            done[part] = [axis for axis in found if axis not in bound]
-        return done[part]
+    def __init__(self, values: Values) -> None:
+        self.values = values
+        self.done: dict[Value, tuple[Value, int]] = {}
 
-    return met(value)
-
-
-def _by_stride(index: Index) -> list[Axis]:
-    result: list[Axis] = []
-    for term, _ in sorted(index.terms, key=lambda pair: -abs(pair[1])):
-        result += _by_stride(term.inner) if isinstance(term, Floor) else [term]
-    return result
-
-
-def _canonical(values: Values, value: Value) -> Value:
-    """The value with the axes that it binds named by the order in which one meets them."""
-    if isinstance(value, Fold):
-        body = value.body
-        met = _order_of_axes(body)
-        order = sorted(value.axes, key=met.index)
-        names = {axis: Axis(f"b{n}", axis.extent) for n, axis in enumerate(order)}
-        body = values.substitute(body, {a: index_of(b) for a, b in names.items()})
-        return values.same(Fold(value.combiner, tuple(names[a] for a in order), body))
-    return value
+    def of(self, value: Value) -> tuple[Value, int]:
+        """The value with these names, and the most reductions that lie in each other in it."""
+        if value not in self.done:
+            found = [self.of(part) for part in children(value)]
+            parts, height = [part for part, _ in found], max((n for _, n in found), default=0)
+            if isinstance(value, Fold):
+                met = self.values.order_of_axes(parts[0])
+                order = sorted(value.axes, key=met.index)
+                names = {a: Axis(f"b{height}_{n}", a.extent) for n, a in enumerate(order)}
+                body = self.values.substitute(parts[0], {a: index_of(b) for a, b in names.items()})
+                made: Value = Fold(value.combiner, tuple(names[a] for a in order), body)
+                self.done[value] = self.values.same(made), height + 1
+            else:
+                same = all(a is b for a, b in zip(parts, children(value), strict=True))
+                made = value if same else self.values.with_parts(value, parts)
+                self.done[value] = made, height
+        return self.done[value]

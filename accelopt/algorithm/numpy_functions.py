@@ -26,7 +26,7 @@ from accelopt.algorithm.traced_array import (
     index_value,
     is_float,
 )
-from accelopt.algorithm.value_nodes import UNDEFINED, Application, Choice, ScanElement, Value
+from accelopt.algorithm.value_nodes import UNDEFINED, Application, Choice, ScanElement, Sum, Value
 from accelopt.algorithm.values import fresh_axis
 
 # Elementwise.
@@ -81,6 +81,9 @@ def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Valu
         cases = _by_cases_of_indices(trace, name, given)
         if cases is not None:
             return cases
+    if whole and name in ("less", "less_equal") and (parts := _least_of(given[1])):
+        tests = [_moved_left(trace, name, given[0], part) for part in parts]
+        return _truth(trace, "logical_and", tests)
     if name in COMPARED:
         return _compared(trace, name, *given)
     if name in TRUTHS:
@@ -157,6 +160,28 @@ def _compared(trace: Trace, name: str, left: Value, right: Value) -> Value:
     }.get(name, [index, index * -1])  # fmt: skip
     pair = (zero, one) if name == "not_equal" else (one, zero)
     return values.where(conditions, *pair)
+
+
+def _least_of(value: Value) -> tuple[Value, ...]:
+    """The two numbers that a value is the least of; none where it is no such choice."""
+    if not isinstance(value, Application) or value.function != "select":
+        return ()
+    test, *pair = value.arguments
+    smaller = isinstance(test, Application) and test.function in ("less", "less_equal")
+    return tuple(pair) if smaller and list(cast(Application, test).arguments) == pair else ()
+
+
+def _moved_left(trace: Trace, name: str, left: Value, right: Value) -> Value:
+    """A comparison of whole numbers with all positions on its left."""
+    terms = right.terms if isinstance(right, Sum) else ()
+    moved = [(part, -factor) for part, factor in terms if index_value(part) is not None]
+    if not moved:
+        return scalar(trace, name, [left, right], True)
+    both = [trace.values.sum([(one, 1.0), *moved]) for one in (left, right)]
+    place = trace.values.sum([(both[0], 1.0)])
+    index = index_value(place)
+    whole = place if index is None else trace.values.position(index)
+    return scalar(trace, name, [whole, both[1]], True)
 
 
 def _truth(trace: Trace, name: str, given: Sequence[Value]) -> Value:

@@ -7,9 +7,10 @@ extreme are a reduction over it, and pieces along an axis have it as the axis's 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 
-from accelopt.algorithm.algorithm import Constant
+from accelopt.algorithm.algorithm import Constant, each_once
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import FLIPPED, fold, is_neutral
@@ -21,15 +22,13 @@ from accelopt.algorithm.value_nodes import (
     Product,
     Sum,
     Value,
+    bound_axes,
     children,
-    details,
+    every,
     own_indices,
 )
 from accelopt.algorithm.values import Values, fresh_axis
 
-MOST_PARTS = 20_000
-"""Of a value that is compared with others part by part: one that shares parts can have as many as there are
-powers of two."""
 LEAST_TERMS = 3
 """Plain terms that make a reduction; of reductions, two do."""
 
@@ -134,16 +133,17 @@ def _sums_with_factor(values: Values, terms: Sequence[Value]) -> list[Value]:
 
 def _grouped(values: Values, combiner: str, terms: Sequence[Value]) -> list[Value]:
     """The terms, alike ones as one reduction."""
-    groups: dict[str, list[Value]] = {}
+    groups: dict[int, list[Value]] = {}
     result: list[Value] = []
     for term in terms:
-        if _is_short(term):
-            groups.setdefault(_skeleton(_unmasked(combiner, term)[1]), []).append(term)
-        else:
-            result.append(term)
+        groups.setdefault(values.form(_unmasked(combiner, term)[1]), []).append(term)
     for group in groups.values():
+        if len(group) == 1:
+            result += group
+            continue
+        by_constants = functools.cmp_to_key(_first_difference)
         masked = sorted(
-            (_unmasked(combiner, term) for term in group), key=lambda found: _constants(found[1])
+            (_unmasked(combiner, term) for term in group), key=lambda found: by_constants(found[1])
         )
         bodies = [body for _, body in masked]
         least = 2 if isinstance(bodies[0], Fold) else LEAST_TERMS
@@ -173,7 +173,7 @@ def _whole_masks(
     """Conditions that are those of each term in turn, where `axis` is its number, or hold anyway; None where
     there are none."""
     steps = (
-        {b - a for a, b in zip(*map(_constants, bodies[:2]), strict=True)} if any(masks) else set()
+        {b.constant - a.constant for a, b in _indices_beside(*bodies[:2])} if any(masks) else set()
     )
     steps |= {-step for step in steps}
     if any(len({condition.terms for condition in own}) < len(own) for own in masks):
@@ -202,19 +202,15 @@ def progression(values: Values, group: Sequence[Value], row: int = 2) -> tuple[A
     """One value over a new axis that takes on each of the group's in turn; None where there is none.
     The constants of its indices grow by steps, or as the digits of the axis's number do, each of at
     least `row` values."""
-    if not all(map(_is_short, group)):
+    if len(set(map(values.form, group))) > 1:
         return None
-    first = _skeleton(group[0])
-    if any(_skeleton(term) != first for term in group[1:]):
+    below = [*every(group[0])]
+    taken = {axis for part in below for index in own_indices(part) for axis in index.axes}
+    bound = {axis for part in below for axis in bound_axes(part)}
+    axis = fresh_axis(len(group), {*taken, *values.axes(group[0]), *bound})
+    template = _Progression(values, index_of(axis), row).of(tuple(group))
+    if template is None or axis not in values.axes(template):
         return None
-    taken = {axis for part in _all(group[0]) for index in own_indices(part) for axis in index.axes}
-    axis = fresh_axis(len(group), {*taken, *values.axes(group[0]), *_bound(group[0])})
-    numbers = zip(*map(_constants, group), strict=True)
-    fits = [_fit(column, index_of(axis), row) for column in numbers]
-    found = [fit for fit in fits if fit is not None]
-    if len(found) < len(fits) or not any(fit.terms for fit in found):
-        return None
-    template = _moved(values, group[0], iter(found))
     exact = all(
         values.substitute(template, {axis: Index(n)}) == term for n, term in enumerate(group)
     )
@@ -242,40 +238,53 @@ def _fit(numbers: Sequence[int], count: Index, least: int) -> Index | None:
     return None if coarse is None else coarse + (count % row) * step
 
 
-def _is_short(value: Value) -> bool:
-    """Whether a value has at most `MOST_PARTS` parts, each counted as often as it stands in it."""
-    sizes: dict[int, int] = {}
+class _Progression:
+    """Values of one form as one value, in which `count` says which of them it is."""
 
-    def size(part: Value) -> int:
-        if id(part) not in sizes:
-            sizes[id(part)] = 1 + sum(map(size, children(part)))
-        return sizes[id(part)]
+    def __init__(self, values: Values, count: Index, row: int) -> None:
+        self.values = values
+        self.count = count
+        self.row = row
+        self.done: dict[tuple[Value, ...], Value | None] = {}
 
-    return size(value) <= MOST_PARTS
+    def of(self, group: tuple[Value, ...]) -> Value | None:
+        """The value that is each of a group in turn; None where there is none."""
+        if all(value is group[0] for value in group):
+            return group[0]
+        if group not in self.done:
+            self.done[group] = self._made(group)
+        return self.done[group]
+
+    def _made(self, group: tuple[Value, ...]) -> Value | None:
+        own: list[Index] = []
+        for column in zip(*map(own_indices, group), strict=True):
+            fit = _fit([index.constant for index in column], self.count, self.row)
+            if fit is None:
+                return None
+            own.append(column[0] - column[0].constant + fit)
+        parts: list[Value] = []
+        for beside in zip(*map(children, group), strict=True):
+            part = self.of(beside)
+            if part is None:
+                return None
+            parts.append(part)
+        return self.values.with_parts(group[0], parts, own)
 
 
-def _all(value: Value) -> list[Value]:
-    """The value and all below it, in one order for all values of one skeleton."""
-    return [value, *(part for child in children(value) for part in _all(child))]
+def _indices_beside(one: Value, other: Value) -> Iterator[tuple[Index, Index]]:
+    """The indices of two values of one form, those of parts that both have left out."""
+    pairs = each_once((one, other), lambda pair: [*zip(*map(children, pair), strict=True)])
+    for a, b in pairs:
+        if a is not b:
+            yield from zip(own_indices(a), own_indices(b), strict=True)
 
 
-def _bound(value: Value) -> set[Axis]:
-    return {a for part in _all(value) if isinstance(part, Fold) for a in part.axes}
-
-
-def _constants(value: Value) -> tuple[int, ...]:
-    return tuple(index.constant for part in _all(value) for index in own_indices(part))
-
-
-def _skeleton(value: Value) -> str:
-    """A text that values share which differ in the constants of indices alone."""
-    own = ";".join(f"{index.terms}" for index in own_indices(value))
-    below = ",".join(_skeleton(part) for part in children(value))
-    return f"{type(value).__name__}{details(value)}[{own}]({below})"
-
-
-def _moved(values: Values, value: Value, constants: Iterator[Index]) -> Value:
-    """The value with an index in the place of each constant of its indices."""
-    own = [index - index.constant + next(constants) for index in own_indices(value)]
-    parts = [_moved(values, part, constants) for part in children(value)]
-    return values.with_parts(value, parts, own)
+def _first_difference(one: Value, other: Value) -> int:
+    """How the first constants of indices differ in which two values of one form do."""
+    if one is other:
+        return 0
+    for a, b in zip(own_indices(one), own_indices(other), strict=True):
+        if a.constant != b.constant:
+            return a.constant - b.constant
+    differences = map(_first_difference, children(one), children(other))
+    return next(filter(None, differences), 0)

@@ -8,7 +8,7 @@ a loop carries from one iteration to the next. `Values` makes them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from accelopt.algorithm.algorithm import Constant, Position, each_once
@@ -189,7 +189,7 @@ def bound_axes(value: Value) -> tuple[Axis, ...]:
     return (value.along,) if isinstance(value, ScanElement) else ()
 
 
-def details(value: Value) -> object:
+def details(value: Value) -> Hashable:
     """What is neither a part nor an index of a value."""
     if isinstance(value, Element):
         return value.array
@@ -200,9 +200,9 @@ def details(value: Value) -> object:
     if isinstance(value, ScanElement):
         return value.scale, value.combine, value.along
     if isinstance(value, Sum):
-        return value.constant, [c for _, c in value.terms]
+        return value.constant, tuple(c for _, c in value.terms)
     if isinstance(value, Product):
-        return value.coefficient, [power for _, power in value.factors]
+        return value.coefficient, tuple(power for _, power in value.factors)
     if isinstance(value, Choice):
         return len(value.conditions)
     if isinstance(value, Carried):

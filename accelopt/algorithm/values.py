@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -34,6 +34,7 @@ from accelopt.algorithm.value_nodes import (
     Value,
     bound_axes,
     children,
+    details,
     own_indices,
 )
 
@@ -123,12 +124,27 @@ class Values:
         self._end = end
         self._known: dict[Value, Value] = {}
         self._axes: dict[Value, frozenset[Axis]] = {}
-        self._keys: dict[Value, str] = {}
+        self._keys: dict[Value, tuple[str, str]] = {}
         self._carried: dict[Value, frozenset[Carried]] = {}
         self._choices: dict[Value, bool] = {}
         self._floors: dict[Value, frozenset[Axis]] = {}
+        self._moved: dict[tuple[Value, frozenset[tuple[Axis, Index]]], Value] = {}
+        """What binds axes, with indices in the place of others: what is nested is met again and again."""
+
+        self._orders: dict[Value, tuple[Axis, ...]] = {}
+        self._forms: dict[Value, int] = {}
+        self._numbers: dict[Hashable, int] = {}
 
     # Questions.
+
+    def form(self, value: Value) -> int:
+        """A number that values share which differ in the constants of indices alone."""
+        if value not in self._forms:
+            terms = tuple(index.terms for index in own_indices(value))
+            below = tuple(map(self.form, children(value)))
+            own = (type(value), details(value), terms, below)
+            self._forms[value] = self._numbers.setdefault(own, len(self._numbers))
+        return self._forms[value]
 
     def axes(self, value: Value) -> frozenset[Axis]:
         """The axes that a value depends on."""
@@ -145,6 +161,20 @@ class Values:
             self._axes[value] = found
         return self._axes[value]
 
+    def order_of_axes(self, value: Value) -> tuple[Axis, ...]:
+        """The free axes of a value in the order in which one meets them, largest strides first, and of what
+        may stand in any order the least constants."""
+        if value not in self._orders:
+            found = dict.fromkeys(a for index in own_indices(value) for a in _by_stride(index))
+            below: Iterable[Value] = children(value)
+            if isinstance(value, (Sum, Product)):
+                below = sorted(below, key=lambda part: self.key(part)[1])
+            for child in below:
+                found.update(dict.fromkeys(self.order_of_axes(child)))
+            bound = bound_axes(value)
+            self._orders[value] = tuple(axis for axis in found if axis not in bound)
+        return self._orders[value]
+
     def carried(self, value: Value) -> frozenset[Carried]:
         """What loops carry that a value is made of."""
         if value not in self._carried:
@@ -152,26 +182,15 @@ class Values:
             self._carried[value] = found | ({value} if isinstance(value, Carried) else frozenset())
         return self._carried[value]
 
-    def key(self, value: Value) -> str:
-        """A text to order the parts of sums and products by, nearly independent of axes' names."""
+    def key(self, value: Value) -> tuple[str, str]:
+        """Texts to order the parts of sums and products by, nearly independent of axes' names: without the
+        constants of indices, that pieces of one array are in one order, and with them."""
         if value not in self._keys:
-            below = ",".join(map(self.key, children(value)))
-            if isinstance(value, Element):
-                sizes = sorted(f"{c}x{t.extent if isinstance(t, Axis) else t.divisor}"
-                               for t, c in value.address.terms)  # fmt: skip
-                below = f"{value.number:03}+{value.address.constant}{sizes}"
-            rank = "0" if isinstance(value, Element) else "1"
-            if isinstance(value, Application):
-                below = f"{value.function}({below})"
-            if isinstance(value, Position):
-                below = str(value.index)
-            if isinstance(value, Constant):
-                below = repr(value.value)
-            names = "".join(str(index) for index in own_indices(value))
-            key = f"{rank}{type(value).__name__}{below}|{names}"
-            if len(key) > LONGEST_KEY:  # parts that are shared would be written out again and again
-                key = f"{rank}{type(value).__name__}#{hashlib.sha256(key.encode()).hexdigest()}"
-            self._keys[value] = key
+            below = [*map(self.key, children(value))]
+            self._keys[value] = (
+                _key(value, [bare for bare, _ in below], False),
+                _key(value, [whole for _, whole in below], True),
+            )
         return self._keys[value]
 
     def _floored(self, value: Value) -> frozenset[Axis]:
@@ -385,6 +404,9 @@ class Values:
                 if time.monotonic() > self._end:
                     raise TimeoutError
                 live = {a: i for a, i in axes.items() if a in self.axes(value)}
+                key = (value, frozenset(live.items()))
+                if key in self._moved:
+                    return self._moved[key]
                 inside = {axis for index in live.values() for axis in index.axes}
                 if {a.name for a in inside} & {a.name for a in bound}:
                     taken = set(inside) | self.axes(value)
@@ -401,6 +423,8 @@ class Values:
                 parts[-1] = self._substituted(value.initial, axes, done)
             own = [index.substitute(axes) for index in own_indices(value)]
             done[value] = self.with_parts(value, parts, own, renamed)
+            if bound:
+                self._moved[key] = done[value]
         return done[value]
 
     def with_parts(
@@ -456,6 +480,33 @@ class Values:
             same = all(a is b for a, b in zip(parts, children(value), strict=True))
             done[value] = value if same else self.with_parts(value, parts)
         return done[value]
+
+
+def _by_stride(index: Index) -> list[Axis]:
+    result: list[Axis] = []
+    for term, _ in sorted(index.terms, key=lambda pair: -abs(pair[1])):
+        result += _by_stride(term.inner) if isinstance(term, Floor) else [term]
+    return result
+
+
+def _key(value: Value, parts: Sequence[str], constants: bool) -> str:
+    below = ",".join(parts)
+    own = [i if constants else i - i.constant for i in own_indices(value)]
+    if isinstance(value, Element):
+        sizes = sorted(f"{c}x{t.extent if isinstance(t, Axis) else t.divisor}"
+                       for t, c in value.address.terms)  # fmt: skip
+        below = f"{value.number:03}+{own[0].constant}{sizes}"
+    rank = "0" if isinstance(value, Element) else "1"
+    if isinstance(value, Application):
+        below = f"{value.function}({below})"
+    if isinstance(value, Position):
+        below = str(own[0])
+    if isinstance(value, Constant):
+        below = repr(value.value)
+    key = f"{rank}{type(value).__name__}{below}|{''.join(map(str, own))}"
+    if len(key) > LONGEST_KEY:  # parts that are shared would be written out again and again
+        return f"{rank}{type(value).__name__}#{hashlib.sha256(key.encode()).hexdigest()}"
+    return key
 
 
 def _power(value: float, power: float) -> float:

@@ -1,4 +1,4 @@
-"""`accelopt translate`: a kernel from one dialect of NKI to the other."""
+"""`accelopt translate`: a kernel of an older SDK in the NKI of today."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from accelopt.cli.child_process import Said, ask
 from accelopt.cli.kernel_file import KernelFile, Seconds, existing, naming
 from accelopt.cli.profile import ReferenceFile
+from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.translation.translate import Translation, translate_file
 from accelopt.store import write_atomically
@@ -21,19 +22,22 @@ from accelopt.time_limits import TRACE_SECONDS
 def translate(
     kernel: KernelFile,
     reference: ReferenceFile,
-    to: Annotated[str, typer.Option(help="nki or neuronxcc")],
+    to: Annotated[str, typer.Option(help="nki, the dialect of today's SDK")] = "nki",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="the translation; by default KERNEL_<to>.py"),
+        typer.Option("--output", "-o", help="the translation; by default KERNEL_nki.py"),
     ] = None,
     seconds: Seconds = TRACE_SECONDS,
 ) -> None:
-    """Write KERNEL in the other dialect of NKI, and compare both on the arguments of REFERENCE."""
+    """Write KERNEL in today's NKI, and compare both on the arguments of REFERENCE."""
+    if to != "nki":
+        raise ConfigError(
+            f"--to {to}: kernels are translated to nki; `accelopt write` writes one for an older SDK"
+        )
     place = output or kernel.with_name(f"{kernel.stem}_{to}.py")
     asked = {
         "kernel": str(existing(kernel).resolve()),
         "reference": str(existing(reference).resolve()),
-        "to": to,
         "output": str(place.absolute()),
         "seconds": seconds,
     }
@@ -48,7 +52,7 @@ def translate_job(asked: Mapping[str, Any]) -> Said:
     """The work of `translate`, in a child process."""
     problem = Reference(Path(asked["reference"]))
     arguments = problem.kernel_inputs(problem.inputs(0))
-    found = translate_file(Path(asked["kernel"]), asked["to"], arguments, asked["seconds"])
+    found = translate_file(Path(asked["kernel"]), arguments, asked["seconds"])
     write_atomically(Path(asked["output"]), found.source)
     return Said(text=told(found, Path(asked["kernel"])), passed=found.complete)
 

@@ -7,12 +7,12 @@ import socket
 import time
 
 import pytest
+from scripted_server import ScriptedFault, ScriptedServer
 
 from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import CallFailed, InMemory, Question
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.llm import Endpoint
-from accelopt.agents.scripted_server import ScriptedFault, ScriptedServer
 from accelopt.errors import ConfigError
 from accelopt.stages.concurrency import attended
 from accelopt.stages.endpoints import Calls

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
+from scripted_server import FAULTS, Scripted, ScriptedFault, ScriptedServer
 from test_llm import ask, config, question
 
 from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import CallFailed, InMemory, Tool
 from accelopt.agents.llm import Endpoint
-from accelopt.agents.scripted_server import FAULTS, Scripted, ScriptedFault, ScriptedServer
 from accelopt.errors import AcceloptError
 from accelopt.stages.exchange_journal import JournalledExchanges, read_recording
 from accelopt.store import Journal

@@ -5,12 +5,12 @@ import json
 import time
 
 import pytest
+from scripted_server import Scripted, ScriptedFault, ScriptedServer
 
 from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.calls import CallFailed, InMemory, Question, Tool
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.llm import Endpoint
-from accelopt.agents.scripted_server import Scripted, ScriptedFault, ScriptedServer
 from accelopt.errors import BudgetExhausted, ConfigError
 from accelopt.kernels.language import LanguageOptions
 from accelopt.stages.exchange_journal import JournalledExchanges, read_recording

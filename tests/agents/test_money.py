@@ -6,13 +6,13 @@ import random
 import time
 
 import pytest
+from scripted_server import Scripted, ScriptedFault, ScriptedServer
 from test_llm import config, question
 
 from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.calls import NO_ANSWER, CallFailed, InMemory
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.llm import ANNOUNCED, DEAD_AFTER, LONGEST_RETRY_AFTER, Endpoint
-from accelopt.agents.scripted_server import Scripted, ScriptedFault, ScriptedServer
 from accelopt.errors import BudgetExhausted, ConfigError
 from accelopt.stages.endpoints import Calls
 

@@ -6,6 +6,7 @@ import difflib
 import json
 
 import pytest
+from scripted_server import ScriptedServer
 from test_llm import config
 from test_prompts import PROMPTS, view
 
@@ -25,7 +26,6 @@ from accelopt.agents.proposer import (
     Suggestion,
     WrittenKernel,
 )
-from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.agents.summarizer import Summarizer
 from accelopt.evaluation import Bottleneck
 from accelopt.experience import Attempt

@@ -4,10 +4,10 @@ have, and what models without one write."""
 import json
 
 import pytest
+from scripted_server import Scripted
 from test_endpoint_faults import run
 
 from accelopt.agents.calls import Tool
-from accelopt.agents.scripted_server import Scripted
 from accelopt.replies import calls_in
 
 OLD = 'def kernel(x):\n    """{Of} [0] <b>."""\n    return x < 1\n'

@@ -1,14 +1,14 @@
 """Terms that differ by the constants of their indices are one.
 
-Evidence: five Newton-Schulz steps of a public optimiser took minutes to lift, and now 15 s: values that share
-parts have, written out, as many as there are powers of two. A pooling of two halves of a sequence, each divided
+Evidence: five Newton-Schulz steps written by a stranger did not lift in 60 s, and now do in 10 s, to three products
+a step: values that share parts have, written out, as many as there are powers of two. A pooling of two halves of a sequence, each divided
 by the sum of weights, was two poolings.
 """
 
-from accelopt.algorithm.index import Axis, index_of
+from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold
-from accelopt.algorithm.rerolling import MOST_PARTS, progression, rolled
+from accelopt.algorithm.rerolling import progression, rolled
 from accelopt.algorithm.value_nodes import Element, Fold, Product, Value
 from accelopt.algorithm.values import Values
 
@@ -23,7 +23,10 @@ def test_values_that_share_parts_are_not_written_out() -> None:
             value = apply(values, "maximum", [apply(values, "tanh", [value]), value])
         return value
 
-    assert MOST_PARTS < 2**40 and progression(values, [tower(0), tower(1), tower(2)]) is None
+    found = progression(values, [tower(0), tower(1), tower(2)])
+    assert found is not None and found[0].extent == 3
+    assert values.substitute(found[1], {found[0]: Index(2)}) is tower(2)
+    assert progression(values, [tower(0), tower(1), tower(3)]) is None
 
 
 def test_two_sums_with_one_divisor_are_one_sum() -> None:

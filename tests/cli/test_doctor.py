@@ -3,8 +3,8 @@
 import json
 
 import pytest
+from scripted_server import ScriptedFault, ScriptedServer
 
-from accelopt.agents.scripted_server import ScriptedFault, ScriptedServer
 from accelopt.cli import doctor
 from accelopt.cli.doctor import KERNEL, REFERENCE, Setup, examine
 from accelopt.cli.tune import report

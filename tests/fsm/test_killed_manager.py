@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 import scripted_developer as scripted
-
-from accelopt.agents.scripted_server import Scripted, ScriptedServer
+from scripted_server import Scripted, ScriptedServer
 
 DRIVE = Path(__file__).with_name("drive_manager.py")
 

@@ -10,10 +10,10 @@ import pytest
 import scripted_developer as scripted
 import toy
 from models import respond
+from scripted_server import ScriptedServer
 from test_managers import manage
 
 from accelopt.agents.experience_text import lessons_text
-from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.errors import ConfigError
 from accelopt.stages.experience import read_findings
 from accelopt.stages.jobs import Knowledge

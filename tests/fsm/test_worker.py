@@ -7,9 +7,9 @@ import planted_fsm
 import pytest
 import scripted_developer as scripted
 import toy
+from scripted_server import ScriptedServer
 from test_managers import manage
 
-from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.fsm import fsm_manager
 from accelopt.fsm.engine import TERMINAL, FSMEngine, State
 from accelopt.fsm.worker import worker_fsm

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 
-from accelopt.agents.scripted_server import Scripted
+from scripted_server import Scripted
 
 
 def number(request, salt=""):

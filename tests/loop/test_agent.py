@@ -7,10 +7,10 @@ import json
 import drive
 import pytest
 import toy
+from scripted_server import Scripted, ScriptedServer
 
 from accelopt.agents.agent import AgentBudget
 from accelopt.agents.budget import Budget, Ledger
-from accelopt.agents.scripted_server import Scripted, ScriptedServer
 from accelopt.errors import ConfigError
 from accelopt.search.strategy import Settings
 from accelopt.stages.config import Options

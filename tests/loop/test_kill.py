@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from models import respond
+from scripted_server import Scripted, ScriptedServer
 from test_loop import tables
-
-from accelopt.agents.scripted_server import Scripted, ScriptedServer
 
 DRIVE = Path(__file__).with_name("drive.py")
 

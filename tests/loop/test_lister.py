@@ -5,10 +5,10 @@ import json
 
 import models
 from drive import SETTINGS, run_toy
+from scripted_server import ScriptedServer
 
 from accelopt.agents.lister import read_candidates
 from accelopt.agents.proposer import Listed, WrittenKernel
-from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.experience import Transition
 from accelopt.nodes import Plan
 from accelopt.search.method_catalog import DATASET

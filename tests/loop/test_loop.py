@@ -10,9 +10,9 @@ import drive
 import pytest
 import toy
 from models import respond
+from scripted_server import FAULTS, ScriptedServer
 
 from accelopt.agents.budget import Budget
-from accelopt.agents.scripted_server import FAULTS, ScriptedServer
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Scrutiny
 from accelopt.search.strategy import Settings

@@ -8,8 +8,8 @@ from collections import Counter
 import models
 import toy
 from drive import run_toy
+from scripted_server import ScriptedServer
 
-from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.evaluation import Bottleneck, Diagnosis
 from accelopt.search.strategy import Settings
 

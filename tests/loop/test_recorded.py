@@ -9,10 +9,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from scripted_server import Scripted, ScriptedServer
 
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.roles import Prompts
-from accelopt.agents.scripted_server import Scripted, ScriptedServer
 from accelopt.evaluation import Case, Scrutiny
 from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize

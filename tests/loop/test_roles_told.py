@@ -6,12 +6,12 @@ import models
 import pytest
 import toy
 from drive import ROLES_ASKED, run_toy
+from scripted_server import Scripted, ScriptedServer
 
 from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import InMemory, Question, Tool
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.llm import Endpoint
-from accelopt.agents.scripted_server import Scripted, ScriptedServer
 from accelopt.evaluation import Bottleneck, Diagnosis
 from accelopt.search.strategy import STRATEGIES, Settings
 from accelopt.stages.live_board import board_for, watcher_of

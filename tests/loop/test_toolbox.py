@@ -8,8 +8,8 @@ import drive
 import models
 import pytest
 import toy
+from scripted_server import Scripted, ScriptedServer
 
-from accelopt.agents.scripted_server import Scripted, ScriptedServer
 from accelopt.kernels.language import LanguageOptions
 from accelopt.nodes import Node
 from accelopt.search.strategy import STRATEGIES, Settings

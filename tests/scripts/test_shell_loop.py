@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
+from scripted_server import ScriptedServer
 from small_problem import KERNEL, benchmark
 
-from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.stages.record_files import write_table
 from accelopt.stages.shell_loops import loops_in, prepare_loops, tell_loops
 

@@ -8,10 +8,10 @@ from statistics import median
 
 import drive
 import pytest
+from scripted_server import ScriptedFault, ScriptedServer
 from test_knob_space import MATMUL
 from test_strategies import find
 
-from accelopt.agents.scripted_server import ScriptedFault, ScriptedServer
 from accelopt.errors import ConfigError
 from accelopt.knob_space import KnobSpec, Space, name_of
 from accelopt.nodes import Job, Want

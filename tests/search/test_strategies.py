@@ -11,9 +11,9 @@ import grounds
 import landscape
 import models
 import pytest
+from scripted_server import FAULTS, ScriptedServer
 
 from accelopt.agents.proposer import Proposer
-from accelopt.agents.scripted_server import FAULTS, ScriptedServer
 from accelopt.errors import ConfigError
 from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import search

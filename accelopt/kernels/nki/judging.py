@@ -56,9 +56,11 @@ from accelopt.kernels.nki.referee.trials import (
     FEW_BITS,
     FLAGS,
     HIDDEN,
+    NEGATIVE,
     NOT_FINITE,
     ONE_SIDED,
     OTHER_SHAPE,
+    POSITIVE,
     PUBLIC,
     SHAPE,
     SIGNS,
@@ -78,7 +80,7 @@ TRACED_AGAIN = 2  # times, at another date, in another home, with other hashes
 
 # Cheap tells first: most wrong kernels fall at the first seed or at the stress inputs.
 _HALVES = (
-    (PUBLIC[0], STRESS, ONE_SIDED, SWEEP, END, EVERY),
+    (PUBLIC[0], STRESS, ONE_SIDED, SWEEP, END, EVERY, NEGATIVE, POSITIVE),
     (PUBLIC[1], HIDDEN, FEW_BITS, NOT_FINITE, *PUBLIC[2:]),
 )
 _TRIALS = {
@@ -394,8 +396,8 @@ class _Run:
             if not executable.is_made_again(self.request.kernel, arguments, again):
                 raise KernelFailure(
                     Status.REFUSED,
-                    "the kernel's Python makes another program each time: what is judged once says "
-                    "nothing of the next",
+                    "the kernel's Python makes another program when it is traced or called again (it may "
+                    "keep something from call to call): what is judged once says nothing of the next",
                 )
 
     def _check_numbers(self, executable: CompiledKernel, trial: Trial) -> None:

@@ -83,6 +83,7 @@ class Reference:
         """How its outputs agree with a kernel's."""
         self._elementwise: bool | None = None
         self._uses: Uses | None = None
+        self._seen: tuple[list[Any], tuple[np.ndarray, ...]] | None = None
 
     @property
     def summary(self) -> str:
@@ -177,10 +178,18 @@ class Reference:
         ]
         try:
             with self._with_numpy(AskedNumpy(found)), self._blamed("forward"):
-                self._module.forward(*given)
+                returned = _several(self._module.forward(*given))
+            plain = [one.value if isinstance(one, Watched) else np.asarray(one) for one in returned]
+            self._seen = list(inputs), self._compared(inputs, plain)
         except ConfigError:
             found.indices |= arrays
         return found
+
+    def seen(self, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """The outputs on these inputs: of those on which `uses` tried it, which it made already, once."""
+        (given, found), self._seen = self._seen or ([], ()), None
+        same = len(given) == len(inputs) and all(map(np.array_equal, given, inputs))
+        return found if same else self.forward(inputs)
 
     def in_wide_integers(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         """The outputs with every integer of 64 bits. Raises ConfigError."""
@@ -223,8 +232,13 @@ class Reference:
             for array in arrays:
                 if array.dtype.kind in "OSU":
                     raise TypeError(f"it returns {array.dtype}, not numbers")
+        return self._compared(inputs, arrays)
+
+    def _compared(
+        self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, ...]:
         with self._blamed("compare"), np.errstate(all="ignore"):
-            return self.agreement.compared(inputs, arrays)
+            return self.agreement.compared(inputs, tuple(outputs))
 
     def elementwise(self, inputs: Sequence[Any], outputs: Shapes) -> bool:
         """True where some input is the argument of an element-wise function; tried once, on the first inputs

@@ -72,6 +72,13 @@ class Formats(NamedTuple):
     exact_sums: bool = False
 
 
+class Columns(NamedTuple):
+    """The second factor of a product of matrices in float32, its columns divided by their largest magnitudes."""
+
+    scaled: np.ndarray
+    largest: np.ndarray
+
+
 class Interval(NDArrayOperatorsMixin):
     """`value`, `low` and `high`, arrays of one shape and format, and `shared`, the values with errors
     in them that many elements have in common; None where there are none. Booleans and integers have ends
@@ -356,9 +363,15 @@ class Interval(NDArrayOperatorsMixin):
             return function(*values(args, with_shared), **values(kwargs or {}, with_shared))
 
     def _product_with_shared(
-        self, function: Callable[..., Any], args: list[Any], kwargs: Any, value: np.ndarray
+        self,
+        function: Callable[..., Any],
+        args: list[Any],
+        kwargs: Any,
+        value: np.ndarray,
+        columns: Columns | None,
     ) -> Any:
-        """The same of a product that has this value: where one factor alone has such errors, of these."""
+        """The same of a product that has this value: where one factor alone has such errors, of these; with
+        `columns`, those of the second."""
         own = [
             n for n, one in enumerate(args) if isinstance(one, Interval) and one.shared is not None
         ]
@@ -366,7 +379,9 @@ class Interval(NDArrayOperatorsMixin):
             return self._with_shared(function, args, kwargs)
         plain = [np.asarray(one, np.float64) for one in values(args)]
         plain[own[0]] = args[own[0]].shared - plain[own[0]]
-        errors = _product_in_single(*plain)
+        if own == [1] or columns is None:
+            columns = _in_columns(plain[1])
+        errors = _product_in_single(plain[0], columns)
         return self._with_shared(function, args, kwargs) if errors is None else value + errors
 
     @property
@@ -499,7 +514,8 @@ class Interval(NDArrayOperatorsMixin):
             return function(*changed, **kwargs)
 
         with np.errstate(all="ignore"):
-            total = _squared_errors(function, product, first, second, steps / 2)
+            columns = _in_columns(values(second)) if function is np.matmul else None
+            total = _squared_errors(product, first, second, steps / 2, columns)
             # In place: new memory for each step would cost more than the step.
             total, further = (
                 _known(np.asarray(total)),
@@ -507,7 +523,9 @@ class Interval(NDArrayOperatorsMixin):
             )
             further *= steps / 3
             total += further
-            shared = self._product_with_shared(function, [*map(_finite, args)], kwargs, value)
+            shared = self._product_with_shared(
+                function, [*map(_finite, args)], kwargs, value, columns
+            )
             if shared is not None:
                 total += np.square(np.subtract(shared, value, out=further), out=further)
             far = np.sqrt(total, out=total)
@@ -696,35 +714,49 @@ def _squares(operand: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _squared_errors(
-    function: Callable[..., Any],
     product: Callable[[np.ndarray, np.ndarray], Any],
     first: Any,
     second: Any,
     steps: float,
+    columns: Columns | None,
 ) -> Any:
     """What errors of the factors' elements, each alone and together, and `steps` of each term make of a
     product's elements, squared."""
-    (a, ra), b = _squares(first), np.square(values(second), dtype=np.float64)
+    a, ra = _squares(first)
     if not (isinstance(second, Interval) and second.is_exact and second.rounds_alike):
+        b = np.square(values(second), dtype=np.float64)
         return product(ra + steps * a, b) + product(a + ra, np.square(error_of(second)))
     relative = second.formats.kept**2
     a = (relative + steps) * a + (1 + relative) * ra
-    found = _product_in_single(a, b) if function is np.matmul else None
-    return product(a, b) if found is None else found
+    found = _product_in_single(a, columns and Columns(*map(np.square, columns)))
+    return product(a, np.square(second.value)) if found is None else found
 
 
-def _product_in_single(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+def _largest(factor: np.ndarray, axis: int) -> np.ndarray | None:
+    """The largest magnitude along an axis, 1 where all are zero; None of vectors, and where one is not finite."""
+    if factor.ndim < 2:
+        return None
+    most = np.maximum(
+        factor.max(axis=axis, keepdims=True),
+        -factor.min(axis=axis, keepdims=True),
+        dtype=np.float64,
+    )
+    most[most == 0] = 1
+    return most if np.isfinite(most.sum()) else None
+
+
+def _in_columns(factor: np.ndarray) -> Columns | None:
+    most = _largest(factor, -2)
+    return None if most is None else Columns((factor / most).astype(np.float32), most)
+
+
+def _product_in_single(a: np.ndarray, b: Columns | None) -> np.ndarray | None:
     """A product of matrices in float32, of rows and columns as large as 1: the terms that vanish there are
     nothing beside the largest of their sum. None of vectors, and of what is not finite."""
-    if min(a.ndim, b.ndim) < 2:
+    if b is None or (rows := _largest(a, -1)) is None:
         return None
-    rows = np.maximum(a.max(axis=-1, keepdims=True), -a.min(axis=-1, keepdims=True))
-    columns = np.maximum(b.max(axis=-2, keepdims=True), -b.min(axis=-2, keepdims=True))
-    if not (np.isfinite(rows.sum()) and np.isfinite(columns.sum())):
-        return None
-    rows[rows == 0], columns[columns == 0] = 1, 1
-    found = np.matmul((a / rows).astype(np.float32), (b / columns).astype(np.float32))
-    return np.asarray(found * rows * columns)
+    found = np.matmul((a / rows).astype(np.float32), b.scaled)
+    return np.asarray(found * rows * b.largest)
 
 
 def _scaled(errors: np.ndarray, factor: np.ndarray) -> np.ndarray:

@@ -55,6 +55,27 @@ def every_one_counts(
     return [one_size(value) if changeable(value) else value for value in inputs]
 
 
+def all_negative(
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
+) -> list[Any]:
+    """`inputs` as drawn, of which those that have both signs are below zero throughout: what begins with zero
+    is the largest of them, and their negatives' least."""
+
+    def below(value: np.ndarray) -> np.ndarray:
+        drawn = varied(value, generator)
+        return -np.abs(drawn) if drawn.min() < 0 else drawn
+
+    return [below(value) if changeable(value) else value for value in inputs]
+
+
+def all_positive(
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: Severity
+) -> list[Any]:
+    """The same above zero: what begins with zero is the least of them."""
+    found = all_negative(inputs, outputs, generator, severity)
+    return [np.abs(value) if changeable(value) else value for value in found]
+
+
 def without_some(
     inputs: Sequence[Any], changed: Sequence[Any], count: int, generator: np.random.Generator
 ) -> list[Any]:

@@ -76,6 +76,8 @@ class TrialName(NamedTuple):
             "sweep": "hidden inputs that go through the function's range",
             "end": "hidden inputs of which the ends decide",
             "every": "hidden inputs of one size, of which every one counts",
+            "negative": "hidden inputs that are all below zero",
+            "positive": "hidden inputs that are all above zero",
             "few-bits": "hidden inputs of which many are equal or halves",
             "not-finite": "hidden inputs with NaN and infinities",
             "unused": "hidden inputs of which those elements decide that reach no result of the kernel",
@@ -131,6 +133,7 @@ ONE_SIDED = TrialName("one-sided")
 SWEEP = TrialName("sweep")
 END = TrialName("end")
 EVERY = TrialName("every")
+NEGATIVE, POSITIVE = TrialName("negative"), TrialName("positive")
 FEW_BITS = TrialName("few-bits")
 NOT_FINITE = TrialName("not-finite")
 OTHER_SHAPE = TrialName("other-shape")
@@ -144,6 +147,7 @@ PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 # many of those are judged beside the drawn that are so many times farther from the reference's outputs than
 # all drawn, or farther than so much of their largest element.
 WITH_ALL_ROWS = (STRESS, ONE_SIDED)
+OF_LONG_SUMS = (END, EVERY, NEGATIVE, POSITIVE)  # and of the largest of very many
 MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
 MORE_DRAWS = 8  # of masks, of which each hidden one is made
 MOST_KEPT_WHOLE = 1 << 26  # elements of outputs: beyond, keeping them costs more than judging
@@ -225,7 +229,10 @@ class TrialStore:
         drawn = self._hidden(reference)
         if name == HIDDEN:
             part = self._part(reference, name)
-            return self._with_whole(reference, trial_on(reference, name, drawn, precision, part))
+            whole = reference.seen([*map(in_single, drawn)])
+            expected = tuple(map(part.rows.of, whole)) if part else whole
+            made = trial_on(reference, name, drawn, precision, part, expected)
+            return self._with_whole(reference, made, whole)
         if name == OTHER_SHAPE:
             return _of_another_shape(reference, drawn)
         if name in (SIGNS, FLAGS):
@@ -235,11 +242,13 @@ class TrialStore:
         trial = self._in_situation(reference, name, precision, drawn)
         return trial and (self._with_whole(reference, trial) if name in WITH_ALL_ROWS else trial)
 
-    def _with_whole(self, reference: Reference, trial: Trial) -> Trial:
-        """A trial of some rows with the reference's outputs of all, where these are not too many."""
+    def _with_whole(
+        self, reference: Reference, trial: Trial, whole: tuple[np.ndarray, ...] = ()
+    ) -> Trial:
+        """A trial of some rows with the reference's outputs of all, `whole`, where these are not too many."""
         if trial.rows is None or sum(form.size for form in trial.forms) > MOST_KEPT_WHOLE:
             return trial
-        return trial._replace(whole=reference.forward(trial.inputs))
+        return trial._replace(whole=whole or reference.forward(trial.inputs))
 
     def _ask_if_elementwise(self, reference: Reference) -> None:
         """Asks of an ordinary draw whether the reference is a function of single elements, which inputs of a
@@ -290,7 +299,7 @@ class TrialStore:
         """The trial of the first severity on which the reference is defined, or else as far as it is
         defined on any."""
         seed = self._hidden_seed(reference.key, name.kind)
-        part = None if name in (END, EVERY, NOT_FINITE) else self._part(reference, name)
+        part = None if name in (*OF_LONG_SUMS, NOT_FINITE) else self._part(reference, name)
         some = None if name in WITH_ALL_ROWS else part  # the rows that are changed
         drawn, whole = (drawn if some is None else some.of(drawn)), drawn
         inputs = [in_single(value) for value in drawn]
@@ -450,6 +459,8 @@ SITUATIONS = {
     SWEEP.kind: stress.swept,
     END.kind: terms.decided_at_the_end,
     EVERY.kind: terms.every_one_counts,
+    NEGATIVE.kind: terms.all_negative,
+    POSITIVE.kind: terms.all_positive,
     FEW_BITS.kind: stress.few_bits,
     NOT_FINITE.kind: stress.not_finite,
 }
@@ -471,7 +482,7 @@ def _arises(
         )
     if name == SWEEP:
         return reference.elementwise(inputs, outputs)
-    return name not in (END, EVERY) or terms.long_sums(inputs, outputs)
+    return name not in OF_LONG_SUMS or terms.long_sums(inputs, outputs)
 
 
 def _sums_exactly(

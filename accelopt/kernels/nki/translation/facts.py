@@ -35,13 +35,12 @@ class TileFact(NamedTuple):
 
 class Fact(NamedTuple):
     """One call: the function, its tensor arguments by parameter, its other arguments, and what it
-    returned. `varies` when it was not always the same."""
+    returned."""
 
     function: str
     tiles: dict[str, TileFact]
     values: dict[str, Any]
     result: TileFact | None
-    varies: bool = False
 
 
 class CallFacts:
@@ -50,9 +49,7 @@ class CallFacts:
     def __init__(self, file: str) -> None:
         self.file = file
         self.found: dict[CallRange, Fact] = {}
-        self.symbolic: frozenset[int] = frozenset()  # lines of loops that stayed loops
         self.device_loops: frozenset[int] = frozenset()  # lines of those that the device counts
-        self.product_lines: frozenset[int] = frozenset()  # where tiles of products are made
         self.tile_lines: frozenset[int] = frozenset()  # where two whole tiles are combined
 
     def at(self, place: CallRange) -> Fact | None:
@@ -73,11 +70,7 @@ class CallFacts:
         tiles = {name: tile_of(value) for name, value in given.items() if _is_tensor(value)}
         values = {name: value for name, value in given.items() if not _is_tensor(value)}
         made = tile_of(result) if _is_tensor(result) else None
-        fact = Fact(function.__name__, tiles, values, made)
-        known = self.found.get(place)
-        if known is not None and known.function == fact.function and known[1:4:2] != fact[1:4:2]:
-            fact = fact._replace(varies=True)
-        self.found[place] = fact
+        self.found[place] = Fact(function.__name__, tiles, values, made)
 
 
 def learn(trace: Callable[[], Program], file: str) -> tuple[CallFacts, Program]:
@@ -85,12 +78,8 @@ def learn(trace: Callable[[], Program], file: str) -> tuple[CallFacts, Program]:
     facts = CallFacts(file)
     with observed(facts.note):
         program = trace()
-    facts.symbolic = frozenset(loop.source.line for loops, _ in program.walk() for loop in loops)
     facts.device_loops = frozenset(
         node.source.line for _, node in program.walk() if node.opcode.ends_loop
-    )
-    facts.product_lines = frozenset(
-        node.result.tensor.source.line for _, node in program.walk() if node.opcode.product
     )
     facts.tile_lines = frozenset(
         node.source.line for _, node in program.walk() if "data2" in node.inputs

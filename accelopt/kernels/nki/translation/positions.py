@@ -69,68 +69,6 @@ def _negative(text: str) -> str:
     return f"-{text}" if simple else f"-({text})"
 
 
-def indexed(owner: str, given: dict[str, str], language: str) -> str:
-    """`owner.ap(...)` of a tensor in HBM, as an index of nl.arange."""
-    pairs = _pairs(given["pattern"])
-    if not set(given) <= {"pattern", "offset", "vector_offset", "indirect_dim"}:
-        raise Untranslated("an access pattern with a run-time scalar, or in another format,")
-    places = _places(pairs, language)
-    if "vector_offset" in given:
-        rows = given["vector_offset"]
-        plain = len(pairs) == 2 and pairs[1][0] == "1" and given.get("indirect_dim", "0") == "0"
-        if not plain or given.get("offset", "0") != "0":
-            raise Untranslated("an access pattern that gathers parts of rows")
-        return f"{owner}[{rows}[{places[0]}, 0], {places[1]}]"
-    if any(stride == "0" for stride, _ in pairs[1:]):
-        raise Untranslated("an access pattern that repeats elements")
-    if pairs[0][0] == "0":  # a transfer repeats one row on all partitions by itself
-        places[0] = places[0].replace(f"({pairs[0][1]})", "(1)")
-        pairs[0] = ("1", "1")
-    total = given.get("offset", "0")
-    for place, (stride, _) in zip(places, pairs, strict=True):
-        total = plus(total, product(place, stride))
-    return f"{owner}.reshape((math.prod({owner}.shape),))[{total}]"
-
-
-def indexed_on_chip(owner: str, given: dict[str, str], language: str) -> str:
-    """`owner.ap(...)` of a whole tile, as an index of nl.arange: its first stride is the row's length."""
-    pairs = _pairs(given["pattern"])
-    if not set(given) <= {"pattern", "offset"}:
-        raise Untranslated("an access pattern of a tile by run-time numbers, or in another format,")
-    if any(stride == "0" for stride, _ in pairs):
-        raise Untranslated("an access pattern that repeats elements")
-    row = f"math.prod({owner}.shape[1:])"
-    partition, *free = _places(pairs, language)
-    offset = given.get("offset", "0")
-    offset = offset if offset.isidentifier() or offset.isdigit() else f"({offset})"
-    inside = "0" if offset == "0" else f"{offset} % {row}"
-    for place, (stride, _) in zip(free, pairs[1:], strict=True):
-        inside = plus(inside, product(place, stride))
-    if offset != "0":
-        partition = plus(f"{offset} // {row}", partition)
-    return f"{owner}.reshape(({owner}.shape[0], {row}))[{partition}, {inside}]"
-
-
-def permuted(owner: str, order: str, language: str) -> str:
-    """`owner.permute(order)` as an index of nl.arange whose axes stand in that order."""
-    tree = cst.parse_expression(order)
-    dims = (
-        [text_of(e.value) for e in tree.elements] if isinstance(tree, (cst.Tuple, cst.List)) else []
-    )
-    if sorted(dims) != [str(n) for n in range(len(dims))] or not dims:
-        raise Untranslated(f"{owner}.permute({order}), an order that is not written out,")
-    places = _places([("1", f"{owner}.shape[{dim}]") for dim in dims], language)
-    return f"{owner}[{', '.join(places[dims.index(str(n))] for n in range(len(dims)))}]"
-
-
-def _places(pairs: list[tuple[str, str]], language: str) -> list[str]:
-    """An nl.arange for each axis of a pattern."""
-    return [
-        f"{language}.arange({count})[{', '.join(':' if n == at else 'None' for n in range(len(pairs)))}]"
-        for at, (_, count) in enumerate(pairs)
-    ]
-
-
 def gathered(indices: Indices, node: cst.Subscript) -> str | None:
     """`table[rows[nl.arange(p)[:, None], 0], nl.arange(n)[None, :]]` with run-time rows as `.ap`."""
     items = [e.slice.value for e in node.slice if isinstance(e.slice, cst.Index)]
@@ -188,25 +126,3 @@ def _row(owner: str, first: int, sizes: int) -> str:
     if first >= sizes - 1:
         return "1" if first == sizes else f"{owner}.shape[{first}]"
     return f"math.prod({owner}.shape[{first}:])"
-
-
-def written_pairs(text: str) -> list[tuple[str, str]]:
-    """The pairs of a pattern that is written out; none for any other."""
-    try:
-        return _pairs(text)
-    except Untranslated:
-        return []
-
-
-def _pairs(text: str) -> list[tuple[str, str]]:
-    tree = cst.parse_expression(text)
-    rows = tree.elements if isinstance(tree, (cst.List, cst.Tuple)) else ()
-    found = []
-    for row in rows:
-        if not isinstance(row.value, (cst.List, cst.Tuple)) or len(row.value.elements) != 2:
-            raise Untranslated("an access pattern that is not written out")
-        stride, count = (text_of(element.value) for element in row.value.elements)
-        found.append((stride, count))
-    if not found:
-        raise Untranslated("an access pattern that is not written out")
-    return found

@@ -1,4 +1,4 @@
-"""A kernel's file in the other dialect, with what proves it: both are traced, and their Programs
+"""A kernel's file in the newest `nki`, with what proves it: both are traced, and their Programs
 executed on the same arrays and compared.
 
 `rewritten` runs the file's Python, so only a process that holds nothing worth having should call it;
@@ -35,15 +35,12 @@ from accelopt.kernels.nki.translation.imports import with_imports
 from accelopt.kernels.nki.translation.indices import RAISES, Untranslated
 from accelopt.kernels.nki.translation.launches import in_loops
 from accelopt.kernels.nki.translation.names import ModuleNames
-from accelopt.kernels.nki.translation.to_neuronxcc import to_neuronxcc
 from accelopt.kernels.nki.translation.to_newest import has_device_loops, to_newest
 from accelopt.kernels.nki.translation.to_nki import to_nki
 from accelopt.sandbox import Limits, Policy, run
 from accelopt.sim import compute, rules, serial
 from accelopt.sim.dialects.dialect import (
     DEFAULT_TARGETS,
-    DIALECTS,
-    Dialect,
     dialect_of,
     trace_kernel,
 )
@@ -83,7 +80,7 @@ class Proof(NamedTuple):
 
 
 class Rewriting(NamedTuple):
-    """The text in the other dialect, what could not be translated by line, the Programs of both, or
+    """The text in the newest `nki`, what could not be translated by line, the Programs of both, or
     why the translation leaves none."""
 
     source: str
@@ -94,7 +91,7 @@ class Rewriting(NamedTuple):
 
 
 class Translation(NamedTuple):
-    """The text in the other dialect; what could not be translated, by line; what was compared, or why
+    """The text in the newest `nki`; what could not be translated, by line; what was compared, or why
     there was nothing to compare."""
 
     source: str
@@ -109,30 +106,28 @@ class Translation(NamedTuple):
         return not left and self.proof is not None and self.proof.equal_results
 
 
-def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
-    """The kernel of `source` in the dialect `to`, learned by tracing it for arguments without data, on
+def rewritten(source: str, specs: Sequence[Any]) -> Rewriting:
+    """The kernel of `source` in the newest `nki`, learned by tracing it for arguments without data, on
     the generation of each dialect.
 
-    Raises ConfigError where the file has no kernel or is in that dialect already, and KernelError
-    where the kernel itself is refused.
+    Raises ConfigError where the file has no kernel or needs no translation, and KernelError where the
+    kernel itself is refused.
     """
     file = f"<kernel {next(_files)}>"
     kernel = _kernel(source, file)
     own = dialect_of(kernel)
-    if own == to == "neuronxcc":
-        raise ConfigError("the kernel is in the dialect neuronxcc.nki already")
     newer = f"`accelopt check --nki {NEWEST}` says what of it NKI {NEWEST} refuses"
     already = ConfigError(f"the kernel is in the dialect nki already; {newer}")
-    if own == to and not has_device_loops(source):
+    if own == "nki" and not has_device_loops(source):
         raise already
     call = call_of(kernel, specs)
     facts, program = learn(lambda: _traced(call, target=DEFAULT_TARGETS[own]), file)
     names = ModuleNames(cst.parse_module(source), own)
-    rewrite = to_newest if own == to else to_nki if to == "nki" else to_neuronxcc
+    rewrite = to_newest if own == "nki" else to_nki
     made, problems = rewrite(source, facts, names)
     if (needed := _without_unused(source, {line for line, _ in problems})) != source:
-        return rewritten(needed, to, specs)
-    if own == to and made == source and not problems:
+        return rewritten(needed, specs)
+    if own == "nki" and made == source and not problems:
         raise already
     grid = getattr(call.kernel, "grid", ())
     if own == "neuronxcc" and (len(grid) > 1 or max(grid, default=1) > 2):
@@ -142,14 +137,13 @@ def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
         except Untranslated as problem:
             said = f"{problem} has no counterpart"
             problems.append((launched.__code__.co_firstlineno, said))
-    if own != to:
-        made = _without_left_over(with_imports(made, names, to), source)
+    if own != "nki":
+        made = _without_left_over(with_imports(made, names), source)
     made = _laid_out(made, source)
     file = f"<kernel {next(_files)}>"
     try:
-        version = NEWEST if to == "nki" else ""
         twin_call = call_of(_kernel(made, file), specs)
-        twin = _traced(twin_call, target=DEFAULT_TARGETS[to], version=version)
+        twin = _traced(twin_call, target=DEFAULT_TARGETS["nki"], version=NEWEST)
         rules.check(twin)
     except Exception as error:  # whatever the translated Python raises
         said = f"{type(error).__name__}: {error}".replace(file, "translation")
@@ -157,23 +151,21 @@ def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
     return Rewriting(made, tuple(problems), program, twin)
 
 
-def translate(source: str, to: Dialect, arguments: Sequence[Any]) -> Translation:
-    """A kernel that we vouch for, in the dialect `to`; `arguments` are arrays and plain values."""
-    return _proven(rewritten(source, to, specs_of(arguments)), arguments)
+def translate(source: str, arguments: Sequence[Any]) -> Translation:
+    """A kernel that we vouch for, in the newest `nki`; `arguments` are arrays and plain values."""
+    return _proven(rewritten(source, specs_of(arguments)), arguments)
 
 
-def translate_file(kernel: Path, to: str, arguments: Sequence[Any], seconds: float) -> Translation:
+def translate_file(kernel: Path, arguments: Sequence[Any], seconds: float) -> Translation:
     """The kernel of a file, whose Python runs in a confined child that sees no data. Raises
     ConfigError where there is nothing to translate, in one sentence."""
-    if to not in DIALECTS:
-        raise ConfigError(f"no dialect {to!r}; there are {', '.join(DIALECTS)}")
     try:
         given = arguments_to_json([argument_of(value) for value in arguments])
     except KernelFailure as failure:
         raise ConfigError(f"{kernel}: {failure.message}") from failure
     folder = kernel_folder(kernel).as_json()
     source = kernel.read_text(encoding="utf-8")
-    payload = {"source": source, "folder": folder, "to": to, "arguments": given}
+    payload = {"source": source, "folder": folder, "arguments": given}
     limits = Limits(seconds=seconds, memory_bytes=MEMORY_BYTES, result_bytes=RESULT_BYTES)
     outcome = run(JOB, payload, policy=Policy(), limits=limits)
     head, _, data = outcome.result.partition(b"\n")
@@ -210,7 +202,7 @@ def translate_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
     sys.meta_path.insert(0, importer_of(payload["folder"]))
     sys.meta_path.append(AbsentImporter(frozenset(f"<kernel {n}>" for n in range(MOST_TEXTS))))
     try:
-        found = rewritten(str(payload["source"]), payload["to"], _specs(payload["arguments"]))
+        found = rewritten(str(payload["source"]), _specs(payload["arguments"]))
         first = serial.dumps(found.program)
         second = b"" if found.twin is None else serial.dumps(found.twin)
     except InternalError as error:

@@ -242,13 +242,25 @@ def _cut(axis: Axis, size: int) -> tuple[Axis, Axis]:
     return Axis(f"{axis.name}1", axis.extent // size), Axis(f"{axis.name}0", size)
 
 
-def with_member(group: Group, added: Member, arrays: Mapping[str, Array]) -> Group | None:
+def with_member(
+    group: Group, added: Member, arrays: Mapping[str, Array], reader: Member | None = None
+) -> Group | None:
     """The group with a member more; None where the member needs elements of it that another program or a
-    later part of a loop computes."""
+    later part of a loop computes. With a `reader` of both its axes are those of the elements that are read
+    beside the group's."""
     names = {axis: index_of(Axis(f"'{axis.name}", axis.extent)) for axis in added.axes}
     apart = added.moved(names)
     union = _Union()
+    if reader is not None:
+        behind = with_member(group, reader, arrays)
+        if behind is None:
+            return None
+        group = Group(behind.members[:-1])
+        together = [read for read in behind.members[-1].reads if read.array == added.out]
     try:
+        for read in together if reader is not None else ():
+            for ours, theirs in zip(read.indices, apart.place, strict=True):
+                union.unify(ours, theirs)
         for read in apart.reads:
             member = group.member(read.array)
             if member is not None and member.scatter is not None:
@@ -288,6 +300,35 @@ def with_member(group: Group, added: Member, arrays: Mapping[str, Array]) -> Gro
         if own is not None and own is not made and own.place != read.indices:
             return None
     return result
+
+
+def together(first: Group, members: Sequence[Member], arrays: Mapping[str, Array]) -> Group | None:
+    """A group with members more, those later that share nothing with the first ones alone. Where that fails, members
+    that share nothing are over the axes by which a later one reads them beside the group's."""
+    for by_readers in (False, True):
+        group: Group | None = first
+        waiting = list(members)
+        while waiting and group is not None:
+            missing = {member.out for member in waiting}
+            made: Group | None = None
+            for member in waiting:
+                if missing & {read.array for read in member.reads}:
+                    continue
+                own = {m.out for m in group.members}
+                readers = [m for m in waiting if by_readers and _reads_both(m, member.out, own)]
+                made = with_member(group, member, arrays, *readers[:1])
+                if made is not None:
+                    waiting.remove(member)
+                    break
+            group = made
+        if group is not None:
+            return group
+    return None
+
+
+def _reads_both(reader: Member, name: str, own: set[str]) -> bool:
+    read = {read.array for read in reader.reads}
+    return name in read and bool(own & read)
 
 
 def _by_extents(group: Group, member: Member, union: _Union) -> bool:

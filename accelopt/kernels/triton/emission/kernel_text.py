@@ -239,7 +239,7 @@ class KernelText:
         full = str(axis.extent)
         for one in whole:
             full = f"tl.minimum({full}, {one})"
-        return begin, f"{full} // {size} * {size}", end, frozenset(decided)
+        return begin, f"tl.maximum({full}, 0) // {size} * {size}", end, frozenset(decided)
 
     def _last(self, test: Expression) -> tuple[str, str] | None:
         """Where along the walked axis a test at run time holds no longer for any element of a program's tile,
@@ -247,10 +247,18 @@ class KernelText:
         bound = bound_by(test)
         if bound is None or self.walked is None or bound.index.coefficient(self.walked) != -1:
             return None
-        rest = bound.index + index_of(self.walked)
+        rest, run, step = bound.index + index_of(self.walked), 0, 0
+        for term, factor in rest.terms:  # runs of elements that lie a step apart
+            if isinstance(term, Floor) and term.inner == index_of(self.walked) and factor < 0:
+                run, step = term.divisor, term.divisor - factor
+                rest = rest - Index(0, ((term, factor),))
         if self.walked in rest.axes:
             return None
         ends = [self._at_corner(bound, rest + 1 - bound.strict, first) for first in (False, True)]
+        if run:
+            ends = [
+                e and f"({e}) // {step} * {run} + tl.minimum(({e}) % {step}, {run})" for e in ends
+            ]
         return None if None in ends else (str(ends[0]), str(ends[1]))
 
     def _at_corner(self, bound: Bound, index: Index, first: bool) -> str | None:
@@ -548,7 +556,7 @@ class KernelText:
         array, scope = self.arrays[member.out], self._scope(member)
         variable, dims = scope.held[member.out]
         index = address(member.place, array.shape)
-        if {*self.tiles.grid} - {*member.definition.axes}:
+        if not self.tiles.stores(member):
             raise NotEmitted(f"several programs would store the same elements of {member.out}")
         if member.out in self.blocks:
             block = block_at(index, array, self.tiles)

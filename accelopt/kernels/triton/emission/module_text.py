@@ -19,7 +19,7 @@ from accelopt.kernels.triton.emission.groups import (
     joined,
     member_of,
     needs,
-    with_member,
+    together,
 )
 from accelopt.kernels.triton.emission.kernel_text import KernelText
 from accelopt.kernels.triton.emission.schedule import NotEmitted, Schedule, Split
@@ -90,15 +90,11 @@ def groups_of(algorithm: Algorithm, members: tuple[tuple[str, ...], ...]) -> lis
     """The groups of a prepared Algorithm's definitions. Raises NotEmitted."""
     arrays, found = arrays_of(algorithm), list[Group]()
     for names in members:
-        group: Group | None = None
-        for name in names:
-            own = member_of(algorithm.definition(name))
-            before = group
-            group = Group((own,)) if before is None else with_member(before, own, arrays)
-            if group is None:
-                raise NotEmitted(f"{name} cannot be computed in one kernel with {names[0]}")
-        if group is not None:
-            found.append(joined(group))
+        own, *others = (member_of(algorithm.definition(name)) for name in names)
+        group = together(Group((own,)), others, arrays)
+        if group is None:
+            raise NotEmitted(f"{', '.join(names)} cannot be computed in one kernel")
+        found.append(joined(group))
     return found
 
 

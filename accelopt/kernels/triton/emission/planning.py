@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from accelopt.kernels.triton.emission.groups import (
     joined,
     member_of,
     needs,
+    together,
     with_member,
 )
 from accelopt.kernels.triton.emission.module_text import prepared
@@ -130,7 +132,7 @@ def _splits(algorithm: Algorithm, gpu: GPU) -> Iterator[tuple[Split, ...]]:
         if programs < 2 * gpu.multiprocessors and summed >= 512:
             starved.append((definition.out, definition.reduced[0].extent, programs))
     for wanted in (1, 4, 0) if starved else ():
-        made: list[Split] = []
+        made: dict[str, int] = {}
         for name, extent, programs in starved:
             several = wanted * gpu.multiprocessors // programs
             parts = min(extent, power_of_two(several) if wanted else 2 * gpu.multiprocessors)
@@ -138,8 +140,21 @@ def _splits(algorithm: Algorithm, gpu: GPU) -> Iterator[tuple[Split, ...]]:
             while parts > 1 and extent % parts and extent > 64:
                 parts //= 2
             if parts > 1:
-                made.append(Split(definition=name, parts=parts))
-        yield tuple(made)
+                made[name] = parts
+        yield tuple(_alike(algorithm, made))
+
+
+def _alike(algorithm: Algorithm, parts: Mapping[str, int]) -> Iterator[Split]:
+    """Reductions in some parts, and in as many those of the same computed elements, which are in one kernel with
+    them."""
+    defined = {definition.out for definition in algorithm.definitions}
+    sums = [d for d in algorithm.definitions if isinstance(d, Reduce) and d.reduced]
+    read = {d.out: arrays_read(d) & defined for d in sums}
+    for own in sums:
+        same = [parts[d.out] for d in sums if d.out in parts and read[d.out] & read[own.out]
+                and d.reduced[0].extent == own.reduced[0].extent]  # fmt: skip
+        if same or own.out in parts:
+            yield Split(definition=own.out, parts=min(same, default=parts.get(own.out, 1)))
 
 
 def _grouped(
@@ -187,12 +202,22 @@ def _grouped(
             if group is None:
                 continue
             try:
-                together = chosen(group)
+                joint = chosen(group)
             except NotEmitted:
                 continue
-            gained = found[n].seconds + (alone.seconds if alone else math.inf) - together.seconds
+            gained = found[n].seconds + (alone.seconds if alone else math.inf) - joint.seconds
             if best is None or gained > best[0]:
-                best = gained, n, together
+                best = gained, n, joint
+        if first and needed & {*found[first - 1].names}:
+            members = (*found[first].raw.members, *raw.members)
+            group = together(found[first - 1].raw, members, arrays)
+            with suppress(NotEmitted):
+                all_of_it = chosen(group) if group is not None else None
+                apart = found[first - 1].seconds + found[first].seconds - (best[0] if best else 0)
+                apart += alone.seconds if alone else math.inf
+                if all_of_it is not None and all_of_it.seconds <= apart:
+                    found[first - 1 : first + 1] = [all_of_it]
+                    continue
         if best is not None and best[0] >= 0:
             found[best[1]] = best[2]
         elif alone is not None:
@@ -215,34 +240,17 @@ def _merged(found: list[_Choice], chosen: object, arrays: Mapping[str, Array]) -
     definition alone did not show what both share."""
     n = 0
     while n + 1 < len(found):
-        raw = _together(found[n].raw, found[n + 1].raw, arrays)
+        raw = together(found[n].raw, found[n + 1].raw.members, arrays)
         try:
-            together = chosen(raw) if raw is not None else None  # type: ignore[operator]
+            joint = chosen(raw) if raw is not None else None  # type: ignore[operator]
         except NotEmitted:
-            together = None
-        if together is not None and together.seconds <= found[n].seconds + found[n + 1].seconds:
-            found[n : n + 2] = [together]
+            joint = None
+        if joint is not None and joint.seconds <= found[n].seconds + found[n + 1].seconds:
+            found[n : n + 2] = [joint]
             n = max(0, n - 1)
         else:
             n += 1
     return found
-
-
-def _together(first: Group, second: Group, arrays: Mapping[str, Array]) -> Group | None:
-    """The members of two groups in one, those later that share nothing with the first ones alone."""
-    raw, waiting = first, list(second.members)
-    while waiting:
-        missing = {member.out for member in waiting}
-        for member in waiting:
-            ready = not missing & {read.array for read in member.reads}
-            made = with_member(raw, member, arrays) if ready else None
-            if made is not None:
-                raw = made
-                waiting.remove(member)
-                break
-        else:
-            return None
-    return raw
 
 
 def _in_order(found: list[_Choice]) -> list[_Choice]:
@@ -359,7 +367,7 @@ def _kernels(group: Group, names: tuple[str, ...], arrays: Mapping[str, Array]) 
         if axis in sides:
             whole = max(LEAST_OF_DOT, limit)
             least = min(axis.extent, 1024) // 16
-            sizes.append([s for s in (16, 32, 64, 128, 256) if least <= s <= whole])
+            sizes.append([s for s in (16, 32, 64, 128, 256, 512) if least <= s <= whole])
         elif products:
             sizes.append([1])
         elif axis in beside:

@@ -108,7 +108,7 @@ def price(
     tiles = Tiles(group, kernel)
     for name in stored:
         member = group.member(name)
-        if member is not None and {*tiles.grid} - {*member.definition.axes}:
+        if member is not None and not tiles.stores(member):
             raise NotEmitted(f"several programs would store the same elements of {name}")
     work = _work(tiles, arrays, set(stored))
     threads = kernel.warps * gpu.warp_threads
@@ -380,12 +380,14 @@ def _unique_bytes(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -
         ):
             walks[name] = walks.get(name, 0) + 1
     for member in tiles.group.members:
+        found = _places_found(member, arrays)
         for read in member.reads:
             if read.array in seen or tiles.group.member(read.array) is not None:
                 continue
             seen.add(read.array)
             array = arrays[read.array]
-            touched = math.prod(axis.extent for axis in flat(read, arrays).axes)
+            axes = flat(read, arrays).axes
+            touched = math.prod(min(axis.extent, found.get(axis, axis.extent)) for axis in axes)
             bytes_once = item_bytes(array) * min(math.prod(array.shape), touched)
             total += bytes_once * (1 + AGAIN * max(0, walks.get(read.array, 1) - 1))
         if member.out in stored:
@@ -393,3 +395,12 @@ def _unique_bytes(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -
             touched = math.prod(a.extent for a in address(member.place, array.shape).axes)
             total += item_bytes(array) * min(math.prod(array.shape), touched)
     return total
+
+
+def _places_found(member: Member, arrays: Mapping[str, Array]) -> dict[Axis, int]:
+    """How many places each axis of looked-up elements has at most: as many as there are numbers to read."""
+    return {
+        part.axis: min((math.prod(arrays[r.array].shape) for r in walk(part.at)
+                        if isinstance(r, Read)), default=part.axis.extent)
+        for whole, _ in member.parts for part in [whole] if isinstance(part, Indirect)
+    }  # fmt: skip

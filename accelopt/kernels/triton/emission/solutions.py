@@ -14,6 +14,7 @@ from accelopt.hardware.gpus import GPU
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Workload
 from accelopt.kernels.triton.emission.module_text import KernelsText, kernels_text
 from accelopt.kernels.triton.emission.planning import plans
+from accelopt.kernels.triton.emission.rounding import rounded
 from accelopt.kernels.triton.emission.schedule import NotEmitted, Schedule
 from accelopt.kernels.triton.lift.confined import lift_reference, lift_solution
 from accelopt.parsing import parse_python
@@ -41,9 +42,13 @@ def candidates(
     algorithm = _algorithm(solution, definition, workload)
     numbers = {name: one.value for name, one in workload.inputs.items() if one.value is not None}
     with deep_recursion():
+        ways = [(algorithm, plan) for plan in plans(algorithm, gpu, most)]
+        if (narrow := rounded(algorithm)) != algorithm:
+            rest = most - max(1, most // 3)
+            ways = [(narrow, p) for p in plans(narrow, gpu, rest)] + ways[: most - rest]
         made: list[Candidate] = []
-        for plan in plans(algorithm, gpu, most):
-            text = kernels_text(algorithm, plan.schedule)
+        for computed, plan in ways:
+            text = kernels_text(computed, plan.schedule)
             source = beside(solution.main_source, solution.spec.entry_point.rpartition("::")[2],
                             algorithm, text, [*definition.inputs], numbers)  # fmt: skip
             made.append(Candidate(source, plan.schedule, plan.seconds * 1e3))

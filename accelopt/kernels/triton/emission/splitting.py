@@ -25,7 +25,12 @@ from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
 from accelopt.kernels.triton.emission.running import grown, growth
 from accelopt.kernels.triton.emission.schedule import NotEmitted, Split
-from accelopt.kernels.triton.emission.simplifying import arrays_read, chosen, simple
+from accelopt.kernels.triton.emission.simplifying import (
+    arrays_read,
+    chosen,
+    conditions_of,
+    simple,
+)
 
 NOTHING = -1e38
 """A maximum of nothing is less."""
@@ -79,7 +84,13 @@ def _parted(definition: Reduce, count: int) -> tuple[Definition, Definition]:
     taken = {axis.name for axis in (*definition.axes, *definition.reduced)}
     part = Axis(next(f"part{n or ''}" for n in range(99) if f"part{n or ''}" not in taken), parts)
     rest = Axis(first.name, size)
-    index = index_of(part) * size + (index_of(rest) if size > 1 else 0)
+    inner = index_of(rest) if size > 1 else Index()
+    index = index_of(part) * size + inner
+    at_run_time = not all(isinstance(c, Index) for c in conditions_of(definition))
+    if (
+        others and at_run_time and size * parts == first.extent
+    ):  # rows may end early: all parts have some
+        index = inner * parts + index_of(part)
     body = simple(substituted(definition.expression, {first: index}, {}), {})
     if size * parts > first.extent:
         neutral = Constant(NEUTRAL[definition.combiner])

@@ -13,6 +13,8 @@ from accelopt.kernels.triton.emission.groups import Group, Member
 from accelopt.kernels.triton.emission.running import growth
 from accelopt.kernels.triton.emission.schedule import Kernel
 
+MOST_AGAIN = 4
+"""Programs that may compute and store the same elements of a small result beside those of a large one."""
 LEAST_OF_DOT = 16
 """Elements of each axis of an operand of `tl.dot`."""
 NARROW = ("bfloat16", "float16")
@@ -42,6 +44,13 @@ class Tiles:
     def programs(self) -> int:
         """How many tiles of free axes there are."""
         return math.prod(self.count(axis) for axis in self.grid)
+
+    def stores(self, member: Member) -> bool:
+        """Whether programs may store a member's elements: each its own, or beside products a few the same ones, which
+        all of them compute alike."""
+        missing = [axis for axis in self.grid if axis not in member.definition.axes]
+        products = any(self.product(own) is not None for own in self.group.members)
+        return not missing or (products and math.prod(map(self.count, missing)) <= MOST_AGAIN)
 
     def dims(self, axes: Sequence[Axis] | frozenset[Axis]) -> Axes:
         """Those axes of which a program has more than one element at once, free ones first."""

@@ -109,6 +109,7 @@ class ValueText:
         self.known: frozenset[Index | Expression] = frozenset()
         self._numbers: Counter[str] = Counter()
         self._bound: dict[Axis, Text] = {}
+        self._moving: set[Axis | None] = {tiles.walked}  # with the numbers that change along it
         self._uses: Counter[Expression] = Counter()
         self._axis_names: dict[Axis, str] = {}
         ends = ("", "_at", "_tiles")
@@ -142,7 +143,7 @@ class ValueText:
         """Whether a value changes along the walk that is being written."""
         if self.inner is None:
             return False
-        if self.tiles.walked in axes_of(expression):
+        if not self._moving.isdisjoint(axes_of(expression)):
             return True
         for part in walk(expression):
             if isinstance(part, Read):
@@ -386,12 +387,14 @@ class ValueText:
     def _gathered(self, expression: Indirect, dims: Axes, facts: tuple[str, ...]) -> Text:
         at = self.value(expression.at, dims, facts)
         text = at.text if at.kind == "int" else f"{closed(self.single(at))}.to(tl.int32)"
-        before = dict(self._bound)
+        before, moving = dict(self._bound), set(self._moving)
         self._bound[expression.axis] = Text(self._once(text, dims, expression.at), "int")
+        if self.varies(expression.at):
+            self._moving.add(expression.axis)
         try:
             return self.value(expression.element, dims, facts)
         finally:
-            self._bound = before
+            self._bound, self._moving = before, moving
 
     def expanded(self, held: Held, dims: Axes) -> str:
         """A variable with other dimensions around its own."""

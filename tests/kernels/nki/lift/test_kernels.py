@@ -78,7 +78,7 @@ CASES = {
     ),
     "rope_single_freq_apply": (
         [(128, 1024), (64, 1024), (64, 1024)],
-        "out[m, n] = x[m - 64, n] * sin[m - 64, n] + x[m, n] * cos[m - 64, n] if m >= 64"
+        "out[m, n] = x[m, n] * cos[m - 64, n] + x[m - 64, n] * sin[m - 64, n] if m >= 64"
         " else x[m, n] * cos[m, n] - x[m + 64, n] * sin[m, n]",
     ),
     "silu": ([(128, 2, 1024)], "out[m] = silu(x[m])"),

@@ -31,6 +31,7 @@ from accelopt.kernels.triton.emission.groups import arrays_of, member_of
 from accelopt.kernels.triton.emission.module_text import groups_of, prepared, source_of
 from accelopt.kernels.triton.emission.planning import plans
 from accelopt.kernels.triton.emission.prices import price
+from accelopt.kernels.triton.emission.rounding import rounded
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted, Schedule, Split, Tile
 from accelopt.kernels.triton.emission.solutions import candidates
 from accelopt.kernels.triton.lift.confined import lift_kernel
@@ -215,6 +216,56 @@ def test_rows_of_ragged_lengths_are_stored_where_the_lengths_say():
     assert "row_1 = qo_indptr_" in text and "torch.zeros(" not in text
     whole = replace(algorithm, outputs=tuple(replace(a, partial=False) for a in algorithm.outputs))
     assert source_of(whole, best.schedule).count("torch.zeros(") == 2
+
+
+PAGED = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def decode(q, p, keys, more, starts, pages, out, K: tl.constexpr):
+    b, head, d, e = tl.program_id(0), tl.arange(0, 16), tl.arange(0, 64), tl.arange(0, 32)
+    begin = tl.load(starts + b)
+    length = tl.load(starts + b + 1) - begin
+    one = tl.load(q + (b * 16 + head[:, None]) * 64 + d)
+    two = tl.load(p + (b * 16 + head[:, None]) * 32 + e)
+    total, added = tl.zeros((16,), tl.float32), tl.zeros((16, 64), tl.float32)
+    for start in range(0, length, K):
+        left = length - start
+        inside = tl.arange(0, K) < tl.where(left < K, left, K)
+        page = tl.load(pages + begin + start + tl.arange(0, K), mask=inside, other=0)
+        key = tl.load(keys + page[:, None] * 64 + d, mask=inside[:, None], other=0.0)
+        scores = tl.dot(one, tl.trans(key))
+        scores += tl.dot(two, tl.trans(tl.load(more + page[:, None] * 32 + e, mask=inside[:, None], other=0.0)))
+        weight = tl.where(inside[None, :], tl.exp(scores), 0.0)
+        total += tl.sum(weight, 1)
+        added += tl.dot(weight, key.to(tl.float32))
+    tl.store(out + (b * 16 + head[:, None]) * 64 + d, (added / total[:, None]).to(tl.bfloat16))
+
+def run(q, p, keys, more, starts, pages):
+    out = torch.empty_like(q)
+    decode[(q.shape[0],)](q, p, keys, more, starts, pages, out, K=128)
+    return out
+"""
+
+
+def test_pages_of_one_key_are_looked_up_in_the_walk_and_shared_in_runs(tmp_path):
+    """Two scores that one sum reads are in one kernel; a tile's mask by the least of what is left and its length
+    is one of the length; weights are rounded to bfloat16; parts of a row have every fourth run of 128 keys."""
+    (tmp_path / "paged.py").write_text(PAGED)
+    shapes = [(64, 16, 64), (64, 16, 32), (9000, 64), (9000, 32)]
+    given = [
+        *(Like(shape, "bfloat16") for shape in shapes),
+        Like((65,), "int32"),
+        Like((65536,), "int32"),
+    ]
+    algorithm = rounded(lift_launches(tmp_path / "paged.py", "run", given))
+    (best, *_) = plans(algorithm, H100, 1)
+    first = best.schedule.kernels[0].members
+    assert len(first) == 4 and len({split.parts for split in best.schedule.splits}) == 1
+    text = source_of(algorithm, best.schedule).partition("def kernel_1")[0]
+    assert text.index("\n    for ") < text.index("keys_1 = tl.load(")
+    assert ".to(tl.bfloat16), keys_" in text and ", 0) //" in text
+    assert " // 128) * " in text and ", 128)" in text.partition("\n    for ")[0]
 
 
 def test_exponents_have_the_factor_of_base_two_in_a_constant_of_theirs():

@@ -219,7 +219,9 @@ def _multiple_of_32(value: Any) -> bool:
 def endpoint(value: Any, name: str, mend: str) -> TensorView:
     """One side of a DMA: in HBM or SBUF."""
     if not isinstance(value, TensorView):
-        fail(operands.operand_type(name, type(value).__name__))
+        is_grid = isinstance(getattr(value, "data", None), TensorView)
+        mend = "Its .data is the tile." if is_grid else ""
+        fail(operands.operand_type(name, type(value).__name__, mend))
     if value.in_psum:
         fail(operands.wrong_memory(name, repr(value), "HBM or SBUF", mend))
     return value
