@@ -65,7 +65,7 @@ MethodName = Annotated[str, AfterValidator(method_called)]
 class Row(BaseModel):
     """A frozen record; unknown fields are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 def faults(error: ValidationError) -> str:

@@ -4,7 +4,7 @@ import tempfile
 import time
 
 from accelopt.errors import MissingExtra
-from accelopt.evaluation import Row
+from accelopt.evaluation import Check, Evaluation, Row, Status
 
 
 def sleep_forever(payload):
@@ -45,3 +45,8 @@ def tell_where(payload):
         folder_then=reads_once.FOLDER,
         folder_now=tempfile.gettempdir(),
     )
+
+
+def be_infinitely_wrong(payload):
+    found = Check(name="largest error", passed=False, amount=float("inf"), limit=float("nan"))
+    return Evaluation(status=Status.WRONG_NUMBERS, checks=(found,))

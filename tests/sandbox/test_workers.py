@@ -29,6 +29,11 @@ def by(function: str, seconds=20.0) -> Evaluation:
     return performed(Call(f"tests.sandbox.calls:{function}", {}, seconds, 1 << 30))
 
 
+def test_errors_that_are_not_finite_come_through():
+    (check,) = by("be_infinitely_wrong").checks
+    assert check.amount == float("inf") and check.limit != check.limit
+
+
 def test_a_correct_kernel(cache):
     evaluation = evaluated(request(save_fields=("hbm_read_bytes",)), cache)
     assert evaluation.status is Status.CORRECT, evaluation.message

@@ -6,8 +6,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from accelopt.sim import dtypes
-from accelopt.sim.affine import LoopVariable
+from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, refuse, tile
 from accelopt.sim.dialects.neuronxcc.isa.checks import check_stationary, check_tiling, double_rows
@@ -29,6 +31,9 @@ from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
 from accelopt.sim.rules.dependencies import never_written
 from accelopt.sim.tracer import current
+
+MOST_COMPARED = 1 << 18
+"""Pairs of places of two products whose overlap is looked for."""
 
 
 @instruction
@@ -133,19 +138,35 @@ def accumulates(target: TensorView, wanted: Any) -> bool:
 
 
 def _overlap(one: Any, other: Any) -> bool:
-    """True when two places of a tile, as (offset, shape, strides), may share elements."""
+    """True when two places of a tile, as (offset, shape, strides), may share elements: those of loops that
+    have no index in common in any of their iterations, those of one loop where they are the same."""
     if one == other:
         return True
-    if one[0].terms or other[0].terms or one[1][0] == 0:
+    if one[0].loop_variables & other[0].loop_variables or one[1][0] == 0:
+        return False
+    offsets = [_offsets(place[0]) for place in (one, other)]
+    if math.prod(map(len, offsets)) > MOST_COMPARED or not all(map(len, offsets)):
         return False
     ranges = []
-    for offset, shape, strides in (one, other):
+    for found, (_, shape, strides) in zip(offsets, (one, other), strict=True):
         row = strides[0] or 1
-        first = offset.constant % row if len(shape) > 1 else offset.constant
+        first = found % row if len(shape) > 1 else found
         width = sum((n - 1) * s for n, s in zip(shape[1:], strides[1:], strict=True))
-        ranges.append((offset.constant // row, shape[0], first, first + width))
+        ranges.append((found // row, shape[0], first, first + width))
     (top, rows, left, right), (top2, rows2, left2, right2) = ranges
-    return bool(top < top2 + rows2 and top2 < top + rows and left <= right2 and left2 <= right)
+    apart = (top[:, None] >= top2 + rows2) | (top2 >= top[:, None] + rows)
+    apart |= (left[:, None] > right2) | (left2 > right[:, None])
+    return not apart.all()
+
+
+def _offsets(offset: Affine) -> np.ndarray:
+    """All values of an offset; none where what is not a loop's index is in it, or where there are too many."""
+    found = np.array([offset.constant])
+    for term, coefficient in offset.terms:
+        if not isinstance(term, LoopVariable) or len(found) * term.trips > MOST_COMPARED:
+            return found[:0]
+        found = (found[:, None] + coefficient * np.array(term.values)).ravel()
+    return found
 
 
 def _repeats(target: TensorView) -> bool:
