@@ -108,6 +108,13 @@ def test_random_algorithms_by_random_primitives(
     check(algorithm, fused, dialect, tmp_path)
 
 
+def test_small_products_of_a_batch_are_taken_by_one_instruction() -> None:
+    """p2[a, b, n] = sum of x0[b, c, a] * x1[a, c, n] over 130 of c, for each of 3 a."""
+    algorithm = random_algorithm(8)
+    source = lower_nest(algorithm, default_nest(algorithm, "trn2"), target="trn2").source
+    assert source.count("p2_sums = ") == 1 and source.count("data=p2_sums[...]") == 1
+
+
 @pytest.mark.parametrize(
     ("algorithm", "dialect"),
     [
