@@ -23,7 +23,7 @@ from accelopt.kernels.gpu.cases import case_of, language_of
 from accelopt.kernels.gpu.problems import case_of_problem, is_torch_problem
 from accelopt.kernels.nki.calibration.machine import target_of
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
-from accelopt.kernels.nki.reference_kernels import Written, WrittenKernel
+from accelopt.kernels.nki.kernel_from_reference import Written, WrittenKernel
 from accelopt.kernels.nki.sizes import at_sizes, sizes_in
 from accelopt.loop import optimize_all
 from accelopt.report.page import REPORT, page
@@ -140,7 +140,9 @@ def write(
     path = str(Path(reference).resolve())
     payload = {"reference": path, "dialect": dialect, "target": target}
     payload["machine"] = str(Path(machine).resolve()) if machine else ""
-    call = Call("accelopt.kernels.nki.reference_kernels:write_job", payload, seconds, WRITE_BYTES)
+    call = Call(
+        "accelopt.kernels.nki.kernel_from_reference:write_job", payload, seconds, WRITE_BYTES
+    )
     found = workers.perform(call, Written, watch=watch, start=fork_with_server)
     if isinstance(found, Fault):
         raise ConfigError(f"{found.message}\n{found.output.strip()[-SHOWN:]}".strip())

@@ -30,7 +30,7 @@ from accelopt.kernels.gpu.bench.judging.baselines import Baseline, BaselineCache
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
 from accelopt.kernels.gpu.bench.judging.verdict import Verdict, to_trace
-from accelopt.kernels.gpu.bench.process import bench_package
+from accelopt.kernels.gpu.bench.process import installed_flashinfer_bench
 from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
 from accelopt.sandbox import fork
 from accelopt.time_limits import CALL_SECONDS, SEARCH_SECONDS
@@ -106,7 +106,7 @@ class FlashInferKernel:
         it that is a note, for kernels that others published do it and FlashInfer-Bench lets them.
         `destination_passing_style` None: the parameters decide.
         """
-        bench_package.require()
+        installed_flashinfer_bench.require()
         task = self.task(
             read_json(Solution, Path(solution_path)),
             read_workload(Path(workload_path)),
@@ -128,7 +128,7 @@ class FlashInferKernel:
         trace = to_trace(
             task.workload, task.solution.name, verdict, reference_ms, reference_launch_free_ms
         )
-        return bench_package.as_package_trace(trace), properties
+        return installed_flashinfer_bench.as_package_trace(trace), properties
 
     def task(
         self,
@@ -142,7 +142,7 @@ class FlashInferKernel:
         for row, name in ((solution, solution.name), (workload, workload_stem(workload))):
             if row.definition != self.definition.name:
                 raise ConfigError(f"{name} is for {row.definition}, not {self.definition.name}")
-        settings = bench_package.settings(self.definition)
+        settings = installed_flashinfer_bench.settings(self.definition)
         plan = self.plan or full_plan(settings)
         return Task(
             root=self.root,
@@ -195,7 +195,7 @@ class FlashInferKernel:
         return str(write_json(solution, folder / f"{solution.name}.json"))
 
 
-def full_plan(settings: bench_package.PackageSettings) -> TimingPlan:
+def full_plan(settings: installed_flashinfer_bench.PackageSettings) -> TimingPlan:
     """All that can be asked of a solution, with the package's own settings for its timer."""
     return TimingPlan(
         warmup_runs=settings.warmup_runs,
@@ -204,10 +204,10 @@ def full_plan(settings: bench_package.PackageSettings) -> TimingPlan:
     )
 
 
-def settings_job(payload: Mapping[str, Any]) -> bench_package.PackageSettings:
+def settings_job(payload: Mapping[str, Any]) -> installed_flashinfer_bench.PackageSettings:
     """The package's settings for a definition, from a worker's child process: to import it takes seconds."""
-    bench_package.require()
-    return bench_package.settings(Definition.model_validate(payload["definition"]))
+    installed_flashinfer_bench.require()
+    return installed_flashinfer_bench.settings(Definition.model_validate(payload["definition"]))
 
 
 def evaluate_job(payload: Mapping[str, Any]) -> Evaluation:
@@ -221,7 +221,7 @@ def evaluate_job(payload: Mapping[str, Any]) -> Evaluation:
     definition = Definition.model_validate(payload["definition"])
     workload = Trace.model_validate(payload["workload"])
     solution = Solution.model_validate(payload["solution"])
-    settings = bench_package.PackageSettings.model_validate(payload["settings"])
+    settings = installed_flashinfer_bench.PackageSettings.model_validate(payload["settings"])
     scrutiny = Scrutiny(payload.get("scrutiny", Scrutiny.QUICK))
     task = Task(
         root=Path(payload["root"]),

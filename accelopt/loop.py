@@ -26,10 +26,10 @@ from accelopt.stages.baseline_and_winner import (
 )
 from accelopt.stages.concurrency import run_together
 from accelopt.stages.experience import metrics_of, write_experience
-from accelopt.stages.job_window import JobWindow
 from accelopt.stages.jobs import NOTHING_KNOWN, Knowledge, by_rule, keep, silence
+from accelopt.stages.jobs_under_way import JobWindow
 from accelopt.stages.learning import learn
-from accelopt.stages.one_kernel import with_one_kernel
+from accelopt.stages.one_kernel_for_all_shapes import with_one_kernel
 from accelopt.stages.run import Iteration, Outcome, Run
 
 

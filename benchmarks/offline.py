@@ -26,7 +26,7 @@ from accelopt.kernels.measurement import gain_between, geometric_mean
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.kernels.nki.devices.protocol import KernelArgument, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.lift.scheduled_kernels import ScheduledKernel, ScheduledKernels, offered
+from accelopt.kernels.nki.lift.schedule_candidates import ScheduledKernel, ScheduledKernels, offered
 from accelopt.kernels.nki.parameters import by_parameter
 from accelopt.kernels.nki.requests import case_bound, facts_of, made_arguments
 from accelopt.sim import timing

@@ -10,7 +10,7 @@ with nothing_to_lose():
     from accelopt.agents.roles import Prompts
     from accelopt.evaluation import Scrutiny
     from accelopt.nodes import Job, Node, Result, Want
-    from accelopt.published import NO_IMPLEMENTATION, PlannerResult, ServiceResult
+    from accelopt.script_file_columns import NO_IMPLEMENTATION, PlannerResult, ServiceResult
     from accelopt.stages import script_options
     from accelopt.stages.candidate_profiles import nodes_of, with_profiles
     from accelopt.stages.checking_tools import TOOLS, toolbox_for

@@ -11,7 +11,7 @@ with nothing_to_lose():
     from accelopt.cli.spec_files import SpecRun, gather_transitions, optimize_specs
     from accelopt.errors import AcceloptError, ConfigError, sentence
     from accelopt.hardware.front_ends import FRONT_ENDS
-    from accelopt.kernels.specs.control import evaluate_control
+    from accelopt.kernels.specs.control_file import evaluate_control
     from accelopt.search.mcgs import REWARDS
     from accelopt.search.method_catalog import GRAPH
     from accelopt.search.strategy import STRATEGIES

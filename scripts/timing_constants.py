@@ -7,12 +7,12 @@ from pathlib import Path
 
 from accelopt.hardware import TARGETS, Hardware, Sourced
 from accelopt.hardware.front_ends import FRONT_ENDS
-from accelopt.sim.timing.bounds import COMPILERS, CompilerBounds
+from accelopt.sim.timing.compiler_constants import COMPILERS, CompilerBounds
 
 PAGE = Path(__file__).parents[1] / "docs" / "timing_constants.md"
 HEAD = """# Constants of the timing
 
-Written by `scripts/timing_constants.py` from `accelopt/hardware/` and `accelopt/sim/timing/bounds.py`; `make check`
+Written by `scripts/timing_constants.py` from `accelopt/hardware/` and `accelopt/sim/timing/compiler_constants.py`; `make check`
 fails when it is stale. *documented*: the vendor says so; *measured*: follows from a published measurement without
 choosing anything; *fitted*: chosen so that predictions meet the measurements that are named; *assumed*: neither.
 Which documents and measurements the names mean: the first lines of `accelopt/hardware/__init__.py` and

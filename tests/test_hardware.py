@@ -11,7 +11,7 @@ import pytest
 import accelopt
 from accelopt.hardware import TARGETS, Hardware, Sourced
 from accelopt.hardware.gpus import GPU, GPUS
-from accelopt.sim.timing.bounds import CompilerBounds
+from accelopt.sim.timing.compiler_constants import CompilerBounds
 
 ROOT = Path(accelopt.__file__).parent
 TABLES = {*(ROOT / "hardware").glob("*.py")}
@@ -25,7 +25,7 @@ SMALL = 200.0
 ELSEWHERE = {
     "agents": "sizes of texts",
     "kernels/triton": "sizes of tiles",
-    "sim/timing/bounds.py": "the compiler's numbers",
+    "sim/timing/compiler_constants.py": "the compiler's numbers",
 }
 
 

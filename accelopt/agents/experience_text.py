@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from accelopt.agents.prompts import quote, quote_words
 from accelopt.experience import Attempt, Finding
-from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
+from accelopt.script_file_columns import NO_OPTIMIZATION_TITLE, Experience
 
 MOST_SHOWN = 5  # attempts with all that was said of them
 MOST_PATTERNS = 20  # that are warned of besides

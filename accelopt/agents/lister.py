@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from accelopt.agents.analysis import FUNCTIONS, MOST_TURNS
+from accelopt.agents.analysis_tools import FUNCTIONS, MOST_TURNS
 from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question, Tool
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.planner import tried_list

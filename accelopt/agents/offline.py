@@ -28,7 +28,7 @@ from accelopt.agents.proposer import (
 from accelopt.awaiting import contained
 from accelopt.kernel_source import fingerprint
 from accelopt.nodes import Action, Chain, Change, Node, Plan, Reschedule, Rewrite, method_of
-from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
+from accelopt.script_file_columns import NO_OPTIMIZATION_TITLE, Experience
 
 T = TypeVar("T")
 

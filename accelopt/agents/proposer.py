@@ -13,11 +13,11 @@ from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.kernel_source import SourceEdit, edit_of
 from accelopt.knob_space import Configuration
 from accelopt.nodes import Action, Change, Node, Plan
-from accelopt.published import Experience
+from accelopt.script_file_columns import Experience
 
 if TYPE_CHECKING:
-    from accelopt.agents.agent import Agent
-    from accelopt.agents.expert_model import ExpertModel
+    from accelopt.agents.bench_agent import Agent
+    from accelopt.agents.knob_expert_model import ExpertModel
     from accelopt.agents.lister import Lister
 
 LONGEST_DETAIL = 512  # characters on what a written kernel does

@@ -8,8 +8,8 @@ from accelopt.agents.calls import NO_ANSWER, Answer, Model
 from accelopt.agents.prompts import PromptPair, quote
 from accelopt.agents.proposer import SlowFastPair
 from accelopt.agents.questions import ask_and_read, question
-from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
 from accelopt.replies import object_in, words_in
+from accelopt.script_file_columns import NO_OPTIMIZATION_TITLE, Experience
 
 NOTHING_FOUND = "no optimization found"
 NO_TITLE = "it has no title between double asterisks"

@@ -26,6 +26,7 @@ from accelopt.algorithm.algorithm import (
     Where,
 )
 from accelopt.algorithm.axis_joining import joined
+from accelopt.algorithm.canonical_rewriting import whole
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, index_of
@@ -33,7 +34,6 @@ from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.value_nodes import INFINITE, Element, ScanElement, Value
 from accelopt.algorithm.values import Values, fresh_axis
-from accelopt.algorithm.whole_forms import whole
 
 ROUNDED = 2.0**-20
 """Numbers of two lifts of one kernel are this near: some were in fp32 on the way."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from accelopt.algorithm.canonical_rewriting import rewritten
 from accelopt.algorithm.index import Index, index_of
 from accelopt.algorithm.recurrences import LoopStates, before, joined_scan, left_by_any
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.value_nodes import Carried, Choice, Fold, ScanElement, Value
-from accelopt.algorithm.whole_forms import rewritten
 
 
 def settled(states: LoopStates, value: Value) -> Value:

@@ -19,6 +19,7 @@ import numpy as np
 
 from accelopt.algorithm.algorithm import Algorithm, Array, Constant, Position
 from accelopt.algorithm.axis_joining import joined
+from accelopt.algorithm.canonical_rewriting import rewritten, whole
 from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
 from accelopt.algorithm.index import Axis, Index, index_of
@@ -46,7 +47,6 @@ from accelopt.algorithm.value_nodes import (
     every,
 )
 from accelopt.algorithm.values import Values, fresh_axis
-from accelopt.algorithm.whole_forms import rewritten, whole
 
 LEAST_ITERATIONS = 3
 """Iterations from which on a loop is looked at as one."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
-from accelopt.agents.agent import AgentEnd
+from accelopt.agents.bench_agent import AgentEnd
 from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.calls import Tool
 from accelopt.agents.proposer import KernelView
@@ -26,7 +26,7 @@ from accelopt.bench.opening import learned_elsewhere
 from accelopt.bench.tools import BenchTool, bench_tools
 from accelopt.errors import printable
 from accelopt.nodes import Job, Node, Result
-from accelopt.published import plan_id
+from accelopt.script_file_columns import plan_id
 from accelopt.stages import plans_and_samples
 from accelopt.stages.jobs import by_rule
 

@@ -29,7 +29,7 @@ from accelopt.evaluation import Case
 from accelopt.experience import Finding
 from accelopt.kernels.nki.devices.kernel_folder import kernel_folder
 from accelopt.nodes import Node
-from accelopt.published import Experience
+from accelopt.script_file_columns import Experience
 from accelopt.stages.config import Config, Options
 from accelopt.stages.workshop import open_workshop
 from accelopt.store import content_key, read_text, write_atomically, write_json

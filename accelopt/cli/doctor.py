@@ -29,7 +29,7 @@ from accelopt.kernels.nki.devices import neuron_profile, trainium
 from accelopt.knob_space import KnobSpec, Space, values_in
 from accelopt.loop import search
 from accelopt.nodes import Node
-from accelopt.search.experts import EXPERTS, TriedValues, best_of
+from accelopt.search.knob_experts import EXPERTS, TriedValues, best_of
 from accelopt.search.knob_search import Experts
 from accelopt.sim import standin
 from accelopt.sim.dialects.nki.versions import NEWEST, VERSIONS

@@ -27,11 +27,11 @@ from accelopt.errors import ConfigError, require
 from accelopt.evaluation import Case
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.kernels.nki.sizes import sizes_in
-from accelopt.kernels.triton.schemas import SCHEMAS, shipped_case
+from accelopt.kernels.triton.shipped_kernels import SCHEMAS, shipped_case
 from accelopt.knob_space import sentence
 from accelopt.report.page import REPORT
-from accelopt.search.experts import EXPERTS
-from accelopt.search.samplers import SAMPLERS
+from accelopt.search.knob_experts import EXPERTS
+from accelopt.search.knob_samplers import SAMPLERS
 from accelopt.search.strategy import UNBOUNDED
 from accelopt.stages.config import Options
 from accelopt.stages.run import Outcome

@@ -12,7 +12,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Diagnosis, Evaluation, LanguageName, Row
 from accelopt.experience import Development, Finding
 from accelopt.nodes import Node
-from accelopt.published import Experience
+from accelopt.script_file_columns import Experience
 from accelopt.store import Entry, content_key, read_entries
 
 START, RESULT, EXPERIENCE = "start", "result", "experience"

@@ -14,7 +14,7 @@ from accelopt.database.schema import EXPERIENCES, FINDINGS, KERNELS, PROBLEMS, S
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
 from accelopt.experience import START, Finding, Transition
-from accelopt.published import Experience
+from accelopt.script_file_columns import Experience
 
 DEEPEST = 100  # steps of a lineage
 

@@ -18,7 +18,7 @@ from accelopt.evaluation import NO_VERDICTS
 from accelopt.experience import Finding
 from accelopt.kernel_source import fingerprint
 from accelopt.nodes import Node, method_of
-from accelopt.published import Experience
+from accelopt.script_file_columns import Experience
 from accelopt.store import content_key
 
 CONFIRMED = frozenset({EXPERIENCES})  # what is replaced when it is met again

@@ -17,7 +17,7 @@ from accelopt.fsm.program_database import program_id, write_database
 from accelopt.fsm.worker.user_test import refusal
 from accelopt.kernels.gpu.alternatives import COMPILED, PYTORCH
 from accelopt.nodes import Job, Node, Plan, Result
-from accelopt.published import plan_id
+from accelopt.script_file_columns import plan_id
 from accelopt.search.bottleneck_search import job_of
 from accelopt.stages.baseline_and_winner import first_verified, measure_alternatives
 from accelopt.stages.experience import write_findings

@@ -18,7 +18,7 @@ FRONT_ENDS: Mapping[str, FrontEnd] = {
     "2.26": FrontEnd("neuronxcc", "SDK 2.26 to 2.28"),
     "0.6": FrontEnd("nki", "nki 0.3 to 0.7"),
 }
-"""What each decides by, and which is the default: `sim/timing/bounds.py`."""
+"""What each decides by, and which is the default: `sim/timing/compiler_constants.py`."""
 
 
 def front_end(version: str) -> str:

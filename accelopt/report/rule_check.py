@@ -17,7 +17,7 @@ from accelopt.kernels.nki.benchmark import relative_tolerance
 from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice, Survey, tensors_of
 from accelopt.kernels.nki.judging import evaluate, trial_store
-from accelopt.kernels.nki.real_numbers import Same, compared
+from accelopt.kernels.nki.real_number_equality import Same, compared
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sandbox.progress import note

@@ -8,7 +8,7 @@ import resource
 from collections.abc import Callable
 from pathlib import Path
 
-from accelopt.sandbox import kernel, landlock, seccomp
+from accelopt.sandbox import landlock, linux_calls, seccomp
 from accelopt.sandbox.policy import Limits, Policy
 
 
@@ -19,13 +19,13 @@ def enter_namespaces(policy: Policy) -> list[str]:
     itself up in /proc, so where that cannot be made to fit, it stays in the namespace it is in. Must
     be called while the process has one thread. Returns the names of what was entered.
     """
-    if not kernel.LINUX:
+    if not linux_calls.LINUX:
         return []
-    wanted = [("ipc", kernel.CLONE_NEWIPC)]
+    wanted = [("ipc", linux_calls.CLONE_NEWIPC)]
     if not policy.processes or _own_proc_possible():
-        wanted.insert(0, ("process", kernel.CLONE_NEWPID))
+        wanted.insert(0, ("process", linux_calls.CLONE_NEWPID))
     if not policy.network:
-        wanted.append(("network", kernel.CLONE_NEWNET))
+        wanted.append(("network", linux_calls.CLONE_NEWNET))
     try:
         _become_user()
     except OSError:
@@ -33,7 +33,7 @@ def enter_namespaces(policy: Policy) -> list[str]:
     entered = ["user"]
     for name, flag in wanted:
         with contextlib.suppress(OSError):
-            kernel.unshare(flag)
+            linux_calls.unshare(flag)
             entered.append(name)
     return entered
 
@@ -41,7 +41,7 @@ def enter_namespaces(policy: Policy) -> list[str]:
 def _become_user() -> None:
     """A user namespace in which this user and group are the only ones there are."""
     user, group = os.geteuid(), os.getegid()
-    kernel.unshare(kernel.CLONE_NEWUSER)
+    linux_calls.unshare(linux_calls.CLONE_NEWUSER)
     with contextlib.suppress(OSError):
         Path("/proc/self/setgroups").write_text("deny")
     with contextlib.suppress(OSError):
@@ -51,8 +51,8 @@ def _become_user() -> None:
 
 def own_proc() -> None:
     """For the first process of a process namespace: a /proc that shows this namespace alone."""
-    kernel.unshare(kernel.CLONE_NEWNS)
-    kernel.mount_proc()
+    linux_calls.unshare(linux_calls.CLONE_NEWNS)
+    linux_calls.mount_proc()
 
 
 def _own_proc_possible() -> bool:
@@ -60,7 +60,7 @@ def _own_proc_possible() -> bool:
 
     def attempt() -> None:
         _become_user()
-        kernel.unshare(kernel.CLONE_NEWPID)
+        linux_calls.unshare(linux_calls.CLONE_NEWPID)
         if not _succeeds(own_proc):
             raise OSError
 
@@ -82,7 +82,7 @@ def _succeeds(step: Callable[[], None]) -> bool:
 def set_limits(limits: Limits) -> None:
     """Resource limits that no child of this process can raise again."""
     memory = resource.RLIMIT_AS if limits.address_space else resource.RLIMIT_DATA
-    if limits.address_space or kernel.LINUX:
+    if limits.address_space or linux_calls.LINUX:
         _lower(memory, limits.memory_bytes)
     if limits.disk_bytes is not None:
         _lower(resource.RLIMIT_FSIZE, limits.disk_bytes)
@@ -101,11 +101,11 @@ def _lower(which: int, value: int) -> None:
 def confine(policy: Policy, *, capabilities: bool = False) -> list[str]:
     """Close files, capabilities (unless they are to stay) and system calls. Returns the names of the
     steps that held."""
-    if not kernel.LINUX:
+    if not linux_calls.LINUX:
         return []
     steps: list[tuple[str, Callable[[], object]]] = [
-        ("no new privileges", lambda: kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)),
-        ("no capabilities", kernel.drop_capabilities),
+        ("no new privileges", lambda: linux_calls.prctl(linux_calls.PR_SET_NO_NEW_PRIVS, 1)),
+        ("no capabilities", linux_calls.drop_capabilities),
         ("landlock", lambda: landlock.restrict(policy.readable, policy.writable)),
         ("seccomp", lambda: _filter_calls(policy)),
     ]

@@ -37,13 +37,13 @@ def main(result: int, requests: int) -> int:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whoever started it may block what ends it
     line = _first_line(0)
     sys.path[:0] = json.loads(line)["search_path"].split(os.pathsep)
-    from accelopt.sandbox import confinement, kernel
+    from accelopt.sandbox import confinement, linux_calls
 
     job = _job(line)
     namespaces = job.policy.confined and not job.inside
     entered = confinement.enter_namespaces(job.policy) if namespaces else []
-    if kernel.LINUX:
-        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    if linux_calls.LINUX:
+        linux_calls.prctl(linux_calls.PR_SET_CHILD_SUBREAPER, 1)
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)
@@ -87,10 +87,10 @@ def _job(line: bytes) -> ChildJob:
 
 
 def _end_with_parent() -> None:
-    from accelopt.sandbox import kernel
+    from accelopt.sandbox import linux_calls
 
-    if kernel.LINUX:
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if linux_calls.LINUX:
+        linux_calls.prctl(linux_calls.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _keep(child: int, wake: int) -> int:

@@ -22,7 +22,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from accelopt.sandbox import kernel
+from accelopt.sandbox import linux_calls
 from accelopt.sandbox.policy import search_path
 from accelopt.sandbox.starting import (
     ChildProcess,
@@ -74,7 +74,7 @@ class ForkServer:
 
     def start(self, streams: Streams, setting: ChildSetting) -> ChildProcess:
         """A fork of the server, or a new interpreter where that does not work."""
-        if setting.wrapper or not kernel.LINUX:
+        if setting.wrapper or not linux_calls.LINUX:
             return spawn(streams, setting)
         status, status_writer = os.pipe()
         message = {"variables": dict(setting.variables), "folder": str(setting.folder)}
@@ -187,7 +187,7 @@ def clean_server(modules: Sequence[str]) -> ForkServer:
 
 def fork_with_server(streams: Streams, setting: ChildSetting) -> ChildProcess:
     """A `Start`: `fork`, where the child has another fork of this process for a server beside it."""
-    if setting.wrapper or not kernel.LINUX:
+    if setting.wrapper or not linux_calls.LINUX:
         return fork(streams, setting)
     with _forked_server() as server:
         return fork(streams, setting, server)

@@ -6,7 +6,7 @@ import ctypes
 import os
 from collections.abc import Iterable
 
-from accelopt.sandbox import kernel
+from accelopt.sandbox import linux_calls
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIRECTORY = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _TRUNCATE, _IOCTL_DEVICE = 1 << 14, 1 << 15
@@ -36,8 +36,8 @@ class _PathBeneath(ctypes.Structure):
 
 def version() -> int:
     """The ABI version of the running kernel; raises OSError where there is no Landlock."""
-    return kernel.syscall(
-        kernel.LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION)
+    return linux_calls.syscall(
+        linux_calls.LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION)
     )
 
 
@@ -60,8 +60,8 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> int:
         scoped=_SCOPED if abi >= 6 else 0,
     )
     size = 24 if abi >= 6 else 16 if abi >= 4 else 8
-    ruleset = kernel.syscall(
-        kernel.LANDLOCK_CREATE_RULESET,
+    ruleset = linux_calls.syscall(
+        linux_calls.LANDLOCK_CREATE_RULESET,
         ctypes.byref(attributes),
         ctypes.c_size_t(size),
         ctypes.c_uint32(0),
@@ -71,7 +71,9 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> int:
             _allow(ruleset, path, _READ & everything)
         for path in writable:
             _allow(ruleset, path, everything)
-        kernel.syscall(kernel.LANDLOCK_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
+        linux_calls.syscall(
+            linux_calls.LANDLOCK_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)
+        )
     finally:
         os.close(ruleset)
     return abi
@@ -86,8 +88,8 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         if not os.path.isdir(path):  # noqa: PTH112  (the path may be given as a plain string only)
             rights &= _ON_FILES
         rule = _PathBeneath(allowed=rights, folder=handle)
-        kernel.syscall(
-            kernel.LANDLOCK_ADD_RULE,
+        linux_calls.syscall(
+            linux_calls.LANDLOCK_ADD_RULE,
             ctypes.c_int(ruleset),
             ctypes.c_int(_RULE_PATH_BENEATH),
             ctypes.byref(rule),

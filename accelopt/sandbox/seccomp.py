@@ -13,7 +13,7 @@ import errno
 import os
 from collections.abc import Iterable
 
-from accelopt.sandbox import kernel
+from accelopt.sandbox import linux_calls
 
 # name, x86_64, aarch64; a dash where the architecture never had the call.
 _CALLS = """
@@ -167,9 +167,9 @@ def restrict(*, processes: bool, sockets: bool) -> None:
     `processes` leaves fork, exec and signals, and lets changes to a file's metadata seem to work;
     `sockets` leaves sockets. Raises OSError where the kernel or the machine has no filter.
     """
-    if kernel.MACHINE not in _AUDIT:
-        raise OSError(f"no system call table for {kernel.MACHINE}")
-    code = _program(kernel.MACHINE, processes, sockets)
+    if linux_calls.MACHINE not in _AUDIT:
+        raise OSError(f"no system call table for {linux_calls.MACHINE}")
+    code = _program(linux_calls.MACHINE, processes, sockets)
     instructions = (_Instruction * len(code))(*code)
     program = _Filter(len(code), instructions)
-    kernel.prctl(kernel.PR_SET_SECCOMP, _FILTER_MODE, ctypes.addressof(program))
+    linux_calls.prctl(linux_calls.PR_SET_SECCOMP, _FILTER_MODE, ctypes.addressof(program))

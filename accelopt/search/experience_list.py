@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from accelopt.kernel_source import fingerprint
 from accelopt.nodes import Node, Result
-from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
+from accelopt.script_file_columns import NO_OPTIMIZATION_TITLE, Experience
 from accelopt.search.candidate_selection import by_plan
 
 

@@ -11,8 +11,8 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Diagnosis
 from accelopt.knob_space import Configuration, Space, name_of, sentence
 from accelopt.nodes import Action, Job, KnobSetting, Node, Result, Trials, Want
-from accelopt.search.experts import EXPERTS, Choose, TriedValues, best_of
-from accelopt.search.samplers import SAMPLERS
+from accelopt.search.knob_experts import EXPERTS, Choose, TriedValues, best_of
+from accelopt.search.knob_samplers import SAMPLERS
 from accelopt.search.strategy import Settings
 
 METHOD = "set_knobs"

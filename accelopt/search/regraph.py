@@ -15,7 +15,7 @@ from math import inf, log, sqrt
 
 from accelopt.knob_space import Space, sentence
 from accelopt.nodes import CANDIDATES, Action, Job, KnobSetting, Node, Result, Want
-from accelopt.search.experts import EXPERTS, TriedValues
+from accelopt.search.knob_experts import EXPERTS, TriedValues
 from accelopt.search.mcgs import FAILED, MCGS, Reward
 from accelopt.search.method_catalog import FAMILIAR, ReGraph
 from accelopt.search.search_graph import Edge, KernelState, Way

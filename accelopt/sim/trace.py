@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from accelopt.sim.assignment_folding import fold_assignments
 from accelopt.sim.call_sites import LoopKey
-from accelopt.sim.collector import collector_paused
 from accelopt.sim.conditions import GuardedBody
 from accelopt.sim.errors import NOWHERE, KernelError, KernelValueError, SourceLine
-from accelopt.sim.folding import fold_assignments
+from accelopt.sim.garbage_collection import collector_paused
 from accelopt.sim.program import Buffer, Program, Tensor
 from accelopt.sim.rules import control_flow
 from accelopt.sim.tracer import Conventions, NeedsConcrete, Returned, Tracer, recording

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from accelopt.nodes import Node, Result
-from accelopt.published import CandidateRow
 from accelopt.report.diffs import ended_as, patch_of
+from accelopt.script_file_columns import CandidateRow
 from accelopt.search.candidate_selection import Selection
 from accelopt.store import write_atomically
 

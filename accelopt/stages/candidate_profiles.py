@@ -9,7 +9,7 @@ from typing import NamedTuple
 from accelopt.evaluation import Evaluation, Profile, to_json
 from accelopt.kernels.language import Language
 from accelopt.nodes import Node
-from accelopt.published import CandidateRow
+from accelopt.script_file_columns import CandidateRow
 from accelopt.stages.concurrency import run_together
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.record_files import read_candidates

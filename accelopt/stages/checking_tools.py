@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from accelopt.agents.analysis import Contexts, tools_for
+from accelopt.agents.analysis_tools import Contexts, tools_for
 from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.calls import Tool
 from accelopt.agents.model_tools import KEPT, CheckedKernel, Toolbox, ToolNote, ToolSession

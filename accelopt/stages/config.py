@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelopt.agents.agent import AgentBudget
+from accelopt.agents.bench_agent import AgentBudget
 from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.prompts import read_names

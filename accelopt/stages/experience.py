@@ -17,7 +17,7 @@ from accelopt.evaluation import NO_VERDICTS, Case, faults
 from accelopt.experience import START, Attempt, Finding, Reflexion, Transition
 from accelopt.kernels.moves import METHODS, methods_of
 from accelopt.nodes import Change, Job, Node, Plan, Result, Rewrite, method_of
-from accelopt.published import Experience
+from accelopt.script_file_columns import Experience
 from accelopt.search.graph_report import Report, Spent, report_of
 from accelopt.search.method_catalog import DATASET, GRAPH, Catalog, ReGraphDataset
 from accelopt.store import read_text, write_atomically, write_json

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.executor import UNANSWERED
-from accelopt.agents.expert_model import ExpertModel
+from accelopt.agents.knob_expert_model import ExpertModel
 from accelopt.agents.model_tools import KEPT
 from accelopt.agents.proposer import KernelView, Proposer
 from accelopt.evaluation import Diagnosis
@@ -27,7 +27,7 @@ from accelopt.nodes import (
     Result,
     Want,
 )
-from accelopt.published import Experience, plan_id
+from accelopt.script_file_columns import Experience, plan_id
 from accelopt.search.method_catalog import Learned
 from accelopt.search.search_graph import EXPECTED, LITTLE
 from accelopt.stages.model_written_kernels import list_candidates

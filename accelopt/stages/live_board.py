@@ -8,10 +8,10 @@ from accelopt.agents.budget import Ledger
 from accelopt.agents.proposer import PlanDraft
 from accelopt.evaluation import Case, Evaluation
 from accelopt.nodes import Node
-from accelopt.published import NO_IMPLEMENTATION
 from accelopt.report.console import console
 from accelopt.report.progress import Board
 from accelopt.report.result_table import plain
+from accelopt.script_file_columns import NO_IMPLEMENTATION
 from accelopt.search.strategy import UNBOUNDED, Settings
 from accelopt.stages.run import Outcome, Watcher
 

@@ -15,7 +15,7 @@ from accelopt.experience import Finding, recall
 from accelopt.kernel_source import SourceEdit, edit_of
 from accelopt.kernels.language import Explanation, Language
 from accelopt.nodes import Chain, Node, Plan, Result, Rewrite, method_of
-from accelopt.published import Experience, PlannerResult, plan_text
+from accelopt.script_file_columns import Experience, PlannerResult, plan_text
 from accelopt.stages.concurrency import run_together
 
 MOST_SUGGESTED = 5  # changes by rule that a planner is told of

@@ -11,7 +11,7 @@ from accelopt.agents.model_tools import KEPT
 from accelopt.agents.proposer import KernelView, PlanDraft
 from accelopt.awaiting import contained
 from accelopt.nodes import Job, Node, Plan, Result
-from accelopt.published import plan_id
+from accelopt.script_file_columns import plan_id
 from accelopt.stages.concurrency import run_together
 from accelopt.stages.samples import (
     ExecutorSettings,

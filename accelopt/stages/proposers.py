@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-from accelopt.agents.agent import Agent, AgentBudget
+from accelopt.agents.bench_agent import Agent, AgentBudget
 from accelopt.agents.calls import Provider, Tool
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.developer import Developer
 from accelopt.agents.executor import Executor
-from accelopt.agents.expert_model import ExpertModel
+from accelopt.agents.knob_expert_model import ExpertModel
 from accelopt.agents.lister import Lister
 from accelopt.agents.model_tools import Toolbox
 from accelopt.agents.planner import Planner

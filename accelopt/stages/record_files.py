@@ -16,7 +16,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import faults
 from accelopt.kernels.gpu.cases import case_of_row
 from accelopt.nodes import Result
-from accelopt.published import CandidateRow, Experience, PlannerResult, ServiceResult
+from accelopt.script_file_columns import CandidateRow, Experience, PlannerResult, ServiceResult
 from accelopt.store import read_text, write_atomically, write_json
 
 TableRow = Mapping[str, str]

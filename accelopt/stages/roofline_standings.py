@@ -15,7 +15,7 @@ from accelopt.hardware.least_time import LeastTime, Work, least_time
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.problem_bound import ProblemBound
 from accelopt.kernels.nki.requests import case_bound
-from accelopt.published import CandidateRow
+from accelopt.script_file_columns import CandidateRow
 from accelopt.stages.record_files import read_candidates, read_table, write_table
 
 SIZES = re.compile(r"_[A-Z]+\d+(?=_|$)")  # in a case's name: matmul_K5120_M4096_N12288

@@ -13,7 +13,7 @@ from accelopt.experience import Development
 from accelopt.hardware import TARGETS
 from accelopt.kernels.language import Explanation
 from accelopt.nodes import Job, Node, Result
-from accelopt.published import Experience
+from accelopt.script_file_columns import Experience
 from accelopt.search.strategy import Settings
 
 if TYPE_CHECKING:

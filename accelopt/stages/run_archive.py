@@ -18,7 +18,7 @@ from accelopt.database.journal_kernels import EXPERIENCE, START, Start
 from accelopt.evaluation import Case
 from accelopt.experience import Finding, Transition
 from accelopt.nodes import EarlierKernel, Node
-from accelopt.published import Experience
+from accelopt.script_file_columns import Experience
 from accelopt.search.method_catalog import Learned, ReGraph
 from accelopt.stages.evaluations import Evaluations
 from accelopt.store import Journal, content_key

@@ -11,7 +11,13 @@ from accelopt.agents.budget import Ledger
 from accelopt.evaluation import Case, to_json
 from accelopt.kernels.moves import METHODS, methods_of, what_it_does
 from accelopt.nodes import Node
-from accelopt.published import CandidateRow, PlannerResult, ResultRow, SampleResult, ServiceResult
+from accelopt.script_file_columns import (
+    CandidateRow,
+    PlannerResult,
+    ResultRow,
+    SampleResult,
+    ServiceResult,
+)
 from accelopt.search.graph_report import events_text, trace_text
 from accelopt.search.strategy import Strategy
 from accelopt.stages.candidate_files import CANDIDATE_COLUMNS, origin, write_candidate, write_winner

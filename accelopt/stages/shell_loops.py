@@ -10,9 +10,9 @@ from accelopt.errors import ConfigError
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.gpu.cases import source_of
 from accelopt.kernels.nki.benchmark import relative_tolerance
-from accelopt.published import SampleResult
 from accelopt.report.page import versions
 from accelopt.report.story import ProblemStory, Story, StoryStep
+from accelopt.script_file_columns import SampleResult
 from accelopt.stages.candidate_files import write_winner
 from accelopt.stages.record_files import (
     read_candidate_table,

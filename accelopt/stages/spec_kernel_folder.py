@@ -26,7 +26,7 @@ from accelopt.kernels.cuda.launch_pragma import launch_of
 from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
 from accelopt.kernels.gpu.compiler_output import Compiles
 from accelopt.kernels.language import Language
-from accelopt.kernels.specs.control import result_of
+from accelopt.kernels.specs.control_file import result_of
 from accelopt.nodes import Node, Result, method_of
 from accelopt.report.diffs import patch_of
 from accelopt.stages.run import Outcome

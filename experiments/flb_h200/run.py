@@ -37,7 +37,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
 )
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
-from accelopt.kernels.gpu.bench.process import bench_package
+from accelopt.kernels.gpu.bench.process import installed_flashinfer_bench
 from accelopt.kernels.gpu.bench.roofline import bound
 from accelopt.kernels.gpu.cases import case_of
 from accelopt.loop import optimize_all
@@ -67,7 +67,7 @@ def large_workload(folder: TraceFolder, name: str):
 
 
 def task_of(folder: TraceFolder, name: str, solution, **fields) -> Task:
-    settings = bench_package.settings(folder.definitions[name])
+    settings = installed_flashinfer_bench.settings(folder.definitions[name])
     return Task(
         root=folder.root,
         definition=folder.definitions[name],
@@ -325,7 +325,7 @@ def main() -> None:
 def write_summary(rows: list[dict[str, object]], refused: list[dict[str, object]], args) -> str:
     """`summary.json` and `summary.md`, with the date and the versions; returns the text."""
     stamp = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    versions = bench_package.versions()
+    versions = installed_flashinfer_bench.versions()
     seconds = round(time.monotonic() - BEGIN)
     summary = {
         "date": stamp, "versions": versions, "seconds": seconds, "rows": rows, "hostile": refused

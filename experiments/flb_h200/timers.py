@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "experiments" / "flb_optimize")]
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task, TimingPlan
-from accelopt.kernels.gpu.bench.process import bench_package
+from accelopt.kernels.gpu.bench.process import installed_flashinfer_bench
 from accelopt.kernels.gpu.bench.process.entry_points import passes_destination
 from accelopt.kernels.gpu.bench.process.inputs import Draw, InputFactory
 from accelopt.kernels.gpu.bench.process.solution_loading import load_entry
@@ -185,7 +185,7 @@ def main() -> None:
         if args.definitions and choice.workload.definition not in args.definitions:
             continue
         definition = folder.definitions[choice.workload.definition]
-        settings = bench_package.settings(definition)
+        settings = installed_flashinfer_bench.settings(definition)
         task = Task(
             root=folder.root, definition=definition, workload=choice.workload,
             solution=choice.solution, tolerance=settings.tolerance, plan=TimingPlan(),
@@ -196,9 +196,9 @@ def main() -> None:
     stamp = datetime.now(timezone.utc).isoformat(timespec="seconds")
     text = table(rows)
     write_atomically(
-        args.out, json.dumps({"date": stamp, "versions": bench_package.versions(), "rows": rows}, indent=2) + "\n"
+        args.out, json.dumps({"date": stamp, "versions": installed_flashinfer_bench.versions(), "rows": rows}, indent=2) + "\n"
     )
-    write_atomically(args.out.with_suffix(".md"), f"{stamp}, {bench_package.versions()}\n\n{text}")
+    write_atomically(args.out.with_suffix(".md"), f"{stamp}, {installed_flashinfer_bench.versions()}\n\n{text}")
     print(text)
 
 

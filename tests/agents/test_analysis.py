@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accelopt.agents.analysis import FUNCTIONS, LONGEST, Contexts, fitted, tools_for
+from accelopt.agents.analysis_tools import FUNCTIONS, LONGEST, Contexts, fitted, tools_for
 from accelopt.agents.proposer import KernelView
 from accelopt.evaluation import Bottleneck, Case, Diagnosis, Evaluation, Profile, Status
 from accelopt.kernels.gpu.compiler_output import CompilerOutput

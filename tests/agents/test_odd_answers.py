@@ -14,7 +14,7 @@ from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import InMemory
 from accelopt.agents.developer import Developer
 from accelopt.agents.executor import Executor
-from accelopt.agents.expert_model import ExpertModel
+from accelopt.agents.knob_expert_model import ExpertModel
 from accelopt.agents.lister import Lister
 from accelopt.agents.llm import Endpoint
 from accelopt.agents.planner import Planner
@@ -31,7 +31,7 @@ from accelopt.evaluation import Bottleneck
 from accelopt.experience import Attempt
 from accelopt.knob_space import KnobSpec, Space
 from accelopt.nodes import Action, Job, Plan, Rewrite, Trials, Want
-from accelopt.published import Experience
+from accelopt.script_file_columns import Experience
 
 KERNEL = 'import nki\n\n\ndef kernel(x):\n    """{Of} one tile [0]."""\n    return x\n'
 ROW = {"category": "memory", "resource": "dma", "share": "65%", "root_cause": "rows are read twice",

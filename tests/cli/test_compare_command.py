@@ -8,7 +8,7 @@ import pytest
 from kernel_heads import nki_kernel
 from typer.testing import CliRunner
 
-from accelopt import measured as published
+from accelopt import measured as script_file_columns
 from accelopt.cli.app import app, command
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS
@@ -237,7 +237,7 @@ def test_a_profile_goes_into_a_report_and_into_a_row(found, tmp_path):
         assert done.exit_code == 0, done.exception
     lines = (tmp_path / "rows.csv").read_text().splitlines()
     row = dict(zip(lines[0].split(","), next(csv.reader(lines[2:]))))
-    assert len(lines) == 3 and set(row) == set(published.rows("trn2_public")[0])
+    assert len(lines) == 3 and set(row) == set(script_file_columns.rows("trn2_public")[0])
     assert float(row["measured_us"]) == pytest.approx(profile.latency_ms * 1e3, abs=0.01)
     assert row["arguments"] == '[["fp32[512,2048]"]]' and row["bytes"] == str(2 * 512 * 2048 * 4)
     (tmp_path / "rows.csv").write_text("a,b\n")

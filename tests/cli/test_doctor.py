@@ -9,7 +9,7 @@ from accelopt.cli import doctor
 from accelopt.cli.doctor import KERNEL, REFERENCE, Setup, examine
 from accelopt.cli.tune import report
 from accelopt.errors import ConfigError
-from accelopt.search.experts import EXPERTS, Expert
+from accelopt.search.knob_experts import EXPERTS, Expert
 
 
 @pytest.fixture

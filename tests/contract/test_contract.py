@@ -18,7 +18,7 @@ from accelopt.kernel_source import fingerprint
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.gpu.cases import ProblemFiles
-from accelopt.kernels.specs.control import updated
+from accelopt.kernels.specs.control_file import updated
 from accelopt.kernels.specs.solutions import (
     case_of_spec,
     definition_of,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelopt.kernels.wording import words_to_a_model
+from accelopt.kernels.prompt_injection_check import words_to_a_model
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import toy
 from scripted_server import Scripted, ScriptedServer
 
-from accelopt.agents.agent import AgentBudget
+from accelopt.agents.bench_agent import AgentBudget
 from accelopt.agents.budget import Budget, Ledger
 from accelopt.errors import ConfigError
 from accelopt.search.strategy import Settings

@@ -6,7 +6,7 @@ from nkibench_problems import FOLDER, SHAPES, SMALL, files, load, reference
 from one_road import assert_threads_change_nothing
 
 from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_text import specs_of
+from accelopt.sim.kernel_loading import specs_of
 
 DIALECTS = {"neuronxcc": FOLDER, "nki": FOLDER / "nki"}
 

@@ -7,7 +7,7 @@ from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.report.rule_check import check, check_text
 from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.instruction_set import OPCODES
-from accelopt.sim.kernel_text import load, specs_of
+from accelopt.sim.kernel_loading import load, specs_of
 
 HEADS = {
     "neuronxcc": """import numpy as np

@@ -21,7 +21,7 @@ from accelopt.sandbox import (
     bubblewrap,
     fork,
     fork_with_server,
-    kernel,
+    linux_calls,
     run,
     seccomp,
     spawn,
@@ -303,7 +303,7 @@ class TestMetadata:
 
     def test_every_listed_call_is_refused_by_number(self):
         tables = (seccomp._METADATA, seccomp._OTHERS)
-        numbers = [n for t in tables for n in seccomp._numbers(kernel.MACHINE, t).values()]
+        numbers = [n for t in tables for n in seccomp._numbers(linux_calls.MACHINE, t).values()]
         said = json.loads(call("call_numbers", {"numbers": numbers}).result)
         assert said == [errno.EPERM] * len(numbers)
 

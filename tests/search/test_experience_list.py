@@ -4,7 +4,7 @@ from test_selection import MISSING, sample, service
 
 from accelopt.evaluation import Case, Evaluation, Profile, Status
 from accelopt.nodes import Node, Plan
-from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
+from accelopt.script_file_columns import NO_OPTIMIZATION_TITLE, Experience
 from accelopt.search.experience_list import MemorySettings, draw, remember, select_contrasts
 from accelopt.stages.experience import Step
 

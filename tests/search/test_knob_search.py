@@ -15,9 +15,9 @@ from test_strategies import find
 from accelopt.errors import ConfigError
 from accelopt.knob_space import KnobSpec, Space, name_of
 from accelopt.nodes import Job, Want
-from accelopt.search.experts import EXPERTS, Expert, TriedValues, believing, best_of
+from accelopt.search.knob_experts import EXPERTS, Expert, TriedValues, believing, best_of
+from accelopt.search.knob_samplers import SAMPLERS
 from accelopt.search.knob_search import Experts, proposers_of
-from accelopt.search.samplers import SAMPLERS
 from accelopt.search.strategy import Settings
 
 SEEDS = range(20)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from accelopt.nodes import Result
-from accelopt.published import ServiceResult
+from accelopt.script_file_columns import ServiceResult
 from accelopt.search.beam import Beam
 from accelopt.search.candidate_selection import alike, select_elitist, select_published
 from accelopt.search.strategy import Settings

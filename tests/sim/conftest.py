@@ -8,7 +8,7 @@ import pytest
 
 from accelopt.sim import compute, rules, serial
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
-from accelopt.sim.kernel_text import load, specs_of
+from accelopt.sim.kernel_loading import load, specs_of
 
 HEAD = """\
 import math

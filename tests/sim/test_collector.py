@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from accelopt.sim.collector import collector_paused
+from accelopt.sim.garbage_collection import collector_paused
 
 
 def test_what_was_made_meanwhile_is_old_and_the_collector_runs_again():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from accelopt.sim import standin
-from accelopt.sim.coverage import unused
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
+from accelopt.sim.unused_inputs import unused
 
 X = np.zeros((256, 64), np.float32)
 BELOW = [(r, c) for r in range(128, 256) for c in range(64)]

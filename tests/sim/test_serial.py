@@ -11,7 +11,7 @@ from traced import program_of
 from accelopt.sim import serial
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.errors import KernelError
-from accelopt.sim.kernel_text import load
+from accelopt.sim.kernel_loading import load
 from accelopt.sim.trace import AbstractTensor
 
 KERNEL = "import numpy as np\n" + neuronxcc_kernel("""def kernel(a, scale):

@@ -2,7 +2,7 @@
 
 from accelopt.sim import serial
 from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_text import load, specs_of
+from accelopt.sim.kernel_loading import load, specs_of
 
 
 def program_of(text, arguments):

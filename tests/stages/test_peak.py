@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from accelopt.evaluation import Case, Profile
-from accelopt.published import CandidateRow
+from accelopt.script_file_columns import CandidateRow
 from accelopt.stages.roofline_standings import bound_words, standings, write_standings
 
 ROOT = Path(__file__).resolve().parents[2] / "NKIBench"

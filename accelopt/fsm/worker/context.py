@@ -15,7 +15,7 @@ from accelopt.evaluation import Bottleneck, Diagnosis
 from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.fsm.constants import DIVERGENCE_PERCENT
 from accelopt.nodes import Job, Node
-from accelopt.published import plan_id
+from accelopt.script_file_columns import plan_id
 from accelopt.stages.experience import finding_of
 from accelopt.stages.run import Run
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from accelopt.awaiting import in_thread
 from accelopt.evaluation import Case
+from accelopt.kernels.cuda.api_notes import NOTES, sheet
 from accelopt.kernels.cuda.moves import proposals
-from accelopt.kernels.cuda.names import NOTES, sheet
 from accelopt.kernels.gpu.language import Solutions
 from accelopt.kernels.notes import note_on
 from accelopt.nodes import Action, Node

@@ -19,7 +19,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.child_processes import COMPILER_SETTINGS
 from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
-from accelopt.kernels.gpu.bench.process import bench_package
+from accelopt.kernels.gpu.bench.process import installed_flashinfer_bench
 from accelopt.kernels.gpu.bench.roofline import Bound, bound
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.gpu.briefing import briefing
@@ -81,7 +81,7 @@ class Solutions(Language):
         self._environment = _environment(os.environ)
         self._compilations = CompileCache(self.compiled_with, self.target, self._environment)
         self._problems: dict[str, ProblemFiles] = {}
-        self._known_settings: dict[str, bench_package.PackageSettings] = {}
+        self._known_settings: dict[str, installed_flashinfer_bench.PackageSettings] = {}
         self._counters: dict[tuple[str, str], Profiled] = {}
         self._profiling = threading.Lock()
         interpreted = self._environment.get("TRITON_INTERPRET") == "1"
@@ -124,12 +124,14 @@ class Solutions(Language):
             )
             return as_evaluation(await self.pool.ask(call, Evaluation))
 
-    async def _settings(self, definition: JsonObject) -> bench_package.PackageSettings | Fault:
+    async def _settings(
+        self, definition: JsonObject
+    ) -> installed_flashinfer_bench.PackageSettings | Fault:
         """The package's own for a definition, asked for once."""
         key = json.dumps(definition)
         if key not in self._known_settings:
             call = Call(SETTINGS, {"definition": definition}, GPU_START_SECONDS, WORKER_BYTES)
-            found = await self.pool.ask(call, bench_package.PackageSettings)
+            found = await self.pool.ask(call, installed_flashinfer_bench.PackageSettings)
             if isinstance(found, Fault):
                 return found
             self._known_settings[key] = found
@@ -382,7 +384,10 @@ def referee_version() -> str:
     own = Path(__file__).parent
     folders = (own / "bench", own.parents[1] / "sandbox")
     texts = [path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.py"))]
-    versions = [f"{name}={version}" for name, version in sorted(bench_package.versions().items())]
+    versions = [
+        f"{name}={version}"
+        for name, version in sorted(installed_flashinfer_bench.versions().items())
+    ]
     return content_key(*versions, *texts)
 
 

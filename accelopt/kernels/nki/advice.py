@@ -21,8 +21,8 @@ from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.access import Access, Tensor
-from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import SourceLine
+from accelopt.sim.garbage_collection import collector_paused
 from accelopt.sim.isa import movement, reductions
 from accelopt.sim.operators import UNARY
 from accelopt.sim.program import Buffer

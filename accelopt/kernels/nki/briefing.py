@@ -16,9 +16,9 @@ from accelopt.kernels.nki.problem_bound import ProblemBound, launch_cores
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sim.errors import NOWHERE
 from accelopt.sim.timing import KernelProfile
-from accelopt.sim.timing.bill import Priced, bill
-from accelopt.sim.timing.bounds import COMPILERS, CompilerBounds, default_compiler
+from accelopt.sim.timing.compiler_constants import COMPILERS, CompilerBounds, default_compiler
 from accelopt.sim.timing.gaps import LONGEST, Gap, engine_activity
+from accelopt.sim.timing.instruction_costs import Priced, bill
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
 from accelopt.sim.timing.rereads import Reread, rereads
 from accelopt.sim.timing.stream.operation import ARRIVE, QUEUE_NAMES, WAIT, Decision

@@ -33,7 +33,7 @@ from accelopt.kernels.measurement import (
     without_gain,
 )
 from accelopt.kernels.nki import devices
-from accelopt.kernels.nki import hardware_limits as physics
+from accelopt.kernels.nki import real_core_checks as physics
 from accelopt.kernels.nki.arguments import argument_of, shaped_outputs
 from accelopt.kernels.nki.devices import (
     BACKWARDS,
@@ -49,7 +49,7 @@ from accelopt.kernels.nki.referee.comparison import WHOLE, Gate
 from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.source import PUBLISHED_PRECISION_MESSAGE
-from accelopt.kernels.nki.referee.text import check_text, remedy
+from accelopt.kernels.nki.referee.text_rules import check_text, remedy
 from accelopt.kernels.nki.referee.trials import (
     END,
     EVERY,

@@ -19,7 +19,7 @@ from accelopt.kernels.nki.knobs import NestKnobs
 from accelopt.kernels.nki.lift.any_rows import authored
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted
-from accelopt.kernels.nki.lift.scheduled_kernels import nest_in
+from accelopt.kernels.nki.lift.schedule_candidates import nest_in
 from accelopt.kernels.nki.nest_primitives import cheapest_nests, lowered_or_none
 from accelopt.kernels.nki.nests import primitives
 from accelopt.kernels.nki.nests.lowering import Lowered

@@ -18,7 +18,7 @@ from accelopt.kernels.nki.inspector import Inspector
 from accelopt.kernels.nki.lift.any_rows import authored
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
-from accelopt.kernels.nki.lift.scheduled_kernels import (
+from accelopt.kernels.nki.lift.schedule_candidates import (
     ScheduledKernel,
     ScheduledKernels,
     actions_of,

@@ -16,14 +16,14 @@ from accelopt.kernels.gpu.language import Solutions
 from accelopt.kernels.language import Explanation, LanguageOptions
 from accelopt.kernels.moves import METHODS
 from accelopt.kernels.notes import note_on
+from accelopt.kernels.triton.api_notes import NOTES, sheet
 from accelopt.kernels.triton.emission.schedule import NotEmitted
 from accelopt.kernels.triton.emission.solutions import candidates
 from accelopt.kernels.triton.inductor import Unread, Written, solution_source
 from accelopt.kernels.triton.lift.problem import problem_algorithm, problem_bound
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.tile_space import tile_space, with_values
-from accelopt.kernels.triton.names import NOTES, sheet
-from accelopt.kernels.triton.schemas import SCHEMAS, schema_of, solution_text
+from accelopt.kernels.triton.shipped_kernels import SCHEMAS, schema_of, solution_text
 from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Node, Rewrite, made
 from accelopt.sandbox.workers import Pool

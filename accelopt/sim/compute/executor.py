@@ -15,13 +15,12 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.affine import LoopVariable
-from accelopt.sim.collector import collector_paused
 from accelopt.sim.compute.analysis.constants import Constants
+from accelopt.sim.compute.analysis.float32_tiles import with_wide_floats
 from accelopt.sim.compute.analysis.forwarding import forward_copies
 from accelopt.sim.compute.analysis.parallel import WORTHWHILE, loops_to_split
 from accelopt.sim.compute.analysis.storage import Layout, Storage, plan
 from accelopt.sim.compute.analysis.uses import uses_by_tensor
-from accelopt.sim.compute.analysis.widening import with_wide_floats
 from accelopt.sim.compute.instructions import (
     blas,
     elementwise,
@@ -34,6 +33,7 @@ from accelopt.sim.compute.tiles.addressing import register_slots
 from accelopt.sim.compute.tiles.operands import Closure, LaneSite
 from accelopt.sim.compute.tiles.thread_state import Lane
 from accelopt.sim.errors import KernelValueError
+from accelopt.sim.garbage_collection import collector_paused
 from accelopt.sim.instruction_set import by_opcode
 from accelopt.sim.program import (
     Instruction,

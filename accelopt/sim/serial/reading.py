@@ -17,8 +17,8 @@ from accelopt.sim import dtypes
 from accelopt.sim.access import Access, Indirect
 from accelopt.sim.affine import Affine, LoopVariable, Quotient, Remainder, Term, TileAxis
 from accelopt.sim.attribute_kinds import is_line, is_number
-from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import NOWHERE, SourceLine
+from accelopt.sim.garbage_collection import collector_paused
 from accelopt.sim.instruction_set import OPCODES, fault
 from accelopt.sim.isa.limits import CORES
 from accelopt.sim.isa.opcode import Opcode

@@ -13,8 +13,8 @@ import numpy as np
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable, Quotient, Term, TileAxis
-from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import SourceLine
+from accelopt.sim.garbage_collection import collector_paused
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import AttributeValue, Instruction, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.serial.layout import DOCUMENT, VERSION

@@ -11,20 +11,14 @@ from functools import cached_property
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.hardware.front_ends import simulated_on, wrong_front_end
 from accelopt.hardware.least_time import Work, least_time
-from accelopt.sim.collector import collector_paused
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import KernelError, SourceLine
+from accelopt.sim.garbage_collection import collector_paused
 from accelopt.sim.program import Program
 from accelopt.sim.timing.account import counters, explanation
 from accelopt.sim.timing.account.counters import TrueCounts
 from accelopt.sim.timing.account.explanation import InputRead, LineCost, LowerBound
 from accelopt.sim.timing.account.least import least
-from accelopt.sim.timing.bounds import (
-    COMPILER_BOUNDS,
-    COMPILERS,
-    CompilerBounds,
-    default_compiler,
-)
 from accelopt.sim.timing.compiler.cores import by_core, joined
 from accelopt.sim.timing.compiler.draining import with_latency
 from accelopt.sim.timing.compiler.passes import (
@@ -36,6 +30,12 @@ from accelopt.sim.timing.compiler.passes import (
     Pass,
 )
 from accelopt.sim.timing.compiler.spilling import Spills
+from accelopt.sim.timing.compiler_constants import (
+    COMPILER_BOUNDS,
+    COMPILERS,
+    CompilerBounds,
+    default_compiler,
+)
 from accelopt.sim.timing.machine.dependence import DependenceGraph
 from accelopt.sim.timing.machine.schedule import Timeline, depends_on, schedule
 from accelopt.sim.timing.machine.transfers import Transfer, price_transfers

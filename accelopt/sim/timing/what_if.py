@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import NOWHERE, SourceLine
+from accelopt.sim.garbage_collection import collector_paused
 from accelopt.sim.timing.machine.schedule import schedule
 from accelopt.sim.timing.machine.transfers import Transfer
 from accelopt.sim.timing.profile import KernelProfile, profile

@@ -9,7 +9,7 @@ from kernel_heads import neuronxcc_kernel
 
 from accelopt.kernels.nki.advice import Rewrite, advice, advice_text
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
-from accelopt.sim.kernel_text import load
+from accelopt.sim.kernel_loading import load
 from accelopt.sim.timing import UNRESOLVED, Compiler, profile
 from accelopt.sim.timing.occupancy import memory_use
 from accelopt.sim.timing.what_if import what_ifs

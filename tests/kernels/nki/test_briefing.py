@@ -11,7 +11,7 @@ from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.briefing import briefing, describe_machine
 from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
-from accelopt.sim.kernel_text import load
+from accelopt.sim.kernel_loading import load
 from accelopt.sim.timing import profile
 from accelopt.sim.trace import AbstractTensor
 

@@ -29,7 +29,7 @@ from accelopt.sandbox import ForkServer
 from accelopt.sim import standin
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.errors import KernelError
-from accelopt.sim.kernel_text import load
+from accelopt.sim.kernel_loading import load
 from accelopt.sim.timing import profile
 from accelopt.sim.trace import AbstractTensor
 from accelopt.stages.roofline_standings import SIZES, nkibench_work

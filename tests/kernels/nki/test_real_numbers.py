@@ -9,7 +9,7 @@ import pytest
 from kernel_heads import neuronxcc_kernel
 
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.real_numbers import Same, compared, same_in_real_numbers
+from accelopt.kernels.nki.real_number_equality import Same, compared, same_in_real_numbers
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.sandbox.workers import Fault
 

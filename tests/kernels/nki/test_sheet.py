@@ -9,7 +9,7 @@ import pytest
 
 from accelopt.kernels.nki import api_notes as names
 from accelopt.sim.dialects.dialect import DIALECTS, trace_kernel
-from accelopt.sim.kernel_text import load
+from accelopt.sim.kernel_loading import load
 from accelopt.sim.trace import AbstractTensor
 
 SCAFFOLD = """

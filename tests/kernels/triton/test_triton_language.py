@@ -9,7 +9,10 @@ import pytest
 
 from accelopt.evaluation import Evaluation, Profile, Scrutiny, Status
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder, write_json
-from accelopt.kernels.gpu.bench.process.bench_package import DEFAULT_SETTINGS, PackageSettings
+from accelopt.kernels.gpu.bench.process.installed_flashinfer_bench import (
+    DEFAULT_SETTINGS,
+    PackageSettings,
+)
 from accelopt.kernels.gpu.cases import case_of
 from accelopt.kernels.gpu.language import EVALUATION, SETTINGS
 from accelopt.kernels.language import LanguageOptions

@@ -13,7 +13,7 @@ from accelopt.sim.dialects.dialect import trace_kernel as trace_by_dialect
 from accelopt.sim.dialects.neuronxcc import isa as nisa
 from accelopt.sim.dialects.neuronxcc import language as nl
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
-from accelopt.sim.kernel_text import load, specs_of
+from accelopt.sim.kernel_loading import load, specs_of
 from accelopt.sim.timing import profile
 from accelopt.sim.timing.gaps import engine_activity
 from accelopt.sim.trace import AbstractTensor

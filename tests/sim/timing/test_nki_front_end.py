@@ -15,7 +15,7 @@ from accelopt.hardware import TARGETS
 from accelopt.sim import standin
 from accelopt.sim.dialects.nki.kernel import trace_kernel
 from accelopt.sim.errors import KernelError
-from accelopt.sim.kernel_text import load
+from accelopt.sim.kernel_loading import load
 from accelopt.sim.timing import profile
 from accelopt.sim.trace import AbstractTensor
 

@@ -22,9 +22,9 @@ from accelopt.sim.errors import KernelError
 from accelopt.sim.mask import Mask
 from accelopt.sim.timing import Compiler, latencies, profile
 from accelopt.sim.timing.account.counters import union_length
-from accelopt.sim.timing.bounds import COMPILER_BOUNDS, COMPILERS, default_compiler
 from accelopt.sim.timing.compiler import lowering
 from accelopt.sim.timing.compiler.passes import PASSES
+from accelopt.sim.timing.compiler_constants import COMPILER_BOUNDS, COMPILERS, default_compiler
 from accelopt.sim.timing.machine.dependence import depend
 from accelopt.sim.timing.machine.pricing import price
 from accelopt.sim.timing.machine.transfers import price_transfers

@@ -14,7 +14,7 @@ from accelopt.sim.dialects.neuronxcc import language as nl
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.timing import profile
 from accelopt.sim.timing.account.explanation import critical_path, critical_steps
-from accelopt.sim.timing.bill import bill
+from accelopt.sim.timing.instruction_costs import bill
 from accelopt.sim.timing.occupancy import memory_use
 from accelopt.sim.timing.what_if import what_ifs, without_engines
 from accelopt.sim.trace import AbstractTensor

@@ -12,7 +12,7 @@ from kernel_heads import nki_kernel
 from accelopt.hardware import TRN2
 from accelopt.sim import rules, serial
 from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_text import load
+from accelopt.sim.kernel_loading import load
 from accelopt.sim.timing import KernelProfile, profile
 from accelopt.sim.timing.compiler.cores import by_core
 from accelopt.sim.trace import AbstractTensor

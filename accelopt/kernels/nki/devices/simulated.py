@@ -30,7 +30,7 @@ from accelopt.kernels.nki.devices.protocol import (
 )
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message, unfinished_line
 from accelopt.sandbox import ChildOutcome, Ending, Limits, Policy, Start, clean_server, run, spawn
-from accelopt.sim import compute, coverage, dtypes, rules, serial, timing
+from accelopt.sim import compute, dtypes, rules, serial, timing, unused_inputs
 from accelopt.sim.compute.executor import Order
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
@@ -394,7 +394,7 @@ class SimulatedExecutable:
 
     def unused(self) -> tuple[np.ndarray | None, ...]:
         """What the addresses prove to reach no result."""
-        return coverage.unused(self.program)
+        return unused_inputs.unused(self.program)
 
     def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
         """Execute the Program on the arrays among the arguments. With `shuffle`, the iterations of

@@ -20,7 +20,7 @@ import numpy as np
 
 from accelopt.errors import InternalError, internal_fault, printable, quoted
 from accelopt.kernels.nki.devices.absent_modules import AbsentUse
-from accelopt.kernels.nki.devices.conditions import change
+from accelopt.kernels.nki.devices.changed_environment import change
 from accelopt.kernels.nki.devices.kernel_file import call_of, load_kernel
 from accelopt.kernels.nki.devices.protocol import KernelArgument, TensorArgument
 from accelopt.kernels.nki.kernel_function import NoKernel

@@ -7,8 +7,8 @@ from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import Index
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.value_nodes import Product, Sum, Value
+from accelopt.kernels.nki.lift.bit_operations import of_bits
 from accelopt.kernels.nki.lift.instruction_element import WriteSite
-from accelopt.kernels.nki.lift.whole_numbers import of_bits
 from accelopt.sim.operators import BITWISE, COMPARISONS
 
 

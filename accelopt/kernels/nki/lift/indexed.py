@@ -9,8 +9,8 @@ from accelopt.algorithm.lookups import index_by
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.value_nodes import Value
 from accelopt.kernels.nki.lift.elementwise import applied
-from accelopt.kernels.nki.lift.gathers import looked_up
 from accelopt.kernels.nki.lift.instruction_element import WriteSite, reshaped
+from accelopt.kernels.nki.lift.runtime_indices import looked_up
 from accelopt.sim.affine import Affine
 from accelopt.sim.mask import Mask
 

@@ -23,10 +23,10 @@ from accelopt.algorithm.value_nodes import (
     Value,
 )
 from accelopt.algorithm.values import fresh_axis
+from accelopt.kernels.nki.lift.bit_operations import reach
 from accelopt.kernels.nki.lift.execution_points import Contents, Moment
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.tile_addresses import index_from
-from accelopt.kernels.nki.lift.whole_numbers import reach
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable

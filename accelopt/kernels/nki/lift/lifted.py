@@ -22,7 +22,7 @@ from accelopt.kernels.nki.kernel_function import (
     kernel_function,
     traced_function,
 )
-from accelopt.kernels.nki.lift.authorship.authored import Author
+from accelopt.kernels.nki.lift.authorship.author import Author
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift, lift_with_lines
 from accelopt.kernels.nki.lift.scalar_arguments import (

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm, Array, expressions_of, walk
 from accelopt.algorithm.axis_joining import joined, row_major
+from accelopt.algorithm.canonical_rewriting import whole
 from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
 from accelopt.algorithm.index import Axis
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.value_nodes import Undefined, Value
-from accelopt.algorithm.whole_forms import whole
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.reaching_values import KeptArray, Reaching
 from accelopt.sim.dtypes import name_of

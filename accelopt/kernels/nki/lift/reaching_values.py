@@ -26,8 +26,8 @@ from accelopt.kernels.nki.lift import meanings
 from accelopt.kernels.nki.lift.constants import constant_element
 from accelopt.kernels.nki.lift.execution_points import Moment, NodePath
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.gathers import gathered
 from accelopt.kernels.nki.lift.instruction_element import written_where
+from accelopt.kernels.nki.lift.runtime_indices import gathered
 from accelopt.kernels.nki.lift.tile_addresses import address_of
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable

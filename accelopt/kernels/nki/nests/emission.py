@@ -17,17 +17,17 @@ from accelopt.algorithm.algorithm import (
 )
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.hardware import Hardware
-from accelopt.kernels.nki.nests.calculation import Calculation
-from accelopt.kernels.nki.nests.conditions import deciding, parts_along
+from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, variable
+from accelopt.kernels.nki.nests.condition_splitting import deciding, parts_along
+from accelopt.kernels.nki.nests.hbm_margins import margins_of
+from accelopt.kernels.nki.nests.hbm_reads import KEPT_BYTES, LITTLE, Memory
 from accelopt.kernels.nki.nests.instructions import is_one
-from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, variable
-from accelopt.kernels.nki.nests.margins import margins_of
-from accelopt.kernels.nki.nests.memory import KEPT_BYTES, LITTLE, Memory
+from accelopt.kernels.nki.nests.matmul_operands import Operands
+from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.moments import moments_of
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Stage, product_in
 from accelopt.kernels.nki.nests.on_chip import OnChip
-from accelopt.kernels.nki.nests.operands import Operands
-from accelopt.kernels.nki.nests.partitions import NEUTRAL, Partitions
+from accelopt.kernels.nki.nests.partition_reductions import NEUTRAL, Partitions
 from accelopt.kernels.nki.nests.places import (
     Local,
     Round,
@@ -37,13 +37,13 @@ from accelopt.kernels.nki.nests.places import (
     spans_of,
 )
 from accelopt.kernels.nki.nests.preparing import own_axes
-from accelopt.kernels.nki.nests.prices import matmul_ns
-from accelopt.kernels.nki.nests.reading import Product, Reading, inputs_of
 from accelopt.kernels.nki.nests.recurrences import Recurrences
 from accelopt.kernels.nki.nests.skipping import masks_that_empty
 from accelopt.kernels.nki.nests.statements import Comment, Form, NestNode, line
 from accelopt.kernels.nki.nests.text import Tile, Writer, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
+from accelopt.kernels.nki.nests.value_graphs import Product, Reading, inputs_of
+from accelopt.kernels.nki.nests.value_instructions import Calculation
 from accelopt.kernels.nki.nests.values import Value
 from accelopt.sim.dialects.dialect import Dialect
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.index import ZERO, Axis, Index
-from accelopt.kernels.nki.nests.locations import At
+from accelopt.kernels.nki.nests.axis_positions import At
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import MOST_FREE, merged
@@ -16,8 +16,8 @@ from accelopt.kernels.nki.nests.values import Value
 from accelopt.sim.dtypes import parse
 
 if TYPE_CHECKING:
-    from accelopt.kernels.nki.nests.calculation import Calculation
     from accelopt.kernels.nki.nests.places import Round, View, Where
+    from accelopt.kernels.nki.nests.value_instructions import Calculation
 
 EXACT = 2**24
 """Whole numbers below are exact in fp32, in which the engines compute."""

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.emission import CORES, Emitter
+from accelopt.kernels.nki.nests.loop_rerolling import folded
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, TurnedInParts, in_terms
 from accelopt.kernels.nki.nests.nest import ready as readied
-from accelopt.kernels.nki.nests.repeats import folded
 from accelopt.kernels.nki.nests.statements import Price, price, rendered
 from accelopt.kernels.nki.nests.wrapping import wrapped
 from accelopt.sim.dialects.dialect import Dialect

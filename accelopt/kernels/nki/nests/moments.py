@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.algorithm import Definition
 from accelopt.algorithm.index import Axis, index_of
-from accelopt.kernels.nki.nests.locations import At
+from accelopt.kernels.nki.nests.axis_positions import At
 from accelopt.kernels.nki.nests.places import Round, View, Where, row_major, spans_of
-from accelopt.kernels.nki.nests.reading import Reading
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, merged
+from accelopt.kernels.nki.nests.value_graphs import Reading
 from accelopt.kernels.nki.nests.values import Value, size_of
 
 if TYPE_CHECKING:
-    from accelopt.kernels.nki.nests.calculation import Calculation
+    from accelopt.kernels.nki.nests.value_instructions import Calculation
 
 MOST = 512
 """Elements a partition that one bn_stats takes (its page in nki.isa)."""

@@ -29,7 +29,7 @@ from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.nests.computed_together import NotTogether, appended, repeated
 from accelopt.kernels.nki.nests.preparing import cut, inlined, own_axes, prepared
-from accelopt.kernels.nki.nests.terms import in_own_terms, is_short, is_weighted
+from accelopt.kernels.nki.nests.term_sums import in_own_terms, is_short, is_weighted
 
 Memory = Literal["SBUF", "HBM", "resident"]
 """Where an operand of a product stays: in SBUF for as many rounds as half of that allows, in HBM, or in

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.algorithm import Definition
 from accelopt.algorithm.index import Axis, index_of
-from accelopt.kernels.nki.nests.locations import At
+from accelopt.kernels.nki.nests.axis_positions import At
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.places import View, Where
 from accelopt.kernels.nki.nests.text import Tile, collected

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from accelopt.algorithm.index import Axis
-from accelopt.kernels.nki.nests.locations import At, Span
+from accelopt.kernels.nki.nests.axis_positions import At, Span
 from accelopt.kernels.nki.nests.statements import For, If, Line, NestNode, line
 from accelopt.kernels.nki.nests.text import Tile, collected
 

@@ -38,10 +38,10 @@ from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.value_nodes import RANKED
 from accelopt.algorithm.values import narrowed
 from accelopt.kernels.nki.nests.equal_definitions import defined_once
-from accelopt.kernels.nki.nests.one_hot import without_one_hot
+from accelopt.kernels.nki.nests.one_hot_removal import without_one_hot
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
-from accelopt.kernels.nki.nests.shared_functions import functions_shared
-from accelopt.kernels.nki.nests.terms import decided, is_short
+from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
+from accelopt.kernels.nki.nests.term_sums import decided, is_short
 
 RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
               "tanh", "erf", "silu_dx", "gelu_dx")  # fmt: skip

@@ -11,7 +11,7 @@ from accelopt.algorithm.algorithm import (
     Scan,
 )  # fmt: skip
 from accelopt.algorithm.index import Axis, index_of
-from accelopt.kernels.nki.nests.locations import At, Span, number_text
+from accelopt.kernels.nki.nests.axis_positions import At, Span, number_text
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.places import (
     Local,

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from accelopt.kernels.nki.nests.locations import At, FreeNames
+from accelopt.kernels.nki.nests.axis_positions import At, FreeNames
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.statements import NestNode, line
 from accelopt.sim.dialects.dialect import Dialect

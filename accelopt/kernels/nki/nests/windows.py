@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.kernels.nki.nests.locations import At, Span
+from accelopt.kernels.nki.nests.axis_positions import At, Span
 from accelopt.kernels.nki.nests.places import View, Where
-from accelopt.kernels.nki.nests.reading import Reading, inputs_of
 from accelopt.kernels.nki.nests.text import collected
+from accelopt.kernels.nki.nests.value_graphs import Reading, inputs_of
 from accelopt.kernels.nki.nests.values import Value, size_of
 
 MOST_HELD = 4

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 
 from accelopt.kernels.nki.kernel_function import is_kernel_decorator, is_main, kernel_entry
 from accelopt.kernels.nki.referee.source import imported_by_call
-from accelopt.kernels.wording import Remark
+from accelopt.kernels.prompt_injection_check import Remark
 from accelopt.parsing import parse_python
 
 OUTSIDE = frozenset(

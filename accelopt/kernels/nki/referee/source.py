@@ -15,7 +15,7 @@ import tokenize
 from collections.abc import Iterator
 
 from accelopt.kernels.nki.referee.precision import NARROW, PACKED, SHORT_NAMES
-from accelopt.kernels.wording import Remark
+from accelopt.kernels.prompt_injection_check import Remark
 from accelopt.parsing import parse_python
 
 PUBLISHED_PRECISION_MESSAGE = "Float16 is used in the program."

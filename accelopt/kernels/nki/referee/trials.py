@@ -21,7 +21,7 @@ import numpy as np
 
 from accelopt.caches import cache_limit, locked, secret_of
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.referee import stress, terms
+from accelopt.kernels.nki.referee import long_sum_inputs, stress
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference, frozen
@@ -349,7 +349,7 @@ class TrialStore:
             tried.append(changed)
             try:
                 if name in (END, EVERY) and not _sums_exactly(reference, inputs, changed, seed):
-                    changed = terms.inexact(inputs, changed, np.random.default_rng(seed))
+                    changed = long_sum_inputs.inexact(inputs, changed, np.random.default_rng(seed))
                 changed = _in_formats(changed, drawn)
                 changed = reference.legal(changed if some is None else some.put(whole, changed))
                 if name == NOT_FINITE:
@@ -457,10 +457,10 @@ SITUATIONS = {
     STRESS.kind: stress.stressed,
     ONE_SIDED.kind: stress.one_sided,
     SWEEP.kind: stress.swept,
-    END.kind: terms.decided_at_the_end,
-    EVERY.kind: terms.every_one_counts,
-    NEGATIVE.kind: terms.all_negative,
-    POSITIVE.kind: terms.all_positive,
+    END.kind: long_sum_inputs.decided_at_the_end,
+    EVERY.kind: long_sum_inputs.every_one_counts,
+    NEGATIVE.kind: long_sum_inputs.all_negative,
+    POSITIVE.kind: long_sum_inputs.all_positive,
     FEW_BITS.kind: stress.few_bits,
     NOT_FINITE.kind: stress.not_finite,
 }
@@ -482,7 +482,7 @@ def _arises(
         )
     if name == SWEEP:
         return reference.elementwise(inputs, outputs)
-    return name not in OF_LONG_SUMS or terms.long_sums(inputs, outputs)
+    return name not in OF_LONG_SUMS or long_sum_inputs.long_sums(inputs, outputs)
 
 
 def _sums_exactly(
@@ -493,7 +493,7 @@ def _sums_exactly(
     scales or takes roots, a kernel may do so first, and then no term of its sums is exact."""
     generator = np.random.default_rng(seed)
     for count in (1, 2):
-        outputs = reference.forward(terms.without_some(inputs, changed, count, generator))
+        outputs = reference.forward(long_sum_inputs.without_some(inputs, changed, count, generator))
         if any(output.dtype != np.float64 for output in outputs):
             return False
         if any(not np.array_equal(output, output.astype(np.float32)) for output in outputs):

@@ -8,11 +8,11 @@ from typing import Any
 
 import libcst as cst
 
-from accelopt.kernels.nki.translation.blocks import nodes_in
 from accelopt.kernels.nki.translation.facts import Fact, TileFact
 from accelopt.kernels.nki.translation.forms import NAMES, OPERATORS, calls, like, masked
 from accelopt.kernels.nki.translation.indices import Limit, Unreached, Untranslated, text_of
 from accelopt.kernels.nki.translation.masking import Masking
+from accelopt.kernels.nki.translation.psum_blocks import nodes_in
 
 ONE_DIMENSION = re.compile(
     r"\(\*(.+)\.shape\[:([1-9])\], (.+), \*\1\.shape\[\2 \+ 1 ?:\]\)", re.DOTALL

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from accelopt.kernels.nki.translation.blocks import nodes_in
 from accelopt.kernels.nki.translation.indices import Untranslated, text_of
 from accelopt.kernels.nki.translation.names import ModuleNames
+from accelopt.kernels.nki.translation.psum_blocks import nodes_in
 
 _PLAIN = "min max len int tuple list divmod math.ceil math.prod np.dtype getattr".split()
 _MORE = (cst.For, cst.While, cst.With, cst.Return)

@@ -13,12 +13,6 @@ import libcst as cst
 import numpy as np
 from libcst.metadata import MetadataWrapper
 
-from accelopt.kernels.nki.translation.blocks import (
-    PSUM_BYTES,
-    nodes_in,
-    partition_bytes,
-    written_before_read,
-)
 from accelopt.kernels.nki.translation.facts import CallFacts, Fact
 from accelopt.kernels.nki.translation.forms import (
     AUGMENTED,
@@ -30,6 +24,13 @@ from accelopt.kernels.nki.translation.forms import (
     like,
 )
 from accelopt.kernels.nki.translation.imports import HOST_NAMES
+from accelopt.kernels.nki.translation.index_patterns import (
+    compared,
+    gathered,
+    pattern,
+    patterned,
+    position,
+)
 from accelopt.kernels.nki.translation.indices import (
     RAISES,
     Indices,
@@ -48,12 +49,11 @@ from accelopt.kernels.nki.translation.instructions import (
     without,
 )
 from accelopt.kernels.nki.translation.names import ModuleNames
-from accelopt.kernels.nki.translation.positions import (
-    compared,
-    gathered,
-    pattern,
-    patterned,
-    position,
+from accelopt.kernels.nki.translation.psum_blocks import (
+    PSUM_BYTES,
+    nodes_in,
+    partition_bytes,
+    written_before_read,
 )
 
 REDUCTIONS = frozenset({"sum", "max", "min", "mean", "var", "prod", "all"})

@@ -46,7 +46,7 @@ from accelopt.sim.dialects.dialect import (
 )
 from accelopt.sim.dialects.nki.versions import NEWEST
 from accelopt.sim.errors import KernelError
-from accelopt.sim.kernel_text import load, specs_of
+from accelopt.sim.kernel_loading import load, specs_of
 from accelopt.sim.program import Buffer, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.trace import AbstractTensor
 

@@ -28,7 +28,6 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import ONE, Contraction
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
-from accelopt.kernels.triton.emission.comparisons import Bound, bound_by, index_in, sum_of
 from accelopt.kernels.triton.emission.descriptors import block_at, blocks_of
 from accelopt.kernels.triton.emission.functions import (
     COMBINED,
@@ -40,6 +39,7 @@ from accelopt.kernels.triton.emission.functions import (
 )
 from accelopt.kernels.triton.emission.groups import Group, Member, address
 from accelopt.kernels.triton.emission.running import grown, vanishes
+from accelopt.kernels.triton.emission.runtime_bounds import Bound, bound_by, index_in, sum_of
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
 from accelopt.kernels.triton.emission.simplifying import (
     conditions_of,

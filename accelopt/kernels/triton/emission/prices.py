@@ -29,9 +29,9 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis, Index
 from accelopt.hardware.gpus import GPU
-from accelopt.kernels.triton.emission.comparisons import Bound, bound_by, index_in
 from accelopt.kernels.triton.emission.functions import COSTLY, FORMATS
 from accelopt.kernels.triton.emission.groups import Group, Member, address, flat
+from accelopt.kernels.triton.emission.runtime_bounds import Bound, bound_by, index_in
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
 from accelopt.kernels.triton.emission.simplifying import (
     conditions_of,

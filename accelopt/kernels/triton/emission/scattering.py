@@ -24,7 +24,7 @@ from accelopt.algorithm.algorithm import (
     substituted,
 )
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.kernels.triton.emission.comparisons import bound_by
+from accelopt.kernels.triton.emission.runtime_bounds import bound_by
 from accelopt.kernels.triton.emission.simplifying import branch, tests_of
 
 

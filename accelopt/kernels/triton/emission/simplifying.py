@@ -42,7 +42,7 @@ from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
 from accelopt.algorithm.values import follows
 from accelopt.kernels.triton.emission.base_two import in_base_two
-from accelopt.kernels.triton.emission.comparisons import implies
+from accelopt.kernels.triton.emission.runtime_bounds import implies
 
 D = TypeVar("D", bound=Definition)
 INFINITE = 1e30

@@ -21,8 +21,8 @@ from accelopt.sim.call_sites import running_line
 from accelopt.sim.dialects.host import HOST, arrays_of, in_framework_of, tell
 from accelopt.sim.dialects.neuronxcc import results, rewriting
 from accelopt.sim.dialects.neuronxcc.builder import parse_dtype
-from accelopt.sim.dialects.neuronxcc.extremum import kernel_max, kernel_min
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, number_of
+from accelopt.sim.dialects.neuronxcc.index_min_max import kernel_max, kernel_min
 from accelopt.sim.dialects.neuronxcc.neuronxcc_tensor import NeuronxccTensor
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
 from accelopt.sim.errors import KernelError, KernelTypeError, SourceLine

@@ -16,8 +16,8 @@ import numpy as np
 from accelopt.sim.access import Indirect
 from accelopt.sim.affine import Affine
 from accelopt.sim.dialects.neuronxcc.builder import fail
-from accelopt.sim.dialects.neuronxcc.extremum import Extremum
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, broadcast_shapes, tile_axis
+from accelopt.sim.dialects.neuronxcc.index_min_max import Extremum
 from accelopt.sim.dialects.neuronxcc.tensor import (
     DynamicSlice,
     IndexBound,

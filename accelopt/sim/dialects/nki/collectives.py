@@ -18,9 +18,9 @@ from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc.absent import absent_names
 from accelopt.sim.dialects.neuronxcc.builder import calls_of, emit, fail, transfer
 from accelopt.sim.dialects.neuronxcc.isa.checks import endpoint
+from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
-from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.dialects.nki import cores, versions
 from accelopt.sim.dialects.nki.call_conventions import call, instruction
 from accelopt.sim.dialects.nki.registers import NkiScalar, made

@@ -8,7 +8,7 @@ import math
 from types import MappingProxyType
 
 from accelopt.sim.access import Access
-from accelopt.sim.dialects.nki.shared_addresses import place_of
+from accelopt.sim.dialects.nki.overlapping_tiles import place_of
 from accelopt.sim.dialects.nki.tensor import NkiTensor
 from accelopt.sim.errors import KernelError, KernelValueError
 from accelopt.sim.program import Engine, Instruction

@@ -33,8 +33,8 @@ from accelopt.sim.dialects.nki import cores, registers, versions
 from accelopt.sim.dialects.nki.conventions import CONVENTIONS
 from accelopt.sim.dialects.nki.formats import element_of
 from accelopt.sim.dialects.nki.language.memories import DEFAULT_TARGET
+from accelopt.sim.dialects.nki.overlapping_tiles import with_shared_bytes
 from accelopt.sim.dialects.nki.python_loops import BUILTINS, AllLoops
-from accelopt.sim.dialects.nki.shared_addresses import with_shared_bytes
 from accelopt.sim.errors import (
     KernelError,
     KernelTypeError,

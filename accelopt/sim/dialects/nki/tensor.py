@@ -32,8 +32,8 @@ from accelopt.sim.dialects.neuronxcc.tensor import (
 from accelopt.sim.dialects.nki import versions
 from accelopt.sim.dialects.nki.formats import element_of
 from accelopt.sim.dialects.nki.operators import without_operators
+from accelopt.sim.dialects.nki.overlapping_tiles import place_of
 from accelopt.sim.dialects.nki.registers import VirtualRegister, is_known, offset_of
-from accelopt.sim.dialects.nki.shared_addresses import place_of
 from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
 from accelopt.sim.isa.limits import SHARING
 from accelopt.sim.rules import operands

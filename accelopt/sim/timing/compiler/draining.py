@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 
 from accelopt.hardware import Hardware
-from accelopt.sim.timing.bounds import CompilerBounds
+from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.machine.transfers import Transfer
 from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import Decision

@@ -13,28 +13,28 @@ from dataclasses import dataclass, field
 from accelopt.hardware import Hardware
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Program, Tensor
-from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.compiler import (
     balancing,
     banks,
+    common_subexpressions,
+    double_buffering,
     draining,
-    eviction,
-    filling,
-    fusion,
+    fill_trimming,
+    loop_fusion,
     lowering,
-    merging,
     overlaps,
-    placement,
     prefetch,
+    psum_copy_merging,
+    psum_placement,
     recomputation,
     renaming,
     residency,
-    rounds,
     transposing,
-    variance,
+    variance_lowering,
     widening,
 )
 from accelopt.sim.timing.compiler.spilling import Spills
+from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.machine.dependence import DependenceGraph, depend
 from accelopt.sim.timing.machine.transfers import Transfer, price_transfers
 from accelopt.sim.timing.stream.cells import stream
@@ -110,12 +110,12 @@ def _lower(choose_engines: bool) -> PassFunction:
 
 
 def _merge_repeated(at: Compilation) -> None:
-    merging.merge_repeated(at.flow, at.bounds, at.decisions)
+    common_subexpressions.merge_repeated(at.flow, at.bounds, at.decisions)
 
 
 def _merge_loads(at: Compilation) -> None:
     if not at.bounds.rewrites:
-        merging.merge_loads(at.flow, at.bounds, at.decisions)
+        common_subexpressions.merge_loads(at.flow, at.bounds, at.decisions)
 
 
 def _balance_copies(at: Compilation) -> None:
@@ -154,7 +154,7 @@ def _drain_transfers(at: Compilation) -> None:
 
 
 def _separate_rounds(at: Compilation) -> None:
-    at.behind = rounds.separate_rounds(at.flow, at.spec, at.decisions)
+    at.behind = double_buffering.separate_rounds(at.flow, at.spec, at.decisions)
 
 
 def _depend(rotate: bool) -> PassFunction:
@@ -182,7 +182,7 @@ LOOP_PASSES = (
     Pass("transpose_loads", _loops(_transpose_loads)),
     Pass(
         "write_out_variances",
-        _loops(lambda nest, at: variance.write_out_variances(nest, at.decisions)),
+        _loops(lambda nest, at: variance_lowering.write_out_variances(nest, at.decisions)),
     ),
     Pass(
         "make_results_apart",
@@ -192,7 +192,7 @@ LOOP_PASSES = (
     ),
     Pass(
         "fuse_loops",
-        _loops(lambda nest, at: fusion.fuse_loops(nest, at.spec, at.decisions)),
+        _loops(lambda nest, at: loop_fusion.fuse_loops(nest, at.spec, at.decisions)),
         question="loops left apart",
         rewrites=True,
     ),
@@ -208,12 +208,12 @@ LOOP_PASSES = (
     ),
     Pass(
         "read_psum_directly",
-        _loops(lambda nest, at: placement.read_psum_directly(nest, at.decisions)),
+        _loops(lambda nest, at: psum_placement.read_psum_directly(nest, at.decisions)),
         rewrites=True,
     ),
     Pass(
         "place_in_psum",
-        _loops(lambda nest, at: placement.place_in_psum(nest, at.decisions)),
+        _loops(lambda nest, at: psum_placement.place_in_psum(nest, at.decisions)),
         question="no result placed in PSUM",
         rewrites=True,
     ),
@@ -221,8 +221,8 @@ LOOP_PASSES = (
 
 INSTANCE_PASSES = (
     Pass("merge_repeated", _merge_repeated, rewrites=True),
-    Pass("trim_fills", lambda at: filling.trim_fills(at.flow, at.decisions)),
-    Pass("remove_dead", lambda at: merging.remove_dead(at.flow, at.decisions)),
+    Pass("trim_fills", lambda at: fill_trimming.trim_fills(at.flow, at.decisions)),
+    Pass("remove_dead", lambda at: common_subexpressions.remove_dead(at.flow, at.decisions)),
     Pass(
         "rename_refilled",
         lambda at: renaming.rename_refilled(at.flow, at.bounds, at.decisions),
@@ -231,7 +231,7 @@ INSTANCE_PASSES = (
     Pass("merge_loads", _merge_loads),
     Pass(
         "merge_evictions",
-        lambda at: eviction.merge_evictions(at.flow, at.spec, at.decisions),
+        lambda at: psum_copy_merging.merge_evictions(at.flow, at.spec, at.decisions),
         rewrites=True,
     ),
     Pass("balance_copies", _balance_copies),

@@ -13,7 +13,7 @@ from collections import Counter
 from math import prod
 
 from accelopt.sim.program import LoopKind
-from accelopt.sim.timing.bounds import CompilerBounds
+from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import Decision, Operation

@@ -17,8 +17,8 @@ import numpy as np
 from accelopt.hardware import Hardware
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Buffer
-from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.compiler.spilling import Moves, Spills, write_moves
+from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.machine.transfers import Transfer
 from accelopt.sim.timing.stream.operation import Decision
 from accelopt.sim.timing.stream.stream import Stream, Unit

@@ -15,7 +15,7 @@ from dataclasses import replace
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.program import Loop, LoopKind, Tensor
-from accelopt.sim.timing.bounds import CompilerBounds
+from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.stream.operation import Decision, Nest, Operation, Queue
 
 

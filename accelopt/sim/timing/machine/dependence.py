@@ -16,7 +16,7 @@ import numpy as np
 
 from accelopt.hardware import Hardware
 from accelopt.sim.program import Buffer
-from accelopt.sim.timing.bounds import CompilerBounds
+from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import Decision
 from accelopt.sim.timing.stream.stream import Stream

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from accelopt.hardware import Hardware
-from accelopt.sim.timing.bounds import COMPILER_BOUNDS
+from accelopt.sim.timing.compiler_constants import COMPILER_BOUNDS
 from accelopt.sim.timing.machine.dependence import DependenceGraph
 from accelopt.sim.timing.machine.pricing import price
 from accelopt.sim.timing.machine.throttling import TensorClock

@@ -14,7 +14,7 @@ import numpy as np
 
 from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
-from accelopt.sim.timing.bounds import CompilerBounds
+from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import Operation

@@ -13,7 +13,7 @@ from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.language import NKI
 from accelopt.kernels.nki.referee.precision import Precision
-from accelopt.kernels.nki.referee.text import check_text
+from accelopt.kernels.nki.referee.text_rules import check_text
 from accelopt.sandbox.workers import WorkerPool
 
 HEAD = """import neuronxcc.nki as nki

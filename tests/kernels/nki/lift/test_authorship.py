@@ -13,7 +13,7 @@ from warm import core
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.any_rows import authored
-from accelopt.kernels.nki.lift.authorship.authored import Author
+from accelopt.kernels.nki.lift.authorship.author import Author
 from accelopt.kernels.nki.lift.authorship.redundant_reshapes import without_detours
 from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.nest_primitives import nest_of

@@ -15,7 +15,7 @@ from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim import compute, dtypes
 from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_text import load, specs_of
+from accelopt.sim.kernel_loading import load, specs_of
 
 KERNEL = nki_kernel("""def kernel(x):
     out = nl.ndarray(x.shape, dtype=nl.{made}, buffer=nl.shared_hbm)

@@ -12,7 +12,7 @@ from accelopt.hardware import TRN2
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.sim import compute
 from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_text import load, specs_of
+from accelopt.sim.kernel_loading import load, specs_of
 from accelopt.sim.timing import profile
 
 KERNEL = """

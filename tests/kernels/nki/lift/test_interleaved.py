@@ -17,7 +17,7 @@ from accelopt.algorithm.values import without_floors
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.sim import compute
 from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_text import load, specs_of
+from accelopt.sim.kernel_loading import load, specs_of
 
 KERNEL = nki_kernel("""def kernel(a):
     out = nl.ndarray((128, {step} * 8), dtype=a.dtype, buffer=nl.shared_hbm)

@@ -11,7 +11,7 @@ from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.sim import compute
 from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_text import load, specs_of
+from accelopt.sim.kernel_loading import load, specs_of
 
 COUNTS = nki_kernel("""def kernel(x):
     out = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.shared_hbm)

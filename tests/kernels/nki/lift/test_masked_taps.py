@@ -14,7 +14,7 @@ from accelopt.algorithm.evaluation import evaluate
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.sim import compute
 from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_text import load, specs_of
+from accelopt.sim.kernel_loading import load, specs_of
 
 TAPS = neuronxcc_kernel("""def kernel(x, w):
     out = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.shared_hbm)

@@ -16,8 +16,8 @@ from warm import core
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.liftable_statements import pieces, with_pieces
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.lift.pieces import pieces, with_pieces
 from accelopt.kernels.nki.nests.lowering import lower_part
 from accelopt.kernels.nki.nests.nest import default_nest
 

@@ -17,7 +17,7 @@ from accelopt.kernels.nki.kernel_function import kernel_function
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import lifted_kernel, signature
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.lift.scheduled_kernels import (
+from accelopt.kernels.nki.lift.schedule_candidates import (
     ScheduledKernel,
     actions_of,
     offered,

@@ -13,7 +13,7 @@ from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.sim import compute
 from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_text import load, specs_of
+from accelopt.sim.kernel_loading import load, specs_of
 
 KERNEL = nki_kernel("""def kernel(a):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)

@@ -29,7 +29,7 @@ from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.nests.lowering import lower_nest
-from accelopt.kernels.nki.nests.one_hot import without_one_hot
+from accelopt.kernels.nki.nests.one_hot_removal import without_one_hot
 from accelopt.kernels.nki.nests.starts import starting_nests
 from tests.kernels.nki.lift.algorithms import apply, read, times
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.notation import algorithm_text
-from accelopt.kernels.nki.nests.shared_functions import functions_shared
+from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
 from tests.kernels.nki.lift import algorithms
 
 

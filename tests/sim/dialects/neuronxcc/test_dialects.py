@@ -14,7 +14,7 @@ from accelopt.sim.dialects.dialect import (
     wrong_dialect,
 )
 from accelopt.sim.errors import KernelError
-from accelopt.sim.kernel_text import load, specs_of
+from accelopt.sim.kernel_loading import load, specs_of
 
 OLD = neuronxcc_kernel("""def kernel(a):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)

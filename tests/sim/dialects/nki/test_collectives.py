@@ -9,7 +9,7 @@ from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.sim import rules, serial, timing
 from accelopt.sim.dialects.nki.kernel import simulate, trace_kernel
 from accelopt.sim.errors import KernelError
-from accelopt.sim.kernel_text import load
+from accelopt.sim.kernel_loading import load
 
 HEAD = """
 import nki

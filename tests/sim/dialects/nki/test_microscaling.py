@@ -12,7 +12,7 @@ from accelopt.hardware import TRN3
 from accelopt.sim.dialects.dialect import trace_kernel
 from accelopt.sim.dtypes import FORMATS
 from accelopt.sim.errors import KernelError
-from accelopt.sim.kernel_text import specs_of
+from accelopt.sim.kernel_loading import specs_of
 from accelopt.sim.serial.reading import loads
 from accelopt.sim.serial.writing import dumps
 from accelopt.sim.timing.machine.pricing import price

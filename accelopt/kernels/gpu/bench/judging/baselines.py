@@ -18,7 +18,7 @@ from accelopt.kernels.gpu.bench.judging.child_processes import RefereeProcess
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
 from accelopt.kernels.gpu.bench.judging.reply_rules import Ended
-from accelopt.kernels.gpu.bench.process import bench_package
+from accelopt.kernels.gpu.bench.process import installed_flashinfer_bench
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.timing import Statistics
 from accelopt.sandbox import scratch_folder
@@ -85,7 +85,10 @@ class BaselineCache:
 
 
 def _environment(hardware: str) -> tuple[str, ...]:
-    return (hardware, *(f"{name}={version}" for name, version in bench_package.versions().items()))
+    return (
+        hardware,
+        *(f"{name}={version}" for name, version in installed_flashinfer_bench.versions().items()),
+    )
 
 
 def measure_solution(task: Task) -> Baseline:

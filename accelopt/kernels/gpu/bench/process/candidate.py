@@ -16,7 +16,7 @@ from typing import Any
 
 from accelopt.kernels.gpu.bench.files.input_draws import Draw, fresh
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
-from accelopt.kernels.gpu.bench.process import bench_package
+from accelopt.kernels.gpu.bench.process import installed_flashinfer_bench
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.call_observation import (
     LaunchCounter,
@@ -24,7 +24,7 @@ from accelopt.kernels.gpu.bench.process.call_observation import (
     watching_kernels,
 )
 from accelopt.kernels.gpu.bench.process.entry_points import PYTHON
-from accelopt.kernels.gpu.bench.process.environment import describe
+from accelopt.kernels.gpu.bench.process.hardware_and_versions import describe
 from accelopt.kernels.gpu.bench.process.inputs import InputFactory, placed, torch_dtype
 from accelopt.kernels.gpu.bench.process.output_seals import Sealer
 from accelopt.kernels.gpu.bench.process.process_guard import (
@@ -349,7 +349,7 @@ class Candidate:
 
     def package(self, asked: say.Package) -> say.Latency:
         """The package's own timer on its own protocol: mean over trials, milliseconds."""
-        time_runnable = bench_package.timer()
+        time_runnable = installed_flashinfer_bench.timer()
 
         def function(*arguments: Any) -> Any:
             return self.function(*arguments)

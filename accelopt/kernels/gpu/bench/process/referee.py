@@ -15,7 +15,7 @@ from typing import Any
 
 from accelopt.kernels.gpu.bench.files.input_draws import EVEN, Draw, fresh
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Trace
-from accelopt.kernels.gpu.bench.process import bench_package
+from accelopt.kernels.gpu.bench.process import installed_flashinfer_bench
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.comparison import (
     DISTURBANCE,
@@ -28,7 +28,7 @@ from accelopt.kernels.gpu.bench.process.comparison import (
     steady_rows,
     whole_change,
 )
-from accelopt.kernels.gpu.bench.process.environment import describe
+from accelopt.kernels.gpu.bench.process.hardware_and_versions import describe
 from accelopt.kernels.gpu.bench.process.inductor_text import inductor_text
 from accelopt.kernels.gpu.bench.process.inputs import InputFactory, torch_dtype
 from accelopt.kernels.gpu.bench.process.output_seals import Sealer
@@ -219,7 +219,7 @@ class Referee:
 
     def package(self, asked: say.Package) -> say.Latency:
         """The package's own timer on the reference: mean over trials, milliseconds."""
-        time_runnable = bench_package.timer()
+        time_runnable = installed_flashinfer_bench.timer()
         latencies = []
         with self.torch.no_grad():
             for _ in range(asked.trials):

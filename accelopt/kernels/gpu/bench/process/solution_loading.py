@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution
-from accelopt.kernels.gpu.bench.process.bench_package import without_shared_locks
+from accelopt.kernels.gpu.bench.process.installed_flashinfer_bench import without_shared_locks
 
 # Of our own; all others are FlashInfer-Bench's.
 BINDINGS = {"driver": "accelopt.kernels.cuda.launcher:load"}

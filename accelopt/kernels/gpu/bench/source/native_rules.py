@@ -17,7 +17,7 @@ from accelopt.kernels.gpu.bench.source.assembly import assembly_faults
 from accelopt.kernels.gpu.bench.source.c_library import system_faults
 from accelopt.kernels.gpu.bench.source.linkage import HIDDEN, HOST, linkage_faults
 from accelopt.kernels.gpu.bench.source.source_text import Violation
-from accelopt.kernels.wording import words_to_a_model
+from accelopt.kernels.prompt_injection_check import words_to_a_model
 
 SPEAKS = "speaks to a model instead of a reader"
 SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".hxx", ".inl")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from accelopt.kernels.gpu.bench.source.allow_lists import MODULES
 from accelopt.kernels.gpu.bench.source.refusal_reasons import REASONS
-from accelopt.kernels.wording import words_to_a_model
+from accelopt.kernels.prompt_injection_check import words_to_a_model
 
 _TAKEN = {name.split(".")[0] for name in MODULES | set(REASONS)} | sys.stdlib_module_names
 

@@ -12,8 +12,8 @@ from accelopt.sim import dtypes
 from accelopt.sim.attribute_kinds import KEPT
 from accelopt.sim.dialects.neuronxcc.builder import applied, fail, new_tile, refuse, with_operand
 from accelopt.sim.dialects.neuronxcc.index import TileIndex
+from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
-from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
 from accelopt.sim.isa import indexed
 from accelopt.sim.mask import Mask

@@ -23,8 +23,8 @@ from accelopt.sim.dialects.neuronxcc.builder import (
 from accelopt.sim.dialects.neuronxcc.isa import checks
 from accelopt.sim.dialects.neuronxcc.isa.checks import ALU_UNARY
 from accelopt.sim.dialects.neuronxcc.isa.enums import reduce_cmd as commands
+from accelopt.sim.dialects.neuronxcc.operation_names import ACTIVATIONS, op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
-from accelopt.sim.dialects.neuronxcc.tokens import ACTIVATIONS, op_name
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.isa import elementwise, movement
 from accelopt.sim.operators import ARITHMETIC, BINARY, COMBINATIONS

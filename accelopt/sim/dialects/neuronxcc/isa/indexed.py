@@ -27,8 +27,8 @@ from accelopt.sim.dialects.neuronxcc.index import (
 from accelopt.sim.dialects.neuronxcc.isa.checks import FP32_MIN, gathered_indices, shuffle_order
 from accelopt.sim.dialects.neuronxcc.isa.elementwise import destination
 from accelopt.sim.dialects.neuronxcc.isa.enums import reduce_cmd as commands
+from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
-from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.isa import indexed, movement
 from accelopt.sim.mask import EVERYTHING, NOTHING

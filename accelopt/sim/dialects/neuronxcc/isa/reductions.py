@@ -24,8 +24,8 @@ from accelopt.sim.dialects.neuronxcc.builder import (
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, number_of
 from accelopt.sim.dialects.neuronxcc.isa import checks
 from accelopt.sim.dialects.neuronxcc.isa.elementwise import destination
+from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
-from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.isa import elementwise, indexed, reductions
 from accelopt.sim.mask import NOTHING, Mask

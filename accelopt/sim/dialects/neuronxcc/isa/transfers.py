@@ -16,8 +16,8 @@ from accelopt.sim.dialects.neuronxcc.builder import (
 from accelopt.sim.dialects.neuronxcc.isa import enums
 from accelopt.sim.dialects.neuronxcc.isa.checks import TRANSPOSED, endpoint
 from accelopt.sim.dialects.neuronxcc.isa.enums import oob_mode as out_of_bounds
+from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
-from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.rules import indexing, operands, shapes
 from accelopt.sim.tracer import current

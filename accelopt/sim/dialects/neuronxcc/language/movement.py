@@ -27,8 +27,8 @@ from accelopt.sim.dialects.neuronxcc.isa.checks import TRANSPOSED
 from accelopt.sim.dialects.neuronxcc.isa.enums import oob_mode
 from accelopt.sim.dialects.neuronxcc.isa.products import in_sbuf
 from accelopt.sim.dialects.neuronxcc.isa.transfers import transposed
+from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
-from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.isa import indexed, movement
 from accelopt.sim.rules import indexing, operands, shapes

@@ -16,8 +16,8 @@ from accelopt.sim.dialects.neuronxcc.index import LoopIndex, TileIndex
 from accelopt.sim.dialects.neuronxcc.isa import reductions as instructions
 from accelopt.sim.dialects.neuronxcc.isa.products import matmul as product
 from accelopt.sim.dialects.neuronxcc.language import elementwise, movement
+from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView, whole
-from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.errors import KernelTypeError, Unsupported
 from accelopt.sim.isa.reductions import LOOP_REDUCE
 from accelopt.sim.operators import COMBINATIONS, REDUCTIONS

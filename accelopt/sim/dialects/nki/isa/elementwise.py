@@ -10,8 +10,8 @@ from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.builder import check, copied, emit, fail, fill, refuse, tile
 from accelopt.sim.dialects.neuronxcc.isa import checks
 from accelopt.sim.dialects.neuronxcc.isa.checks import ALU_UNARY
+from accelopt.sim.dialects.neuronxcc.operation_names import ACTIVATIONS, op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
-from accelopt.sim.dialects.neuronxcc.tokens import ACTIVATIONS, op_name
 from accelopt.sim.dialects.nki.call_conventions import (
     alike,
     destination,

@@ -13,8 +13,8 @@ from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, refuse, tile
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, tile_axis
 from accelopt.sim.dialects.neuronxcc.isa.checks import FP32_MIN, gathered_indices, shuffle_order
+from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
-from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.dialects.nki.call_conventions import (
     alike,
     destination,

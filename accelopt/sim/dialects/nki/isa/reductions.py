@@ -9,9 +9,9 @@ from accelopt.sim import dtypes
 from accelopt.sim.dialects.neuronxcc import builder
 from accelopt.sim.dialects.neuronxcc.builder import check, emit, fail, fill, refuse, tile
 from accelopt.sim.dialects.neuronxcc.isa import checks
+from accelopt.sim.dialects.neuronxcc.operation_names import op_name
 from accelopt.sim.dialects.neuronxcc.subscript import subscript
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
-from accelopt.sim.dialects.neuronxcc.tokens import op_name
 from accelopt.sim.dialects.nki.call_conventions import (
     alike,
     destination,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accelopt.sim.dialects.neuronxcc.absent import absent_names
 from accelopt.sim.dialects.neuronxcc.builder import calls_of
 from accelopt.sim.dialects.neuronxcc.language.formats import fp32
-from accelopt.sim.dialects.nki import grids, versions
+from accelopt.sim.dialects.nki import tile_grids, versions
 from accelopt.sim.dialects.nki.language import control, creation, mathematics
 from accelopt.sim.dialects.nki.language.control import (
     NKIObject,
@@ -55,12 +55,16 @@ from accelopt.sim.dialects.nki.language.memories import (
 from accelopt.sim.dialects.nki.tensor import NkiTensor
 
 tensor = NkiTensor
-NkiGrid, NkiTileGrid, NkiBlockGrid = grids.NkiGrid, grids.NkiTileGrid, grids.NkiBlockGrid
+NkiGrid, NkiTileGrid, NkiBlockGrid = (
+    tile_grids.NkiGrid,
+    tile_grids.NkiTileGrid,
+    tile_grids.NkiBlockGrid,
+)
 dtype = DType = object
 
 _MADE = {
     **mathematics.FUNCTIONS,
-    **calls_of(control, creation, grids, mathematics),
+    **calls_of(control, creation, tile_grids, mathematics),
     "range": affine_range,  # documented nowhere; the vendor's library writes it (mxfp_load_utils.py)
 }  # fmt: skip
 globals().update(_MADE)

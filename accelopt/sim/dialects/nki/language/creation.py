@@ -23,7 +23,7 @@ from accelopt.sim.dialects.nki.language.memories import (
     sbuf,
     shared_hbm,
 )
-from accelopt.sim.dialects.nki.shared_addresses import placed
+from accelopt.sim.dialects.nki.overlapping_tiles import placed
 from accelopt.sim.errors import KernelTypeError
 from accelopt.sim.isa import elementwise, limits
 from accelopt.sim.program import Buffer

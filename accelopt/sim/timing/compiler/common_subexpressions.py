@@ -21,7 +21,7 @@ from accelopt.sim.affine import Affine
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, LoopKind
-from accelopt.sim.timing.bounds import CompilerBounds
+from accelopt.sim.timing.compiler_constants import CompilerBounds
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import BROADCAST, Decision, Operation

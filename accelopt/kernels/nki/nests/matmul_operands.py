@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from accelopt.algorithm.algorithm import Definition
 from accelopt.algorithm.index import Axis
+from accelopt.kernels.nki.nests.axis_positions import At, Span
+from accelopt.kernels.nki.nests.hbm_reads import LITTLE
 from accelopt.kernels.nki.nests.instructions import is_one
-from accelopt.kernels.nki.nests.locations import At, Span
-from accelopt.kernels.nki.nests.memory import LITTLE
 from accelopt.kernels.nki.nests.nest import NotNested, TurnedInParts, Way
 from accelopt.kernels.nki.nests.places import Round, View, Where, row_major, spans_of
-from accelopt.kernels.nki.nests.reading import NARROW, Product, inputs_of
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import Tile, collected, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
+from accelopt.kernels.nki.nests.value_graphs import NARROW, Product, inputs_of
 from accelopt.kernels.nki.nests.values import Value
 from accelopt.kernels.nki.nests.windows import Windows, along_windows, own_windows, seen_by, spanned
 from accelopt.sim.dtypes import parse

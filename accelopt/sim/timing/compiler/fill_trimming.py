@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from accelopt.sim.timing.compiler.merging import drop
+from accelopt.sim.timing.compiler.common_subexpressions import drop
 from accelopt.sim.timing.compiler.renaming import whole_writes
 from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import Decision

@@ -24,8 +24,8 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import ONE, Contraction
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index
-from accelopt.kernels.nki.nests.builder import Builder
 from accelopt.kernels.nki.nests.nest import product_in
+from accelopt.kernels.nki.nests.normal_form_values import Builder
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES
 from accelopt.kernels.nki.nests.values import Value
 

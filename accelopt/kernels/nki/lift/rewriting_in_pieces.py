@@ -14,7 +14,7 @@ from accelopt.caches import VerdictCache, package_key
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.pieces import Opaque, Piece, Pieces, pieces, with_pieces
+from accelopt.kernels.nki.lift.liftable_statements import Opaque, Piece, Pieces, pieces, with_pieces
 from accelopt.kernels.nki.lift.scalar_arguments import asked, assertion_message, plain_arguments
 from accelopt.kernels.nki.nests.lowering import Interface, lower_part, shape_text
 from accelopt.kernels.nki.nests.nest import Nest

@@ -40,7 +40,7 @@ from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.lift.authorship.numbers import fractions
 from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.lift.scalar_arguments import AGAIN, FIRST, assertion_message, stand_in
-from accelopt.kernels.nki.lift.scheduled_kernels import searched
+from accelopt.kernels.nki.lift.schedule_candidates import searched
 from accelopt.kernels.nki.nests.lowering import Interface, shape_text
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest
 from accelopt.kernels.nki.predicted_times import AbstractArgument, own_processes

@@ -15,11 +15,11 @@ from accelopt.evaluation import Row
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.kernel_from_reference import with_numbers
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.scalar_arguments import FIRST, stand_in
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.reference_kernels import with_numbers
 from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.store import read_text
 from accelopt.time_limits import SAME_SECONDS
@@ -41,7 +41,7 @@ def compared(
     known."""
     payload = {"kernel": str(kernel), "reference": str(reference)}
     payload |= {"target": target, "version": version}
-    job = "accelopt.kernels.nki.real_numbers:same_job"
+    job = "accelopt.kernels.nki.real_number_equality:same_job"
     return perform(Call(job, payload, seconds, SAME_BYTES), Same)
 
 

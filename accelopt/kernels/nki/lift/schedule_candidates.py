@@ -13,7 +13,7 @@ from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.lift.any_rows import for_any_rows
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
-from accelopt.kernels.nki.lift.piecewise import rewritten_in_pieces
+from accelopt.kernels.nki.lift.rewriting_in_pieces import rewritten_in_pieces
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.nests.search import FoundNests, described, search_nests
 from accelopt.kernels.nki.parameters import ParameterFacts as Given

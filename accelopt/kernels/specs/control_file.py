@@ -25,7 +25,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.evaluation_task import Task
-from accelopt.kernels.gpu.bench.process import bench_package
+from accelopt.kernels.gpu.bench.process import installed_flashinfer_bench
 from accelopt.kernels.gpu.bench.process.messages import Compiled
 from accelopt.kernels.gpu.profiling.ncu import collect
 from accelopt.kernels.specs.solutions import ENTRY, definition_of, solution_of, workload_of
@@ -84,7 +84,7 @@ def evaluate_control(path: Path, cache: Path | None = None) -> dict[str, Any]:
         solution=solution,
         start=start,
         timeout_seconds=SPEC_SECONDS,
-        tolerance=bench_package.settings(definition).tolerance,
+        tolerance=installed_flashinfer_bench.settings(definition).tolerance,
     )
     evaluation = evaluate(task).evaluation
     counters = None

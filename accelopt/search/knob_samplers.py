@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from accelopt.errors import ConfigError
 from accelopt.knob_space import Configuration, Space, name_of
-from accelopt.search.experts import (
+from accelopt.search.knob_experts import (
     EXPERTS,
     MOST_COMPARED,
     Choose,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from accelopt.algorithm.index import Axis, Index
-from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, variable
+from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.nest import evenly
 from accelopt.kernels.nki.nests.places import Block, Round, Where, one_ahead
 from accelopt.kernels.nki.nests.statements import For, Form, Line, line

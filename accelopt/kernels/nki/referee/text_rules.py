@@ -11,7 +11,7 @@ from accelopt.kernels.nki.devices.kernel_folder import kernel_folder
 from accelopt.kernels.nki.referee import source
 from accelopt.kernels.nki.referee.environment_use import asks_the_machine, names_in
 from accelopt.kernels.nki.referee.precision import Precision
-from accelopt.kernels.wording import words_to_a_model
+from accelopt.kernels.prompt_injection_check import words_to_a_model
 
 
 def check_text(kernel: Path, precision: Precision | None, *, published: bool) -> None:

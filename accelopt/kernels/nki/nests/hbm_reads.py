@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from accelopt.algorithm.algorithm import Array, Definition
 from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.kernels.nki.nests.locations import At, Span
-from accelopt.kernels.nki.nests.margins import Margins
+from accelopt.kernels.nki.nests.axis_positions import At, Span
+from accelopt.kernels.nki.nests.hbm_margins import Margins
+from accelopt.kernels.nki.nests.matmul_time import matmul_ns
 from accelopt.kernels.nki.nests.nest import NotNested, evenly
 from accelopt.kernels.nki.nests.places import (
     Box,
@@ -22,10 +23,9 @@ from accelopt.kernels.nki.nests.places import (
     spans_of,
     stride_of,
 )
-from accelopt.kernels.nki.nests.prices import matmul_ns
-from accelopt.kernels.nki.nests.reading import inputs_of
 from accelopt.kernels.nki.nests.statements import Form, line
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, collected, merged
+from accelopt.kernels.nki.nests.value_graphs import inputs_of
 from accelopt.kernels.nki.nests.values import Value
 from accelopt.sim.dtypes import parse
 

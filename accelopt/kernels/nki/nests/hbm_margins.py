@@ -9,7 +9,7 @@ from typing import NamedTuple
 from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.index import ZERO, Axis, Index
 from accelopt.algorithm.values import least_where, ranges_where
-from accelopt.kernels.nki.nests.reading import Reading
+from accelopt.kernels.nki.nests.value_graphs import Reading
 from accelopt.kernels.nki.nests.values import Value
 
 Facts = frozenset[Index]

@@ -11,23 +11,23 @@ from accelopt.algorithm.algorithm import Array
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import RANKED
 from accelopt.hardware import Hardware
+from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, number_text
 from accelopt.kernels.nki.nests.gathering import gather
+from accelopt.kernels.nki.nests.hbm_margins import Margins, is_zero_outside
 from accelopt.kernels.nki.nests.instructions import Instructions
-from accelopt.kernels.nki.nests.locations import At, FreeNames, Span, number_text
-from accelopt.kernels.nki.nests.margins import Margins, is_zero_outside
 from accelopt.kernels.nki.nests.moments import Moment, moment
 from accelopt.kernels.nki.nests.nest import NotNested, Stage
 from accelopt.kernels.nki.nests.places import Round, View, Where, spans_of
-from accelopt.kernels.nki.nests.reading import Reading, inputs_of
 from accelopt.kernels.nki.nests.selection import NoEngine, Selection, select
 from accelopt.kernels.nki.nests.statements import Form
 from accelopt.kernels.nki.nests.text import MOST_FREE, Tile, Writer, collected, merged
 from accelopt.kernels.nki.nests.tile_names import word_of
+from accelopt.kernels.nki.nests.value_graphs import Reading, inputs_of
 from accelopt.kernels.nki.nests.values import Value
 
 if TYPE_CHECKING:
-    from accelopt.kernels.nki.nests.memory import Memory
-    from accelopt.kernels.nki.nests.partitions import Partitions
+    from accelopt.kernels.nki.nests.hbm_reads import Memory
+    from accelopt.kernels.nki.nests.partition_reductions import Partitions
 
 SLICE = 32
 """Elements of a row of which a mask is applied to all, or to none."""

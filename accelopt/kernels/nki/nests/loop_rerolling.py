@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from accelopt.kernels.nki.nests.locations import FreeNames
+from accelopt.kernels.nki.nests.axis_positions import FreeNames
 from accelopt.kernels.nki.nests.statements import Comment, Each, For, Form, If, Line, NestNode
 
 LEAST_SAVED = 12

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function, name_of
 from accelopt.kernels.nki.lift.authorship.comments import with_comments
+from accelopt.kernels.nki.lift.authorship.expression_numbers import Meanings
+from accelopt.kernels.nki.lift.authorship.kernel_replacement import bound, parts, with_kernel
 from accelopt.kernels.nki.lift.authorship.layout import laid_out
-from accelopt.kernels.nki.lift.authorship.meaning import Meanings
-from accelopt.kernels.nki.lift.authorship.module import bound, parts, with_kernel
 from accelopt.kernels.nki.lift.authorship.numbers import with_expressions, with_sizes
 from accelopt.kernels.nki.lift.authorship.redundant_reshapes import declared_first, without_detours
 from accelopt.kernels.nki.lift.authorship.steps import Steps
