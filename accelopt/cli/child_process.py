@@ -34,7 +34,7 @@ class Said(Row):
 
 @contextlib.contextmanager
 def waiting(seconds: float) -> Iterator[Callable[[str], None]]:
-    """A line for whoever waits: what is being done, how long so far, and the `seconds` that it may take;
+    """A line for whoever waits: what is being done, how long so far, and the `seconds` that all of it may take;
     on a terminal at all times, elsewhere when there was nothing for a while. It begins with the first note,
     for it moves in a thread, and before that there may be a fork."""
     screen, started, over = console(), time.monotonic(), threading.Event()
@@ -44,7 +44,7 @@ def waiting(seconds: float) -> Iterator[Callable[[str], None]]:
         with screen.status("") if screen.is_terminal else contextlib.nullcontext() as line:
             while not over.wait(1.0 if line else SILENT):
                 now = time.monotonic() - started
-                said = f"{doing[-1]}: {now:.0f} s so far, {seconds:.0f} s at most"
+                said = f"{doing[-1]}: {now:.0f} s so far (it is stopped after {seconds:.0f} s)"
                 if line:
                     line.update(escape(said))
                 else:

@@ -154,9 +154,12 @@ class Sought(NamedTuple):
     given_up: str = ""
 
 
-def rewrite_of(order: Mapping[str, Any], seconds: float = REWRITE_SECONDS) -> Sought:
-    """The kernel by another loop nest, looked for in a process of its own for at most so many seconds."""
-    note("looking for a faster loop nest")
+def rewrite_of(
+    order: Mapping[str, Any], seconds: float = REWRITE_SECONDS, known: str = ""
+) -> Sought:
+    """The kernel by another loop nest, looked for in a process of its own for at most so many seconds.
+    Whoever waits is told what is `known` already."""
+    note(f"{known}looking for a faster loop nest for {seconds:.0f} s or less")
     call = Call("accelopt.cli.kernel_file:rewrite_job", order, seconds, REWRITE_BYTES)
     found = perform(call, Written)
     if isinstance(found, Fault):

@@ -23,6 +23,7 @@ from accelopt.cli.kernel_file import (
 )
 from accelopt.report.profile_text import profile_text
 from accelopt.report.timeline import timeline_json
+from accelopt.sandbox.progress import note
 from accelopt.sim.timing import interval
 from accelopt.store import write_atomically
 from accelopt.time_limits import TRACE_SECONDS
@@ -50,7 +51,10 @@ def profile(
 
 def profile_job(asked: Mapping[str, Any]) -> Said:
     """The work of `profile`, in a child process."""
-    found, sought = simulated(asked), rewrite_of(asked)
+    found = simulated(asked)
+    taken = f"{found.latency_ms:.4g} ms, {found.simulated_on}; "
+    sought = rewrite_of(asked, known=taken)
+    note(f"{taken}working out the least time that its problem takes")
     remark = f"{sought.given_up}\n" if sought.given_up else ""
     text = profile_text(found, interval(found), sought.rewrite, asked["apply"])
     return Said(text=text + remark)
@@ -71,11 +75,12 @@ def timeline(
         "output": str(output.absolute()),
     }
     with naming(kernel, reference):
-        ask(timeline_job, asked, seconds)
+        typer.echo(ask(timeline_job, asked, seconds).text, nl=False)
     typer.echo(f"{output}: open it at https://ui.perfetto.dev")
 
 
 def timeline_job(asked: Mapping[str, Any]) -> Said:
     """The work of `timeline`, in a child process."""
-    write_atomically(asked["output"], timeline_json(simulated(asked)))
-    return Said()
+    found = simulated(asked)
+    write_atomically(asked["output"], timeline_json(found))
+    return Said(text=f"{found.latency_ms:.4g} ms, {found.simulated_on}.\n")
