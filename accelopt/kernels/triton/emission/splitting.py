@@ -86,10 +86,8 @@ def _parted(definition: Reduce, count: int) -> tuple[Definition, Definition]:
     rest = Axis(first.name, size)
     inner = index_of(rest) if size > 1 else Index()
     index = index_of(part) * size + inner
-    at_run_time = not all(isinstance(c, Index) for c in conditions_of(definition))
-    if (
-        others and at_run_time and size * parts == first.extent
-    ):  # rows may end early: all parts have some
+    ends_early = not all(isinstance(c, Index) for c in conditions_of(definition))
+    if others and ends_early and size * parts == first.extent:  # each part has some of a short row
         index = inner * parts + index_of(part)
     body = simple(substituted(definition.expression, {first: index}, {}), {})
     if size * parts > first.extent:

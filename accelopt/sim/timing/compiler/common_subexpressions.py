@@ -29,7 +29,7 @@ from accelopt.sim.timing.stream.stream import Stream
 
 
 def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decision]) -> bool:
-    """Removes repeated work from the stream, in place, within the windows of `bounds`. True when
+    """Removes repeated work from the stream, in place, within the windows of `compiler_constants`. True when
     anything was removed."""
     signatures = _signatures(stream)
     if not _may_repeat(stream, signatures):
