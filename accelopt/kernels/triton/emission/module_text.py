@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm, Array, Map, Read
 from accelopt.algorithm.index import index_of
-from accelopt.kernels.triton.emission.functions import FORMATS, HELPERS
+from accelopt.kernels.triton.emission.functions import FORMATS, HELPERS, number_text
 from accelopt.kernels.triton.emission.groups import (
     Group,
     address,
@@ -136,8 +136,8 @@ def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
             else:
                 member = group.member(out)
                 partial = any(a.name == out and a.partial for a in algorithm.outputs)
-                some = member is not None and member.scatter is not None and not partial
-                fill = "zeros" if some else "empty"
+                fill = None if member is None or partial or member.scatter is None else (
+                    member.scatter.nothing)
                 launches.append(_made(arrays[out], fill, out in results, ready.inputs[0].name))
         count = str(Tiles(group, kernel).programs)
         options = f"num_warps={kernel.warps}, num_stages={kernel.stages}"
@@ -192,10 +192,13 @@ def _in_place(out: str, array: str, groups: list[Group], tiles: Tiles, arrays: A
     return True
 
 
-def _made(array: Array, fill: str, result: bool, beside: str) -> str:
+def _made(array: Array, fill: float | None, result: bool, beside: str) -> str:
     if result and array.dtype not in FORMATS:
         raise NotEmitted(f"{array.name} is {array.dtype}, which the kernels do not compute in")
     shape = array.given if result else array.shape
+    how = "empty" if fill is None else "full" if fill else "zeros"
+    number = f", {number_text(fill)}" if fill else ""
     return (
-        f"{array.name} = torch.{fill}({shape!r}, dtype=torch.{array.dtype}, device={beside}.device)"
+        f"{array.name} = torch.{how}({shape!r}{number}, dtype=torch.{array.dtype}, "
+        f"device={beside}.device)"
     )

@@ -73,8 +73,17 @@ def _added(expression: Expression, factor: int, terms: dict[Expression, int]) ->
 
 
 def implies(test: Expression, other: Expression) -> bool:
-    """Whether a comparison follows from another one, by what indices can be."""
-    one, two = bound_by(test), bound_by(other)
+    """Whether a comparison, or that another one does not hold, follows from a comparison, by what indices
+    can be."""
+    one = bound_by(test)
+    if isinstance(other, Apply) and other.function == "logical_not":
+        held = bound_by(other.arguments[0])
+        two = held and Bound(
+            frozenset((term, -factor) for term, factor in held.terms), held.index * -1,
+            not held.strict,
+        )  # fmt: skip
+    else:
+        two = bound_by(other)
     if one is None or two is None or one.terms != two.terms:
         return False
     return (two.index - one.index).bounds[0] >= (two.strict and not one.strict)
