@@ -149,12 +149,12 @@ class Execution:
             made: list[Tile] = []
             for one, other in zip(*leaves, strict=True):
                 shape = np.broadcast_shapes(one.shape, other.shape)
-                pair = (one.broadcast(shape).value, other.broadcast(shape).value)
+                both = (one.broadcast(shape).value, other.broadcast(shape).value)
                 dtype = np.result_type(one.dtype, other.dtype)
-                made.append(self.trace.array(shape, dtype, select(self.trace, truth, *pair)))
+                made.append(self.trace.array(shape, dtype, select(self.trace, truth, *both)))
             return rebuilt(on_true, made)
         try:
-            if on_true == on_false:
+            if not any(isinstance(one, Tile) for one in pair) and on_true == on_false:
                 return on_true
         except (TypeError, ValueError):  # of arrays, several truths
             pass
