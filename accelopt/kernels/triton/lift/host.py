@@ -37,6 +37,7 @@ from accelopt.kernels.triton.lift.execution import Execution
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace, Tile
 from accelopt.kernels.triton.lift.language import Absent, Language
 from accelopt.kernels.triton.lift.host_statements import by_statements
+from accelopt.kernels.triton.lift.loops import FARTHEST
 from accelopt.kernels.triton.lift.memory import Buffer, radix
 from accelopt.kernels.triton.lift.statements import call, is_read, launch
 from accelopt.kernels.triton.lift.tiles import FORMATS, Pointer
@@ -220,6 +221,22 @@ class Tensor:
         return self.logical_not()  # type: ignore[no-any-return]
 
 
+def _repeated(tensor: Tensor, repeats: Any, dim: int | None = None, **_: Any) -> Tensor:
+    """`torch.repeat_interleave`; by counts that are read, how long the result is is such a number."""
+    host, trace = tensor.host, tensor.host.trace
+    counts = repeats.tile() if isinstance(repeats, Tensor) else repeats
+    if not isinstance(repeats, Tensor) or isinstance(counts.value, Constant):
+        return host.calculated(np.repeat, tensor, repeats, dim)  # type: ignore[no-any-return]
+    if tensor.ndim != 1:
+        host.refuse("a tensor of several dimensions is repeated by numbers that are read")
+    ends = np.cumsum(counts.broadcast(tensor.shape))
+    length = host.number_in(ends[-1])
+    place = trace.array((FARTHEST, 1), np.int64, trace.values.position(identity((FARTHEST, 1))[0]))
+    made = host.computed(tensor.tile()[np.sum(ends <= place, axis=1)])
+    made.shape = Size((length,))
+    return made
+
+
 VIEWS: dict[str, Callable[..., np.ndarray]] = {
     "transpose": np.swapaxes, "unsqueeze": lambda a, dim: np.expand_dims(a, dim),
     "broadcast_to": lambda a, *shape: np.broadcast_to(a, _extents(shape)),
@@ -249,7 +266,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "unbind": lambda a, dim=0: [a._viewed(one) for one in np.moveaxis(a.elements, dim, 0)],
     "new_empty": lambda a, *s, dtype=None, **_: a.host.made(_extents(s), dtype or a.dtype, None),
     "new_zeros": lambda a, *s, dtype=None, **_: a.host.made(_extents(s), dtype or a.dtype, 0),
-    "item": lambda a: a.host.number_in(a.tile()),
+    "repeat_interleave": _repeated, "item": lambda a: a.host.number_in(a.tile()),
     "zero_": lambda a: a.assigned(0), "fill_": lambda a, b: a.assigned(b),
     "copy_": lambda a, b, *_: a.assigned(b), "mul_": lambda a, b: a.assigned(a * b),
     "add_": lambda a, b: a.assigned(a + b),
