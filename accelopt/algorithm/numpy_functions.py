@@ -97,7 +97,9 @@ def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Valu
     if place is not None and (quotient := _divided(values, given[1])) is not None:
         number, by = quotient  # i < floor(n / by) where (i + 1) * by <= n, or > n - 1 of a whole n
         least = (place + (name == "less")) * by
-        whole = all(isinstance(e, Element) and e.dtype.strip("u")[:3] == "int" for e, _ in number.terms)
+        whole = all(
+            isinstance(e, Element) and e.dtype.strip("u")[:3] == "int" for e, _ in number.terms
+        )
         least, name = (least - 1, "less") if whole else (least, "less_equal")
         return _moved_left(trace, name, values.position(least), number)
     if name in COMPARED:

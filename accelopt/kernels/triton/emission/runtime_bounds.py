@@ -49,6 +49,14 @@ def bound_by(test: Expression) -> Bound | None:
     return Bound(found, index + other, name == "greater")
 
 
+def terms_of(expression: Expression) -> tuple[frozenset[tuple[Expression, int]], Index | None]:
+    """A sum as its terms, each with its factor, and an index; None for that where a number in it is not
+    whole."""
+    terms: dict[Expression, int] = {}
+    index = _added(expression, 1, terms)
+    return frozenset((term, factor) for term, factor in terms.items() if factor), index
+
+
 def _added(expression: Expression, factor: int, terms: dict[Expression, int]) -> Index | None:
     """Adds the terms of a sum, and returns its index; None where a number in it is not whole."""
     if isinstance(expression, Position):

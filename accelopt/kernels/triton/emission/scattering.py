@@ -18,17 +18,15 @@ from accelopt.algorithm.algorithm import (
     Expression,
     Map,
     Position,
-    Read,
     Reduce,
     Where,
     axes_of,
     substituted,
 )
-from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.index import ZERO, Axis, Index, index_of
 from accelopt.algorithm.value_nodes import NEUTRAL
-from accelopt.kernels.triton.emission.runtime_bounds import bound_by
+from accelopt.kernels.triton.emission.runtime_bounds import bound_by, terms_of
 from accelopt.kernels.triton.emission.simplifying import branch, tests_of
-
 
 FILLED = ("add", "maximum")
 
@@ -98,22 +96,31 @@ def _placed(
         return None
     axes = (*definition.reduced, *(a for a in definition.axes if a != axis))
     moved = Axis(f"@{definition.out}", axis.extent)
-    return Map(definition.out, axes, body), Scatter(
-        moved, number, offset, tuple(others), NEUTRAL[definition.combiner]), axis
+    return (
+        Map(definition.out, axes, body),
+        Scatter(moved, number, offset, tuple(others), NEUTRAL[definition.combiner]),
+        axis,
+    )
 
 
 def _apart(number: Expression, offset: Index, tests: list[Expression]) -> bool:
     """Whether places lie between an element of an array and its next one: such parts do not overlap. `offset`
     counts the axes that the number does not have."""
-    if not isinstance(number, Read) or len(number.indices) != 1 or offset.bounds[0] < 0:
+    if len(axes_of(number)) != 1 or offset.axes & axes_of(number) or offset.bounds[0] < 0:
         return False
-    if offset.axes & axes_of(number) or len(number.indices[0].axes) != 1:
-        return False
-    following = replace(number, indices=(number.indices[0] + 1,))
-    wanted = frozenset({(following, 1), (number, -1)})
-    return _counts(offset) and any(
-        bound is not None and bound.terms == wanted and bound.strict and bound.index == offset * -1
-        for bound in map(bound_by, tests)
+    (axis,) = axes_of(number)
+    following = substituted(number, {axis: index_of(axis) + 1}, {})
+    wanted, rest = terms_of(Apply("subtract", (following, number)))
+    return (
+        rest == ZERO
+        and _counts(offset)
+        and any(
+            bound is not None
+            and bound.terms == wanted
+            and bound.strict
+            and bound.index == offset * -1
+            for bound in map(bound_by, tests)
+        )
     )
 
 

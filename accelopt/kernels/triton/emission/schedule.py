@@ -55,10 +55,12 @@ class Split(BaseModel):
 
 
 class Schedule(BaseModel):
-    """Kernels in the order of their launches."""
+    """Kernels in the order of their launches. `segments` is the definition by which rows are computed segment
+    by segment, where they are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kernels: tuple[Kernel, ...]
+    segments: str = ""
     splits: tuple[Split, ...] = ()
     precision: Precision = "tf32"

@@ -259,7 +259,9 @@ def tests_of(expression: Expression) -> list[Expression]:
     if isinstance(expression, Apply) and expression.function == "logical_not":
         (held,) = expression.arguments
         if isinstance(held, Apply) and held.function == "logical_or":
-            return [test for one in held.arguments for test in tests_of(applied("logical_not", (one,)))]
+            return [
+                test for one in held.arguments for test in tests_of(applied("logical_not", (one,)))
+            ]
     return [expression]
 
 

@@ -30,6 +30,10 @@ FIRST_STAGE = 10_000
 """The number of the first array between inputs and outputs, among the inputs."""
 
 
+PLAIN = (bool, int, float, str, np.dtype, type(None))
+"""What is compared by its value where two branches leave it."""
+
+
 @dataclass(frozen=True)
 class Range:
     """`range`, `tl.range` and `tl.static_range` of numbers or scalars."""
@@ -153,11 +157,8 @@ class Execution:
                 dtype = np.result_type(one.dtype, other.dtype)
                 made.append(self.trace.array(shape, dtype, select(self.trace, truth, *both)))
             return rebuilt(on_true, made)
-        try:
-            if not any(isinstance(one, Tile) for one in pair) and on_true == on_false:
-                return on_true
-        except (TypeError, ValueError):  # of arrays, several truths
-            pass
+        if isinstance(on_true, PLAIN) and isinstance(on_false, PLAIN) and on_true == on_false:
+            return on_true
         return Unknown("a variable differs between two branches", self.trace.line())
 
     @contextmanager

@@ -34,9 +34,9 @@ from accelopt.algorithm.traced_array import (
 )
 from accelopt.algorithm.value_nodes import UNDEFINED, Element, Value
 from accelopt.kernels.triton.lift.execution import Execution
+from accelopt.kernels.triton.lift.host_statements import by_statements
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace, Tile
 from accelopt.kernels.triton.lift.language import Absent, Language
-from accelopt.kernels.triton.lift.host_statements import by_statements
 from accelopt.kernels.triton.lift.loops import FARTHEST
 from accelopt.kernels.triton.lift.memory import Buffer, radix
 from accelopt.kernels.triton.lift.statements import call, is_read, launch
@@ -120,7 +120,9 @@ class Tensor:
                  else slice(None) for one in keys]  # fmt: skip
         view = self[tuple(plain)]
         kept = [one for one in keys if not isinstance(one, int)]
-        extents = [1 if isinstance(one, Tile) else e for one, e in zip(kept, view.shape, strict=True)]
+        extents = [
+            1 if isinstance(one, Tile) else e for one, e in zip(kept, view.shape, strict=True)
+        ]
         address, mask = Index(view.offset), trace.traced(True)
         for n, (one, index) in enumerate(zip(kept, identity(extents), strict=True)):
             if isinstance(one, Tile):
@@ -136,7 +138,9 @@ class Tensor:
         given = value.tile() if isinstance(value, Tensor) else trace.traced(value)
         given = given.astype(self.dtype).broadcast(tuple(extents))
         at = trace.array(extents, np.int64, trace.values.position(address))
-        pointer = Pointer(self.buffer, at, radix(self.buffer.size, self.elements.strides, self.shape))
+        pointer = Pointer(
+            self.buffer, at, radix(self.buffer.size, self.elements.strides, self.shape)
+        )
         held = mask.broadcast(tuple(extents)).value
         execution.write(pointer, address, given.value, held, "", {})
 
@@ -415,7 +419,9 @@ class Host:
             return tile.item()
         if self.statements:
             return tile.reshape(())
-        self.number_is_read = NumberIsRead("the host reads a number of an input", *self.trace.line())
+        self.number_is_read = NumberIsRead(
+            "the host reads a number of an input", *self.trace.line()
+        )
         raise self.number_is_read
 
     def by_statements(self, module: ModuleType, called: Callable[..., Any]) -> Callable[..., Any]:

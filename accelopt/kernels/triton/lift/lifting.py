@@ -21,7 +21,15 @@ from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.algorithm.value_nodes import Undefined
-from accelopt.kernels.triton.lift.host import Host, NumberIsRead, RealNumber, Tensor, WholeNumber, load
+from accelopt.kernels.triton.lift.execution import Unknown
+from accelopt.kernels.triton.lift.host import (
+    Host,
+    NumberIsRead,
+    RealNumber,
+    Tensor,
+    WholeNumber,
+    load,
+)
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace
 from accelopt.sim.errors import SourceLine
 
@@ -136,6 +144,9 @@ def _traced(
     keywords = {name: made.pop(name) for name in named}
     called = host.by_statements(module, called) if host.statements else called
     returned = called(*first, *made.values(), **keywords)
+    for part in returned if isinstance(returned, (tuple, list)) else (returned,):
+        if isinstance(part, Unknown):
+            host.trace.refuse_at(part.line, part.reason)
     outputs = list(_tensors(returned))
     outputs += [t for _, t in inputs if (t.buffer.writes or t.buffer.changed)
                 and all(t.buffer is not o.buffer for o in outputs)]  # fmt: skip

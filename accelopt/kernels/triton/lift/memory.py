@@ -18,11 +18,10 @@ from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.numpy_functions import scalar, select
 from accelopt.algorithm.reductions import fold
-from accelopt.algorithm.value_nodes import NEUTRAL, UNDEFINED, Application, Choice, Value
 from accelopt.algorithm.traced_array import index_value
+from accelopt.algorithm.value_nodes import NEUTRAL, UNDEFINED, Application, Choice, Value
 from accelopt.algorithm.values import Values, fresh_axis
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace
-
 
 LEAST = Constant(-math.inf)
 """What memory holds before maxima are stored there."""

@@ -392,9 +392,7 @@ class Block:
         if len(last) == len(stops) and not any(index.terms for index in (*first, *last)):
             trips = range(max(i.constant for i in first), min(i.constant for i in last), over.step)
             if over.static or len(trips) <= 1:
-                return self._each(
-                    node, trips if over.static else map(self.execution.scalar, trips)
-                )
+                return self._each(node, trips if over.static else map(self.execution.scalar, trips))
         start = self._start(first, over.step)
         lower = [s * -1 for s in first if s is not start and (s - start).bounds[1] > 0]
         upper = [s - 1 for s in last]
