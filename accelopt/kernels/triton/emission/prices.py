@@ -234,15 +234,20 @@ def _chained(expression: Expression, tiles: Tiles) -> bool:
 
 
 def _buffers(side: int, product: Contraction, tiles: Tiles) -> int:
-    """Tiles of an operand in shared memory: one a stage of what is loaded in each round, none of a left one that
-    is computed, which stays in registers."""
+    """Tiles of an operand in shared memory: one a stage of what is loaded in each round, or two where that
+    waits for a lookup, and one more beside a left operand that is computed (as Triton 3.5 and 3.9 compile
+    for an H100); none of that one, which stays in registers."""
+
+    def computed(operand: Expression) -> bool:
+        reads = (p for p in walk(operand) if isinstance(p, Read))
+        return any(tiles.group.member(read.array) is not None for read in reads)
+
     operand = (product.left, product.right)[side]
     if tiles.walked not in axes_of(operand):
         return 1
-    reads = (p for p in walk(operand) if isinstance(p, Read))
-    if any(tiles.group.member(read.array) is not None for read in reads):
+    if computed(operand):
         return side
-    return 1 if _chained(operand, tiles) else tiles.kernel.stages
+    return 2 + computed(product.left) if _chained(operand, tiles) else tiles.kernel.stages
 
 
 def _share(tiles: Tiles, members: Iterable[Member]) -> float:

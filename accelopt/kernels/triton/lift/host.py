@@ -126,10 +126,9 @@ class Tensor:
         address, mask = Index(view.offset), trace.traced(True)
         for n, (one, index) in enumerate(zip(kept, identity(extents), strict=True)):
             if isinstance(one, Tile):
-                place = index_value(one.value)
-                if place is None:
-                    self.host.refuse("a part of a tensor that is assigned on the host")
-                index = place
+                index = index_value(one.value) or self.host.refuse(
+                    "a part of a tensor that is assigned on the host"
+                )
             for end, low in zip(ends_of(one), (True, False), strict=False):
                 if end is not None and any(map(is_read, ends_of(one))):
                     at = trace.array(extents, np.int64, trace.values.position(index))
