@@ -268,7 +268,7 @@ class Block:
     def run(self, body: Sequence[ast.stmt]) -> Ended | None:
         """Executes statements; what ends the function or the iteration, where they do."""
         for number, node in enumerate(body):
-            self.line = (getattr(node, "file", ""), node.lineno)
+            self.line = self.trace.statement = (getattr(node, "file", ""), node.lineno)
             if isinstance(node, ast.Return):
                 return Ended("return", self.value(node.value) if node.value is not None else None)
             if isinstance(node, (ast.Continue, ast.Break)):
@@ -315,7 +315,7 @@ class Block:
     # Branches.
 
     def _branch(self, node: ast.If, rest: Sequence[ast.stmt]) -> Ended | None:
-        test = self.value(node.test)
+        test, line = self.value(node.test), self.line
         known = self.execution.known(test)
         if known is None and any(_has(part[-1:], ast.Raise) for part in (node.body, node.orelse)):
             known = not _has(node.body[-1:], ast.Raise)  # an error is taken not to be raised
@@ -339,6 +339,7 @@ class Block:
         for buffer, n, writes in aside:
             buffer.writes[n:n] = writes
         (yes, names), (no, others) = outcomes
+        self.line = self.trace.statement = line
         self.names.clear()
         for name in {**names, **others}:
             if name in names and name in others:
