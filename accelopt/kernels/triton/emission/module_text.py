@@ -145,7 +145,7 @@ def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
                     else (member.scatter.nothing)
                 )
                 launches.append(_made(arrays[out], fill, out in results, ready.inputs[0].name))
-        count = str(Tiles(group, kernel).programs)
+        count = str(text.tiles.programs)
         options = f"num_warps={kernel.warps}, num_stages={kernel.stages}"
         options += f", maxnreg={kernel.registers}" if kernel.registers else ""
         launches.append(f"{name}[({count},)]({text.arguments()}, {options})")

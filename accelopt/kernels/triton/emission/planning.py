@@ -309,6 +309,12 @@ def _options(
     for kernel in _described(group, _kernels(group, names, arrays), arrays, gpu):
         try:
             found = price(group, kernel, arrays, stored, gpu, precision)
+            if Tiles(group, kernel, stored).packable is not None:
+                packed = kernel.model_copy(update={"packed": True})
+                other = price(group, packed, arrays, stored, gpu, precision)
+                kernel, found = min((found, kernel), (other, packed), key=lambda p: p[0].seconds)[
+                    ::-1
+                ]
             uneven = 1 + 0.01 * _uneven(group, kernel)
             priced.append((found.seconds * uneven, kernel))
             limit = gpu.registers // (2 * kernel.warps * gpu.warp_threads)

@@ -53,7 +53,8 @@ from accelopt.kernels.triton.emission.tiles import Axes, Tiles
 
 LONGEST = 72
 """Of a text that stands inside of another one."""
-RESERVED = ("torch", "triton", "tl", "program", "first", "height", "TensorDescriptor")
+RESERVED = ("torch", "triton", "tl", "program", "first", "height", "TensorDescriptor", "segment",
+            "packed", "tiles_until", "tiles_before", "own_segment")  # fmt: skip
 """Names that the kernels have for other things than arrays."""
 
 
