@@ -79,6 +79,11 @@ def bound(values: Values, value: Value, numbers: Mapping[Axis, Value]) -> Value:
     def made(part: Value) -> Value:
         if isinstance(part, Element):
             return values.lookup(part, numbers)
+        if isinstance(part, Position) and part.index.is_affine:
+            here = [(axis, part.index.coefficient(axis)) for axis in numbers]
+            rest = part.index - sum((index_of(a) * f for a, f in here), ZERO)
+            terms = [(numbers[axis], float(factor)) for axis, factor in here if factor]
+            return values.sum([(values.position(rest), 1.0), *terms])
         if any(index.axes & numbers.keys() for index in own_indices(part)):
             raise ComputedElements
         if isinstance(part, Fold) and {a.name for a in part.axes} & {a.name for a in asked}:

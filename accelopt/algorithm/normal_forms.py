@@ -66,11 +66,26 @@ def apply(values: Values, function: str, arguments: Sequence[Value]) -> Value:
             return values.where(first.conditions, pair[0], pair[1])
         if isinstance(first, Constant):
             return arguments[1] if first.value else arguments[2]
+        if arguments[1] == ZERO and _vanishes(first, arguments[2]):
+            return arguments[2]
     if function == "log":
         return _logarithm(values, first)
     if function == "relu":
         return _extremum(values, "maximum", first, values.number(0))
     return values.same(Application(function, tuple(arguments)))
+
+
+def _vanishes(test: Value, value: Value) -> bool:
+    """Whether a value is 0 where a test holds: an exponential of what is -inf there. The test is there for
+    what it is less, another -inf, and then nothing is added up."""
+    if not isinstance(value, Application) or value.function != "exp":
+        return False
+    if not isinstance(test, Application) or test.function != "equal":
+        return False
+    (exponent,), (part, number) = value.arguments, test.arguments
+    least = isinstance(number, Constant) and number.value <= -INFINITE
+    terms = exponent.terms if isinstance(exponent, Sum) else ()
+    return least and any(term == part and factor > 0 for term, factor in terms)
 
 
 def _logarithm(values: Values, value: Value) -> Value:

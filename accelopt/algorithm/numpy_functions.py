@@ -26,8 +26,17 @@ from accelopt.algorithm.traced_array import (
     index_value,
     is_float,
 )
-from accelopt.algorithm.value_nodes import UNDEFINED, Application, Choice, ScanElement, Sum, Value
-from accelopt.algorithm.values import fresh_axis
+from accelopt.algorithm.value_nodes import (
+    UNDEFINED,
+    Application,
+    Choice,
+    Element,
+    Product,
+    ScanElement,
+    Sum,
+    Value,
+)
+from accelopt.algorithm.values import Values, fresh_axis
 
 # Elementwise.
 
@@ -84,6 +93,15 @@ def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Valu
     if whole and name in ("less", "less_equal") and (parts := _least_of(given[1])):
         tests = [_moved_left(trace, name, given[0], part) for part in parts]
         return _truth(trace, "logical_and", tests)
+    place = index_value(given[0]) if whole and name in ("less", "less_equal") else None
+    if place is not None and (quotient := _divided(values, given[1])) is not None:
+        number, by = quotient  # i < floor(n / by) where (i + 1) * by <= n, or > n - 1 of a whole n
+        least = (place + (name == "less")) * by
+        whole = all(
+            isinstance(e, Element) and e.dtype.strip("u")[:3] == "int" for e, _ in number.terms
+        )
+        least, name = (least - 1, "less") if whole else (least, "less_equal")
+        return _moved_left(trace, name, values.position(least), number)
     if name in COMPARED:
         return _compared(trace, name, *given)
     if name in TRUTHS:
@@ -169,6 +187,24 @@ def _least_of(value: Value) -> tuple[Value, ...]:
     test, *pair = value.arguments
     smaller = isinstance(test, Application) and test.function in ("less", "less_equal")
     return tuple(pair) if smaller and list(cast(Application, test).arguments) == pair else ()
+
+
+def _divided(values: Values, value: Value) -> tuple[Sum, int] | None:
+    """The number of which a value is a whole-number quotient, and the divisor; None of any other value."""
+    if not isinstance(value, Application) or value.function != "floor":
+        return None
+    (inner,) = value.arguments
+    parts = [*inner.terms] if isinstance(inner, Sum) else [(inner, 1.0)]
+    parts = [(values.product(p.factors), f * p.coefficient) if isinstance(p, Product) else (p, f)
+             for p, f in parts]  # fmt: skip
+    constant = inner.constant if isinstance(inner, Sum) else 0.0
+    by = round(1 / min(abs(f) for _, f in parts))
+    times = [f * by for f in (*(f for _, f in parts), constant)]
+    if by < 2 or any(abs(f - round(f)) > 1e-9 * max(abs(f), 1) for f in times):
+        return None
+    whole = [(p, float(round(f))) for (p, _), f in zip(parts, times, strict=False)]
+    number = values.sum([*whole, (values.number(round(times[-1])), 1.0)])
+    return (number, by) if isinstance(number, Sum) else None
 
 
 def _moved_left(trace: Trace, name: str, left: Value, right: Value) -> Value:

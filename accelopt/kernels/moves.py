@@ -35,10 +35,6 @@ class Method(NamedTuple):
 SCHEDULES = "accelopt.kernels.nki.knob_actions:Tuning"
 
 
-def _triton(place: str, *touches: str, cuda: str = "") -> Method:
-    return Method("triton", touches, f"accelopt.kernels.triton.moves.{place}", cuda)
-
-
 def _cuda(place: str, *touches: str) -> Method:
     return Method("cuda", touches, f"accelopt.kernels.cuda.moves:{place}")
 
@@ -156,41 +152,73 @@ METHODS = {
         "Give an instruction to another engine that can do it.",
         *("vector", "scalar", "gpsimd", "overlap"),
     ),
-    "change_block_sizes": _triton(
-        "launch_configurations:configurations",
-        "compute",
-        "gmem",
-        "overlap",
-        cuda="Give the blocks another number of threads, and the grid as many blocks as cover the same work.",
+    "change_block_sizes": Method(
+        "triton",
+        ("compute", "gmem", "overlap"),
+        "accelopt.kernels.triton.configurations.launch_configurations:configurations",
+        "Give the blocks another number of threads, and the grid as many blocks as cover the same work.",
     ),
-    "switch_to_mma_or_wgmma": _triton(
-        "arithmetic:own_precision_dots",
-        "compute",
-        cuda="Multiply tiles by the tensor cores' instructions.",
+    "switch_to_mma_or_wgmma": _by_model(
+        "triton", "Multiply tiles by the tensor cores, in the format they are stored in.", "compute"
     ),
-    "softmax_math_fusion": _triton("arithmetic:base_two", "sfu"),
+    "softmax_math_fusion": _by_model(
+        "triton",
+        "Raise two to a power in the place of e, with the change of base folded into a scale.",
+        "sfu",
+    ),
     "vectorize_global_loads": _by_model(
         "cuda", "Let each thread load and store 16 neighbouring bytes at once.", "gmem"
     ),
     "cache_policy_cg": _by_model(
         "cuda", "Read and write past the caches what is touched once.", "gmem"
     ),
-    "pad_tail_and_mask": _triton("masks:peel_masks", "gmem", "control"),
-    "tighten_loop_bound": _triton("masks:stop_at_bound", "compute", "gmem", "control"),
-    "count_while_loop": _triton("loops:counted_loop", "control", "overlap"),
-    "step_by_offsets": _triton("loops:stepped_by_tiles", "control", "overlap"),
+    "pad_tail_and_mask": _by_model(
+        "triton",
+        "Take the masks out of the main loop; only its last steps need them.",
+        "gmem",
+        "control",
+    ),
+    "tighten_loop_bound": _by_model(
+        "triton",
+        "End a loop at the last place that any row of the tile needs.",
+        "compute",
+        "gmem",
+        "control",
+    ),
     "read_row_once": _by_model(
         "cuda", "Keep a row's elements in registers between the loops that read them.", "gmem"
     ),
-    "pack_gqa_heads": _triton("gqa_packing:heads_together", "gmem"),
-    "prefetch_addresses": _triton("address_prefetch:looked_up_ahead", "overlap"),
-    "split_k": _triton("split_k:split_loop", "overlap", "gmem"),
-    "fill_uncovered_outputs": _triton("output_fills:filled_where_left", "gmem"),
-    "batch_launches": _triton("launch_batching:one_launch", "overlap"),
-    "drop_synchronisation": _triton("host_synchronisation:without_synchronisation", "overlap"),
-    "drop_value_checks": _triton("host_synchronisation:without_value_checks", "overlap"),
-    "read_values_once": _triton("host_synchronisation:values_read_once", "overlap"),
-    "longest_first": _triton("grid_order:most_work_first", "overlap"),
+    "pack_gqa_heads": _by_model(
+        "triton",
+        "Let each program compute all query heads that read the same keys.",
+        "gmem",
+    ),
+    "prefetch_addresses": _by_model(
+        "triton",
+        "Look up where a step's loads are one step before.",
+        "overlap",
+    ),
+    "split_k": _by_model(
+        "triton",
+        "Share the loop of a program among several, and join what they give, where there are too few.",
+        "overlap",
+        "gmem",
+    ),
+    "batch_launches": _by_model(
+        "triton",
+        "Launch a kernel once for all steps of the host's loop.",
+        "overlap",
+    ),
+    "drop_synchronisation": _by_model(
+        "triton",
+        "Leave out what makes the host wait for the device.",
+        "overlap",
+    ),
+    "longest_first": _by_model(
+        "triton",
+        "Start the programs with the most work first.",
+        "overlap",
+    ),
     "write_anew": Method(
         "triton",
         ("compute", "gmem", "sfu", "overlap"),

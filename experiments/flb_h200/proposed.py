@@ -2,7 +2,7 @@
 
     python experiments/flb_h200/proposed.py --traceset_root FOLDER --out WINNERS [--first 12]
 
-Proposals are the kernels written anew, those of `torch.compile`, and the changes of the source; `--kinds` picks.
+Proposals are the kernels written anew, those of `torch.compile`, and other configurations; `--kinds` picks.
 Each problem has a process of its own; a proposal counts where its outputs are the reference's on one draw of the
 largest workload, and is timed launch-free as it is called, the L2 flushed, alone on the device. That is a
 screen and no verdict: `run.py --winners WINNERS` has the whole referee judge what comes of it. A problem whose
@@ -40,10 +40,10 @@ from accelopt.kernels.triton.emission.schedule import NotEmitted
 from accelopt.kernels.triton.emission.solutions import candidates
 from accelopt.kernels.triton.inductor import Unread, Written, solution_source
 from accelopt.kernels.triton.language import WORTH_TIMING
-from accelopt.kernels.triton.moves.propose import proposals
+from accelopt.kernels.triton.configurations.proposals import proposals
 
 SETS, LONGEST = 3, 160
-KINDS = ("written", "compiled", "moves")
+KINDS = ("written", "compiled", "configurations")
 
 
 def compiled(task: Task) -> list[tuple[str, str]]:
@@ -99,7 +99,7 @@ def screened(root: Path, name: str, out: Path, first: int, kinds: list[str], tar
             yield from written(task, target, first, found[0][0])
         if "compiled" in kinds:
             yield from compiled(task)
-        if "moves" in kinds:
+        if "configurations" in kinds:
             for one in proposals(start.main_source, first):
                 if one.source:
                     yield one.sentence, one.source

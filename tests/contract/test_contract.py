@@ -26,7 +26,7 @@ from accelopt.kernels.specs.solutions import (
     triton_module,
     workload_of,
 )
-from accelopt.kernels.triton.moves.propose import proposals
+from accelopt.kernels.triton.configurations.proposals import proposals
 
 KINDS = {
     "randn": {"mean": 3.0, "std": 0.5}, "uniform": {"low": -2.0, "high": -1.0}, "zeros": {},

@@ -29,7 +29,7 @@ from accelopt.kernels.gpu.bench.process import installed_flashinfer_bench
 from accelopt.kernels.gpu.bench.process.messages import Compiled
 from accelopt.kernels.gpu.profiling.ncu import collect
 from accelopt.kernels.specs.solutions import ENTRY, definition_of, solution_of, workload_of
-from accelopt.kernels.triton.moves.tile_space import tile_space, with_values
+from accelopt.kernels.triton.configurations.tile_space import tile_space, with_values
 from accelopt.store import content_key, read_text, write_atomically, write_json
 from accelopt.time_limits import SPEC_SECONDS
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from accelopt.kernels.triton.moves.source import called
+from accelopt.kernels.triton.configurations.source import called
 from accelopt.parsing import parse_expression, parse_python
 
 GRIDS = {"Grid1D": "x", "Grid2D": "xy", "Grid3D": "xyz"}

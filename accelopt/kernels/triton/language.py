@@ -1,4 +1,4 @@
-"""Triton solutions on a GPU: their moves, knobs and names."""
+"""Triton solutions on a GPU: their changes, knobs and names."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from accelopt.kernels.language import Explanation, LanguageOptions
 from accelopt.kernels.moves import METHODS
 from accelopt.kernels.notes import note_on
 from accelopt.kernels.triton.api_notes import NOTES, sheet
+from accelopt.kernels.triton.configurations.proposals import proposals
+from accelopt.kernels.triton.configurations.tile_space import tile_space, with_values
 from accelopt.kernels.triton.emission.schedule import NotEmitted
 from accelopt.kernels.triton.emission.solutions import candidates
 from accelopt.kernels.triton.inductor import Unread, Written, solution_source
 from accelopt.kernels.triton.lift.problem import problem_algorithm, problem_bound
-from accelopt.kernels.triton.moves.propose import proposals
-from accelopt.kernels.triton.moves.tile_space import tile_space, with_values
 from accelopt.kernels.triton.shipped_kernels import SCHEMAS, schema_of, solution_text
 from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Node, Rewrite, made
@@ -49,8 +49,8 @@ class Triton(Solutions):
         self._algorithms: dict[str, Algorithm | None] = {}
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
-        """What `accelopt.kernels.triton.moves` can do, the most promising ones; of the kernel that was given
-        also the kernels that `torch.compile` writes for the reference."""
+        """Other configurations, the most promising ones; of the kernel that was given also kernels written anew
+        and those that `torch.compile` writes for the reference."""
         found = await in_thread(proposals, node.source, MOST_PROPOSALS)
         if node.parent is not None or node.profile is None or self._devices == ("cpu",):
             return found

@@ -1,6 +1,6 @@
 """Tiles, warps and stages of Triton solutions as a space of knobs."""
 
-from accelopt.kernels.triton.moves.tile_space import tile_space, with_values
+from accelopt.kernels.triton.configurations.tile_space import tile_space, with_values
 from accelopt.search.knob_search import STANDARD
 
 PRODUCT = """

@@ -38,15 +38,22 @@ from accelopt.kernels.triton.emission.functions import (
     number_text,
 )
 from accelopt.kernels.triton.emission.groups import Group, Member, address
+from accelopt.kernels.triton.emission.packing import Packing
 from accelopt.kernels.triton.emission.running import grown, vanishes
-from accelopt.kernels.triton.emission.runtime_bounds import Bound, bound_by, index_in, sum_of
+from accelopt.kernels.triton.emission.runtime_bounds import (
+    Bound,
+    bound_by,
+    index_in,
+    sum_of,
+    terms_of,
+)
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted
 from accelopt.kernels.triton.emission.simplifying import (
     conditions_of,
     product_in,
     simple,
 )
-from accelopt.kernels.triton.emission.tiles import NARROW, Axes, Tiles
+from accelopt.kernels.triton.emission.tiles import NARROW, Axes, Tiles, power_of_two
 from accelopt.kernels.triton.emission.value_text import Held, Scope, Text, ValueText
 
 
@@ -57,7 +64,7 @@ class KernelText:
         self, name: str, group: Group, kernel: Kernel, arrays: Mapping[str, Array],
         stored: set[str], precision: str,
     ) -> None:  # fmt: skip
-        self.name, self.group, self.tiles = name, group, Tiles(group, kernel)
+        self.name, self.group, self.tiles = name, group, Tiles(group, kernel, stored)
         self.kernel, self.walked = kernel, self.tiles.walked
         self.arrays, self.stored, self.precision = arrays, stored, precision
         self.blocks = blocks_of(self.tiles, arrays, stored) if kernel.descriptors else {}
@@ -105,7 +112,8 @@ class KernelText:
             add("program = tl.program_id(0)" + (".to(tl.int64)" if wide else ""))
         left = "program"
         blocks: dict[Axis, str] = {}
-        if len(tiles.grid) == 2 and self.kernel.together > 1:
+        counts = tiles.counts
+        if len(tiles.grid) == 2 and self.kernel.together > 1 and tiles.packing is None:
             rows, columns = tiles.grid
             many, several = tiles.count(columns), self.kernel.together
             add(f"first = program // {several * many} * {several}")
@@ -116,10 +124,12 @@ class KernelText:
             step, longer = tiles.programs, self._longer()
             ordered = sorted(tiles.grid, key=lambda axis: axis not in longer)
             for n, axis in enumerate(ordered):
-                step //= tiles.count(axis)
+                step //= counts[axis]
                 text = left if step == 1 else f"{left} // {step}"
-                text = f"{text} % {tiles.count(axis)}" if n else text
-                blocks[axis] = f"{tiles.count(axis) - 1} - {text}" if axis in longer else text
+                text = f"{text} % {counts[axis]}" if n else text
+                blocks[axis] = f"{counts[axis] - 1} - {text}" if axis in longer else text
+        if tiles.packing is not None:
+            self._packed(tiles.packing, blocks)
         for axis in self.group.axes:
             size = tiles.sizes[axis]
             if axis == self.walked:
@@ -135,6 +145,34 @@ class KernelText:
                 add(f"{start} = {f'({block})' if ' ' in block else block} * {size}")
                 start += " + "
             add(f"{self.values.axis(axis)} = {start}tl.arange(0, {size})")
+
+    def _packed(self, packing: Packing, blocks: dict[Axis, str]) -> None:
+        """Which segment a program has a tile of, and which."""
+        add, size = self.values.outer.add, self.tiles.sizes[packing.places]
+        add(f"segment = tl.arange(0, {power_of_two(packing.segments)})")
+        ends: list[str] = []
+        for number in (packing.start, packing.end):
+            names = {packing.numbers: closed(f"segment * {packing.beside}")}
+            ends.append("")
+            for term, factor in sorted(terms_of(number)[0], key=str):
+                assert isinstance(term, Read)
+                at = self.values.index_text(term.indices[0], names)
+                inside = f"mask=segment < {packing.segments}, other=0"
+                ends[-1] += (
+                    f"{' + ' if factor > 0 else ' - '}tl.load({term.array}_at + {at}, {inside})"
+                )
+        length = f"tl.maximum({ends[1].removeprefix(' + ')} - ({ends[0].removeprefix(' + ')}), 0)"
+        add(f"tiles_until = tl.cumsum(({length} * {packing.run} + {size - 1}) // {size}, 0)")
+        add(f"packed = {blocks[packing.places]}")
+        add("tiles_before = tl.where(tiles_until <= packed, tiles_until, 0)")
+        add("own_segment = tl.sum(tl.where(tiles_until <= packed, 1, 0), 0)")
+        add(f"if own_segment >= {packing.segments}:")
+        add("    return")
+        blocks[packing.places] = "packed - tl.max(tiles_before, 0)"
+        beside = blocks[packing.numbers]
+        blocks[packing.numbers] = (
+            f"own_segment * {packing.beside} + {beside}" if packing.beside > 1 else "own_segment"
+        )
 
     def _longer(self) -> set[Axis]:
         """The axes along which walks grow longer: programs with most work begin first."""

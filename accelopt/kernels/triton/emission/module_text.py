@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm, Array, Map, Read
 from accelopt.algorithm.index import index_of
-from accelopt.kernels.triton.emission.functions import FORMATS, HELPERS
+from accelopt.kernels.triton.emission.functions import FORMATS, HELPERS, number_text
 from accelopt.kernels.triton.emission.groups import (
     Group,
     address,
@@ -23,6 +23,7 @@ from accelopt.kernels.triton.emission.groups import (
 )
 from accelopt.kernels.triton.emission.kernel_text import KernelText
 from accelopt.kernels.triton.emission.schedule import NotEmitted, Schedule, Split
+from accelopt.kernels.triton.emission.segments import by_segments
 from accelopt.kernels.triton.emission.simplifying import simplified
 from accelopt.kernels.triton.emission.splitting import in_two
 from accelopt.kernels.triton.emission.tiles import Tiles
@@ -78,9 +79,11 @@ def _returned_as_given(algorithm: Algorithm) -> Algorithm:
     )
 
 
-def prepared(algorithm: Algorithm, splits: tuple[Split, ...] = ()) -> Algorithm:
+def prepared(algorithm: Algorithm, splits: tuple[Split, ...] = (), segments: str = "") -> Algorithm:
     """The Algorithm whose definitions a schedule's kernels compute."""
     found = simplified(_returned_as_given(algorithm))
+    if segments:
+        found = by_segments(found, segments) or found
     for split in splits:
         found = in_two(found, split)
     return found
@@ -110,7 +113,7 @@ class KernelsText(NamedTuple):
 def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
     """The kernels and launches of a schedule. Raises NotEmitted for a definition or a schedule that has no
     kernel."""
-    ready = prepared(algorithm, schedule.splits)
+    ready = prepared(algorithm, schedule.splits, schedule.segments)
     for name in (*(a.name for a in ready.inputs), *(d.out for d in ready.definitions)):
         if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED:
             raise NotEmitted(f"{name} cannot be the name of a tensor in the kernels")
@@ -136,10 +139,13 @@ def kernels_text(algorithm: Algorithm, schedule: Schedule) -> KernelsText:
             else:
                 member = group.member(out)
                 partial = any(a.name == out and a.partial for a in algorithm.outputs)
-                some = member is not None and member.scatter is not None and not partial
-                fill = "zeros" if some else "empty"
+                fill = (
+                    None
+                    if member is None or partial or member.scatter is None
+                    else (member.scatter.nothing)
+                )
                 launches.append(_made(arrays[out], fill, out in results, ready.inputs[0].name))
-        count = str(Tiles(group, kernel).programs)
+        count = str(text.tiles.programs)
         options = f"num_warps={kernel.warps}, num_stages={kernel.stages}"
         options += f", maxnreg={kernel.registers}" if kernel.registers else ""
         launches.append(f"{name}[({count},)]({text.arguments()}, {options})")
@@ -192,10 +198,13 @@ def _in_place(out: str, array: str, groups: list[Group], tiles: Tiles, arrays: A
     return True
 
 
-def _made(array: Array, fill: str, result: bool, beside: str) -> str:
+def _made(array: Array, fill: float | None, result: bool, beside: str) -> str:
     if result and array.dtype not in FORMATS:
         raise NotEmitted(f"{array.name} is {array.dtype}, which the kernels do not compute in")
     shape = array.given if result else array.shape
+    how = "empty" if fill is None else "full" if fill else "zeros"
+    number = f", {number_text(fill)}" if fill else ""
     return (
-        f"{array.name} = torch.{fill}({shape!r}, dtype=torch.{array.dtype}, device={beside}.device)"
+        f"{array.name} = torch.{how}({shape!r}{number}, dtype=torch.{array.dtype}, "
+        f"device={beside}.device)"
     )

@@ -38,6 +38,7 @@ from accelopt.kernels.triton.emission.schedule import (
     Split,
     Tile,
 )
+from accelopt.kernels.triton.emission.segments import segments_in
 from accelopt.kernels.triton.emission.simplifying import arrays_read, product_in
 from accelopt.kernels.triton.emission.tiles import LEAST_OF_DOT, Tiles, power_of_two
 
@@ -86,24 +87,40 @@ def plans(
     algorithm: Algorithm, gpu: GPU, most: int = 8, precision: Precision = "tf32"
 ) -> list[Plan]:
     """The schedules that are expected to take least time. Raises NotEmitted where a definition has none."""
-    found: dict[Schedule, float] = {}
-    best: list[Plan] = []
     if len(algorithm.definitions) > MOST_DEFINITIONS:
         raise NotEmitted(
             f"{len(algorithm.definitions)} definitions are more than the {MOST_DEFINITIONS} that are scheduled"
         )
-    for splits in _splits(prepared(algorithm), gpu):
+    plain = prepared(algorithm)
+    ways = [_ranked(algorithm, gpu, most, precision, "")]
+    for segments in segments_in(plain):
+        with suppress(NotEmitted):
+            ways.append(_ranked(algorithm, gpu, most, precision, segments.name))
+    # How long segments are is not known: the fastest of each way, in turn.
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*ways))
+    return [plan for plan in turns if plan is not None][:most]
+
+
+def _ranked(
+    algorithm: Algorithm, gpu: GPU, most: int, precision: Precision, segments: str
+) -> list[Plan]:
+    """The schedules of rows as they are, or segment by segment, that are expected to take least time."""
+    found: dict[Schedule, float] = {}
+    best: list[Plan] = []
+    for splits in _splits(prepared(algorithm, segments=segments), gpu):
         known: dict[tuple[str, ...], _Choice | NotEmitted] = {}
         for alike in (False, True):
             try:
-                ready = prepared(algorithm, splits)
+                ready = prepared(algorithm, splits, segments)
                 choices = _grouped(ready, gpu, precision, alike, known)
             except NotEmitted:
                 if splits or alike:
                     continue
                 raise
             for n, (kernels, seconds) in enumerate(_combinations(choices, most)):
-                schedule = Schedule(kernels=kernels, splits=splits, precision=precision)
+                schedule = Schedule(
+                    kernels=kernels, segments=segments, splits=splits, precision=precision
+                )
                 if n == 0 and schedule not in found:
                     best.append(Plan(schedule, seconds))
                 found.setdefault(schedule, seconds)
@@ -292,6 +309,12 @@ def _options(
     for kernel in _described(group, _kernels(group, names, arrays), arrays, gpu):
         try:
             found = price(group, kernel, arrays, stored, gpu, precision)
+            if Tiles(group, kernel, stored).packable is not None:
+                packed = kernel.model_copy(update={"packed": True})
+                other = price(group, packed, arrays, stored, gpu, precision)
+                kernel, found = min((found, kernel), (other, packed), key=lambda p: p[0].seconds)[
+                    ::-1
+                ]
             uneven = 1 + 0.01 * _uneven(group, kernel)
             priced.append((found.seconds * uneven, kernel))
             limit = gpu.registers // (2 * kernel.warps * gpu.warp_threads)

@@ -49,6 +49,14 @@ def bound_by(test: Expression) -> Bound | None:
     return Bound(found, index + other, name == "greater")
 
 
+def terms_of(expression: Expression) -> tuple[frozenset[tuple[Expression, int]], Index | None]:
+    """A sum as its terms, each with its factor, and an index; None for that where a number in it is not
+    whole."""
+    terms: dict[Expression, int] = {}
+    index = _added(expression, 1, terms)
+    return frozenset((term, factor) for term, factor in terms.items() if factor), index
+
+
 def _added(expression: Expression, factor: int, terms: dict[Expression, int]) -> Index | None:
     """Adds the terms of a sum, and returns its index; None where a number in it is not whole."""
     if isinstance(expression, Position):
@@ -73,8 +81,17 @@ def _added(expression: Expression, factor: int, terms: dict[Expression, int]) ->
 
 
 def implies(test: Expression, other: Expression) -> bool:
-    """Whether a comparison follows from another one, by what indices can be."""
-    one, two = bound_by(test), bound_by(other)
+    """Whether a comparison, or that another one does not hold, follows from a comparison, by what indices
+    can be."""
+    one = bound_by(test)
+    if isinstance(other, Apply) and other.function == "logical_not":
+        held = bound_by(other.arguments[0])
+        two = held and Bound(
+            frozenset((term, -factor) for term, factor in held.terms), held.index * -1,
+            not held.strict,
+        )  # fmt: skip
+    else:
+        two = bound_by(other)
     if one is None or two is None or one.terms != two.terms:
         return False
     return (two.index - one.index).bounds[0] >= (two.strict and not one.strict)

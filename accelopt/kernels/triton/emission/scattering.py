@@ -2,7 +2,8 @@
 
 Lifting writes the store of a ragged row as a sum over all rows, `out[r] = sum over s, i of (value[s, i] if
 start[s] + i == r else 0)`. Where `i` ends before the start of the next `s`, no two rows have one place: each
-`value[s, i]` is computed once and stored at `start[s] + i`. What has no row is 0.
+`value[s, i]` is computed once and stored at `start[s] + i`. What has no row is 0, or that which changes no
+maximum where it is one of all rows.
 """
 
 from __future__ import annotations
@@ -17,36 +18,40 @@ from accelopt.algorithm.algorithm import (
     Expression,
     Map,
     Position,
-    Read,
     Reduce,
     Where,
     axes_of,
     substituted,
 )
-from accelopt.algorithm.index import Axis, Index, index_of
-from accelopt.kernels.triton.emission.runtime_bounds import bound_by
+from accelopt.algorithm.index import ZERO, Axis, Index, index_of
+from accelopt.algorithm.value_nodes import NEUTRAL
+from accelopt.kernels.triton.emission.runtime_bounds import bound_by, terms_of
 from accelopt.kernels.triton.emission.simplifying import branch, tests_of
+
+FILLED = ("add", "maximum")
 
 
 @dataclass(frozen=True)
 class Scatter:
     """Where a member's elements lie: `axis` in its place is `number + offset`. It is stored where the `tests`
-    hold."""
+    hold; elsewhere the result is `nothing`."""
 
     axis: Axis
     number: Expression
     offset: Index
     tests: tuple[Expression, ...]
+    nothing: float = 0.0
 
 
 def scattered(definition: Definition) -> tuple[Map, Scatter, Axis] | None:
     """The elements that a sum is made of, where each of its own is one of them or 0, and the axis of the sum
     that the place of an element is."""
-    if not isinstance(definition, Reduce) or definition.combiner != "add":
+    if not isinstance(definition, Reduce) or definition.combiner not in FILLED:
         return None
+    nothing = Constant(NEUTRAL[definition.combiner])
     body, conditions = definition.expression, list[Index]()
     tests: list[Expression] = []
-    while branch_is_nothing(body):
+    while branch_is(body, nothing):
         if isinstance(body, Where):
             conditions += body.conditions
         elif isinstance(body, Apply):
@@ -67,12 +72,12 @@ def scattered(definition: Definition) -> tuple[Map, Scatter, Axis] | None:
     return None
 
 
-def branch_is_nothing(expression: Expression) -> bool:
-    """Whether an expression is a choice that is 0 elsewhere."""
+def branch_is(expression: Expression, nothing: Constant) -> bool:
+    """Whether an expression is a choice that is `nothing` elsewhere."""
     choice = isinstance(expression, Where) or (
         isinstance(expression, Apply) and expression.function == "select"
     )
-    return choice and branch(expression, False) == Constant(0.0)
+    return choice and branch(expression, False) == nothing
 
 
 def _placed(
@@ -91,21 +96,31 @@ def _placed(
         return None
     axes = (*definition.reduced, *(a for a in definition.axes if a != axis))
     moved = Axis(f"@{definition.out}", axis.extent)
-    return Map(definition.out, axes, body), Scatter(moved, number, offset, tuple(others)), axis
+    return (
+        Map(definition.out, axes, body),
+        Scatter(moved, number, offset, tuple(others), NEUTRAL[definition.combiner]),
+        axis,
+    )
 
 
 def _apart(number: Expression, offset: Index, tests: list[Expression]) -> bool:
     """Whether places lie between an element of an array and its next one: such parts do not overlap. `offset`
     counts the axes that the number does not have."""
-    if not isinstance(number, Read) or len(number.indices) != 1 or offset.bounds[0] < 0:
+    if len(axes_of(number)) != 1 or offset.axes & axes_of(number) or offset.bounds[0] < 0:
         return False
-    if offset.axes & axes_of(number) or len(number.indices[0].axes) != 1:
-        return False
-    following = replace(number, indices=(number.indices[0] + 1,))
-    wanted = frozenset({(following, 1), (number, -1)})
-    return _counts(offset) and any(
-        bound is not None and bound.terms == wanted and bound.strict and bound.index == offset * -1
-        for bound in map(bound_by, tests)
+    (axis,) = axes_of(number)
+    following = substituted(number, {axis: index_of(axis) + 1}, {})
+    wanted, rest = terms_of(Apply("subtract", (following, number)))
+    return (
+        rest == ZERO
+        and _counts(offset)
+        and any(
+            bound is not None
+            and bound.terms == wanted
+            and bound.strict
+            and bound.index == offset * -1
+            for bound in map(bound_by, tests)
+        )
     )
 
 

@@ -27,7 +27,8 @@ class Kernel(BaseModel):
     """One launch. Programs have tiles of the axes that no member reduces, one element of those without a
     tile; the axis `walked` is looped over tile by tile, any other reduced one is held whole. `together`
     counts rows of tiles that programs visit before the next column. `descriptors` move the tiles that they can
-    (TMA). `registers` are the most that a thread may have, 0 for as many as the compiler takes."""
+    (TMA). Where rows are stored at places that are read, programs are for tiles that may be, or `packed`, for those
+    that there are. `registers` are the most that a thread may have, 0 for as many as the compiler takes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,6 +40,7 @@ class Kernel(BaseModel):
     together: int = 1
     descriptors: bool = False
     registers: int = 0
+    packed: bool = False
 
     def size(self, axis: str) -> int:
         """The tile of an axis."""
@@ -55,10 +57,12 @@ class Split(BaseModel):
 
 
 class Schedule(BaseModel):
-    """Kernels in the order of their launches."""
+    """Kernels in the order of their launches. `segments` is the definition by which rows are computed segment
+    by segment, where they are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kernels: tuple[Kernel, ...]
+    segments: str = ""
     splits: tuple[Split, ...] = ()
     precision: Precision = "tf32"

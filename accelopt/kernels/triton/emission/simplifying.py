@@ -256,6 +256,12 @@ def tests_of(expression: Expression) -> list[Expression]:
         test, yes, no = expression.arguments
         if no == Constant(0.0) and _is_truth(yes):
             return [*tests_of(test), *tests_of(yes)]
+    if isinstance(expression, Apply) and expression.function == "logical_not":
+        (held,) = expression.arguments
+        if isinstance(held, Apply) and held.function == "logical_or":
+            return [
+                test for one in held.arguments for test in tests_of(applied("logical_not", (one,)))
+            ]
     return [expression]
 
 
@@ -313,6 +319,8 @@ def _folded(name: str, arguments: tuple[Expression, ...]) -> Expression | None:
             return arguments[0]
         if arguments[1:] == (Constant(0.0), Constant(1.0)):
             return Apply("logical_not", (arguments[0],))
+        if arguments[1] == Constant(1.0) and _is_truth(arguments[2]):
+            return Apply("logical_or", (arguments[0], arguments[2]))
     if len(arguments) != 2 or not numbers:
         return None
     (number,) = numbers

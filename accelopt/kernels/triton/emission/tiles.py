@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 from accelopt.algorithm.algorithm import Expression, Reduce
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis
 from accelopt.kernels.triton.emission.groups import Group, Member
+from accelopt.kernels.triton.emission.packing import packing_of
 from accelopt.kernels.triton.emission.running import growth
 from accelopt.kernels.triton.emission.schedule import Kernel
 
@@ -26,7 +27,7 @@ Axes = tuple[Axis, ...]
 class Tiles:
     """What a kernel's tiles make of its group's axes."""
 
-    def __init__(self, group: Group, kernel: Kernel) -> None:
+    def __init__(self, group: Group, kernel: Kernel, stored: Collection[str] = ()) -> None:
         self.group, self.kernel = group, kernel
         self.walked = next((a for a in group.axes if a.name == kernel.walked), None)
         self.sizes = {a: kernel.size(a.name) for a in group.axes}
@@ -35,15 +36,29 @@ class Tiles:
                 self.sizes[axis] = power_of_two(axis.extent)
         self.order = (*group.free, *(a for a in group.axes if a in group.reduced))
         self.grid = tuple(a for a in group.free if a.extent > self.sizes[a])
+        found = packing_of(m for m in group.members if m.out in stored)
+        fits = found is not None and {found.numbers, found.places} <= {*self.grid}
+        self.packable = found if fits and found and self.sizes[found.numbers] == 1 else None
+        self.packing = self.packable if kernel.packed else None
 
     def count(self, axis: Axis) -> int:
         """Tiles of an axis."""
         return -(-axis.extent // self.sizes[axis])
 
     @property
+    def counts(self) -> dict[Axis, int]:
+        """How many programs there are along each axis of the grid. Where those of segments are packed, they are
+        along the axis of places."""
+        found, packing = {axis: self.count(axis) for axis in self.grid}, self.packing
+        if packing is not None:
+            found[packing.numbers] = packing.beside
+            found[packing.places] = packing.tiles(self.sizes[packing.places])
+        return found
+
+    @property
     def programs(self) -> int:
-        """How many tiles of free axes there are."""
-        return math.prod(self.count(axis) for axis in self.grid)
+        """How many a launch has."""
+        return math.prod(self.counts.values())
 
     def stores(self, member: Member) -> bool:
         """Whether programs may store a member's elements: each its own, or beside products a few the same ones, which

@@ -53,7 +53,8 @@ from accelopt.kernels.triton.emission.tiles import Axes, Tiles
 
 LONGEST = 72
 """Of a text that stands inside of another one."""
-RESERVED = ("torch", "triton", "tl", "program", "first", "height", "TensorDescriptor")
+RESERVED = ("torch", "triton", "tl", "program", "first", "height", "TensorDescriptor", "segment",
+            "packed", "tiles_until", "tiles_before", "own_segment")  # fmt: skip
 """Names that the kernels have for other things than arrays."""
 
 
@@ -172,7 +173,7 @@ class ValueText:
         made = self._made(expression, dims, facts)
         load = isinstance(expression, Read) and self.held(expression.array) is None
         again = self._uses[expression] > 1 and not isinstance(expression, (Read, Position))
-        hoisted = not varies and self.inner is not None and not isinstance(expression, Position)
+        hoisted = self._is_hoisted(expression) and not isinstance(expression, Position)
         if (load or again or hoisted or len(made.text) > LONGEST) and not is_name(made.text):
             made = self._named(made, expression, scope)
         scope.known[key] = made
@@ -189,7 +190,11 @@ class ValueText:
     def _guarded(self, expression: Expression) -> bool:
         """Whether a value is loaded under the conditions around it: an address may lie outside."""
         return any(isinstance(p, Read) and self.held(p.array) is None and not self._inside(p)
-                   for p in walk(expression))  # fmt: skip
+                   and not self._is_hoisted(p) for p in walk(expression))  # fmt: skip
+
+    def _is_hoisted(self, expression: Expression) -> bool:
+        """Whether a value stands before the walk that is being written, whose conditions it does not have."""
+        return self.inner is not None and not self.varies(expression)
 
     def _is_loaded(self, expression: Expression) -> bool:
         """Whether a value is 0 where the conditions around it do not hold: those are in its mask."""
@@ -360,6 +365,10 @@ class ValueText:
             numbers = [(self._bound[a].text, a.extent) for a in index.axes if a in self._bound]
             masks += [f"({number} >= 0)" for number, _ in numbers]
             masks += [f"({number} < {extent})" for number, extent in numbers]
+        elif self._is_hoisted(read):
+            texts = [self.index_text(i, names) for i in read.indices]
+            masks += [f"({text} >= 0)" for text in texts]
+            masks += [f"({text} < {n})" for text, n in zip(texts, array.shape, strict=True)]
         else:  # a sum with a number that is read: the conditions around it say where it is inside
             masks += [fact for fact in facts if fact not in masks]
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""

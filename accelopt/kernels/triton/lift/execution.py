@@ -30,6 +30,10 @@ FIRST_STAGE = 10_000
 """The number of the first array between inputs and outputs, among the inputs."""
 
 
+PLAIN = (bool, int, float, str, np.dtype, type(None))
+"""What is compared by its value where two branches leave it."""
+
+
 @dataclass(frozen=True)
 class Range:
     """`range`, `tl.range` and `tl.static_range` of numbers or scalars."""
@@ -68,7 +72,8 @@ class Execution:
         self.buffers: list[Buffer] = []
         self.launches = 0
         self.grid: tuple[Axis, ...] | None = None
-        self.programs: tuple[int, ...] = ()
+        self.axes: tuple[Axis, ...] = ()
+        self.programs: tuple[int | Tile, ...] = ()
         self.loops: list[Axis] = []
         self.guards: list[Value] = []
         self.reads: list[tuple[Buffer, Index]] = []
@@ -100,9 +105,13 @@ class Execution:
 
     def program_id(self, axis: int) -> Tile:
         """tl.program_id."""
-        extent = self.programs[axis] if axis < len(self.programs) else 1
-        index = index_of(Axis(f"p{self.launches}_{axis}", extent)) if extent > 1 else Index()
-        return self.scalar(index)
+        own = self.axes[axis] if axis < len(self.axes) else None
+        return self.scalar(index_of(own) if own is not None and own.extent > 1 else Index())
+
+    def num_programs(self, axis: int) -> Tile:
+        """tl.num_programs."""
+        count = self.programs[axis] if axis < len(self.programs) else 1
+        return count if isinstance(count, Tile) else self.scalar(count)
 
     def scalar(self, index: Index | int, dtype: Any = np.int32) -> Tile:
         """A scalar integer."""
@@ -144,15 +153,12 @@ class Execution:
             made: list[Tile] = []
             for one, other in zip(*leaves, strict=True):
                 shape = np.broadcast_shapes(one.shape, other.shape)
-                pair = (one.broadcast(shape).value, other.broadcast(shape).value)
+                both = (one.broadcast(shape).value, other.broadcast(shape).value)
                 dtype = np.result_type(one.dtype, other.dtype)
-                made.append(self.trace.array(shape, dtype, select(self.trace, truth, *pair)))
+                made.append(self.trace.array(shape, dtype, select(self.trace, truth, *both)))
             return rebuilt(on_true, made)
-        try:
-            if on_true == on_false:
-                return on_true
-        except (TypeError, ValueError):  # of arrays, several truths
-            pass
+        if isinstance(on_true, PLAIN) and isinstance(on_false, PLAIN) and on_true == on_false:
+            return on_true
         return Unknown("a variable differs between two branches", self.trace.line())
 
     @contextmanager
@@ -174,6 +180,29 @@ class Execution:
         return mask
 
     # Memory.
+
+    def marks(self) -> dict[Buffer, int]:
+        """How much was written to each buffer."""
+        return {buffer: len(buffer.writes) for buffer in self.buffers}
+
+    def restore(self, marks: Mapping[Buffer, int], reads: int) -> None:
+        """Takes back what was stored and read since."""
+        for buffer in self.buffers:
+            del buffer.writes[marks.get(buffer, 0) :]
+        del self.reads[reads:]
+
+    def reach(self, axis: Axis, since: int) -> int:
+        """The part of an axis for which what was read since lies in memory, all of it where that is
+        anywhere."""
+        most = axis.extent
+        for buffer, address in self.reads[since:]:
+            low, high = 0, most
+            while low < high:
+                middle = (low + high) // 2
+                inside = address.substitute({axis: Index(middle)}).bounds[0] < buffer.size
+                low, high = (middle + 1, high) if inside else (low, middle)
+            most = low
+        return most
 
     def write(
         self, pointer: Pointer, address: Index, value: Value, mask: Value, combiner: str,

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -24,18 +24,22 @@ import numpy as np
 from accelopt.algorithm.algorithm import Constant
 from accelopt.algorithm.index import Index
 from accelopt.algorithm.traced_array import (
+    NotTraced,
     TracedArray,
     axes_of_shape,
     digits,
     identity,
+    index_value,
     is_float,
 )
 from accelopt.algorithm.value_nodes import UNDEFINED, Element, Value
 from accelopt.kernels.triton.lift.execution import Execution
+from accelopt.kernels.triton.lift.host_statements import by_statements
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace, Tile
 from accelopt.kernels.triton.lift.language import Absent, Language
-from accelopt.kernels.triton.lift.memory import Buffer, content, radix
-from accelopt.kernels.triton.lift.statements import call, launch
+from accelopt.kernels.triton.lift.loops import FARTHEST
+from accelopt.kernels.triton.lift.memory import Buffer, radix
+from accelopt.kernels.triton.lift.statements import call, is_read, launch
 from accelopt.kernels.triton.lift.tiles import FORMATS, Pointer
 from accelopt.kernels.triton.lift.torch_functions import COMPUTED, OPERATORS
 
@@ -86,16 +90,58 @@ class Tensor:
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Tensor:
-        if any(isinstance(part, Tensor) for part in (key if isinstance(key, tuple) else (key,))):
+        keys = key if isinstance(key, tuple) else (key,)
+        if any(isinstance(one, slice) and any(map(is_read, ends_of(one))) for one in keys):
+            self.host.refuse("the length of a part of a tensor is only known at run time")
+        if any(isinstance(part, (Tensor, Tile)) for part in keys):
             return self.host.calculated(operator.getitem, self, key)  # type: ignore[no-any-return]
         return self._viewed(self.elements[key])
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        keys = key if isinstance(key, tuple) else (key,)
+        read = any(is_read(n) for one in keys for n in (one, *ends_of(one)))
+        if read or self.host.execution.loops:
+            self._stored(keys, value)
+            return
+
         def changed(own: Any, key: Any, value: Any) -> Any:
             own[key] = value
             return own
 
         self.assigned(self.host.calculated(changed, self, key, value))
+
+    def _stored(self, keys: tuple[Any, ...], value: Any) -> None:
+        """Assigns to elements whose places are numbers that are read, or that iterations have."""
+        execution, trace = self.host.execution, self.host.trace
+        keys = (*keys, *(slice(None),) * (self.ndim - len(keys)))
+        if any(not isinstance(one, slice) and not isinstance(one, (int, Tile)) for one in keys):
+            self.host.refuse("a part of a tensor that is assigned on the host")
+        plain = [one if isinstance(one, (int, slice)) and not any(map(is_read, ends_of(one)))
+                 else slice(None) for one in keys]  # fmt: skip
+        view = self[tuple(plain)]
+        kept = [one for one in keys if not isinstance(one, int)]
+        extents = [
+            1 if isinstance(one, Tile) else e for one, e in zip(kept, view.shape, strict=True)
+        ]
+        address, mask = Index(view.offset), trace.traced(True)
+        for n, (one, index) in enumerate(zip(kept, identity(extents), strict=True)):
+            if isinstance(one, Tile):
+                index = index_value(one.value) or self.host.refuse(
+                    "a part of a tensor that is assigned on the host"
+                )
+            for end, low in zip(ends_of(one), (True, False), strict=False):
+                if end is not None and any(map(is_read, ends_of(one))):
+                    at = trace.array(extents, np.int64, trace.values.position(index))
+                    mask = mask & (at >= end if low else at < end)
+            address = address + index * view.elements.strides[n]
+        given = value.tile() if isinstance(value, Tensor) else trace.traced(value)
+        given = given.astype(self.dtype).broadcast(tuple(extents))
+        at = trace.array(extents, np.int64, trace.values.position(address))
+        pointer = Pointer(
+            self.buffer, at, radix(self.buffer.size, self.elements.strides, self.shape)
+        )
+        held = mask.broadcast(tuple(extents)).value
+        execution.write(pointer, address, given.value, held, "", {})
 
     def view(self, *shape: Any) -> Tensor:
         if isinstance(shape[0], np.dtype):
@@ -110,6 +156,8 @@ class Tensor:
 
     def tile(self) -> Tile:
         """All elements, as they are now."""
+        if self.shape != self.elements.shape:
+            self.host.refuse("a tensor whose length is only known at run time is computed with")
         return self.host.trace.array(self.shape, self.dtype, self.value(identity(self.shape)))
 
     def value(self, indices: Sequence[Index]) -> Value:
@@ -117,7 +165,7 @@ class Tensor:
         address = Index(self.offset)
         for index, stride in zip(indices, self.elements.strides, strict=True):
             address = address + index * stride
-        return content(self.host.trace, self.buffer, address)
+        return self.host.execution.read(self.buffer, address)
 
     def pointer(self) -> Pointer:
         """What a kernel is given."""
@@ -140,6 +188,8 @@ class Tensor:
         """Other contents, for a whole buffer."""
         if not self.is_contiguous() or self.elements.size != self.buffer.size:
             self.host.refuse("a part of a tensor that is assigned on the host")
+        if self.host.execution.loops:
+            self.host.refuse("iterations of the host assign to a tensor")
         given = value.tile() if isinstance(value, Tensor) else self.host.trace.traced(value)
         source = self.host.computed(given.astype(self.dtype).broadcast(self.shape)).buffer
         self.buffer.initial, self.buffer.writes, self.buffer.changed = source.initial, [], True
@@ -174,6 +224,22 @@ class Tensor:
         return self.logical_not()  # type: ignore[no-any-return]
 
 
+def _repeated(tensor: Tensor, repeats: Any, dim: int | None = None, **_: Any) -> Tensor:
+    """`torch.repeat_interleave`; by counts that are read, how long the result is is such a number."""
+    host, trace = tensor.host, tensor.host.trace
+    counts = repeats.tile() if isinstance(repeats, Tensor) else repeats
+    if not isinstance(repeats, Tensor) or isinstance(counts.value, Constant):
+        return host.calculated(np.repeat, tensor, repeats, dim)  # type: ignore[no-any-return]
+    if tensor.ndim != 1:
+        host.refuse("a tensor of several dimensions is repeated by numbers that are read")
+    ends = np.cumsum(counts.broadcast(tensor.shape))
+    length = host.number_in(ends[-1])
+    place = trace.array((FARTHEST, 1), np.int64, trace.values.position(identity((FARTHEST, 1))[0]))
+    made = host.computed(tensor.tile()[np.sum(ends <= place, axis=1)])
+    made.shape = Size((length,))
+    return made
+
+
 VIEWS: dict[str, Callable[..., np.ndarray]] = {
     "transpose": np.swapaxes, "unsqueeze": lambda a, dim: np.expand_dims(a, dim),
     "broadcast_to": lambda a, *shape: np.broadcast_to(a, _extents(shape)),
@@ -192,7 +258,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "is_floating_point": lambda a: a.dtype.kind not in "biu", "is_complex": lambda a: False,
     **{name: lambda a, kind=FORMATS[kind]: a.to(kind) for name, kind in (
         *OTHER_FORMATS.items(), ("bfloat16", "bfloat16"))},
-    "tolist": lambda a: a.item(), "view_as": lambda a, b: a.view(b.shape),
+    "tolist": lambda a: Numbers(a) if a.ndim else a.item(), "view_as": lambda a, b: a.view(b.shape),
     "reshape_as": lambda a, b: a.view(b.shape), "clone": lambda a, **_: a.host.computed(a.tile()),
     **dict.fromkeys(("detach", "cuda", "cpu", "requires_grad_"), lambda a, *_: a),
     "flatten": lambda a, start=0, end=-1: a.view(
@@ -203,7 +269,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "unbind": lambda a, dim=0: [a._viewed(one) for one in np.moveaxis(a.elements, dim, 0)],
     "new_empty": lambda a, *s, dtype=None, **_: a.host.made(_extents(s), dtype or a.dtype, None),
     "new_zeros": lambda a, *s, dtype=None, **_: a.host.made(_extents(s), dtype or a.dtype, 0),
-    "item": lambda a: a.host.number_in(a.tile()),
+    "repeat_interleave": _repeated, "item": lambda a: a.host.number_in(a.tile()),
     "zero_": lambda a: a.assigned(0), "fill_": lambda a, b: a.assigned(b),
     "copy_": lambda a, b, *_: a.assigned(b), "mul_": lambda a, b: a.assigned(a * b),
     "add_": lambda a, b: a.assigned(a + b),
@@ -215,45 +281,50 @@ for _name, _function in OPERATORS.items():
 Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
-class ReadNumber:
-    """A number that the host reads from a tensor. A comparison of it is decided by `Host.decide`."""
-
-    __hash__ = object.__hash__
-
-    def __init__(self, host: Host) -> None:
-        self.host = host
-
-    def __bool__(self) -> bool:
-        return self.host.decide()
-
-    def _numbered(self, *_: Any) -> Any:
-        return self.host.refuse("what Python does must not depend on numbers of the inputs")
-
-    __int__ = __index__ = __float__ = __iter__ = _numbered
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._numbered()
+class NumberIsRead(NotTraced):
+    """A host function reads a number that only an input says: it is executed by its statements."""
 
 
-for _name in (*(f"{r}{o}" for o in ("add", "sub", "mul", "floordiv", "truediv", "mod") for r in ("", "r")),
-              "eq", "ne", "lt", "gt", "le", "ge", "neg", "abs"):  # fmt: skip
-    setattr(ReadNumber, f"__{_name}__", lambda a, *_: ReadNumber(a.host))
-
-
-class _IntKind(type):
-    """`isinstance` with a stand-in for `int`."""
+class _Kind(type):
+    """`isinstance` with a stand-in for a kind of numbers."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, (int, ReadNumber))
+        whole, kind = cls.__mro__[1] is int, "iub" if cls.__mro__[1] is int else "f"
+        return isinstance(instance, int if whole else float) or (
+            isinstance(instance, Tile) and not instance.ndim and instance.dtype.kind in kind
+        )
 
 
-class WholeNumber(int, metaclass=_IntKind):
+class WholeNumber(int, metaclass=_Kind):
     """`int` in a traced file: of a number that is read it is that number."""
 
     def __new__(cls, value: Any = 0, *base: Any) -> Any:
-        return value if isinstance(value, ReadNumber) else int(value, *base)
+        value = value.item() if isinstance(value, Tensor) else value
+        if not is_read(value):
+            return int(value, *base)
+        return value if value.dtype.kind in "iub" else np.trunc(value).astype(np.int64)
+
+
+class RealNumber(float, metaclass=_Kind):
+    """`float` in a traced file, likewise."""
+
+    def __new__(cls, value: Any = 0.0) -> Any:
+        value = value.item() if isinstance(value, Tensor) else value
+        return value.astype(np.float64) if is_read(value) else float(value)
+
+
+class Numbers(list[Any]):
+    """`Tensor.tolist()`, which a number that is read may be an index of."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        super().__init__(one.item() if one.ndim == 0 else Numbers(one) for one in tensor.unbind(0))
+
+    def __getitem__(self, key: Any) -> Any:
+        if not is_read(key):
+            return super().__getitem__(key)
+        found = self.tensor[key]
+        return Numbers(found) if found.ndim else found.item()
 
 
 class Size(tuple[int, ...]):
@@ -274,6 +345,11 @@ class Device(str):
 
 
 DEVICE = Device()
+
+
+def ends_of(key: Any) -> tuple[Any, ...]:
+    """Where a slice begins and ends; nothing of another key."""
+    return (key.start, key.stop) if isinstance(key, slice) else ()
 
 
 def _called(name: str, tensor: Tensor, *given: Any, **more: Any) -> Any:
@@ -320,10 +396,9 @@ def _extents(given: Sequence[Any]) -> tuple[int, ...]:
 class Host:
     """Makes tensors, and the modules that a file with kernels imports."""
 
-    def __init__(self, trace: KernelTrace, choices: Sequence[bool] = ()) -> None:
-        self.trace, self.choices = trace, choices
-        self.decisions: list[bool] = []
-        self.decided_at: tuple[str, int] = (trace.path, 0)
+    def __init__(self, trace: KernelTrace, statements: bool = False) -> None:
+        self.trace, self.statements = trace, statements
+        self.number_is_read: NumberIsRead | None = None
         self.execution = Execution(trace)
         self.language = Language(self.execution, self.absent)
         self.importing = True
@@ -337,17 +412,25 @@ class Host:
         """Something of a package that is not there."""
         return Absent(name, self.refuse, lambda: self.importing)
 
-    def decide(self) -> bool:
-        """The outcome of a test of numbers that are read: the next choice, true where there is none."""
-        known = len(self.decisions) < len(self.choices)
-        self.decisions.append(self.choices[len(self.decisions)] if known else True)
-        self.decided_at = self.trace.line()
-        return self.decisions[-1]
-
     def number_in(self, tile: Tile) -> Any:
         """The number that an array of one element is."""
-        known = isinstance(tile.value, Constant) or tile.size != 1
-        return tile.item() if known else ReadNumber(self)
+        if tile.size != 1 or isinstance(tile.value, Constant):
+            return tile.item()
+        if self.statements:
+            return tile.reshape(())
+        self.number_is_read = NumberIsRead(
+            "the host reads a number of an input", *self.trace.line()
+        )
+        raise self.number_is_read
+
+    def by_statements(self, module: ModuleType, called: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of a module, which is executed by its statements, as are those that it calls."""
+        made: dict[Any, Any] = {}
+        for name, held in vars(module).items():
+            plain = isinstance(held, FunctionType) and not inspect.isgeneratorfunction(held)
+            if plain and held.__code__.co_filename in self.trace.files:
+                made[held] = vars(module)[name] = by_statements(self.execution, held)
+        return made.get(called, called)  # type: ignore[no-any-return]
 
     # Tensors.
 
@@ -426,7 +509,7 @@ class Host:
         triton = stub(
             "triton", jit=self.jit, language=language, runtime=runtime, Config=Config, JITFunction=Jit,
             autotune=self.autotune, heuristics=self.heuristics, __version__="3.5.0",
-            cdiv=lambda x, y: -(-int(x) // int(y)), set_allocator=lambda *_: None,
+            cdiv=lambda x, y: (x + (y - 1)) // y if is_read(x) else -(-int(x) // int(y)), set_allocator=lambda *_: None,
             next_power_of_2=lambda n: 1 << max(int(n) - 1, 0).bit_length(),
         )  # fmt: skip
         cuda = stub(

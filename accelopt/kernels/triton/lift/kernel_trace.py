@@ -49,6 +49,7 @@ class KernelTrace(Trace):
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.files = {path}
+        self.statement = (path, 0)
         self.origins = Origins()
 
     def array(self, shape: Sequence[int], dtype: Any, value: Value) -> Tile:
@@ -87,7 +88,7 @@ class KernelTrace(Trace):
             if frame.f_code.co_filename in self.files:
                 return frame.f_code.co_filename, frame.f_lineno
             frame = frame.f_back
-        return self.path, 0
+        return self.statement
 
     def note(self, held: Any, line: tuple[str, int]) -> None:
         """What a statement at a line leaves: its reductions and recurrences come from there."""

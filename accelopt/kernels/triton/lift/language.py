@@ -49,7 +49,7 @@ BINARY = {
 }  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "program_id": lambda tl, axis: tl._execution.program_id(int(axis)),
-    "num_programs": lambda tl, axis: tl._execution.scalar((*tl._execution.programs, 1, 1)[int(axis)]),
+    "num_programs": lambda tl, axis: tl._execution.num_programs(int(axis)),
     "range": lambda tl, *given, **_: tl._execution.range_of(*given),
     "static_range": lambda tl, *given, **_: tl._execution.range_of(*given, static=True),
     "zeros": lambda tl, shape, dtype=np.float32: tl.full(shape, 0, dtype),

@@ -21,7 +21,15 @@ from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.loop_results import settled
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.algorithm.value_nodes import Undefined
-from accelopt.kernels.triton.lift.host import Host, Tensor, WholeNumber, load
+from accelopt.kernels.triton.lift.execution import Unknown
+from accelopt.kernels.triton.lift.host import (
+    Host,
+    NumberIsRead,
+    RealNumber,
+    Tensor,
+    WholeNumber,
+    load,
+)
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace
 from accelopt.sim.errors import SourceLine
 
@@ -60,56 +68,37 @@ def launches_with_lines(
 
     `given` are its arguments: arrays, or `Like`, for tensors, anything else as it is. `function` is its
     name, or what calls functions of the module, which it is given first. The inputs have the names of the
-    function's parameters, the outputs are what it returns and the inputs that it changes. A number that the
-    host reads from a tensor may decide whether the function raises an error, and nothing else. `folders` are
+    function's parameters, the outputs are what it returns and the inputs that it changes. A host function
+    that reads numbers from tensors is executed by its statements, with numbers of the tracer; errors that it
+    raises where such a number says so are taken not to be raised. `folders` are
     searched for what the file imports. The file's Python runs in this process: `confined` has a child
     for it. Raises NotTraced, with file and line, for what has no Algorithm.
     """
     path = str(Path(path).resolve())
-    choices: list[bool] = []
-    for _ in range(MOST_ATTEMPTS):
-        found, host = _attempt(path, function, given, named, folders, choices)
-        made, place = host.decisions, host.decided_at
-        if isinstance(found, _Raised):
-            if not made or not made[-1]:
-                raise found.refusal from found.refusal.__cause__
-            choices = [*made[:-1], False]
-            continue
-        for n in (n for n, choice in enumerate(made) if choice):
-            other, host = _attempt(path, function, given, named, folders, [*made[:n], False])
-            if not isinstance(other, _Raised):
-                place = host.decided_at
-                break
-        else:
-            return found
-        break
-    raise NotTraced("what Python does must not depend on numbers of the inputs", *place)
-
-
-MOST_ATTEMPTS = 9
-"""Tests of numbers that are read, and one."""
-
-
-class _Raised(NamedTuple):
-    """The file itself raised an error."""
-
-    refusal: NotTraced
+    found = _attempt(path, function, given, named, folders, False)
+    if isinstance(found, NumberIsRead):
+        found = _attempt(path, function, given, named, folders, True)
+    assert not isinstance(found, NumberIsRead)
+    return found
 
 
 def _attempt(
     path: str, function: str | Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any] | None,
-    folders: Sequence[str], choices: Sequence[bool],
-) -> tuple[LiftedLaunches | _Raised, Host]:  # fmt: skip
-    """What is lifted where tests of numbers that the host reads come out as chosen, and the host that knows how all
-    did."""
+    folders: Sequence[str], statements: bool,
+) -> LiftedLaunches | NumberIsRead:  # fmt: skip
+    """What is lifted where Python executes the host function, or where that is done by its statements."""
     trace = KernelTrace(path)
-    host = Host(trace, choices)
+    host = Host(trace, statements)
     with deep_recursion(), host.installed():
         try:
             module = load(path, host, folders)
-            vars(module).setdefault("int", WholeNumber)
+            for kind in (WholeNumber, RealNumber):
+                vars(module).setdefault(kind.__mro__[1].__name__, kind)
             host.importing = False
-            return _traced(host, module, function, given, dict(named or {})), host
+            found = _traced(host, module, function, given, dict(named or {}))
+            return host.number_is_read or found
+        except NumberIsRead as reason:
+            return reason
         except NotTraced:
             raise
         except UndefinedOutput as refusal:
@@ -126,11 +115,7 @@ def _attempt(
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             if isinstance(error, RecursionError):
                 said = "too many operations build on each other, or a function calls itself"
-            refusal_here = NotTraced(said, *(lines[-1] if lines else (path, 0)))
-            if lines and places[-1] == lines[-1]:
-                refusal_here.__cause__ = error
-                return _Raised(refusal_here), host
-            raise refusal_here from error
+            raise NotTraced(said, *(lines[-1] if lines else (path, 0))) from error
 
 
 def _traced(
@@ -157,7 +142,11 @@ def _traced(
             inputs.append((Array(name, shape, dtype.name, shape), tensor))
             made[name] = tensor
     keywords = {name: made.pop(name) for name in named}
+    called = host.by_statements(module, called) if host.statements else called
     returned = called(*first, *made.values(), **keywords)
+    for part in returned if isinstance(returned, (tuple, list)) else (returned,):
+        if isinstance(part, Unknown):
+            host.trace.refuse_at(part.line, part.reason)
     outputs = list(_tensors(returned))
     outputs += [t for _, t in inputs if (t.buffer.writes or t.buffer.changed)
                 and all(t.buffer is not o.buffer for o in outputs)]  # fmt: skip

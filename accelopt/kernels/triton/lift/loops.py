@@ -50,11 +50,8 @@ class LoopBlock(Protocol):
     names: dict[str, Any]
     line: tuple[str, int]
 
-    def iterate(self, node: ast.For, item: Any) -> None:
-        """Executes the body once."""
-
-    def restore(self, marks: Mapping[Buffer, int], reads: int) -> None:
-        """Takes back what was stored since."""
+    def iterate(self, node: ast.For, item: Any) -> Any:
+        """Executes the body once; what ends it, None where that is its last statement."""
 
 
 class TracedLoop:
@@ -98,7 +95,7 @@ class TracedLoop:
             grown = {n: [leaf.shape for leaf in ended[n]] for n in initial if n in ended}
             if all(shapes[n] == grown[n] for n in grown):
                 break
-            self.block.restore(self.marks, self.reads)
+            self.execution.restore(self.marks, self.reads)
             for n, leaves in initial.items():
                 initial[n] = [
                     cast(Tile, leaf.broadcast(np.broadcast_shapes(leaf.shape, shape)))
@@ -148,10 +145,12 @@ class TracedLoop:
         if self.axis.extent > 1:
             execution.loops.append(self.axis)
         self.reads = len(execution.reads)
-        self.marks = {buffer: len(buffer.writes) for buffer in execution.buffers}
+        self.marks = execution.marks()
         try:
             with execution.under(None if self.always else self.held):
-                block.iterate(self.node, execution.scalar(self.index))
+                ended = block.iterate(self.node, execution.scalar(self.index))
+            if ended is not None and ended.by != "continue":
+                self.trace.refuse_at(self.record.line, f"a loop ends by `{ended.by}`")
             self._refuse_overtaking()
         finally:
             if self.axis.extent > 1:
@@ -199,7 +198,7 @@ class TracedLoop:
                 for name in initial
                 if (leaves := leaves_of(self.trace, self.block.names.get(name))) is not None
             }
-        self.block.restore(self.marks, self.reads)
+        self.execution.restore(self.marks, self.reads)
         found = dict[tuple[str, int], Index]()
         for name, n in probes.values():
             if name not in ended or ended[name][n].shape != initial[name][n].shape:

@@ -18,9 +18,13 @@ from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.numpy_functions import scalar, select
 from accelopt.algorithm.reductions import fold
+from accelopt.algorithm.traced_array import index_value
 from accelopt.algorithm.value_nodes import NEUTRAL, UNDEFINED, Application, Choice, Value
-from accelopt.algorithm.values import fresh_axis
+from accelopt.algorithm.values import Values, fresh_axis
 from accelopt.kernels.triton.lift.kernel_trace import KernelTrace
+
+LEAST = Constant(-math.inf)
+"""What memory holds before maxima are stored there."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +149,9 @@ def applied(trace: KernelTrace, write: Write, solution: AxisSolution, before: Va
     mask, value = (values.substitute(v, fixed) for v in (mask, value))
     conditions = [*solution.ranges, *solution.conditions]
     combiner = write.combiner
-    if write.numbers and not combiner and before in (UNDEFINED, Constant(0.0)):
-        combiner, before = "add", values.number(0)  # one of all that may be the place is
+    if write.numbers and not combiner:  # one of all that may be the place is
+        combiner = {UNDEFINED: "add", Constant(0.0): "add", LEAST: "maximum"}.get(before, "")
+        before = values.number(0) if before is UNDEFINED and combiner else before
     if combiner:
         neutral = values.number(NEUTRAL[combiner])
         body = values.where(conditions, select(trace, mask, value, neutral), neutral)
@@ -156,6 +161,9 @@ def applied(trace: KernelTrace, write: Write, solution: AxisSolution, before: Va
             body = values.substitute(body, {axis: index_of(bound)})
             reduced.append(bound)
         return apply(values, combiner, [before, fold(values, combiner, reduced, body)])
+    rising = [axis for axis in free if axis in write.loops and axis in values.axes(mask)]
+    if len(rising) == 1 and _rises(value, rising[0]):
+        return _last_of(values, trace, rising[0], conditions, (mask, value), before)
     for axis in free:
         if axis not in values.axes(value) | values.axes(mask):
             continue
@@ -165,6 +173,26 @@ def applied(trace: KernelTrace, write: Write, solution: AxisSolution, before: Va
     if before is UNDEFINED:  # what is read of it is taken to be written
         return values.where(conditions, value, before)
     return values.where(conditions, select(trace, mask, value, before), before)
+
+
+def _rises(value: Value, axis: Axis) -> bool:
+    """Whether a value is a whole number that is greater in each next iteration."""
+    index = index_value(value)
+    return index is not None and index.is_affine and index.coefficient(axis) > 0
+
+
+def _last_of(
+    values: Values, trace: KernelTrace, axis: Axis, conditions: Sequence[Index],
+    written: tuple[Value, Value], before: Value,
+) -> Value:  # fmt: skip
+    """What the last iteration writes of those whose mask holds, each a greater number than the one before."""
+    bound = fresh_axis(axis.extent, {a for one in written for a in values.axes(one)})
+    mask, value = (values.substitute(one, {axis: index_of(bound)}) for one in written)
+    mask = values.where(conditions, mask, values.number(0))
+    last = fold(values, "maximum", [bound], select(trace, mask, value, LEAST))
+    if before is UNDEFINED:  # what is read of it is taken to be written
+        return last
+    return select(trace, fold(values, "maximum", [bound], mask), last, before)
 
 
 def radix(size: int, strides: Sequence[int], extents: Sequence[int]) -> tuple[int, ...]:

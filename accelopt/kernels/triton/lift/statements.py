@@ -12,7 +12,7 @@ import builtins
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, cast
@@ -32,7 +32,6 @@ from accelopt.algorithm.value_nodes import Value
 from accelopt.kernels.triton.lift.execution import Execution, Range, Unknown
 from accelopt.kernels.triton.lift.kernel_trace import Tile
 from accelopt.kernels.triton.lift.loops import FARTHEST, MOST_UNROLLED, TracedLoop, assigned_in
-from accelopt.kernels.triton.lift.memory import Buffer
 from accelopt.kernels.triton.lift.tiles import attribute
 
 LEAST_STAGED = 3
@@ -40,47 +39,86 @@ LEAST_STAGED = 3
 
 
 @dataclass
-class Returned:
-    """The end of a function, or of an iteration by `continue`."""
+class Ended:
+    """The end of a function, or of an iteration: by `return`, `continue` or `break`."""
 
+    by: str
     value: Any = None
+
+
+def is_read(number: Any) -> bool:
+    """Whether a number is one that only an input says."""
+    return isinstance(number, Tile) and not isinstance(number.value, Constant)
 
 
 def launch(
     execution: Execution,
     function: Callable[..., Any],
-    grid: Sequence[int],
+    grid: Sequence[Any],
     given: Mapping[str, Any],
 ) -> None:
-    """All programs of a launch."""
+    """All programs of a launch. How many there are may be numbers of inputs: as many are taken as may reach
+    memory, and what those do that are not launched is masked."""
+    trace = execution.trace
     if execution.grid is not None:
-        execution.trace.refuse("a kernel launches another one")
+        trace.refuse("a kernel launches another one")
     execution.launches += 1
-    axes = tuple(Axis(f"p{execution.launches}_{n}", int(e)) for n, e in enumerate(grid))
-    execution.programs = tuple(int(e) for e in grid)
-    if any(e < 1 for e in execution.programs):
+    counts = tuple(n if is_read(n) else int(n) for n in grid)
+    names = [f"p{execution.launches}_{n}" for n in range(len(counts))]
+    if any(not isinstance(count, Tile) and count < 1 for count in counts):
         return
+    axes = tuple(
+        Axis(name, FARTHEST if isinstance(count, Tile) else count)
+        for name, count in zip(names, counts, strict=True)
+    )
+    unknown = {a: count for a, count in zip(axes, counts, strict=True) if isinstance(count, Tile)}
+    if unknown:
+        marks, reads = execution.marks(), len(execution.reads)
+        _programs(execution, function, axes, counts, given)
+        reach = {axis: execution.reach(axis, reads) for axis in unknown}
+        execution.restore(marks, reads)
+        if any(most >= FARTHEST for most in reach.values()):
+            trace.refuse("how many programs a launch has is only known at run time")
+        axes = tuple(Axis(a.name, max(reach.get(a, a.extent), 1)) for a in axes)
+    guard: Value = execution.values.number(1)
+    for axis, count in zip(axes, counts, strict=True):
+        if isinstance(count, Tile):
+            place = execution.scalar(index_of(axis) if axis.extent > 1 else 0)
+            guard = select(trace, (place < count).value, guard, execution.values.number(0))
+    with execution.under(guard if unknown else None):
+        _programs(execution, function, axes, counts, given)
+
+
+def _programs(
+    execution: Execution, function: Callable[..., Any], axes: tuple[Axis, ...],
+    counts: tuple[Any, ...], given: Mapping[str, Any],
+) -> None:  # fmt: skip
+    execution.axes, execution.programs = axes, counts
     execution.grid = tuple(axis for axis in axes if axis.extent > 1)
-    execution.reads, execution.begun = [], {b: len(b.writes) for b in execution.buffers}
+    execution.begun = {b: len(b.writes) for b in execution.buffers}
     try:
         call(execution, function, given)
     finally:
-        execution.grid = None
+        execution.grid, execution.begun = None, {}
 
 
-def call(execution: Execution, function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    """Executes the body of a function with these parameters."""
+def call(
+    execution: Execution, function: Callable[..., Any], given: Mapping[str, Any],
+    block: type[Block] | None = None,
+) -> Any:  # fmt: skip
+    """Executes the body of a function with these parameters, by the rules of kernels or of `block`."""
     names = dict(function.__globals__)
     closure = inspect.getclosurevars(function)
     names |= {**closure.nonlocals, **_builtins(execution), **given}
     execution.trace.files.add(function.__code__.co_filename)
-    ended = Block(execution, names).run(_body(function))
+    ended = (block or Block)(execution, names).run(_body(function))
     return ended.value if ended is not None else None
 
 
 def _builtins(execution: Execution) -> dict[str, Any]:
     def extreme(name: str) -> Callable[..., Any]:
         def made(*given: Any) -> Any:
+            given = tuple(given[0]) if len(given) == 1 and not isinstance(given[0], Tile) else given
             if any(isinstance(g, Tile) for g in given):
                 return functools.reduce(getattr(np, f"{name}imum"), given)
             return getattr(builtins, name)(*given)
@@ -225,35 +263,40 @@ class Block:
         self.values = execution.values
         self.names = names
         self.line = ("", 0)
+        self.depth = 0
 
-    def run(self, body: Sequence[ast.stmt]) -> Returned | None:
-        """Executes statements; what ends the function, where they do."""
+    def run(self, body: Sequence[ast.stmt]) -> Ended | None:
+        """Executes statements; what ends the function or the iteration, where they do."""
         for number, node in enumerate(body):
-            self.line = (getattr(node, "file", ""), node.lineno)
-            if isinstance(node, (ast.Return, ast.Continue)):
-                value = node.value if isinstance(node, ast.Return) else None
-                return Returned(self.value(value) if value is not None else None)
+            self.line = self.trace.statement = (getattr(node, "file", ""), node.lineno)
+            if isinstance(node, ast.Return):
+                return Ended("return", self.value(node.value) if node.value is not None else None)
+            if isinstance(node, (ast.Continue, ast.Break)):
+                return Ended("continue" if isinstance(node, ast.Continue) else "break")
+            ended: Ended | None = None
             if isinstance(node, ast.If):
                 ended = self._branch(node, body[number + 1 :])
-                if ended is not None:
-                    return ended
             elif isinstance(node, ast.For):
-                if _has(node.body, ast.Return):
-                    self.trace.refuse_at(self.line, "a loop ends by `return`")
-                self._for(node)
+                ended = self._for(node)
             elif isinstance(node, ast.While):
-                self._while(node)
+                ended = self._while(node)
+            elif isinstance(node, ast.With):
+                ended = self.run(node.body)
             elif isinstance(node, ast.Assert):
-                if self.execution.known(self.value(node.test)) is False:
+                if self.known(node.test) is False:
                     self.trace.refuse_at(self.line, "an assertion of the kernel does not hold")
-            elif isinstance(node, ast.Break):
-                self.trace.refuse_at(self.line, "a loop ends by `break`")
             else:
                 self._check(node)
                 exec(_compiled(node), self.names)
                 for name in assigned_in([node]):
-                    self.trace.note(self.names[name], self.line)
+                    self.trace.note(self.names.get(name), self.line)
+            if ended is not None:
+                return ended
         return None
+
+    def known(self, test: ast.expr) -> bool | None:
+        """Whether a test holds, None where only a program or data say so."""
+        return self.execution.known(self.value(test))
 
     def value(self, node: ast.expr) -> Any:
         """The value of an expression."""
@@ -271,21 +314,22 @@ class Block:
 
     # Branches.
 
-    def _branch(self, node: ast.If, rest: Sequence[ast.stmt]) -> Returned | None:
-        test = self.value(node.test)
+    def _branch(self, node: ast.If, rest: Sequence[ast.stmt]) -> Ended | None:
+        test, line = self.value(node.test), self.line
         known = self.execution.known(test)
-        ends = _has([*node.body, *node.orelse], ast.Return, ast.Continue)
-        after = list(rest) if ends else []
+        if known is None and any(_has(part[-1:], ast.Raise) for part in (node.body, node.orelse)):
+            known = not _has(node.body[-1:], ast.Raise)  # an error is taken not to be raised
         if known is not None:
-            ended = self.run([*(node.body if known else node.orelse), *after])
-            return ended or (Returned() if ends else None)
+            return self.run(node.body if known else node.orelse)
+        ends = _has([*node.body, *node.orelse], ast.Return, ast.Continue, ast.Break)
+        after = list(rest) if ends else []
         truth = self.execution.truth(test)
         otherwise = select(self.trace, truth, self.values.number(0), self.values.number(1))
         before, outcomes = dict(self.names), []
         for body, guard in ((node.body, truth), (node.orelse, otherwise)):
             self.names.clear()
             self.names.update(before)
-            marks = {buffer: len(buffer.writes) for buffer in self.execution.buffers}
+            marks = self.execution.marks()
             with self.execution.under(guard):
                 outcomes.append((self.run([*body, *after]), dict(self.names)))
             if guard is truth:  # what one branch writes, the other does not see
@@ -295,6 +339,7 @@ class Block:
         for buffer, n, writes in aside:
             buffer.writes[n:n] = writes
         (yes, names), (no, others) = outcomes
+        self.line = self.trace.statement = line
         self.names.clear()
         for name in {**names, **others}:
             if name in names and name in others:
@@ -303,38 +348,43 @@ class Block:
                 self.names[name] = names.get(name, others.get(name))
         if not ends:
             return None
+        ways = {"continue" if one is None else one.by for one in (yes, no)}
+        if self.depth and ways != {"continue"}:
+            way = "break" if "break" in ways else "return"
+            self.trace.refuse_at(self.line, f"a loop ends by `{way}`")
         one_value, other = (r.value if r is not None else None for r in (yes, no))
-        return Returned(self.execution.merged(truth, one_value, other))
+        return Ended(
+            "continue" if self.depth else "return", self.execution.merged(truth, one_value, other)
+        )
 
     # Loops.
 
-    def _while(self, node: ast.While) -> None:
+    def _while(self, node: ast.While) -> Ended | None:
         line = self.line
         for _ in range(MOST_UNROLLED * 64):
             self.line = line
-            known = self.execution.known(self.value(node.test))
+            known = self.known(node.test)
             counted = _counted(node) if known is None else None
             if counted is not None:
                 self._for(counted)
                 reason = "where a loop ends that a number of an input ends is not known"
                 self.names[counted.target.id] = Unknown(reason, line)  # type: ignore[attr-defined]
-                return
+                return None
             if known is None:
                 self.trace.refuse_at(
                     line, "how often a `while` loop runs is only known at run time"
                 )
             if not known:
-                return
-            if self.run(node.body) is not None:
-                self.trace.refuse_at(line, "a loop ends by `return`")
+                return None
+            ended = self.repeated(node.body)
+            if ended is not None and ended.by != "continue":
+                return ended if ended.by == "return" else None
         self.trace.refuse_at(line, "a `while` loop does not end")
 
-    def _for(self, node: ast.For) -> None:
+    def _for(self, node: ast.For) -> Ended | None:
         over = self.value(node.iter)
         if not isinstance(over, Range):
-            for item in over:
-                self.iterate(node, item)
-            return
+            return self._each(node, over)
         starts, stops = self._ends(over.start, "maximum"), self._ends(over.stop, "minimum")
         first = [index for index in map(index_value, starts) if index is not None]
         last = [index for index in map(index_value, stops) if index is not None]
@@ -343,9 +393,7 @@ class Block:
         if len(last) == len(stops) and not any(index.terms for index in (*first, *last)):
             trips = range(max(i.constant for i in first), min(i.constant for i in last), over.step)
             if over.static or len(trips) <= 1:
-                for item in trips:
-                    self.iterate(node, item if over.static else self.execution.scalar(item))
-                return
+                return self._each(node, trips if over.static else map(self.execution.scalar, trips))
         start = self._start(first, over.step)
         lower = [s * -1 for s in first if s is not start and (s - start).bounds[1] > 0]
         upper = [s - 1 for s in last]
@@ -368,26 +416,26 @@ class Block:
         extent = min(ends) if ends else self._reach(node, start, over.step)
         if extent > 0:
             self._symbolic_or_unrolled(node, start, over.step, extent, held)
+        return None
+
+    def _each(self, node: ast.For, over: Iterable[Any]) -> Ended | None:
+        for item in over:
+            ended = self.iterate(node, item)
+            if ended is not None and ended.by != "continue":
+                return ended if ended.by == "return" else None
+        return self.run(node.orelse)
 
     def _reach(self, node: ast.For, start: Index, step: int) -> int:
         """How often a loop runs at most whose end is a number of an input: no longer than what it loads
         is in memory."""
         axis, execution, names = Axis("?reach", FARTHEST), self.execution, dict(self.names)
-        marks = {buffer: len(buffer.writes) for buffer in execution.buffers}
-        reads = len(execution.reads)
-        line, most = self.line, FARTHEST
+        marks, reads, line = execution.marks(), len(execution.reads), self.line
         self.iterate(node, execution.scalar(start + index_of(axis) * step))
-        for buffer, address in execution.reads[reads:]:
-            low, high = 0, most
-            while low < high:
-                middle = (low + high) // 2
-                inside = address.substitute({axis: Index(middle)}).bounds[0] < buffer.size
-                low, high = (middle + 1, high) if inside else (low, middle)
-            most = low
+        most = execution.reach(axis, reads)
         self.names.clear()
         self.names.update(names)
-        self.restore(marks, reads)
-        if most == FARTHEST:
+        execution.restore(marks, reads)
+        if most >= FARTHEST:
             self.trace.refuse_at(line, "how often this loop runs is only known at run time")
         return most
 
@@ -405,10 +453,23 @@ class Block:
         value = self.trace.traced(given).reshape(()).value
         return arguments_of(value, function)
 
-    def iterate(self, node: ast.For, item: Any) -> None:
-        assert isinstance(node.target, ast.Name)
-        self.names[node.target.id] = item
-        self.run(node.body)
+    def iterate(self, node: ast.For, item: Any) -> Ended | None:
+        """Executes the body once."""
+        if isinstance(node.target, ast.Name):
+            self.names[node.target.id] = item
+        else:
+            self.names["__item"] = item
+            taken = ast.Assign([node.target], ast.Name("__item", ast.Load()))
+            exec(_compiled(ast.copy_location(taken, node)), self.names)
+        return self.repeated(node.body)
+
+    def repeated(self, body: Sequence[ast.stmt]) -> Ended | None:
+        """Executes the body of a loop once."""
+        self.depth += 1
+        try:
+            return self.run(body)
+        finally:
+            self.depth -= 1
 
     def _symbolic_or_unrolled(
         self, node: ast.For, start: Index, step: int, extent: int, held_at: Callable[[Index], Value]
@@ -416,16 +477,15 @@ class Block:
         """`held_at` says whether there is an iteration with an index."""
         execution, line = self.execution, self.line
         names = dict(self.names)
-        marks = {buffer: len(buffer.writes) for buffer in execution.buffers}
-        reads = len(execution.reads)
+        marks, reads = execution.marks(), len(execution.reads)
         try:
-            TracedLoop(self, node, start, step, extent, held_at).execute()
+            self.traced(TracedLoop(self, node, start, step, extent, held_at))
         except NotTraced:
             if extent > MOST_UNROLLED:
                 raise
             self.names.clear()
             self.names.update(names)
-            self.restore(marks, reads)
+            execution.restore(marks, reads)
             for number in range(extent):
                 self.line = line
                 index = start + number * step
@@ -434,7 +494,9 @@ class Block:
                     continue
                 before = dict(self.names)
                 with execution.under(held if held != Constant(1.0) else None):
-                    self.iterate(node, execution.scalar(index))
+                    ended = self.iterate(node, self.item(index))
+                if ended is not None and ended.by != "continue":
+                    self.trace.refuse_at(line, f"a loop ends by `{ended.by}`")
                 if held != Constant(1.0):
                     for name in assigned_in(node.body):
                         if name in before:
@@ -446,8 +508,10 @@ class Block:
                     if name in names and isinstance(tile, Tile) and is_float(tile.dtype):
                         self.names[name] = execution.staged(tile)
 
-    def restore(self, marks: Mapping[Buffer, int], reads: int) -> None:
-        """Takes back what was stored since."""
-        for buffer in self.execution.buffers:
-            del buffer.writes[marks.get(buffer, 0) :]
-        del self.execution.reads[reads:]
+    def traced(self, loop: TracedLoop) -> None:
+        """Executes a loop once for all its iterations."""
+        loop.execute()
+
+    def item(self, index: Index) -> Any:
+        """The variable of one iteration."""
+        return self.execution.scalar(index)

@@ -146,7 +146,6 @@ COMPUTED: dict[str, Callable[..., Any]] = {
     "gather": lambda a, dim, index: np.take_along_axis(a, index, dim),
     "index_select": lambda a, dim, index: np.take(a, index, dim),
     "embedding": lambda index, weight, **_: np.take(weight, index, 0),
-    "repeat_interleave": lambda a, repeats, dim=None: np.repeat(a, repeats, dim),
 }  # fmt: skip
 OPERATORS: dict[str, Callable[..., Any]] = {
     "add": np.add, "mul": np.multiply, "sub": np.subtract, "truediv": np.true_divide,

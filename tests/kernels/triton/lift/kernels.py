@@ -302,3 +302,53 @@ def no_zero(x):
     out = torch.empty((turned.shape[0],), dtype=torch.float32)
     no_zero_kernel[(turned.shape[0],)](turned, out, turned.shape[1], BLOCK=32)
     return out
+
+
+@triton.jit
+def sequence_kernel(x, starts, out, b, width, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    begin, end = tl.load(starts + b), tl.load(starts + b + 1)
+    rows = begin + tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, BLOCK)
+    held = (rows[:, None] < end) & (columns[None, :] < width)
+    tile = tl.load(x + rows[:, None] * width + columns[None, :], mask=held, other=-float("inf"))
+    tl.store(out + rows, tl.max(tile, 1), mask=rows < end)
+
+
+def _length(starts, b):
+    return int(starts[b + 1].item()) - int(starts[b])
+
+
+def by_sequence(x, starts):
+    out = torch.full((x.shape[0],), -float("inf"))
+    for b in range(starts.shape[0] - 1):
+        if _length(starts, b) == 0:
+            continue
+        grid = (triton.cdiv(_length(starts, b), 4),)
+        sequence_kernel[grid](x, starts, out, b, x.shape[1], ROWS=4, BLOCK=32)
+    return out
+
+
+@triton.jit
+def shared_sum_kernel(x, ends, rows, out, n, BLOCK: tl.constexpr):
+    row, columns = tl.program_id(0), tl.arange(0, BLOCK)
+    sequence = tl.load(rows + row)
+    inside = (columns < tl.load(ends + sequence + 1)) & (columns >= tl.load(ends + sequence))
+    tl.store(out + row, tl.sum(tl.load(x + columns, mask=inside & (columns < n), other=0.0), 0))
+
+
+def by_assigned_rows(x, ends):
+    rows = torch.empty((x.shape[0],), dtype=torch.int32)
+    places = ends.tolist()
+    for b in range(len(places) - 1):
+        if places[b + 1] > places[b]:
+            rows[places[b] : places[b + 1]] = b
+    out = torch.empty((x.shape[0],), dtype=x.dtype)
+    shared_sum_kernel[(x.shape[0],)](x, ends, rows, out, x.shape[0], BLOCK=16)
+    return out
+
+
+def by_repeated_rows(x, ends):
+    rows = torch.arange(ends.shape[0] - 1).repeat_interleave(ends[1:] - ends[:-1])
+    out = torch.empty((x.shape[0],), dtype=x.dtype)
+    shared_sum_kernel[(x.shape[0],)](x, ends, rows, out, x.shape[0], BLOCK=16)
+    return out

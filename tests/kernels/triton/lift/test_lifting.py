@@ -57,6 +57,14 @@ def _convolution(x, w):
 
 LABELS = np.array([3, 0, -100, 49, 7, 7, 21])
 BEGINS = np.array([0, 2, 5, 9])
+STARTS = np.array([0, 5, 5, 12])
+
+
+def _summed(x, starts):
+    counts = np.diff(starts)
+    return np.repeat([x[a : a + n].sum() for a, n in zip(starts, counts)], counts)
+
+
 CASES = {
     "softmax": ([_f(6, 50)], lambda x: [_softmax(x)]),
     "running_softmax": ([_f(6, 100)], lambda x: [_softmax(x)]),
@@ -69,6 +77,9 @@ CASES = {
     "recurrence": ([_f(12, 20), _f(12, 20)], _recurrence),
     "column_sums": ([_f(18, 20)], lambda x: [x.sum(0)]),
     "segment_sums": ([_f(9, 20), BEGINS], lambda x, b: [np.add.reduceat(x, b[:-1])]),
+    "by_sequence": ([_f(12, 20), STARTS], lambda x, s: [x.max(1)]),
+    "by_assigned_rows": ([_f(12), STARTS], lambda x, s: [_summed(x, s)]),
+    "by_repeated_rows": ([_f(12), STARTS], lambda x, s: [_summed(x, s)]),
     "stack": ([_f(5, 20), _f(5, 20)], lambda a, b: [np.stack([a, b], 1)]),
     "no_zero": (
         [np.where(_f(6, 40) > 2, 0, 1).astype(np.float32)],
@@ -218,5 +229,6 @@ def test_numbers_that_the_host_reads_may_decide_on_errors_alone(tmp_path):
     algorithm = lift_launches(file, "run", [x, ends])
     (found,) = evaluate(algorithm, {"x": x, "ends": ends})
     np.testing.assert_allclose(found, [x[row, :end].sum() for row, end in enumerate(ends)])
-    with pytest.raises(NotTraced, match="must not depend on numbers of the inputs"):
+    with pytest.raises(NotTraced, match="differs between two branches") as refusal:
         lift_launches(file, "by_length", [x, ends])
+    assert refusal.value.line == COUNTED[: COUNTED.index("    if ends[0]")].count("\n") + 1

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from accelopt.kernels.triton.moves.knobs import Knob, Role
-from accelopt.kernels.triton.moves.source import JitFunction, called, is_range
+from accelopt.kernels.triton.configurations.knobs import Knob, Role
+from accelopt.kernels.triton.configurations.source import JitFunction, called, is_range
 
 
 class KernelKind(StrEnum):

@@ -1,22 +1,15 @@
-"""Moves on Triton sources: what changes, what stays, and what is left alone."""
+"""Knobs of Triton sources and the configurations that are proposed: what changes, what stays."""
 
 import ast
-import json
-from pathlib import Path
 
 import pytest
 
-from accelopt.kernels.triton.moves import (
-    arithmetic,
-    host_synchronisation,
-    masks,
-)
-from accelopt.kernels.triton.moves.knobs import find_knobs, set_options
-from accelopt.kernels.triton.moves.launch_configurations import KernelKind, kind_of
-from accelopt.kernels.triton.moves.propose import proposals
-from accelopt.kernels.triton.moves.source import Source
+from accelopt.kernels.triton.configurations import knobs
+from accelopt.kernels.triton.configurations.knobs import find_knobs, set_options
+from accelopt.kernels.triton.configurations.launch_configurations import KernelKind, kind_of
+from accelopt.kernels.triton.configurations.proposals import proposals
+from accelopt.kernels.triton.configurations.source import Source, grid_sizes
 
-EXPERIMENTS = Path(__file__).resolve().parents[4] / "experiments"
 HEADER = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
 
 
@@ -73,84 +66,6 @@ def test_problem_sizes_are_no_knobs():
         "    tl.store(x + o, 0)\n\n\ndef run(x):\n    k[(1,)](x, D_HEAD=128, PAGE_SIZE=16)\n"
     )
     assert knobs_of(source)[1] == []
-
-
-def test_masks_leave_the_main_loop_and_stay_in_the_rest(starter):
-    source = starter_source(starter, "gqa_ragged_prefill_causal_h32_kv8_d128")
-    kernel = source.kernels["prefill_kernel"]
-    first, second = [n for n in ast.walk(masks.peel_masks(kernel)) if isinstance(n, ast.For)]
-    assert "mask=" not in ast.unparse(first)
-    assert "tl.where" not in ast.unparse(first)
-    assert ast.unparse(second.body) == ast.unparse(
-        next(n for n in ast.walk(kernel.node) if isinstance(n, ast.For)).body
-    )
-    assert ast.unparse(first.iter.args[1]) == ast.unparse(second.iter.args[0])
-
-
-def test_a_mask_on_something_else_is_kept(starter):
-    source = starter_source(starter, "gemm_n4096_k4096")
-    text = ast.unparse(masks.peel_masks(source.kernels["gemm_kernel"]))
-    first = text[text.index("for start") : text.index("for start", text.index("for start") + 1)]
-    assert "mask=rows[:, None] < M" in first
-    assert "< K" not in first
-
-
-def test_loops_with_an_early_end_are_left_alone():
-    source = Source(
-        HEADER + "@triton.jit\ndef k(x, n, B: tl.constexpr):\n"
-        "    for s in range(0, n, B):\n"
-        "        p = s + tl.arange(0, B)\n"
-        "        v = tl.load(x + p, mask=p < n)\n"
-        "        if tl.sum(v) > 0:\n            break\n"
-    )
-    assert masks.peel_masks(source.kernels["k"]) is None
-
-
-def test_a_grid_that_is_asked_for_elsewhere_is_not_renumbered(starter):
-    text = starter.solutions["plain_gqa_ragged_prefill_causal_h32_kv8_d128"].main_source
-    asked = text.replace("block = tl.program_id(0)", "block = own_block()")
-    hidden = asked.replace("@triton.jit\n", "@triton.jit\ndef place():\n    return tl.program_id(0)\n\n\n"
-                           "@triton.jit\ndef own_block():\n    return place()\n\n\n@triton.jit\n", 1)  # fmt: skip
-    moves = {name for one in proposals(text) for name in one.change.move.split("+")}
-    assert "tighten_loop_bound" in moves
-    assert {one.change.move for one in proposals(hidden)} == {"change_block_sizes"}
-
-
-@pytest.mark.parametrize("argument", ["tl.float32", "dtype=tl.float32"])
-def test_operands_are_multiplied_in_their_own_format(argument):
-    source = Source(
-        HEADER + "@triton.jit\ndef k(q_ptr, k_ptr, o_ptr, N: tl.constexpr):\n"
-        "    q = tl.load(q_ptr).to(tl.float32)\n"
-        f"    w = tl.load(k_ptr).to({argument})\n"
-        "    p = tl.exp(tl.dot(q, tl.trans(w)))\n"
-        "    v = tl.load(o_ptr).to(tl.float32)\n"
-        "    tl.store(o_ptr, tl.dot(p, v) + tl.sum(v))\n"
-    )
-    text = ast.unparse(arithmetic.own_precision_dots(source.kernels["k"]))
-    assert "q = tl.load(q_ptr)\n" in text and "w = tl.load(k_ptr)\n" in text
-    # v has another use in float32, so it stays wide, and so does what it is multiplied with.
-    assert "v = tl.load(o_ptr).to(tl.float32)" in text
-    assert "tl.dot(p, v)" in text
-
-
-WRITTEN_ANEW = {"fused_add_rmsnorm_h4096", "gemm_n4096_k4096", "rmsnorm_h4096", "softmax_n8192"}
-
-
-def test_winners_of_the_recorded_run_are_still_proposed(starter):
-    """Measured on an H200: experiments/flb_h200/results/libraries.json. Of the moves four of its eight are
-    asked: the others are written anew as fast (experiments/flb_h200/README.md)."""
-    recorded = EXPERIMENTS / "flb_h200" / "results" / "libraries.json"
-    winners = {
-        row["definition"]: row["changes"] for row in json.loads(recorded.read_text())["rows"]
-    }
-    for name in starter.definitions.keys() - WRITTEN_ANEW:
-        found = proposals(starter.solutions[f"plain_{name}"].main_source, 12)
-        assert winners[name] in {one.change.sentence for one in found}, name
-
-
-def test_host_code_need_not_wait():
-    source = Source("import torch\n\n\ndef run(x):\n    torch.cuda.synchronize()\n    return x\n")
-    assert "synchronize" not in host_synchronisation.without_synchronisation(source)
 
 
 def test_proposals_are_valid_distinct_and_ordered(starter):
@@ -258,3 +173,107 @@ def test_a_number_in_a_grid_is_a_tile_only_where_it_divides(grid, wanted):
     knobs = knobs_of(source)[1]
     changed = source.edited([edit for knob in knobs for edit in knob.set_to(128)])
     assert f"k[{wanted}](x, o, M, B={128 if wanted != grid else 64})" in changed
+
+
+WIDE_ROW = (
+    HEADER
+    + """@triton.jit
+def row_kernel(x_ptr, y_ptr, WIDTH: tl.constexpr):
+    row = tl.program_id(0)
+    places = x_ptr + row * WIDTH + tl.arange(0, WIDTH)
+    x = tl.load(places).to(tl.float32)
+    tl.store(y_ptr + row * WIDTH + tl.arange(0, WIDTH), x * tl.rsqrt(tl.sum(x * x, axis=0)))
+
+
+def run(x):
+    y = torch.empty_like(x)
+    row_kernel[(x.shape[0],)](x, y, WIDTH=2048)
+    return y
+""".replace("WIDTH", "BLOCK")
+)
+
+
+PRODUCT = (
+    HEADER
+    + """@triton.jit
+def product_kernel(a_ptr, b_ptr, c_ptr, M, N, K, am, ak, bn, bk, cm, cn,
+                   BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    at = 0
+    while at < K:
+        a_ptrs = a_ptr + (m[:, None] * am + (at + k)[None, :] * ak)
+        b_ptrs = b_ptr + (n[None, :] * bn + (at + k)[:, None] * bk)
+        a = tl.load(a_ptrs, mask=(m[:, None] < M) & ((at + k)[None, :] < K), other=0.0)
+        b = tl.load(b_ptrs, mask=(n[None, :] < N) & ((at + k)[:, None] < K), other=0.0)
+        total += tl.dot(a, b)
+        at += BLOCK_K
+    c_ptrs = c_ptr + m[:, None] * cm + n[None, :] * cn
+    tl.store(c_ptrs, total.to(tl.float16), mask=(m[:, None] < M) & (n[None, :] < N))
+
+
+def run(a, b):
+    c = torch.empty((a.shape[0], b.shape[0]), dtype=torch.float16, device=a.device)
+    am, ak = a.stride()
+    bn, bk = b.stride()
+
+    def grid(meta):
+        return (triton.cdiv(c.shape[0], meta["BLOCK_M"]), triton.cdiv(c.shape[1], meta["BLOCK_N"]))
+
+    product_kernel[grid](
+        a, b, c, c.shape[0], c.shape[1], a.shape[1], am, ak, bn, bk, c.stride(0), c.stride(1),
+        BLOCK_M=32, BLOCK_N=32, BLOCK_K=16,  # as large as one likes
+    )
+    return c
+"""
+)
+
+
+def launch_of(text):
+    return Source(text).launches[0]
+
+
+def test_the_width_of_a_row_is_no_tile_of_the_grid():
+    source = Source(WIDE_ROW)
+    assert knobs.tile_roles(source.launches[0].kernel) == {"BLOCK": knobs.Role.PROGRAM}
+    assert knobs.find_knobs(source, source.launches[0]) == []
+    cut = Source(WIDE_ROW.replace("(x.shape[0],)", "(triton.cdiv(x.numel(), 2048),)"))
+    [knob] = knobs.find_knobs(cut, cut.launches[0])
+    assert knob.name == "BLOCK"
+    set_anew = cut.edited(knob.set_to(512))
+    assert "numel(), 512)" in set_anew and "BLOCK=512" in set_anew
+
+
+def test_a_number_of_the_grid_that_two_tiles_have_is_neither_s():
+    grid = "product_kernel[(triton.cdiv(c.shape[0], 32), triton.cdiv(c.shape[1], 32))]("
+    source = Source(PRODUCT.replace("product_kernel[grid](", grid))
+    assert [knob.name for knob in knobs.find_knobs(source, source.launches[0])] == []
+    apart = Source(
+        source.text.replace("BLOCK_N=32", "BLOCK_N=64").replace("c.shape[1], 32", "c.shape[1], 64")
+    )
+    assert [k.name for k in knobs.find_knobs(apart, apart.launches[0])] == ["BLOCK_M", "BLOCK_N"]
+
+
+def test_arguments_are_added_before_remarks_and_behind_brackets():
+    for given in (
+        "x, n=(1 + 2),  # so many\n",
+        "x, n=(1)  # so many, (or more)\n",
+        "x",
+        "",
+        "(x), ",
+    ):
+        source = Source(f"f({given})")
+        [statement] = source.tree.body
+        call = Source(source.edited([source.adding(statement.value, "z=3")])).tree.body[0].value
+        assert ast.unparse(call.keywords[-1]) == "z=3"
+        assert len(call.args) + len(call.keywords) == 1 + len(statement.value.args) + len(
+            statement.value.keywords
+        )
+
+
+def test_a_grid_that_a_function_returns_is_read():
+    assert [ast.unparse(size) for size in grid_sizes(launch_of(PRODUCT))] == [
+        "triton.cdiv(c.shape[0], 32)", "triton.cdiv(c.shape[1], 32)",
+    ]  # fmt: skip

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from accelopt.kernels.triton.moves.source import (
-    HEADS,
+from accelopt.kernels.triton.configurations.source import (
     Edit,
     JitFunction,
     Launch,
@@ -83,11 +82,8 @@ def _of_programs(kernel: JitFunction, programs: set[str]) -> list[str]:
 def _is_dimension(name: str) -> bool:
     """Whether a constant names a size of the problem or of the grid rather than of a tile."""
     upper = name.upper()
-    return (
-        name == HEADS
-        or upper.startswith("D_")
-        or any(word in upper for word in ("DIM", "HIDDEN", "STRIDE", "WIDTH", "PAGE"))
-    )
+    words = ("DIM", "HIDDEN", "STRIDE", "WIDTH", "PAGE")
+    return upper.startswith("D_") or any(word in upper for word in words)
 
 
 def _step_names(iterator: ast.Call, kernel: JitFunction) -> list[str]:

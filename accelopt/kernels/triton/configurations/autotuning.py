@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from accelopt.kernels.triton.moves.knobs import Knob, find_knobs, integer, tile_roles
-from accelopt.kernels.triton.moves.launch_configurations import LaunchConfiguration
-from accelopt.kernels.triton.moves.source import Edit, JitFunction, Launch, Source, called
+from accelopt.kernels.triton.configurations.knobs import Knob, find_knobs, integer, tile_roles
+from accelopt.kernels.triton.configurations.launch_configurations import LaunchConfiguration
+from accelopt.kernels.triton.configurations.source import Edit, JitFunction, Launch, Source, called
 
 
 def configured_names(kernel: JitFunction) -> set[str]:

@@ -7,11 +7,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from accelopt.parsing import parse_expression, parse_python
-
-# A parameter that a move adds and ties to the grid: no tile, for set alone it would be wrong.
-HEADS = "HEADS_TOGETHER"
-WORK = "WORK"  # the table that says which piece of the work a program does
+from accelopt.parsing import parse_python
 
 
 class Edit(NamedTuple):
@@ -85,10 +81,6 @@ class Source:
         self.kernels = {k.name: k for k in map(_kernel, self.functions) if k is not None}
         self.launches = list(self._launches())
 
-    def line_start(self, line: int) -> int:
-        """Byte offset where a line begins, lines counted from 1."""
-        return self._lines[line - 1]
-
     def start(self, node: ast.stmt | ast.expr) -> int:
         """Byte offset where a node begins."""
         return self._lines[node.lineno - 1] + node.col_offset
@@ -122,17 +114,6 @@ class Source:
         for edit in sorted(set(edits), reverse=True):
             data = data[: edit.start] + edit.text.encode() + data[edit.end :]
         return data.decode()
-
-    def with_kernel(self, kernel: JitFunction, node: ast.FunctionDef) -> str:
-        """The text with one kernel's function (decorators too) written anew from `node`."""
-        begin = self._lines[first_line(kernel.node) - 1]
-        text = ast.unparse(ast.fix_missing_locations(node)) + "\n"
-        end = self.end(kernel.node)
-        return (self.data[:begin] + text.rstrip("\n").encode() + self.data[end:]).decode()
-
-    def indentation(self, node: ast.stmt) -> str:
-        """White space in front of a statement."""
-        return " " * node.col_offset
 
     def _launches(self) -> Iterator[Launch]:
         owners = {
@@ -209,29 +190,6 @@ class _Given(ast.NodeTransformer):
         return node
 
 
-def add_parameter(arguments: ast.arguments, name: str, *, constant: bool) -> None:
-    """A last parameter of a kernel, which launches give by name."""
-    annotation = parse_expression("tl.constexpr") if constant else None
-    arguments.args.append(ast.arg(name, annotation))
-    if arguments.defaults:  # none may follow one that has a default
-        arguments.defaults.append(ast.Constant(1))
-
-
-def relaunched(
-    source: Source, launch: Launch, node: ast.FunctionDef, grid: str, arguments: str
-) -> str:
-    """The text with a launched kernel written anew, on another grid, with further arguments."""
-    kernel = launch.kernel.node
-    text = ast.unparse(ast.fix_missing_locations(node))
-    return source.edited(
-        [
-            Edit(source.line_start(first_line(kernel)), source.end(kernel), text),
-            source.replacing(launch.grid, grid),
-            source.adding(launch.call, arguments),
-        ]
-    )
-
-
 def grid_questions(node: ast.FunctionDef) -> list[str]:
     """What a kernel asks of the grid: its calls of `tl.program_id` and `tl.num_programs`."""
     return [
@@ -239,72 +197,6 @@ def grid_questions(node: ast.FunctionDef) -> list[str]:
         for inner in ast.walk(node)
         if called(inner) in ("tl.program_id", "tl.num_programs")
     ]
-
-
-def asks_elsewhere(source: Source, kernel: JitFunction) -> bool:
-    """Whether a function that a kernel calls, by way of others too, asks of the grid: a move that
-    renumbers the grid of the kernel would not renumber it there."""
-    seen, left = {kernel.name}, [kernel]
-    while left:
-        for name in (names_in(left.pop().node) & source.kernels.keys()) - seen:
-            if grid_questions(source.kernels[name].node):
-                return True
-            seen.add(name)
-            left.append(source.kernels[name])
-    return False
-
-
-def addressed_parameters(node: ast.FunctionDef, access: str) -> set[str] | None:
-    """The parameters that addresses of loads or stores begin with; None when one is not plain."""
-    made: dict[str, list[ast.expr]] = {}
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Name):
-            made.setdefault(inner.targets[0].id, []).append(inner.value)
-    found: set[str] = set()
-    parameters = {a.arg for a in node.args.args}
-    for call in ast.walk(node):
-        if not (isinstance(call, ast.Call) and called(call) == access):
-            continue
-        waiting, seen = [call.args[0]], set[str]()
-        while waiting:
-            address = waiting.pop()
-            while isinstance(address, (ast.BinOp, ast.Subscript)):
-                address = address.left if isinstance(address, ast.BinOp) else address.value
-            if not isinstance(address, ast.Name):
-                return None
-            if address.id in seen:
-                continue
-            seen.add(address.id)
-            if address.id in parameters:
-                found.add(address.id)
-            elif address.id in made:
-                waiting += made[address.id]
-            else:
-                return None
-    return found
-
-
-def stored_parameters(node: ast.FunctionDef) -> set[str]:
-    """The parameters that a kernel stores to by plain addresses; none when one is not plain."""
-    return addressed_parameters(node, "tl.store") or set()
-
-
-def address_of(launch: Launch, node: ast.expr) -> list[str]:
-    """The parameter that an address begins with."""
-    for _ in launch.kernel.node.body:
-        while isinstance(node, (ast.BinOp, ast.Subscript)):
-            node = node.left if isinstance(node, ast.BinOp) else node.value
-        if not isinstance(node, ast.Name):
-            return []
-        made = [
-            s.value
-            for s in ast.walk(launch.kernel.node)
-            if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == node.id  # type: ignore[attr-defined]
-        ]
-        if not made:
-            return [node.id]
-        node = made[-1]
-    return []
 
 
 def read_first(statements: Sequence[ast.stmt]) -> set[str]:
@@ -331,11 +223,6 @@ def read_first(statements: Sequence[ast.stmt]) -> set[str]:
     return found
 
 
-def first_line(function: ast.FunctionDef) -> int:
-    """The line a function begins on, its decorators included."""
-    return min([function.lineno, *(item.lineno for item in function.decorator_list)])
-
-
 def called(node: ast.AST) -> str:
     """The dotted name a call calls, or an empty string."""
     return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
@@ -356,14 +243,6 @@ def assigned_in(nodes: Sequence[ast.stmt]) -> set[str]:
     }
 
 
-def target_of(statement: ast.stmt) -> str | None:
-    """The one name that a statement assigns; None for any other statement."""
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target = statement.targets[0]
-        return target.id if isinstance(target, ast.Name) else None
-    return None
-
-
 def is_range(node: ast.expr) -> bool:
     """Whether a loop's iterator is `range` or `tl.range`."""
     return called(node) in ("range", "tl.range")
@@ -377,7 +256,7 @@ def program_names(kernel: JitFunction) -> set[str]:
             if isinstance(node, ast.Assign):
                 depends = "program_id" in ast.unparse(node.value) or names_in(node.value) & found
                 text = ast.unparse(node.value)
-                loaded = "tl.load" in text and WORK not in names_in(node.value)
+                loaded = "tl.load" in text
                 if depends and not loaded and "tl.arange" not in text:
                     found |= assigned_in([node])
     return found

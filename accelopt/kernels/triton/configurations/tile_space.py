@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
-from accelopt.kernels.triton.moves.autotuning import (
+from accelopt.kernels.triton.configurations.autotuning import (
     tiles_of,
     with_configurations,
 )
-from accelopt.kernels.triton.moves.knobs import (
+from accelopt.kernels.triton.configurations.knobs import (
     Knob,
     set_options,
     with_own_grid,
 )
-from accelopt.kernels.triton.moves.launch_configurations import (
+from accelopt.kernels.triton.configurations.launch_configurations import (
     LaunchConfiguration,
     configurations,
 )
-from accelopt.kernels.triton.moves.source import Launch, Source, is_range
+from accelopt.kernels.triton.configurations.source import Launch, Source, is_range
 from accelopt.knob_space import KnobSpec, Parameter, Space
 
 WARPS, STAGES = "num_warps", "num_stages"
