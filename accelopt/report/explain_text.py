@@ -258,7 +258,9 @@ def _size(count: float) -> str:
 
 def _tiles(program: Program, steps: Mapping[LoopVariable, Walk], sources: Sources) -> str:
     around, kept = loops_around_uses(program), blocks_kept(program)
-    sizes = {t: kept[t] * _partition_bytes(t) for t in around if t.buffer.on_chip}
+    sizes = {
+        t: kept[t] * _partition_bytes(t) for t in around if t.buffer in (Buffer.SBUF, Buffer.PSUM)
+    }
     largest = sorted(sizes, key=lambda tensor: -sizes[tensor])[:MOST_TILES]
     if not largest:
         return ""
