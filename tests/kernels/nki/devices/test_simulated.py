@@ -112,6 +112,35 @@ def test_what_does_not_compile_says_why(compiled, text, said):
     assert said in failure.value.message + failure.value.traceback
 
 
+ALLOCATES = """
+    import neuronxcc.nki as nki
+    import neuronxcc.nki.language as nl
+
+    free = [0]
+
+    def tile(x):
+        place = nki.compiler.sbuf.mod_alloc(base_addr=free[0])
+        free[0] += {step}
+        return nl.ndarray((nl.par_dim(128), 64), x.dtype, buffer=place)
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        one, other = tile(x), tile(x)
+        one[...] = nl.load(x)
+        other[...] = nl.multiply(one, 2.0)
+        nl.store(out, other)
+        return out
+"""
+
+
+@pytest.mark.parametrize(("step", "same"), [("256", True), ("256 + free[0]", False)])
+def test_an_allocator_that_goes_on_makes_the_same_kernel_further_on(compiled, tmp_path, step, same):
+    """nki-samples' attn_fwd_v9 has one of its module; tiles that lie otherwise are another kernel."""
+    made = compiled(ALLOCATES.format(step=step), SHAPE)
+    assert made.is_made_again(str(tmp_path / "kernel.py"), [SHAPE], 1) is same
+
+
 def test_narrow_formats_are_seen_wherever_they_are(compiled):
     narrow = SCALED.replace("nl.load(x)", "nl.copy(nl.load(x), dtype=nl.bfloat16)")
     (use,) = compiled(narrow, SHAPE, 3.0).low_precision()
