@@ -68,10 +68,6 @@ def test_other_formats_are_refused(value: object) -> None:
         parse(value)
 
 
-def test_float8_e4m3_is_the_ieee_one_with_240_as_its_largest() -> None:
-    assert float(ml_dtypes.finfo(dtypes.FLOAT8_E4M3).max) == 240
-
-
 @given(st.floats(width=32))
 def test_to_integers_rounds_to_even_and_saturates(value: float) -> None:
     for dtype in (

@@ -159,7 +159,9 @@ class Reference:
         """The reference sees `other` in place of NumPy."""
         names = vars(self._module)
         plain = {n: v for n, v in names.items() if v is np or isinstance(v, np.vectorize)}
-        names.update({n: other if v is np else vectorized(v) for n, v in plain.items()})
+        names.update(
+            {n: vectorized(v) if isinstance(v, np.vectorize) else other for n, v in plain.items()}
+        )
         try:
             with np.errstate(all="ignore"):
                 yield

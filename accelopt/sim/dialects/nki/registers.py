@@ -180,19 +180,13 @@ def write(target: VirtualRegister, value: Any) -> None:
 def load(target: VirtualRegister, source: Any) -> None:
     """The only element of a tensor in SBUF or HBM into a register."""
     view = _single(source, "src")
-    if view.on_chip:
-        copied(target.tile, view)
-    else:
-        _move(target.tile, view)
+    (copied if view.on_chip else transfer)(target.tile, view)
 
 
 def store(target: Any, source: VirtualRegister) -> None:
     """A register's value into a tensor of one element in SBUF or HBM."""
     view = _single(target, "dst")
-    if view.on_chip:
-        copied(view, source.tile)
-    else:
-        _move(view, source.tile)
+    (copied if view.on_chip else transfer)(view, source.tile)
 
 
 def _single(value: Any, name: str) -> TensorView:
@@ -204,10 +198,6 @@ def _single(value: Any, name: str) -> TensorView:
         said = f"{name} is {dtypes.name_of(value.dtype)}; registers hold whole numbers here."
         fail(KernelTypeError("register", said, "Copy it to nl.int32 first."))
     return value.replaced(shape=(1, 1), strides=(0, 0))
-
-
-def _move(target: TensorView, source: TensorView) -> None:
-    transfer(target, source)
 
 
 # Loops of the device.

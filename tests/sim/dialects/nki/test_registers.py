@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 
-from accelopt.sim import serial
 from accelopt.sim.errors import KernelError
-from accelopt.sim.timing import profile
-from accelopt.sim.timing.occupancy import memory_use
 
 ROWS = """
     @nki.jit
@@ -74,34 +71,6 @@ def test_a_while_loop_ends_when_its_register_is_zero(nki_text, loop):
     one = np.full((1, 1), 2.5, np.float32)
     for count in (0, 1, 5):
         assert kernel.run(one, np.full((1, 1), count, np.int32)) == 2.5 * count
-
-
-def test_registers_are_the_sequencers_own(nki_text):
-    """No engine that kernels write for works on them ("Each engine sequencer maintains its own set of
-    physical registers for scalar operations", nki.isa.register_alloc); what they take is assumed."""
-    kernel = nki_text("""
-    @nki.jit
-    def kernel(a):
-        out = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.shared_hbm)
-        tile = nl.load(a)
-        total = nisa.scalar_load(tile) * 3 - 7
-        nl.fori_loop(0, 2, lambda i: nisa.scalar_store(tile, total + i))
-        nisa.dma_copy(dst=out, src=tile)
-        return out
-    """)
-    a = np.full((1, 1), (1 << 24) + 1, np.int32)
-    assert kernel.run(a) == 3 * a - 6
-    found = profile(kernel.trace(a))
-    assert {name for name, busy in found.occupancy.items() if busy} == {"dma", "sync"}
-    assert all(use.peak == 4 * (use.memory == "SBUF") for use in memory_use(found.run.program))
-
-
-def test_a_loop_of_the_device_travels_as_data(nki_text):
-    program = nki_text(SUM.format(loop=WHILES["while"])).trace(
-        np.ones((1, 1), np.float32), np.ones((1, 1), np.int32)
-    )
-    again = serial.loads(serial.dumps(program), "test")
-    assert [n.opcode for _, n in again.walk()] == [n.opcode for _, n in program.walk()]
 
 
 @pytest.mark.parametrize(
