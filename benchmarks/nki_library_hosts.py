@@ -102,7 +102,7 @@ class Blank(np.ndarray):
 
     def __array_ufunc__(self, function: Any, method: str, *given: Any, **named: Any) -> Any:
         plain = [np.asarray(one) for one in given]
-        if method != "__call__" or function.nout > 1 or named:
+        if method != "__call__" or function.nout > 1 or named or function.signature:
             return getattr(function, method)(*plain, **named)
         made = function(*(one.reshape(-1)[:1] for one in plain))
         return blank(np.broadcast_shapes(*(one.shape for one in plain)), made.dtype)

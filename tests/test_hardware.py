@@ -10,8 +10,7 @@ import pytest
 
 import accelopt
 from accelopt.hardware import TARGETS, Hardware, Sourced
-from accelopt.hardware.gpus import GPU, GPUS
-from accelopt.sim.timing.compiler_constants import CompilerBounds
+from accelopt.hardware.gpus import GPUS
 
 ROOT = Path(accelopt.__file__).parent
 TABLES = {*(ROOT / "hardware").glob("*.py")}
@@ -73,13 +72,6 @@ def test_every_constant_has_unit_source_and_status(machine: Sourced):
         assert source.unit and source.note
         assert source.status in ("documented", "measured", "fitted", "assumed")
     assert {*machine.sources} <= {*machine.constants()}
-
-
-def test_nothing_but_the_name_and_the_calibration_lacks_a_source():
-    plain = set(Hardware.__dataclass_fields__) - {*Hardware.constants()}
-    assert plain == {"name", "calibration", "sources"}
-    assert set(GPU.__dataclass_fields__) - {*GPU.constants()} == {"name", "sources"}
-    assert set(CompilerBounds.__dataclass_fields__) - {*CompilerBounds.constants()} == {"sources"}
 
 
 def test_no_number_of_the_table_stands_elsewhere():

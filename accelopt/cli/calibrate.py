@@ -15,7 +15,7 @@ from rich.table import Table
 
 from accelopt.api import neuron_cores
 from accelopt.cli.child_process import Said, ask
-from accelopt.cli.compare import instance_job
+from accelopt.cli.compare import target_of
 from accelopt.cli.kernel_file import Seconds, known, naming, order, simulated
 from accelopt.errors import ConfigError, require
 from accelopt.hardware import TARGETS, TRN1, Hardware
@@ -28,7 +28,7 @@ from accelopt.kernels.nki.calibration.measuring import TimedMicrokernel
 from accelopt.kernels.nki.devices import Device
 from accelopt.kernels.nki.devices.measured_profile import MeasuredProfile, read_profile
 from accelopt.report.console import output
-from accelopt.report.profile_comparison import quantities
+from accelopt.report.profile_comparison import another_kernel, quantities
 from accelopt.sim import timing
 from accelopt.sim.serial import dumps, loads
 from accelopt.sim.timing import KernelProfile
@@ -150,15 +150,14 @@ def profiled(
     profile: Path, kernel: Path, reference: Path, target: str | None, seconds: float
 ) -> ProfiledKernel:
     """The kernel of a profile, traced in a child. Raises ConfigError where it is of another generation."""
-    at = {"measured": str(profile.absolute())}
-    of = ask(instance_job, at, seconds).text.partition(" ")[0] or target
-    if target not in (None, of):
-        raise ConfigError(f"--target {target}: {profile} is of {of}.")
+    of = target_of(profile, target, seconds)
     with naming(kernel, reference):
         asked = order(kernel, reference, of, seconds)
         program = loads(b64decode(ask(program_job, asked, seconds).text))
-    found = timing.profile(program, TARGETS[str(asked["target"])])
-    return ProfiledKernel(profile.name, found, read_profile(profile))
+    found, read = timing.profile(program, TARGETS[str(asked["target"])]), read_profile(profile)
+    if other := another_kernel(found, read):
+        raise ConfigError(f"{profile} is not of {kernel} as it is here: {other}")
+    return ProfiledKernel(profile.name, found, read)
 
 
 def program_job(asked: Mapping[str, Any]) -> Said:

@@ -76,6 +76,21 @@ def compare(
                 "core": neuron_cores()[0]}  # fmt: skip
         with naming(kernel, reference):
             measured = Path(ask(capture_job, said, seconds + CAPTURING).text)
+    of = target_of(measured, target, seconds)
+    asked = order(kernel, reference, of, seconds, compiler, machine)
+    if of not in (None, asked["target"]):  # a calibrated machine's
+        raise ConfigError(f"{machine} is of {asked['target']}, and {measured} of {of}.")
+    asked |= {"measured": str(measured.absolute()), "json": as_json, "name": kernel.name}
+    with naming(kernel, reference):
+        found = ask(compare_job, asked, seconds)
+        typer.echo(found.text, nl=False)
+    if report is not None:
+        into_report(report, kernel, found.shown)
+
+
+def target_of(measured: Path, target: str | None, seconds: float) -> str | None:
+    """The generation to compare a profile with: its own, or the `target` that is asked for where it says none that
+    is simulated. Raises ConfigError where they differ."""
     read = ask(instance_job, {"measured": str(measured.absolute())}, seconds)
     family, _, instance = read.text.partition(" ")
     known = family if family in TARGETS else None
@@ -86,15 +101,7 @@ def compare(
             f"{measured} is of {instance}, which is none of {', '.join(TARGETS)}: say with --target "
             "which one to compare it with."
         )
-    asked = order(kernel, reference, target or known, seconds, compiler, machine)
-    if known not in (None, asked["target"]):  # a calibrated machine's
-        raise ConfigError(f"{machine} is of {asked['target']}, and {measured} of {known}.")
-    asked |= {"measured": str(measured.absolute()), "json": as_json, "name": kernel.name}
-    with naming(kernel, reference):
-        found = ask(compare_job, asked, seconds)
-        typer.echo(found.text, nl=False)
-    if report is not None:
-        into_report(report, kernel, found.shown)
+    return target or known
 
 
 def into_report(run: Path, kernel: Path, text: str) -> None:

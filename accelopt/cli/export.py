@@ -10,6 +10,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from accelopt.cli.child_process import Said, ask
+from accelopt.cli.compare import target_of
 from accelopt.cli.kernel_file import (
     KernelFile,
     Seconds,
@@ -24,6 +25,7 @@ from accelopt.kernels.nki.default_target import dialect_of_file
 from accelopt.kernels.nki.devices.measured_profile import read_profile
 from accelopt.kernels.nki.framework_export import Framework, files_of, operation_of
 from accelopt.measured import PUBLIC, add_row
+from accelopt.report.profile_comparison import another_kernel
 from accelopt.sim.dtypes import name_of
 from accelopt.store import write_atomically
 from accelopt.time_limits import TRACE_SECONDS
@@ -55,7 +57,8 @@ def export(
                 "--measured writes a row, --torch and --jax an operation: one at a time"
             )
         table = out or Path(f"{called}.csv")
-        asked = {**order(kernel, reference, target, seconds), "measured": str(measured.absolute()),
+        of = target_of(measured, target, seconds)
+        asked = {**order(kernel, reference, of, seconds), "measured": str(measured.absolute()),
                  "set": called, "path": str(kernel)}  # fmt: skip
         with naming(kernel, reference):
             row = json.loads(ask(row_job, asked, seconds).text)
@@ -92,8 +95,8 @@ TAGS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 def row_job(asked: Mapping[str, Any]) -> Said:
     """What a profile says of a kernel, as a row of `measured/trn2_public.csv`, in JSON."""
     profile, found = read_profile(Path(asked["measured"])), simulated(asked)
-    if profile.target not in ("", found.target):
-        raise ConfigError(f"{asked['measured']} is of {profile.instance}, not of {found.target}")
+    if other := another_kernel(found, profile):
+        raise ConfigError(f"{asked['measured']} is not of {asked['path']} as it is here: {other}")
     program, moved = (
         found.run.program,
         [profile.summary.get(f"hbm_{way}_bytes") for way in ("read", "write")],

@@ -22,9 +22,9 @@ FRONT_ENDS: Mapping[str, FrontEnd] = {
 
 
 def front_end(version: str) -> str:
-    """A front end in words, as it stands beside a time; empty for none."""
+    """A front end by the releases it stands for, as it stands beside a time; empty for none."""
     known = FRONT_ENDS.get(version)
-    return f"{known.releases.split()[0]} {version} front end" if known else ""
+    return f"{known.releases} front end" if known else ""
 
 
 def simulated_on(target: str, version: str) -> str:

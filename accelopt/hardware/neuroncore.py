@@ -332,10 +332,11 @@ class Hardware(Sourced):
         return 4 if self.vector_fast_modes else 1
 
     def ghz(self, engine: str) -> float:
-        """The clock of one of the four compute engines."""
+        """The clock of one of the four compute engines, or of the sequencers (assumed)."""
         return {
             "tensor": self.tensor_ghz,
             "vector": self.vector_ghz,
             "scalar": self.scalar_ghz,
             "gpsimd": self.gpsimd_ghz,
+            "sync": self.gpsimd_ghz,
         }[engine]

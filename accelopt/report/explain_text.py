@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm, Array, Definition, Reduce
 from accelopt.algorithm.contraction import contraction
@@ -31,6 +34,8 @@ WIDTH = 80
 MOST_LINES = 70
 """Of the loops; unrolled kernels have thousands."""
 MOST_TILES = 10
+MOST_ALIKE = 16
+"""Places of one instruction, among what is written out, at which a round may begin again."""
 KIBIBYTE, MEBIBYTE = 1 << 10, 1 << 20
 
 
@@ -171,35 +176,65 @@ def _loops(program: Program, steps: Mapping[LoopVariable, Walk], sources: Source
     for core in cores:
         nodes = tuple(node for node in program.body if core_of(node) == core)
         rows += [f"  core {core}:"] * (len(cores) > 1)
-        rows += _nodes(nodes, len(cores), steps, sources)
+        rows += _rows(_steps(nodes, steps, sources), len(cores))
     if len(rows) > MOST_LINES:
         left = len(rows) - MOST_LINES
         rows = [*rows[:MOST_LINES], f"  ... and {left} lines more"]
     return "\n".join(["How it goes about it", *rows])
 
 
-def _nodes(
-    nodes: tuple[ProgramNode, ...], depth: int, steps: Mapping[LoopVariable, Walk], sources: Sources
-) -> Iterator[str]:
-    before: tuple[str, int] | None = None
-    for node in nodes:
-        if isinstance(node, Loop):
-            yield _row(_loop(node, steps), depth, node.source.line)
-            yield from _nodes(node.body, depth + 1, steps, sources)
-            before = None
-            continue
-        said = (_instruction(node, sources), node.source.line)
-        if said != before:
-            yield _row(*said[:1], depth, said[1])
-        before = said
+class _Step(NamedTuple):
+    """An instruction, or a loop with what is in it."""
+
+    text: str
+    line: int
+    inner: tuple[_Step, ...] = ()
 
 
-def _row(text: str, depth: int, line: int) -> str:
-    indent = "  " * min(depth, 12)
-    place = f"line {line}"
-    space = WIDTH - len(indent) - len(place) - 1
-    short = text if len(text) <= space else text[: space - 3] + "..."
-    return f"{indent}{short:<{space}} {place}"
+def _steps(
+    nodes: tuple[ProgramNode, ...], walked: Mapping[LoopVariable, Walk], sources: Sources
+) -> list[_Step]:
+    return _folded([
+        _Step(_loop(node, walked), node.source.line, tuple(_steps(node.body, walked, sources)))
+        if isinstance(node, Loop)
+        else _Step(_instruction(node, sources), node.source.line)
+        for node in nodes
+    ])  # fmt: skip
+
+
+def _folded(steps: list[_Step]) -> list[_Step]:
+    """The steps, what is repeated in a row once: rounds of Python's loops, written out."""
+    places: dict[_Step, list[int]] = defaultdict(list)
+    for at, step in enumerate(steps):
+        places[step].append(at)
+    found: list[_Step] = []
+    at = 0
+    while at < len(steps):
+        length, times = 1, 1
+        alike = places[steps[at]]
+        first = bisect_right(alike, at)
+        for other in alike[first : first + MOST_ALIKE]:
+            size, n = other - at, 1
+            while steps[at + n * size : at + (n + 1) * size] == steps[at:other]:
+                n += 1
+            if n > 1 and n * size > length * times:
+                length, times = size, n
+        block = steps[at : at + length]
+        if times > 1:
+            head = f"{times} times, written out:"
+            block = [_Step(head, block[0].line, tuple(_folded(block)))]
+        found += block
+        at += length * times
+    return found
+
+
+def _rows(steps: Sequence[_Step], depth: int) -> Iterator[str]:
+    for text, line, inner in steps:
+        indent, place = "  " * min(depth, 12), f"line {line}"
+        space = WIDTH - len(indent) - len(place) - 1
+        short = text if len(text) <= space else text[: space - 3] + "..."
+        yield f"{indent}{short:<{space}} {place}"
+        yield from _rows(inner, depth + 1)
 
 
 def _loop(loop: Loop, steps: Mapping[LoopVariable, Walk]) -> str:
@@ -258,12 +293,13 @@ def _size(count: float) -> str:
 
 def _tiles(program: Program, steps: Mapping[LoopVariable, Walk], sources: Sources) -> str:
     around, kept = loops_around_uses(program), blocks_kept(program)
-    sizes = {t: kept[t] * _partition_bytes(t) for t in around if t.buffer.on_chip}
-    largest = sorted(sizes, key=lambda tensor: -sizes[tensor])[:MOST_TILES]
-    if not largest:
+    sizes = {
+        t: kept[t] * _partition_bytes(t) for t in around if t.buffer in (Buffer.SBUF, Buffer.PSUM)
+    }
+    if not sizes:
         return ""
-    rows = ["What lies on chip, largest first        a partition  for the time of"]
-    for tensor in largest:
+    rows: Counter[tuple[str, str, str]] = Counter()
+    for tensor in sorted(sizes, key=lambda tensor: -sizes[tensor]):
         name = f"{sources.name(tensor.name, tensor.source)} (line {tensor.source.line})"
         where = "PSUM" if tensor.buffer is Buffer.PSUM else "SBUF"
         loops = around[tensor]
@@ -272,8 +308,14 @@ def _tiles(program: Program, steps: Mapping[LoopVariable, Walk], sources: Source
             walked = steps.get(loops[-1].variable)
             time = f"one step of {walked.axis.name}" if walked else "one iteration"
             time += f" (line {loops[-1].source.line})"
-        rows.append(f"  {name:31.31s} {where}  {_size(sizes[tensor]):>11s}  {time}")
-    return "\n".join(rows)
+        rows[name, f"{where}  {_size(sizes[tensor]):>11s}", time] += 1
+    told = [
+        f"  {f'{n} times ' * (n > 1) + name:31.31s} {size}  {time}"
+        for (name, size, time), n in [*rows.items()][:MOST_TILES]
+    ]
+    return "\n".join(
+        ["What lies on chip, largest first        a partition  for the time of", *told]
+    )
 
 
 def _partition_bytes(tensor: Tensor) -> int:
@@ -282,13 +324,15 @@ def _partition_bytes(tensor: Tensor) -> int:
 
 def _reads(found: KernelProfile) -> str:
     again = [one for one in found.reads if one.times > 1.005]
+    unread = [one.tensor for one in found.reads if not one.read]
+    none = [_wrapped(f"Nothing is read of {', '.join(unread)}.", "", "  ")] if unread else []
     if not again:
-        return "Every input is read once."
+        return "\n".join([*none, "No input is read more than once."])
     rows = ["Inputs that are read again                     size         read   times"]
     for one in again:
         size, read = _size(one.size), _size(one.read)
         rows.append(f"  {one.tensor:36.36s} {size:>12s} {read:>12s} {one.times:7.3g}")
-    return "\n".join(rows)
+    return "\n".join(rows + none)
 
 
 def _limits(found: KernelProfile) -> str:

@@ -59,7 +59,8 @@ def _busy(found: KernelProfile) -> dict[str, tuple[float, ...]]:
     for queue, start, end in zip(timeline.queue, timeline.start, ends, strict=True):
         spans[names[queue]].append((start, end))
     step = timeline.latency_ns / SLICES
-    return {name: _shares(items, step) for name, items in spans.items()}
+    shown = {name: items for name, items in spans.items() if items or "sync" not in name}
+    return {name: _shares(items, step) for name, items in shown.items()}
 
 
 def _shares(spans: list[tuple[float, float]], step: float) -> tuple[float, ...]:

@@ -95,7 +95,8 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Both profiles side by side. `apart` is the mean factor between the engines' times."""
+    """Both profiles side by side. `apart` is the mean factor between the engines' times; `another`, how the
+    counters tell that the profile is of another kernel, where they do."""
 
     kernel: str
     simulated_on: str
@@ -112,6 +113,7 @@ class Comparison:
     counters: dict[str, tuple[float, float]]
     apart: float
     explanations: list[Explanation]
+    another: str
 
 
 class _Event(NamedTuple):
@@ -159,7 +161,28 @@ def compare(kernel: str, found: KernelProfile, measured: MeasuredProfile) -> Com
         },
         apart=_apart(engines),
         explanations=_explanations(found, measured, engines),
+        another=another_kernel(found, measured),
     )
+
+
+def another_kernel(found: KernelProfile, measured: MeasuredProfile) -> str:
+    """How its counters tell that a profile is of another kernel, or of other shapes: operations of products
+    that are more than a factor of two apart, or fewer bytes written than the results have. Empty where they
+    do not."""
+    own, said = (
+        one["hardware_flops"] - one["transpose_flops"]
+        if {"hardware_flops", "transpose_flops"} <= one.keys()
+        else None
+        for one in (found.summary, measured.summary)
+    )
+    if None not in (own, said) and not own / 2 <= said <= 2 * own:  # type: ignore[operator]
+        return f"its products take {said:,.0f} operations, the kernel's {own:,.0f}"
+    program, written = found.run.program, measured.summary.get("hbm_write_bytes")
+    results = sum(math.prod(t.shape) * t.dtype.itemsize for t in program.results if t is not None)
+    results //= found.run.stream.cores
+    if written is not None and written < results:
+        return f"it writes {written:,.0f} B to HBM, the kernel's results have {results:,}"
+    return ""
 
 
 def quantities(found: KernelProfile, measured: MeasuredProfile) -> dict[str, tuple[float, float]]:
@@ -349,6 +372,7 @@ def comparison_text(found: Comparison) -> str:
         f"{found.kernel}: predicted {found.predicted_ms:.4g} ms ({found.simulated_on}), measured "
         f"{found.measured_ms:.4g} ms ({', '.join(filter(None, (found.instance, found.form)))}): "
         f"{error:+.1%}.",
+        found.another and f"Not of this kernel as it is here: {found.another}.",
         _table("phase", found.launch, counts=False),
         _table("engine, busy", found.engines, counts=False),
         _table("kind of instruction", found.kinds),

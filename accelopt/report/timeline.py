@@ -121,7 +121,7 @@ def _tracks(found: KernelProfile, slices: list[TraceSlice]) -> Iterator[TraceEve
     yield _track(PATH, 0, "what decides the latency")
     for core in cores:
         for queue in Queue:
-            if queue is not Queue.DMA:
+            if queue < Queue.DMA or any(slot.thread == queue for slot in slices):
                 yield _track(ENGINES + CORE * core, int(queue), QUEUE_NAMES[queue])
     shown = {(one.process, one.thread) for one in slices if one.process % CORE == DMA_QUEUES}
     for process, thread in sorted(shown):

@@ -27,10 +27,12 @@ class Buffer(StrEnum):
     SHARED_HBM = "shared_hbm"
     SBUF = "sbuf"
     PSUM = "psum"
+    REGISTER = "register"
 
     def __init__(self, name: str) -> None:
-        self.on_chip = name in ("sbuf", "psum")
-        """True for SBUF and PSUM: partitioned memory that engines reach."""
+        self.on_chip = name not in ("hbm", "shared_hbm")
+        """True for SBUF and PSUM, partitioned memory that engines reach, and for registers, tiles of
+        one element that the sequencers keep."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -73,9 +73,9 @@ def parse(value: object) -> np.dtype:
     try:
         dtype: np.dtype = np.dtype(value)  # type: ignore[call-overload]
     except TypeError:
-        raise TypeError(f"{value!r} is not a data type that NKI supports") from None
+        raise TypeError(f"{value!r} is not a data type of the simulated core") from None
     if dtype not in _NAMES:
-        raise TypeError(f"{dtype} is not a data type that NKI supports")
+        raise TypeError(f"{dtype} is not a data type of the simulated core")
     return np.dtype(dtype)
 
 

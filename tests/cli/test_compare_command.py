@@ -245,6 +245,29 @@ def test_a_profile_goes_into_a_report_and_into_a_row(found, tmp_path):
     assert "has not the columns" in str(refused.exception)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("hardware_flops", 1e9, "its products take 1,000,000,000 operations, the kernel's 0"),
+        ("hbm_write_bytes", 4096, "it writes 4,096 B to HBM, the kernel's results have 4,194,304"),
+    ],
+)
+def test_a_profile_of_another_kernel_is_said_to_be_and_fits_nothing(
+    found, tmp_path, field, value, said
+):
+    folder, profile = found
+    whole = document(profile)
+    whole["summary"][0][field] = value
+    (tmp_path / "full.json").write_text(json.dumps(whole))
+    measured = "--measured", tmp_path / "full.json"
+    assert (
+        f"Not of this kernel as it is here: {said}." in asked("compare", folder, *measured).output
+    )
+    row = asked("export", folder, *measured, "--out", tmp_path / "rows.csv")
+    fitted = asked("calibrate", folder, "--profile", tmp_path / "full.json")
+    assert all(said in str(one.exception) for one in (row, fitted))
+
+
 def test_what_is_no_profile_is_one_sentence(found, tmp_path):
     """Files that are damaged, cut, empty, of another kind, or lack what is needed."""
     _, profile = found

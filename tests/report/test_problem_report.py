@@ -46,6 +46,7 @@ def test_the_problem_stands_first(text):
     assert text.startswith("What it computes\n  given left: 512 x 1024 float32\n")
     assert "\n    out[m, n] = sum_k left[k, m] * right[k, n]\n" in text
     assert "# matrix product, 1024 x 512 by 512 x 512: 0.5369 Gflop" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_loops_are_named_by_the_axis_that_they_run_along(text):
@@ -69,7 +70,18 @@ def test_what_is_read_again_and_what_limits():
     assert "ms, simulated trn1, SDK 2.21 front end." in text and "of bound" in text
 
 
-def test_every_line_fits_a_terminal(text):
+def turns(x, gain):
+    """Four rounds of Python's loop, each of two instructions, and nothing of `gain`."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for at in nl.static_range(4):
+        nl.store(out[nl.ds(at * 128, 128), :], nl.load(x[nl.ds(at * 128, 128), :]))
+    return out
+
+
+def test_rounds_that_are_written_out_stand_once_and_unread_inputs_are_named():
+    text = explained(turns, (512, 64), (4, 4))
+    assert text.count("load 128 x 64 of x") == 1 and "4 times, written out:" in text
+    assert "Nothing is read of gain.\nNo input is read more than once.\n" in text
     assert max(map(len, text.splitlines())) <= 80
 
 

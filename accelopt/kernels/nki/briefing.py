@@ -29,6 +29,7 @@ ENGINES = {
     "vector": "the Vector engine",
     "scalar": "the Scalar engine",
     "gpsimd": "the GpSimd engine",
+    "sync": "the Sync engine (arithmetic on registers)",
     "dma": "DMA (moving data between HBM and the chip)",
 }
 LIMITING = 0.12  # an engine whose absence saves less of the time does not limit the kernel
@@ -374,6 +375,8 @@ def _remark(row: Priced, spec: Hardware) -> str:
         return _product_remark(row, spec)
     if row.instruction in (ARRIVE, WAIT):
         return "cores that wait for each other less often"
+    if row.engine == "sync":
+        return "of registers; assumed, nothing was measured"
     remarks = []
     fixed = {
         "gpsimd": spec.gpsimd_start_cycles,

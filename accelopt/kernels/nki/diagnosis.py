@@ -28,6 +28,7 @@ CATEGORIES = {
     "vector": "compute",
     "scalar": "compute",
     "gpsimd": "compute",
+    "sync": "latency",
     "overlap": "latency",
 }
 NEGLIGIBLE = 0.005  # of the time: a resource that works less limits nothing

@@ -65,7 +65,7 @@ def _form(instruction: Instruction) -> tuple[object, ...]:
 
 def _problems(instruction: Instruction) -> Iterator[str]:
     opcode, engine = instruction.opcode, instruction.engine
-    if engine not in (*opcode.engines, Engine.UNASSIGNED):
+    if engine not in (*opcode.engines, Engine.UNASSIGNED) and not _on_registers(instruction):
         yield f"cannot run on the {engine.value} engine"
     for name, access in (*instruction.outputs.items(), *instruction.inputs.items()):
         if any(item.group for item in access.indirect):
@@ -75,6 +75,14 @@ def _problems(instruction: Instruction) -> Iterator[str]:
         elif not opcode.reaches_hbm:
             yield f"cannot reach its operand {name} in HBM"
     yield from _misfits(instruction)
+
+
+def _on_registers(instruction: Instruction) -> bool:
+    """True where a register is read or written: by the sequencers."""
+    accesses = (*instruction.outputs.values(), *instruction.inputs.values())
+    return instruction.engine is Engine.SYNC and any(
+        access.tensor.buffer is Buffer.REGISTER for access in accesses
+    )
 
 
 def _misfits(instruction: Instruction) -> Iterator[str]:

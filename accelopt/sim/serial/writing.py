@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Access
+from accelopt.sim.access import Access, Buffer
 from accelopt.sim.affine import Affine, LoopVariable, Quotient, Term, TileAxis
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.garbage_collection import collector_paused
@@ -20,10 +20,13 @@ from accelopt.sim.program import AttributeValue, Instruction, Loop, Program, Pro
 from accelopt.sim.serial.layout import DOCUMENT, VERSION
 
 
-def dumps(program: Program) -> bytes:
-    """The Program as bytes that `loads` reads back. The same Program gives the same bytes."""
+def dumps(program: Program, *, moved: bool = False) -> bytes:
+    """The Program as bytes that `loads` reads back. The same Program gives the same bytes, and where it
+    may be `moved`, one whose directly allocated tiles of SBUF all lie as many bytes further."""
+    placed = [t.placement for t in program.all_tensors() if t.buffer is Buffer.SBUF]
+    first = min((int(p.addresses.min()) for p in placed if moved and p), default=0)
     with collector_paused():
-        document = json.dumps(_Writer().document(program), separators=(",", ":")).encode()
+        document = json.dumps(_Writer(first).document(program), separators=(",", ":")).encode()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         _add(archive, DOCUMENT, document)
@@ -47,9 +50,11 @@ def _array_bytes(array: np.ndarray) -> bytes:
 
 class _Writer:
     """One Program being written. Forms that were written before have numbers, by what tells them
-    apart; text stands for numbers among them that are equal, but not alike (1, 1.0 and True)."""
+    apart; text stands for numbers among them that are equal, but not alike (1, 1.0 and True). Places in
+    SBUF are counted from the byte `first`."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int) -> None:
+        self.first = first
         self.tensors: dict[Hashable, int] = {}
         self.instructions: dict[Hashable, int] = {}
         self.accesses: dict[Hashable, int] = {}
@@ -84,7 +89,7 @@ class _Writer:
             tensor.source,
         )
         known = self.tensors.setdefault(key, number := len(self.tensors))
-        return [tensor.id, name, _tensor_form(tensor) if known == number else known]
+        return [tensor.id, name, _tensor_form(tensor, self.first) if known == number else known]
 
     def node(self, node: ProgramNode) -> list[Any]:
         return self.loop(node) if isinstance(node, Loop) else self.instruction(node)
@@ -137,8 +142,8 @@ class _Writer:
         return item
 
 
-def _tensor_form(tensor: Tensor) -> list[Any]:
-    placement = tensor.placement
+def _tensor_form(tensor: Tensor, first: int) -> list[Any]:
+    placement, before = tensor.placement, first if tensor.buffer is Buffer.SBUF else 0
     return [
         tensor.shape,
         dtypes.name_of(tensor.dtype),
@@ -147,7 +152,12 @@ def _tensor_form(tensor: Tensor) -> list[Any]:
         tensor.fill,
         tensor.lazy_fill,
         tensor.data is not None,
-        placement and [placement.partitions.tolist(), placement.addresses.tolist(), placement.core],
+        placement
+        and [
+            placement.partitions.tolist(),
+            (placement.addresses - before).tolist(),
+            placement.core,
+        ],
         tensor.temporary,
         _source(tensor.source),
     ]

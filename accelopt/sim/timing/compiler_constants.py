@@ -132,9 +132,9 @@ class CompilerBounds(Sourced):
         "instructions",
         "fitted",
         "gqa, adamw and add_rmsnorm_matmul (NKIBench): how far the queues of tensor, vector, "
-        "scalar, gpsimd and DMA look ahead; for vector and scalar 4 is too few for adamw (+15%), "
+        "scalar, gpsimd, DMA and sync look ahead; for vector and scalar 4 is too few for adamw (+15%), "
         "8 too many for gqa (-10%)",
-        default=(16, 5, 5, 8, 64),
+        default=(16, 5, 5, 8, 64, 1),
     )
 
 

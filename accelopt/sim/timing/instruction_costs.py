@@ -122,4 +122,6 @@ def _memories(operation: Operation) -> str:
 
 
 def _memory(access: Access) -> str:
-    return {Buffer.SBUF: "SBUF", Buffer.PSUM: "PSUM"}.get(access.tensor.buffer, "HBM")
+    return {Buffer.SBUF: "SBUF", Buffer.PSUM: "PSUM", Buffer.REGISTER: "register"}.get(
+        access.tensor.buffer, "HBM"
+    )

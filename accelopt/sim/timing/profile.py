@@ -178,13 +178,8 @@ class KernelProfile:
     @property
     def occupancy(self) -> dict[str, float]:
         """The fraction of the time that each engine is busy; the mean of two cores."""
-        return {
-            "tensor": self.summary["tensor_engine_active_time_percent"],
-            "vector": self.summary["vector_engine_active_time_percent"],
-            "scalar": self.summary["scalar_engine_active_time_percent"],
-            "gpsimd": self.summary["gpsimd_engine_active_time_percent"],
-            "dma": self.summary["dma_active_time_percent"],
-        }
+        each = self.occupancy_by_core
+        return {name: sum(core[name] for core in each) / len(each) for name in each[0]}
 
     @cached_property
     def occupancy_by_core(self) -> tuple[dict[str, float], ...]:

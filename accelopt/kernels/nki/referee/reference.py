@@ -25,6 +25,7 @@ from accelopt.kernels.nki.referee.rounding import (
     apart,
     known,
     values,
+    vectorized,
 )
 from accelopt.kernels.nki.referee.stress import Shapes, elementwise
 from accelopt.kernels.nki.referee.uses import AskedNumpy, Uses, Watched, WideIntegers
@@ -157,8 +158,10 @@ class Reference:
     def _with_numpy(self, other: ModuleType) -> Iterator[None]:
         """The reference sees `other` in place of NumPy."""
         names = vars(self._module)
-        plain = {name: value for name, value in names.items() if value is np}
-        names.update(dict.fromkeys(plain, other))
+        plain = {n: v for n, v in names.items() if v is np or isinstance(v, np.vectorize)}
+        names.update(
+            {n: vectorized(v) if isinstance(v, np.vectorize) else other for n, v in plain.items()}
+        )
         try:
             with np.errstate(all="ignore"):
                 yield

@@ -180,7 +180,7 @@ def _integers(site: LaneSite, name: str, dtype: np.dtype) -> ReadClosure:
 
 def tensor_tensor(site: LaneSite) -> Closure:
     """result = op(data1, data2); whole numbers stay so for bit operations and for 32-bit
-    arithmetic, which runs on GpSimd."""
+    arithmetic, which runs on GpSimd, and on registers."""
     name = site.text("op")
     accesses = [_fitted(site, site.instruction.inputs[n]) for n in ("data1", "data2")]
     function = arithmetic.binary(name)
@@ -202,6 +202,8 @@ def _integer_math(site: LaneSite, name: str, formats: list[np.dtype]) -> np.dtyp
     wide = dtypes.promote(*formats)
     if name in BITWISE:
         return wide if dtypes.is_integer(wide) else dtypes.UINT32
+    if site.instruction.engine is Engine.SYNC:
+        return wide
     free = site.instruction.engine in (Engine.GPSIMD, Engine.UNASSIGNED)
     whole = wide in (dtypes.INT32, dtypes.UINT32)
     return wide if name in _GPSIMD_INTEGERS and free and whole else None

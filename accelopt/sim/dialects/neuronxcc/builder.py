@@ -374,6 +374,11 @@ def emit(
             if output is not None:
                 written[name] = output.access()
     scalars["dtype"] = dtypes.name_of(result.dtype)
+    if not opcode.transfers and any(
+        access.tensor.buffer is Buffer.REGISTER
+        for access in (*written.values(), *accesses.values())
+    ):
+        engine = Engine.SYNC
     current().emit(
         opcode,
         outputs=written,

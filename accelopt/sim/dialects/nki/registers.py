@@ -1,7 +1,8 @@
 """Registers of the device, and loops that run until one says stop: `nisa.register_*`,
 `nl.dynamic_range`, `nl.fori_loop`, `nl.while_loop`, `while register:`.
 
-A register is a tile of one int32. A loop of the device is a loop of the Program whose body begins with
+A register is a tile of one int32 in no memory that engines reach: instructions on it are the sequencers'
+own, of which one, the Sync engine's, stands for all. A loop of the device is a loop of the Program whose body begins with
 the instruction `while`, which ends the loop where its condition is 0; how often it runs is not known
 before. Source: SDK 2.32 `nki/deep-dives/nki-dynamic-loops.rst`, the language guide and `nki.isa`.
 """
@@ -16,6 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from accelopt.sim import dtypes
+from accelopt.sim.access import Buffer
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.call_sites import call_chain, running_line
 from accelopt.sim.dialects.neuronxcc import builder
@@ -26,7 +28,6 @@ from accelopt.sim.dialects.neuronxcc.builder import (
     new_tile,
     of_two,
     transfer,
-    with_operand,
 )
 from accelopt.sim.dialects.neuronxcc.index import TileIndex, number_of
 from accelopt.sim.dialects.neuronxcc.tensor import TensorView
@@ -111,7 +112,7 @@ def _of_scalars(op: str, one: Any, other: Any) -> NkiScalar:
             said = f"{type(value).__name__} is no operand of a scalar's arithmetic."
             fail(KernelTypeError("scalar", said, "Use an int or what nisa.scalar_load returns."))
     left, right = (v.tile if isinstance(v, NkiScalar) else made(v).tile for v in (one, other))
-    return NkiScalar(of_two(op, new_tile((1, 1), dtypes.INT32), left, right))
+    return NkiScalar(of_two(op, _new_register(), left, right))
 
 
 def scalar_of(source: Any) -> NkiScalar:
@@ -154,9 +155,13 @@ def writable(value: Any) -> VirtualRegister:
     return found
 
 
+def _new_register() -> TensorView:
+    return new_tile((1, 1), dtypes.INT32, Buffer.REGISTER)
+
+
 def made(value: Any = None) -> VirtualRegister:
     """A new register, holding a number, a register's value or a tensor's only element."""
-    found = VirtualRegister(new_tile((1, 1), dtypes.INT32))
+    found = VirtualRegister(_new_register())
     if value is not None:
         write(found, value)
     return found
@@ -175,19 +180,13 @@ def write(target: VirtualRegister, value: Any) -> None:
 def load(target: VirtualRegister, source: Any) -> None:
     """The only element of a tensor in SBUF or HBM into a register."""
     view = _single(source, "src")
-    if view.on_chip:
-        copied(target.tile, view)
-    else:
-        _move(target.tile, view)
+    (copied if view.on_chip else transfer)(target.tile, view)
 
 
 def store(target: Any, source: VirtualRegister) -> None:
     """A register's value into a tensor of one element in SBUF or HBM."""
     view = _single(target, "dst")
-    if view.on_chip:
-        copied(view, source.tile)
-    else:
-        _move(view, source.tile)
+    (copied if view.on_chip else transfer)(view, source.tile)
 
 
 def _single(value: Any, name: str) -> TensorView:
@@ -199,10 +198,6 @@ def _single(value: Any, name: str) -> TensorView:
         said = f"{name} is {dtypes.name_of(value.dtype)}; registers hold whole numbers here."
         fail(KernelTypeError("register", said, "Copy it to nl.int32 first."))
     return value.replaced(shape=(1, 1), strides=(0, 0))
-
-
-def _move(target: TensorView, source: TensorView) -> None:
-    transfer(target, source)
 
 
 # Loops of the device.
@@ -278,7 +273,7 @@ def _iterations(start: Any, stop: Any, step: int, frame: FrameType) -> Iterator[
     plain = any(type(limit) is VirtualRegister for limit in (start, stop))
     index: VirtualRegister = made(start)
     index = VirtualRegister(index.tile, frozen=True) if plain else NkiScalar(index.tile)
-    below = new_tile((1, 1), dtypes.INT32)
+    below, more = _new_register(), made(step)
 
     def compare() -> None:
         of_two("less", below, index.tile, bound.tile)
@@ -286,7 +281,7 @@ def _iterations(start: Any, stop: Any, step: int, frame: FrameType) -> Iterator[
     compare()
     loop = DeviceLoop(below, frame)
     yield index
-    with_operand("add", index.tile, index.tile, step)
+    of_two("add", index.tile, index.tile, more.tile)
     compare()
     loop.close()
 

@@ -127,15 +127,16 @@ def _totals(counts: Counter[Operation], spec: Hardware) -> OperationCost:
 
 
 def _instructions(counts: Counter[Operation]) -> dict[str, int]:
-    """Instances by engine."""
-    found = dict.fromkeys(QUEUE_NAMES, 0)
+    """Instances by engine, Sync where anything is on it."""
+    found = dict.fromkeys(QUEUE_NAMES[: Queue.SYNC], 0)
     for form, n in counts.items():
-        found[QUEUE_NAMES[form.queue]] += n
+        name = QUEUE_NAMES[form.queue]
+        found[name] = found.get(name, 0) + n
     return found
 
 
 def busy_ns(timeline: Timeline, cores: int) -> list[dict[str, float]]:
-    """For each core, the time in which each of its engines works."""
+    """For each core, the time in which each of its engines works, Sync where anything is on it."""
     start, end = np.asarray(timeline.start), np.asarray(timeline.done)
     queues = np.asarray(timeline.queue)
     return [
@@ -143,6 +144,7 @@ def busy_ns(timeline: Timeline, cores: int) -> list[dict[str, float]]:
             QUEUE_NAMES[queue]: union_length(start[own], end[own])
             for queue in Queue
             for own in [queues == QUEUES * core + queue]
+            if queue is not Queue.SYNC or (queues % QUEUES == Queue.SYNC).any()
         }
         for core in range(cores)
     ]
@@ -152,13 +154,12 @@ def _activity(timeline: Timeline, cores: int, instructions: dict[str, int]) -> d
     """For each engine the time in which it works, its part of the latency, and its instructions."""
     fields: dict[str, float] = {}
     each = busy_ns(timeline, cores)
-    for queue in Queue:
-        name = QUEUE_NAMES[queue]
+    for name in each[0]:
         busy = sum(core[name] for core in each) / cores
-        prefix = name if queue is Queue.DMA else f"{name}_engine"
+        prefix = name if name == "dma" else f"{name}_engine"
         fields[f"{prefix}_active_time"] = busy * 1e-9
         fields[f"{prefix}_active_time_percent"] = busy / timeline.latency_ns
-        if queue is not Queue.DMA:
+        if name != "dma":
             fields[f"{prefix}_instruction_count"] = instructions[name]
     return fields
 

@@ -163,7 +163,7 @@ def bounds(
         ),
         spec,
     )
-    engines = {name: max(core[name] for core in busy) * 1e-9 * 1e3 for name in QUEUE_NAMES}
+    engines = {name: max(core[name] for core in busy) * 1e-9 * 1e3 for name in busy[0]}
     dma = engines.pop("dma")
     slowest = max(engines, key=engines.__getitem__)
     return [

@@ -50,7 +50,7 @@ QUEUE_OF = {
     Engine.VECTOR: Queue.VECTOR,
     Engine.SCALAR: Queue.SCALAR,
     Engine.GPSIMD: Queue.GPSIMD,
-    Engine.SYNC: Queue.GPSIMD,
+    Engine.SYNC: Queue.SYNC,
     Engine.DMA: Queue.DMA,
 }
 SCALAR_OPS = frozenset({"multiply", "add", "subtract"})
@@ -231,7 +231,8 @@ def _lower_instruction(
         accumulates=opcode.product and accumulate,
         source=instruction.source,
         label=opcode_label(instruction),
-        kept="reduce_cmd" in instruction.attributes and _stays_in_engine(instruction),
+        kept=queue is Queue.SYNC
+        or ("reduce_cmd" in instruction.attributes and _stays_in_engine(instruction)),
         belongs_to_matmul=belongs_to_matmul,
     )
 

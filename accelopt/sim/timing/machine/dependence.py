@@ -109,7 +109,9 @@ def depend(
 
 
 _Memory = tuple[int, Buffer]
-"""SBUF or PSUM of a core."""
+"""SBUF, PSUM or the registers of a core."""
+REGISTER_BYTES = 64 * 4
+"""Of a sequencer (SDK 2.33, `nki.isa.register_alloc`)."""
 
 
 class _Rooms:
@@ -125,6 +127,7 @@ class _Rooms:
             usable = spec.sbuf_partition_bytes if core in spilled else spec.sbuf_usable_bytes
             self.capacity[core, Buffer.SBUF] = usable
             self.capacity[core, Buffer.PSUM] = spec.psum_partition_bytes
+            self.capacity[core, Buffer.REGISTER] = REGISTER_BYTES
         self.used = dict.fromkeys(self.capacity, 0)
         units = stream.units
         self.memory = [(unit.core, unit.tensor.buffer) for unit in units]

@@ -58,8 +58,8 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
     """Issue time, latency and counters of an operation."""
     if operation.is_dma:
         return OperationCost()
-    if operation.opcode in (ARRIVE, WAIT):
-        return _semaphore(operation, spec)
+    if operation.opcode in (ARRIVE, WAIT) or operation.queue is Queue.SYNC:
+        return _of_sequencer(operation, spec)
     buffers = {a.tensor.buffer for a in (*operation.reads, *operation.writes)}
     clock = spec.ghz(QUEUE_NAMES[operation.queue])
     if operation.queue is Queue.TENSOR:
@@ -84,11 +84,17 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
     )
 
 
-def _semaphore(operation: Operation, spec: Hardware) -> OperationCost:
-    """Half of a barrier between two cores. Nothing was measured: each takes its engine as long as the
-    shortest instruction, and telling the other core an engine's latency."""
+def _of_sequencer(operation: Operation, spec: Hardware) -> OperationCost:
+    """Half of a barrier between two cores, or an instruction on registers. Nothing was measured: each takes
+    as long as an engine's shortest instruction; telling the other core, and reading and writing memory,
+    an engine's latency."""
     issue = spec.minimum_issue_cycles / spec.ghz(QUEUE_NAMES[operation.queue])
-    return OperationCost(issue, spec.engine_latency_ns if operation.opcode == ARRIVE else 0.0)
+    accesses = (*operation.reads, *operation.writes)
+    afar = operation.opcode == ARRIVE or (
+        operation.queue is Queue.SYNC
+        and any(access.tensor.buffer is not Buffer.REGISTER for access in accesses)
+    )
+    return OperationCost(issue, spec.engine_latency_ns if afar else 0.0)
 
 
 def has_dynamic_address(operation: Operation) -> bool:

@@ -22,9 +22,10 @@ class Queue(IntEnum):
     SCALAR = 2
     GPSIMD = 3
     DMA = 4
+    SYNC = 5
 
 
-QUEUE_NAMES = ("tensor", "vector", "scalar", "gpsimd", "dma")
+QUEUE_NAMES = ("tensor", "vector", "scalar", "gpsimd", "dma", "sync")
 
 ARRIVE, WAIT = Opcode("core_barrier.arrive"), Opcode("core_barrier.wait")
 SEND, RECEIVE = Opcode("send"), Opcode("receive", ordered=True)

@@ -5,6 +5,8 @@ Evidence: the public case of a bf16 layernorm, linear layer and GELU (one roundi
 turns z = -6.7 into 15.3), and IEEE 754 rounding to nearest.
 """
 
+import math
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -94,6 +96,31 @@ def forward(a):
         assert verdict.status is Status.CORRECT, verdict.message
         size = np.abs(trial.inputs[0]).sum(axis=1, keepdims=True)
         assert (trial.exact[0].allowed <= 1e-3 * size + 1e-12 * size.max()).all()
+
+
+@pytest.mark.parametrize(
+    "erf", ["np.vectorize(math.erf)(y)", "np.array([math.erf(v) for v in y.flat]).reshape(y.shape)"]
+)
+def test_a_reference_that_cancels_in_float64_is_not_exact_there(erf, tmp_path):
+    """x (1 + erf(-5.8)) is off by half; a gelu that is right there was refused (issue 42)."""
+    path = tmp_path / "reference.py"
+    path.write_text(f"""
+import math
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(256, 512)).astype(np.float32)]
+def forward(x):
+    y = x / 2**0.5
+    return (x / 2 * (1 + {erf})).astype(np.float32)
+""")
+    trial = TrialStore(tmp_path / "trials").get(Reference(path), SWEEP)
+    x = trial.inputs[0].astype(np.float64)
+    right = np.array([v / 2 * math.erfc(-v / 2**0.5) for v in x.flat], np.float32)
+    right = right.reshape(x.shape)
+    verdict = Gate().judge(trial, [right], [right])
+    assert verdict.status is Status.CORRECT, verdict.message
+    cut = np.where(x < -5, 0, right)
+    assert Gate().judge(trial, [cut], [cut]).status is Status.WRONG_NUMBERS
 
 
 def test_both_ends_of_an_interval_are_seen():

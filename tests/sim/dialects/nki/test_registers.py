@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from accelopt.sim import serial
 from accelopt.sim.errors import KernelError
 
 ROWS = """
@@ -72,14 +71,6 @@ def test_a_while_loop_ends_when_its_register_is_zero(nki_text, loop):
     one = np.full((1, 1), 2.5, np.float32)
     for count in (0, 1, 5):
         assert kernel.run(one, np.full((1, 1), count, np.int32)) == 2.5 * count
-
-
-def test_a_loop_of_the_device_travels_as_data(nki_text):
-    program = nki_text(SUM.format(loop=WHILES["while"])).trace(
-        np.ones((1, 1), np.float32), np.ones((1, 1), np.int32)
-    )
-    again = serial.loads(serial.dumps(program), "test")
-    assert [n.opcode for _, n in again.walk()] == [n.opcode for _, n in program.walk()]
 
 
 @pytest.mark.parametrize(

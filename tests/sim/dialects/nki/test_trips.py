@@ -45,18 +45,6 @@ class TestLoopsOfTheDevice:
         found = profile(_rounds(nki_text, f"nl.fori_loop(0, {count}, lambda i: step(tile))"))
         assert _count(found, "activation") == count
 
-    def test_as_a_counted_loop(self, nki_text):
-        by_device, counted_loop = (
-            profile(_rounds(nki_text, loop))
-            for loop in (
-                "nl.fori_loop(0, 64, lambda i: step(tile))",
-                "for _ in nl.sequential_range(64): step(tile)",
-            )
-        )
-        assert by_device.summary["scalar_engine_active_time"] == pytest.approx(
-            counted_loop.summary["scalar_engine_active_time"]
-        )
-
     def test_trips_that_data_decide_come_from_the_execution(self, nki_text):
         program = _rounds(nki_text, "nl.fori_loop(0, stop, lambda i: step(tile))")
         with pytest.raises(KernelError, match="depends on the inputs"):
