@@ -6,9 +6,10 @@ import contextlib
 import functools
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ from accelopt.kernels.nki.devices import (
     Timings,
 )
 from accelopt.kernels.nki.referee import unread_inputs as leftovers
-from accelopt.kernels.nki.referee.comparison import WHOLE, Gate
+from accelopt.kernels.nki.referee.comparison import WHOLE, Gate, usual_size
 from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.source import PUBLISHED_PRECISION_MESSAGE
@@ -362,7 +363,7 @@ class _Run:
             executable = self._compiled(arguments, stack)
             trial = self.trials.get(self.reference, name, self.precision)
             assert trial is not None, f"{name} was found to be possible"
-            self._judge(trial, executable.run(self.reference.kernel_inputs(trial.inputs)))
+            self._judge_run(trial, executable)
         except KernelFailure as failure:
             del self.checks[checks:]
             what = "refuses" if failure.status is Status.COMPILE_ERROR else "is wrong for"
@@ -383,7 +384,7 @@ class _Run:
             return
         try:
             trial = trial_on(self.reference, UNUSED, inputs, self.precision)
-            self._judge(trial, executable.run(self.reference.kernel_inputs(inputs)))
+            self._judge_run(trial, executable)
         except KernelFailure as failure:
             said = f"{failure.message}; {leftovers.words(unused)}"
             raise KernelFailure(failure.status, said) from failure
@@ -404,28 +405,45 @@ class _Run:
         """Hidden trials run in other orders, the first backwards and the others in ones that nobody
         can know either: nl.affine_range promises that its iterations may run in any order, and a core
         takes the kernel at its word."""
-        inputs = self.reference.kernel_inputs(trial.inputs)
         if trial.name in PUBLIC:
-            self._judge(trial, executable.run(inputs))
+            self._judge_run(trial, executable)
             return
         checks = len(self.checks)
+        inputs = self.reference.kernel_inputs(trial.inputs)
         order = BACKWARDS if trial.name == STRESS else hidden_order(inputs)
         try:
-            self._judge(trial, executable.run(inputs, shuffle=order))
+            self._judge_run(trial, executable, order)
         except KernelFailure as failure:
             shuffled = self.checks[checks:]
             del self.checks[checks:]
-            self._judge(trial, executable.run(inputs))  # raises when the order is not to blame
+            self._judge_run(trial, executable)  # raises when the order is not to blame
             self.checks += shuffled
             raise KernelFailure(failure.status, f"{failure.message}; {ORDER}") from failure
 
-    def _judge(self, trial: Trial, outputs: tuple[np.ndarray, ...]) -> None:
+    def _judge_run(
+        self, trial: Trial, executable: CompiledKernel, shuffle: int | None = None
+    ) -> None:
+        inputs = self.reference.kernel_inputs(trial.inputs)
+
+        @functools.cache
+        def in_double() -> Sequence[Any] | None:
+            found = executable.in_double(inputs)
+            return found and shaped_outputs(self.reference, found, trial.forms)
+
+        self._judge(trial, executable.run(inputs, shuffle), in_double)
+
+    def _judge(
+        self,
+        trial: Trial,
+        outputs: tuple[np.ndarray, ...],
+        in_double: Callable[[], Sequence[Any] | None],
+    ) -> None:
         transformed = shaped_outputs(self.reference, outputs, trial.forms)
         request, rounding = self.request, self.device.rounding
         agreement = self.reference.agreement
         judge = Gate(
             request.rel_tol, request.scrutiny, rounding, self.precision, agreement, request.baseline
-        )
+        )._replace(in_double=in_double, usual=self._usual)
         verdict = judge.judge(trial, outputs, transformed)
         if verdict.checks[-1].name == WHOLE and not verdict.checks[-1].passed and not trial.exact:
             # Rounding decides between two whole numbers where intervals say so.
@@ -438,7 +456,12 @@ class _Run:
             raise KernelFailure(verdict.status, verdict.message)
         others = self.trials.of_other_rows(self.reference, trial, transformed, self.precision)
         if others is not None:
-            self._judge(others, outputs)
+            self._judge(others, outputs, in_double)
+
+    @functools.cached_property
+    def _usual(self) -> tuple[float, ...]:
+        """How large the elements of each output are as a rule."""
+        return tuple(map(usual_size, self._trial(self.names[0]).expected))
 
     def _profile(self, timing: Timing) -> Profile:
         if not timing.stable:

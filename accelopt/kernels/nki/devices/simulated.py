@@ -10,7 +10,7 @@ import math
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -399,13 +399,19 @@ class SimulatedExecutable:
     def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
         """Execute the Program on the arrays among the arguments. With `shuffle`, the iterations of
         every affine loop and the programs of a launch run in an order drawn from it."""
-        tensors = tensors_of(arrays)
+        order: Order = "program" if shuffle is None else "shuffled"
+        if shuffle == BACKWARDS:
+            order = "reversed"
+        return self._executed(arrays, order=order, seed=shuffle or 0)
+
+    def in_double(self, arrays: Sequence[object]) -> tuple[np.ndarray, ...]:
+        """The outputs where all float32 is float64, but for the arrays that are given."""
+        return self._executed(arrays, double=True)
+
+    def _executed(self, arrays: Sequence[object], **how: Any) -> tuple[np.ndarray, ...]:
         try:
             with np.errstate(all="ignore"):
-                order: Order = "program" if shuffle is None else "shuffled"
-                if shuffle == BACKWARDS:
-                    order = "reversed"
-                results = compute.execute(self.program, tensors, order=order, seed=shuffle or 0)
+                results = compute.execute(self.program, tensors_of(arrays), **how)
         except (KernelError, IndexError) as error:  # a run-time index ends a kernel as in Python
             raise KernelFailure(Status.RUN_ERROR, str(error.__cause__ or error)) from error
         except MemoryError as error:

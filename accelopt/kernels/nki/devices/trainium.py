@@ -195,6 +195,9 @@ class TrainiumExecutable:
         """The outputs of one run on the core, which has its own order of things."""
         return self.call(arrays, Status.RUN_ERROR, DEVICE_SECONDS)
 
+    def in_double(self, arrays: Sequence[object]) -> None:
+        """A core computes in float32."""
+
     def call(
         self, arrays: Sequence[object], failing: Status, seconds: float
     ) -> tuple[np.ndarray, ...]:
