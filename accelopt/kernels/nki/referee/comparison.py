@@ -221,8 +221,8 @@ class Gate(NamedTuple):
 
     def _rounded_alone(self, trial: Trial, index: int, output: np.ndarray) -> np.ndarray:
         """Where an error is one of rounding alone: the kernel is right there in float64, where it may cancel as
-        it likes, and in float32 not farther from that than the bound of the published gate makes of what is
-        usual in its row, or of the output."""
+        it likes, and in float32 not farther from that than a row may be from its reference, of what is usual in
+        that row or of the output."""
         outputs = self.in_double() if self.in_double else None
         if outputs is None or trial.exact is None:
             return np.zeros(output.shape, bool)
@@ -230,8 +230,9 @@ class Gate(NamedTuple):
         exact, double = trial.exact[index], given[index].astype(np.float64)
         sizes = np.where(np.isfinite(exact.allowed), np.abs(exact.values), 0)
         if output.ndim > 1 and output.shape[-1] >= NARROW_ROW:
-            sizes = np.sqrt(np.mean(np.square(sizes), axis=-1, keepdims=True, dtype=np.float64))
-        limit = self.rel_tol * np.maximum(sizes, self.usual[index])
+            squares = np.square(sizes, dtype=np.float64)
+            sizes = np.sqrt(squares.mean(axis=-1, keepdims=True))
+        limit = ROW_FACTOR * self.rel_tol * np.maximum(sizes, self.usual[index])
         with np.errstate(all="ignore"):
             right = np.abs(double - exact.values) <= exact.allowed
             return np.asarray(right & (np.abs(output - double) <= limit))
@@ -502,7 +503,9 @@ def _elements(
     parts = exact.values, exact.allowed_to(output, limits.rounding), exact.resolved
     values, allowed, resolved = (array.reshape(-1) for array in parts)
     if rounded is not None:
-        allowed = np.where(rounded.reshape(-1), np.maximum(allowed, np.abs(flat - values)), allowed)
+        with np.errstate(all="ignore"):
+            off = np.maximum(allowed, np.abs(flat - values))
+        allowed = np.where(rounded.reshape(-1), off, allowed)
     worst, at, beyond, lost, judged = 0.0, 0, 0, 0, 0
     rounding = limits.rounding
     for part in blocks(flat.size):
