@@ -234,7 +234,7 @@ class Gate(NamedTuple):
             sizes = np.sqrt(squares.mean(axis=-1, keepdims=True))
         limit = ROW_FACTOR * self.rel_tol * np.maximum(sizes, self.usual[index])
         with np.errstate(all="ignore"):
-            right = np.abs(double - exact.values) <= exact.allowed
+            right = np.abs(double - exact.values) <= exact.allowed_to(output, self.rounding)
             return np.asarray(right & (np.abs(output - double) <= limit))
 
     def _exactly(self, index: int) -> bool:
