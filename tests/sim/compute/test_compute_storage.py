@@ -290,6 +290,7 @@ def test_wide_floats_leave_out_the_rounding_of_narrow_tiles() -> None:
     data = np.full((4, 4), 1 + 2.0**-9, np.float32)
     assert (execute(kernel, [data])[0] == 1).all()
     np.testing.assert_array_equal(execute(kernel, [data], wide_floats=True)[0], data)
+    assert (execute(kernel, [data], double=True)[0] == 1).all(), "narrow formats round as they do"
 
 
 def test_storage_is_given_back() -> None:
