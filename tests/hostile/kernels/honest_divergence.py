@@ -1,6 +1,6 @@
 # reference: divergence
 # verdict: correct
-# A difference of sums, which rounds on their scale where the result is zero.
+# A difference of entropies, which rounds on their scale where the result is zero.
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
@@ -11,12 +11,14 @@ def kernel(x, y):
     out = nl.ndarray((x.shape[0], 1), dtype=x.dtype, buffer=nl.shared_hbm)
 
     a, b = nl.load(x), nl.load(y)
-    most, other = nl.max(a, axis=1, keepdims=True), nl.max(b, axis=1, keepdims=True)
-    e = nl.exp(nl.subtract(a, most))
+    a = nl.subtract(a, nl.max(a, axis=1, keepdims=True))
+    b = nl.subtract(b, nl.max(b, axis=1, keepdims=True))
+    e = nl.exp(a)
     total = nl.sum(e, axis=1, keepdims=True)
-    others = nl.sum(nl.exp(nl.subtract(b, other)), axis=1, keepdims=True)
-    mean = nl.divide(nl.sum(nl.multiply(e, nl.subtract(a, b)), axis=1, keepdims=True), total)
-    sums = nl.subtract(nl.add(other, nl.log(others)), nl.add(most, nl.log(total)))
-    d = nl.add(mean, sums)
+    a = nl.subtract(a, nl.log(total))
+    b = nl.subtract(b, nl.log(nl.sum(nl.exp(b), axis=1, keepdims=True)))
+    p = nl.divide(e, total)
+    own = nl.sum(nl.multiply(p, a), axis=1, keepdims=True)
+    d = nl.subtract(own, nl.sum(nl.multiply(p, b), axis=1, keepdims=True))
     nl.store(out, d)
     return out
