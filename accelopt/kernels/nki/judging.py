@@ -42,6 +42,7 @@ from accelopt.kernels.nki.devices import (
     Device,
     KernelArgument,
     KernelFailure,
+    LowPrecision,
     TensorArgument,
     Timings,
 )
@@ -178,6 +179,7 @@ class _Run:
         self.reference = Reference(request.task)
         self.checks: list[Check] = []
         self.notes: list[str] = []
+        self.narrow = ""  # why it is refused, should its narrow formats lose something
         self.isolation: tuple[str, ...] = ()
         self.holds_for = ""
         self.exactness: tuple[Exactness, ...] = ()
@@ -300,13 +302,15 @@ class _Run:
         return contract(inputs, self.reference.precision, self.request.precision)
 
     def _check_precision(self, executable: CompiledKernel) -> None:
-        """The formats that the compiled kernel really uses, but for those of results."""
+        """The formats that the compiled kernel really uses, but for those of results. What float32 in their place
+        does not change, as a mask of zeros and ones, loses nothing: that is asked in each trial."""
         results = {name_of(form.dtype) for form in self._trial(self.names[0]).forms}
-        uses = [
-            use
-            for use in executable.low_precision()
-            if use.dtype not in results and not self.precision.allows(use.dtype)
-        ]
+
+        def used(by: CompiledKernel) -> list[LowPrecision]:
+            narrow = (u for u in by.low_precision() if u.dtype not in results)
+            return [use for use in narrow if not self.precision.allows(use.dtype)]
+
+        uses = used(executable)
         if not uses:
             return
         words = "low precision in the data path: " + "; ".join(
@@ -318,7 +322,11 @@ class _Run:
             self.notes.append(words)
             return
         said = f"{PUBLISHED_PRECISION_MESSAGE} " if published else ""
-        raise KernelFailure(Status.REFUSED, said + words + remedy(self.precision, names))
+        said += words + remedy(self.precision, names)
+        single = None if published else executable.with_floats("float32")
+        if single is None or used(single):
+            raise KernelFailure(Status.REFUSED, said)
+        self.narrow = said
 
     def _check_independence(self, executable: CompiledKernel) -> None:
         """What iterations that may run in any order need of each other."""
@@ -427,10 +435,16 @@ class _Run:
 
         @functools.cache
         def in_double() -> Sequence[Any] | None:
-            found = executable.in_double(inputs)
-            return found and shaped_outputs(self.reference, found, trial.forms)
+            double = executable.with_floats("float64")
+            return double and shaped_outputs(self.reference, double.run(inputs), trial.forms)
 
-        self._judge(trial, executable.run(inputs, shuffle), in_double)
+        outputs = executable.run(inputs, shuffle)
+        if self.narrow:
+            single = executable.with_floats("float32")
+            others = () if single is None else single.run(inputs, shuffle)
+            if [one.tobytes() for one in outputs] != [one.tobytes() for one in others]:
+                raise KernelFailure(Status.REFUSED, self.narrow)
+        self._judge(trial, outputs, in_double)
 
     def _judge(
         self,

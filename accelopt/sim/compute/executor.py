@@ -17,7 +17,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.compute.analysis.constants import Constants
 from accelopt.sim.compute.analysis.forwarding import forward_copies
-from accelopt.sim.compute.analysis.other_formats import in_double, with_wide_floats
+from accelopt.sim.compute.analysis.other_formats import with_wide_floats
 from accelopt.sim.compute.analysis.parallel import WORTHWHILE, loops_to_split
 from accelopt.sim.compute.analysis.storage import Layout, Storage, plan
 from accelopt.sim.compute.analysis.uses import uses_by_tensor
@@ -65,7 +65,6 @@ def execute(
     order: Order = "program",
     seed: int = 0,
     wide_floats: bool = False,
-    double: bool = False,
 ) -> tuple[np.ndarray | None, ...]:
     """Runs a program on the arrays of its arguments and returns its results, in order.
 
@@ -73,15 +72,10 @@ def execute(
     changed. With order "shuffled" the iterations of every affine loop and the programs of a launch
     run in a random order drawn from `seed`, with "reversed" from the last to the first, so that of
     any two the other comes first; a kernel without hidden dependences cannot tell. With `wide_floats` narrow
-    floats on-chip are float32, as in the official simulator. With `double` all that is float32 is float64, but
-    for the arrays that are given.
+    floats on-chip are float32, as in the official simulator.
     """
     if wide_floats:
         program = with_wide_floats(program)
-    if double:
-        program = in_double(program)
-        both = zip(program.arguments, arrays, strict=True)
-        arrays = [a.astype(np.float64) if t.dtype == np.float64 else a for t, a in both]
     if order == "shuffled":
         draw = shuffling.Random(seed)
         taken: Taken = lambda values: draw.sample(values, len(values))  # noqa: E731
@@ -281,6 +275,8 @@ class Executable:
             )
         for tensor, array in zip(self.arguments, arrays, strict=True):
             wanted = dtypes.stored(tensor.dtype)
+            if wanted == dtypes.FLOAT64:
+                array = array.astype(wanted)
             if array.shape != tensor.shape or array.dtype not in (wanted, tensor.dtype):
                 raise KernelValueError(
                     "argument_mismatch",

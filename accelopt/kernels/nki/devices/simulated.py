@@ -10,7 +10,7 @@ import math
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from accelopt.kernels.nki.devices.protocol import (
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message, unfinished_line
 from accelopt.sandbox import ChildOutcome, Ending, Limits, Policy, Start, clean_server, run, spawn
 from accelopt.sim import compute, dtypes, rules, serial, timing, unused_inputs
+from accelopt.sim.compute.analysis.other_formats import in_double, in_single
 from accelopt.sim.compute.executor import Order
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
@@ -402,16 +403,10 @@ class SimulatedExecutable:
         order: Order = "program" if shuffle is None else "shuffled"
         if shuffle == BACKWARDS:
             order = "reversed"
-        return self._executed(arrays, order=order, seed=shuffle or 0)
-
-    def in_double(self, arrays: Sequence[object]) -> tuple[np.ndarray, ...]:
-        """The outputs where all float32 is float64, but for the arrays that are given."""
-        return self._executed(arrays, double=True)
-
-    def _executed(self, arrays: Sequence[object], **how: Any) -> tuple[np.ndarray, ...]:
+        tensors = tensors_of(arrays)
         try:
             with np.errstate(all="ignore"):
-                results = compute.execute(self.program, tensors_of(arrays), **how)
+                results = compute.execute(self.program, tensors, order=order, seed=shuffle or 0)
         except (KernelError, IndexError) as error:  # a run-time index ends a kernel as in Python
             raise KernelFailure(Status.RUN_ERROR, str(error.__cause__ or error)) from error
         except MemoryError as error:
@@ -423,6 +418,11 @@ class SimulatedExecutable:
         if any(result is None for result in results):
             raise KernelFailure(Status.RUN_ERROR, "the kernel returns None instead of a tensor")
         return tuple(result for result in results if result is not None)
+
+    def with_floats(self, dtype: str) -> SimulatedExecutable:
+        """With float64 in place of float32, or float32 in place of what is narrower."""
+        program = in_double(self.program) if dtype == "float64" else in_single(self.program)
+        return SimulatedExecutable(program, self.isolation, self.device)
 
     def measure(self, timings: Timings = Timings()) -> TimedRuns:  # noqa: B008  (immutable)
         """The predicted latency; it does not vary, so one run stands for all."""

@@ -195,8 +195,8 @@ class TrainiumExecutable:
         """The outputs of one run on the core, which has its own order of things."""
         return self.call(arrays, Status.RUN_ERROR, DEVICE_SECONDS)
 
-    def in_double(self, arrays: Sequence[object]) -> None:
-        """A core computes in float32."""
+    def with_floats(self, dtype: str) -> None:
+        """A core computes in what it is told to."""
 
     def call(
         self, arrays: Sequence[object], failing: Status, seconds: float

@@ -26,6 +26,13 @@ def with_wide_floats(program: Program) -> Program:
     return _with(program, narrow, dtypes.FLOAT32)
 
 
+def in_single(program: Program) -> Program:
+    """The same, in HBM too, but for arguments and results."""
+    given = {*program.arguments, *program.results}
+    narrow = {t for t in program.all_tensors() if t.dtype in _NARROW} - given
+    return _with(program, narrow, dtypes.FLOAT32)
+
+
 def in_double(program: Program) -> Program:
     """The program with float64 in place of float32, arguments and results included; tensors that are also
     read as other bit patterns keep their format."""
