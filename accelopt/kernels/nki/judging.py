@@ -64,7 +64,6 @@ from accelopt.kernels.nki.referee.trials import (
     OTHER_SHAPE,
     POSITIVE,
     PUBLIC,
-    SHAPE,
     SIGNS,
     STRESS,
     SWEEP,
@@ -353,7 +352,7 @@ class _Run:
             return
         arguments = self._arguments(other)
         shapes = (str(a.shape) for a in arguments if isinstance(a, TensorArgument))
-        if self._try(arguments, SHAPE, ", ".join(shapes), "for these shapes", stack):
+        if self._try(arguments, OTHER_SHAPE, ", ".join(shapes), "for these shapes", stack):
             self.holds_for = "any"
 
     def _try(

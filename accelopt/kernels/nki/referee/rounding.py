@@ -309,9 +309,16 @@ class Interval(NDArrayOperatorsMixin):
             shared = ufunc(with_shared(first), with_shared(second))
         one, a = first.errors(value.ndim), first.value
         if ufunc is np.divide:  # a product with what the divisor's ends make of its reciprocal
-            second = self._around(
-                np.reciprocal(second.value), [np.reciprocal(end) for end in second.ends()]
-            )
+            low, high = second.ends()
+            ends = [np.reciprocal(low), np.reciprocal(high)]
+            if (
+                through := np.signbit(low) != np.signbit(high)
+            ).any():  # zero, near which it may be any
+                ends = [
+                    np.where(through, far, end)
+                    for far, end in zip((np.inf, -np.inf), ends, strict=True)
+                ]
+            second = self._around(np.reciprocal(second.value), ends)
             other = _lined_up(
                 [apart(e, second.value) for e in (second.low, second.high)], value.ndim
             )

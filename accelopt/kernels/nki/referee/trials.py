@@ -49,7 +49,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 30
+VERSION = 31
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -81,10 +81,9 @@ class TrialName(NamedTuple):
             "few-bits": "hidden inputs of which many are equal or halves",
             "not-finite": "hidden inputs with NaN and infinities",
             "unused": "hidden inputs of which those elements decide that reach no result of the kernel",
-            "shape": "hidden inputs of another shape",
             "signs": "hidden inputs with plain numbers of the other sign",
             "flags": "hidden inputs with flags turned round",
-            "other-shape": "hidden inputs of another shape, without exact outputs",
+            "other-shape": "hidden inputs of another shape",
         }[self.kind]
 
 
@@ -137,7 +136,6 @@ NEGATIVE, POSITIVE = TrialName("negative"), TrialName("positive")
 FEW_BITS = TrialName("few-bits")
 NOT_FINITE = TrialName("not-finite")
 OTHER_SHAPE = TrialName("other-shape")
-SHAPE = TrialName("shape")
 SIGNS, FLAGS = TrialName("signs"), TrialName("flags")
 UNUSED = TrialName("unused")  # made for one kernel, and not kept
 PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
@@ -187,7 +185,7 @@ class TrialStore:
     ) -> Trial | None:
         """The trial, made if it is not there; None where this problem has no such trial. What is
         exact, and how exact, depends on the precision that is allowed; seeds do not."""
-        precision = Precision() if name.kind == "seed" else precision
+        precision = Precision() if name == OTHER_SHAPE or name.kind == "seed" else precision
         return self._kept(
             reference, name, precision, lambda: self._make(reference, name, precision)
         )
@@ -222,10 +220,6 @@ class TrialStore:
         if name.kind == "seed":
             return trial_on(reference, name, reference.inputs(name.seed), None)
         self._ask_if_elementwise(reference)
-        if name == SHAPE:
-            other = self.get(reference, OTHER_SHAPE)
-            part = other and self._part(reference, name, other.expected)
-            return other and trial_on(reference, name, other.inputs, precision, part)
         drawn = self._hidden(reference)
         if name == HIDDEN:
             part = self._part(reference, name)
@@ -373,14 +367,8 @@ class TrialStore:
             best = other if best is None or _judged(other) > _judged(best) else best
         return best if best is not None and _judged(best) > 0 else None
 
-    def _part(
-        self,
-        reference: Reference,
-        name: TrialName,
-        expected: Sequence[np.ndarray] = (),
-    ) -> Part | None:
-        """The rows of a trial that stand for all of a large problem's; None for all of them. `expected`
-        are outputs of its shape, where that is another one."""
+    def _part(self, reference: Reference, name: TrialName) -> Part | None:
+        """The rows of a trial that stand for all of a large problem's; None for all of them."""
         most = MADE_OF_HIDDEN if name == HIDDEN else MADE
         neighbours = self._used(reference).made // most
         if neighbours < 2:
@@ -388,9 +376,6 @@ class TrialStore:
         part = self._rows_apart(reference)
         if part is None or part.has_order(self._hidden(reference)):
             return None
-        if expected:
-            found = part.rows._replace(total=expected[0].shape[part.rows.axis])
-            part = part._replace(rows=found)
         seed = self._hidden_seed(reference.key, f"rows of {name.kind}")
         return some_of(part, neighbours, np.random.default_rng(seed))
 
@@ -477,6 +462,8 @@ def _arises(
     if name == NOT_FINITE:
         return uses.not_finite
     if name == FEW_BITS:
+        if uses.smooth and not reference.elementwise(inputs, outputs):
+            return False  # rows of halves among those under stress tell as much
         return any(map(stress.changeable, inputs)) and not (
             uses.picks and not reference.agreement.rules
         )
