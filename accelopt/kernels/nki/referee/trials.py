@@ -231,8 +231,7 @@ class TrialStore:
             return _of_another_shape(reference, drawn)
         if name in (SIGNS, FLAGS):
             plain = other_signs(drawn) if name == SIGNS else other_flags(drawn)
-            part = self._part(reference, name) if plain else None
-            return _if_defined(reference, name, plain, precision, part) if plain else None
+            return _if_defined(reference, name, plain) if plain else None
         trial = self._in_situation(reference, name, precision, drawn)
         return trial and (self._with_whole(reference, trial) if name in WITH_ALL_ROWS else trial)
 
@@ -309,7 +308,7 @@ class TrialStore:
         if not _arises(reference, name, inputs, shapes, uses):
             return None
         generator = np.random.default_rng(seed)
-        inputs = _other_arguments(reference, name, inputs, uses, generator)
+        inputs = _other_arguments(reference, name, inputs, uses, generator, part)
         if name in WITH_ALL_ROWS and (set_to := masks(inputs, uses)):
             draws = self._drawn_masks(reference, set_to)
             inputs = other_masks(inputs, set_to, draws, generator, more=name == STRESS)
@@ -505,6 +504,7 @@ def _other_arguments(
     inputs: list[Any],
     uses: Uses,
     generator: np.random.Generator,
+    part: Part | None,
 ) -> list[Any]:
     """Other integers, and for one trial (a kernel is traced anew for it) other numbers, as far as the
     reference takes them."""
@@ -518,7 +518,7 @@ def _other_arguments(
         given = np.random.default_rng(seed)
         numbers = other_numbers(changed, given, larger=name == STRESS, most=most)
         with contextlib.suppress(ConfigError):
-            outputs = reference.forward(numbers)
+            outputs = reference.forward(numbers if part is None else part.of(numbers))
             if most == 1 or all(np.isfinite(one).all() for one in outputs):
                 return numbers
     return changed
@@ -550,17 +550,12 @@ def _of_another_shape(reference: Reference, drawn: Sequence[Any]) -> Trial | Non
     return None
 
 
-def _if_defined(
-    reference: Reference,
-    name: TrialName,
-    inputs: Sequence[Any],
-    precision: Precision,
-    part: Part | None,
-) -> Trial | None:
+def _if_defined(reference: Reference, name: TrialName, inputs: Sequence[Any]) -> Trial | None:
     """The trial on these inputs; None where the reference does not take them."""
     with contextlib.suppress(ConfigError):
-        if _is_defined(trial := trial_on(reference, name, inputs, precision, part)):
-            return trial
+        expected = reference.forward(inputs)
+        if all(np.isfinite(one).all() for one in expected):
+            return trial_on(reference, name, inputs, None, expected=expected)
     return None
 
 
