@@ -435,7 +435,9 @@ class _Run:
         @functools.cache
         def in_double() -> Sequence[Any] | None:
             double = executable.with_floats("float64")
-            return double and shaped_outputs(self.reference, double.run(inputs), trial.forms)
+            if double is None:
+                return None
+            return shaped_outputs(self.reference, double.run(inputs), trial.forms)
 
         outputs = executable.run(inputs, shuffle)
         if self.narrow:

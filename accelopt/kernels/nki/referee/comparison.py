@@ -326,7 +326,7 @@ def _check(name: str, passed: bool, amount: float, limit: float, where: str) -> 
 def usual_size(output: np.ndarray) -> float:
     """The root of the mean square of what is finite."""
     finite = np.isfinite(output)
-    return l2(output[finite].astype(np.float64)) / max(1, np.count_nonzero(finite)) ** 0.5
+    return l2(output[finite].astype(np.float64)) / math.sqrt(max(1, int(finite.sum())))
 
 
 def expected_dtype(reference: np.ndarray, inputs: Sequence[Any]) -> np.dtype[Any]:

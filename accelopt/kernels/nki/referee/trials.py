@@ -228,10 +228,10 @@ class TrialStore:
             made = trial_on(reference, name, drawn, precision, part, expected)
             return self._with_whole(reference, made, whole)
         if name == OTHER_SHAPE:
-            return _of_another_shape(reference, drawn)
+            return _taken(reference, name, other_shapes(drawn))
         if name in (SIGNS, FLAGS):
             plain = other_signs(drawn) if name == SIGNS else other_flags(drawn)
-            return _if_defined(reference, name, plain) if plain else None
+            return _taken(reference, name, [plain] if plain else [])
         trial = self._in_situation(reference, name, precision, drawn)
         return trial and (self._with_whole(reference, trial) if name in WITH_ALL_ROWS else trial)
 
@@ -354,7 +354,7 @@ class TrialStore:
                     most = max(most, (least, changed, found), key=lambda one: one[0])
                     continue
                 trial = trial_on(reference, name, changed, precision, part, found)
-                if _is_defined(trial):
+                if _judged(trial) >= MIN_JUDGED:
                     return trial
                 if best is None or _judged(trial) > _judged(best):
                     best = trial
@@ -541,26 +541,15 @@ def _in_formats(values: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
         ]
 
 
-def _of_another_shape(reference: Reference, drawn: Sequence[Any]) -> Trial | None:
-    """Of the other shapes the first that the reference takes."""
-    for inputs in other_shapes(drawn):
+def _taken(reference: Reference, name: TrialName, several: Iterable[list[Any]]) -> Trial | None:
+    """The trial, without exact outputs, on the first of some inputs that the reference takes."""
+    for inputs in several:
         with contextlib.suppress(ConfigError):
             reference.kernel_inputs(inputs)
-            return trial_on(reference, OTHER_SHAPE, inputs, None)
+            expected = reference.forward(inputs)
+            if name == OTHER_SHAPE or all(np.isfinite(one).all() for one in expected):
+                return trial_on(reference, name, inputs, None, expected=expected)
     return None
-
-
-def _if_defined(reference: Reference, name: TrialName, inputs: Sequence[Any]) -> Trial | None:
-    """The trial on these inputs; None where the reference does not take them."""
-    with contextlib.suppress(ConfigError):
-        expected = reference.forward(inputs)
-        if all(np.isfinite(one).all() for one in expected):
-            return trial_on(reference, name, inputs, None, expected=expected)
-    return None
-
-
-def _is_defined(trial: Trial) -> bool:
-    return _judged(trial) >= MIN_JUDGED
 
 
 def _judged(trial: Trial) -> float:

@@ -1,8 +1,7 @@
 """Programs whose tensors hold a wider format than was asked for.
 
 The official `nki.simulate_kernel` computes with float32 stand-ins for bfloat16, float8 and
-tfloat32, so tests written for it compare against unrounded references. And a program in float64 tells
-what float32 rounds from what is computed otherwise. Everything else here rounds as the hardware does.
+tfloat32. A program in float64 tells what float32 rounds from what is computed otherwise.
 """
 
 from __future__ import annotations
