@@ -196,8 +196,7 @@ def _apply(
     rows *= factors.astype(rows.dtype)[:, None]
     constant = kinds == Kind.CONSTANT
     rows[constant] = picked[constant, None]
-    halves = np.flatnonzero(kinds == Kind.HALVES)
-    halves = halves[rows[halves].any(axis=1)]
+    halves = np.flatnonzero((kinds == Kind.HALVES) & rows.any(axis=1))
     size = np.sqrt(np.mean(np.square(rows[halves], dtype=np.float64), axis=1, keepdims=True))
     rows[halves] = np.rint(2 * rows[halves] / size) / 2
     one_hot = np.flatnonzero(kinds == Kind.ONE_HOT)
