@@ -12,6 +12,8 @@ import ml_dtypes
 import numpy as np
 
 FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
+"""No format of a core: what a program may be executed in where float32's rounding is to be told from the rest."""
 FLOAT16 = np.dtype(np.float16)
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 TFLOAT32 = np.dtype("V4")
@@ -56,7 +58,7 @@ PACKED = (FLOAT8_E4M3FN_X4, FLOAT8_E5M2_X4, FLOAT4_E2M1FN_X4)
 _NAMES = {dtype: name for name, dtype in FORMATS.items()}
 _BY_SCALAR_TYPE = {dtype.type: dtype for dtype in FORMATS.values() if dtype.type is not np.void}
 _FLOATS = (
-    FLOAT32, TFLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT8_E8M0FNU,
+    FLOAT64, FLOAT32, TFLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT8_E8M0FNU,
 )  # fmt: skip
 
 
@@ -176,6 +178,8 @@ def convert(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return values
     if dtype == BOOL:
         return np.asarray(np.not_equal(values, 0))
+    if dtype == FLOAT64:
+        return values.astype(FLOAT64)
     if not is_integer(dtype):
         return values.astype(np.float32, copy=False).astype(dtype, copy=False)
     limits = np.iinfo(dtype)

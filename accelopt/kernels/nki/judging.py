@@ -6,9 +6,10 @@ import contextlib
 import functools
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,11 +42,12 @@ from accelopt.kernels.nki.devices import (
     Device,
     KernelArgument,
     KernelFailure,
+    LowPrecision,
     TensorArgument,
     Timings,
 )
 from accelopt.kernels.nki.referee import unread_inputs as leftovers
-from accelopt.kernels.nki.referee.comparison import WHOLE, Gate
+from accelopt.kernels.nki.referee.comparison import WHOLE, Gate, usual_size
 from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.source import PUBLISHED_PRECISION_MESSAGE
@@ -62,7 +64,6 @@ from accelopt.kernels.nki.referee.trials import (
     OTHER_SHAPE,
     POSITIVE,
     PUBLIC,
-    SHAPE,
     SIGNS,
     STRESS,
     SWEEP,
@@ -177,6 +178,7 @@ class _Run:
         self.reference = Reference(request.task)
         self.checks: list[Check] = []
         self.notes: list[str] = []
+        self.narrow = ""  # why it is refused, should its narrow formats lose something
         self.isolation: tuple[str, ...] = ()
         self.holds_for = ""
         self.exactness: tuple[Exactness, ...] = ()
@@ -299,13 +301,15 @@ class _Run:
         return contract(inputs, self.reference.precision, self.request.precision)
 
     def _check_precision(self, executable: CompiledKernel) -> None:
-        """The formats that the compiled kernel really uses, but for those of results."""
+        """The formats that the compiled kernel really uses, but for those of results. What float32 in their place
+        does not change, as a mask of zeros and ones, loses nothing: that is asked in each trial."""
         results = {name_of(form.dtype) for form in self._trial(self.names[0]).forms}
-        uses = [
-            use
-            for use in executable.low_precision()
-            if use.dtype not in results and not self.precision.allows(use.dtype)
-        ]
+
+        def used(by: CompiledKernel) -> list[LowPrecision]:
+            narrow = (u for u in by.low_precision() if u.dtype not in results)
+            return [use for use in narrow if not self.precision.allows(use.dtype)]
+
+        uses = used(executable)
         if not uses:
             return
         words = "low precision in the data path: " + "; ".join(
@@ -317,7 +321,11 @@ class _Run:
             self.notes.append(words)
             return
         said = f"{PUBLISHED_PRECISION_MESSAGE} " if published else ""
-        raise KernelFailure(Status.REFUSED, said + words + remedy(self.precision, names))
+        said += words + remedy(self.precision, names)
+        single = None if published else executable.with_floats("float32")
+        if single is None or used(single):
+            raise KernelFailure(Status.REFUSED, said)
+        self.narrow = said
 
     def _check_independence(self, executable: CompiledKernel) -> None:
         """What iterations that may run in any order need of each other."""
@@ -344,7 +352,7 @@ class _Run:
             return
         arguments = self._arguments(other)
         shapes = (str(a.shape) for a in arguments if isinstance(a, TensorArgument))
-        if self._try(arguments, SHAPE, ", ".join(shapes), "for these shapes", stack):
+        if self._try(arguments, OTHER_SHAPE, ", ".join(shapes), "for these shapes", stack):
             self.holds_for = "any"
 
     def _try(
@@ -362,7 +370,7 @@ class _Run:
             executable = self._compiled(arguments, stack)
             trial = self.trials.get(self.reference, name, self.precision)
             assert trial is not None, f"{name} was found to be possible"
-            self._judge(trial, executable.run(self.reference.kernel_inputs(trial.inputs)))
+            self._judge_run(trial, executable)
         except KernelFailure as failure:
             del self.checks[checks:]
             what = "refuses" if failure.status is Status.COMPILE_ERROR else "is wrong for"
@@ -383,7 +391,7 @@ class _Run:
             return
         try:
             trial = trial_on(self.reference, UNUSED, inputs, self.precision)
-            self._judge(trial, executable.run(self.reference.kernel_inputs(inputs)))
+            self._judge_run(trial, executable)
         except KernelFailure as failure:
             said = f"{failure.message}; {leftovers.words(unused)}"
             raise KernelFailure(failure.status, said) from failure
@@ -404,28 +412,53 @@ class _Run:
         """Hidden trials run in other orders, the first backwards and the others in ones that nobody
         can know either: nl.affine_range promises that its iterations may run in any order, and a core
         takes the kernel at its word."""
-        inputs = self.reference.kernel_inputs(trial.inputs)
         if trial.name in PUBLIC:
-            self._judge(trial, executable.run(inputs))
+            self._judge_run(trial, executable)
             return
         checks = len(self.checks)
+        inputs = self.reference.kernel_inputs(trial.inputs)
         order = BACKWARDS if trial.name == STRESS else hidden_order(inputs)
         try:
-            self._judge(trial, executable.run(inputs, shuffle=order))
+            self._judge_run(trial, executable, order)
         except KernelFailure as failure:
             shuffled = self.checks[checks:]
             del self.checks[checks:]
-            self._judge(trial, executable.run(inputs))  # raises when the order is not to blame
+            self._judge_run(trial, executable)  # raises when the order is not to blame
             self.checks += shuffled
             raise KernelFailure(failure.status, f"{failure.message}; {ORDER}") from failure
 
-    def _judge(self, trial: Trial, outputs: tuple[np.ndarray, ...]) -> None:
+    def _judge_run(
+        self, trial: Trial, executable: CompiledKernel, shuffle: int | None = None
+    ) -> None:
+        inputs = self.reference.kernel_inputs(trial.inputs)
+
+        @functools.cache
+        def in_double() -> Sequence[Any] | None:
+            double = executable.with_floats("float64")
+            if double is None:
+                return None
+            return shaped_outputs(self.reference, double.run(inputs), trial.forms)
+
+        outputs = executable.run(inputs, shuffle)
+        if self.narrow:
+            single = executable.with_floats("float32")
+            others = () if single is None else single.run(inputs, shuffle)
+            if [one.tobytes() for one in outputs] != [one.tobytes() for one in others]:
+                raise KernelFailure(Status.REFUSED, self.narrow)
+        self._judge(trial, outputs, in_double)
+
+    def _judge(
+        self,
+        trial: Trial,
+        outputs: tuple[np.ndarray, ...],
+        in_double: Callable[[], Sequence[Any] | None],
+    ) -> None:
         transformed = shaped_outputs(self.reference, outputs, trial.forms)
         request, rounding = self.request, self.device.rounding
         agreement = self.reference.agreement
         judge = Gate(
             request.rel_tol, request.scrutiny, rounding, self.precision, agreement, request.baseline
-        )
+        )._replace(in_double=in_double, usual=self._usual)
         verdict = judge.judge(trial, outputs, transformed)
         if verdict.checks[-1].name == WHOLE and not verdict.checks[-1].passed and not trial.exact:
             # Rounding decides between two whole numbers where intervals say so.
@@ -438,7 +471,12 @@ class _Run:
             raise KernelFailure(verdict.status, verdict.message)
         others = self.trials.of_other_rows(self.reference, trial, transformed, self.precision)
         if others is not None:
-            self._judge(others, outputs)
+            self._judge(others, outputs, in_double)
+
+    @functools.cached_property
+    def _usual(self) -> tuple[float, ...]:
+        """How large the elements of each output are as a rule."""
+        return tuple(map(usual_size, self._trial(self.names[0]).expected))
 
     def _profile(self, timing: Timing) -> Profile:
         if not timing.stable:

@@ -16,8 +16,8 @@ import numpy as np
 from accelopt.sim import dtypes
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.compute.analysis.constants import Constants
-from accelopt.sim.compute.analysis.float32_tiles import with_wide_floats
 from accelopt.sim.compute.analysis.forwarding import forward_copies
+from accelopt.sim.compute.analysis.other_formats import with_wide_floats
 from accelopt.sim.compute.analysis.parallel import WORTHWHILE, loops_to_split
 from accelopt.sim.compute.analysis.storage import Layout, Storage, plan
 from accelopt.sim.compute.analysis.uses import uses_by_tensor
@@ -275,6 +275,8 @@ class Executable:
             )
         for tensor, array in zip(self.arguments, arrays, strict=True):
             wanted = dtypes.stored(tensor.dtype)
+            if wanted == dtypes.FLOAT64:
+                array = array.astype(wanted)
             if array.shape != tensor.shape or array.dtype not in (wanted, tensor.dtype):
                 raise KernelValueError(
                     "argument_mismatch",

@@ -24,6 +24,7 @@ from one_road import executable, execute
 from accelopt.errors import InternalError
 from accelopt.sim.affine import Affine
 from accelopt.sim.compute import compile_program
+from accelopt.sim.compute.analysis.other_formats import in_double
 from accelopt.sim.compute.analysis.parallel import independent
 from accelopt.sim.compute.analysis.storage import Storage, plan
 from accelopt.sim.compute.analysis.uses import uses_by_tensor
@@ -290,6 +291,9 @@ def test_wide_floats_leave_out_the_rounding_of_narrow_tiles() -> None:
     data = np.full((4, 4), 1 + 2.0**-9, np.float32)
     assert (execute(kernel, [data])[0] == 1).all()
     np.testing.assert_array_equal(execute(kernel, [data], wide_floats=True)[0], data)
+    assert (compile_program(in_double(kernel)).run([data])[0] == 1).all(), (
+        "narrow formats round as they do"
+    )
 
 
 def test_storage_is_given_back() -> None:

@@ -77,6 +77,10 @@ class CompiledKernel(Protocol):
         turns them all round. A device that has an order of its own keeps it.
         """
 
+    def with_floats(self, dtype: str) -> CompiledKernel | None:
+        """The same kernel with a wider format throughout: float64 in place of float32, or float32 in place of
+        those below; None of a device that has what it has."""
+
     def inexact(self) -> tuple[Inexactness, ...]:
         """What a real core would compute less exactly; nothing on a real core."""
 

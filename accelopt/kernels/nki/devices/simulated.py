@@ -31,6 +31,7 @@ from accelopt.kernels.nki.devices.protocol import (
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message, unfinished_line
 from accelopt.sandbox import ChildOutcome, Ending, Limits, Policy, Start, clean_server, run, spawn
 from accelopt.sim import compute, dtypes, rules, serial, timing, unused_inputs
+from accelopt.sim.compute.analysis.other_formats import in_double, in_single
 from accelopt.sim.compute.executor import Order
 from accelopt.sim.compute.trips import counted
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
@@ -406,12 +407,12 @@ class SimulatedExecutable:
     def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
         """Execute the Program on the arrays among the arguments. With `shuffle`, the iterations of
         every affine loop and the programs of a launch run in an order drawn from it."""
+        order: Order = "program" if shuffle is None else "shuffled"
+        if shuffle == BACKWARDS:
+            order = "reversed"
         tensors = tensors_of(arrays)
         try:
             with np.errstate(all="ignore"):
-                order: Order = "program" if shuffle is None else "shuffled"
-                if shuffle == BACKWARDS:
-                    order = "reversed"
                 results = compute.execute(self.program, tensors, order=order, seed=shuffle or 0)
         except (KernelError, IndexError) as error:  # a run-time index ends a kernel as in Python
             raise KernelFailure(Status.RUN_ERROR, str(error.__cause__ or error)) from error
@@ -424,6 +425,11 @@ class SimulatedExecutable:
         if any(result is None for result in results):
             raise KernelFailure(Status.RUN_ERROR, "the kernel returns None instead of a tensor")
         return tuple(result for result in results if result is not None)
+
+    def with_floats(self, dtype: str) -> SimulatedExecutable:
+        """With float64 in place of float32, or float32 in place of what is narrower."""
+        program = in_double(self.program) if dtype == "float64" else in_single(self.program)
+        return SimulatedExecutable(program, self.isolation, self.device)
 
     def measure(self, timings: Timings = Timings()) -> TimedRuns:  # noqa: B008  (immutable)
         """The predicted latency; it does not vary, so one run stands for all."""

@@ -195,6 +195,9 @@ class TrainiumExecutable:
         """The outputs of one run on the core, which has its own order of things."""
         return self.call(arrays, Status.RUN_ERROR, DEVICE_SECONDS)
 
+    def with_floats(self, dtype: str) -> None:
+        """A core computes in what it is told to."""
+
     def call(
         self, arrays: Sequence[object], failing: Status, seconds: float
     ) -> tuple[np.ndarray, ...]:

@@ -232,7 +232,8 @@ class Interval(NDArrayOperatorsMixin):
             return _in_blocks(lambda some: self._power(*some), inputs)
         if method != "__call__" or ufunc.nout > 1 or kwargs:
             return self._apply(getattr(ufunc, method), inputs, kwargs)
-        return _in_blocks(lambda some: self._elementwise(ufunc, some), inputs)
+        found = _in_blocks(lambda some: self._elementwise(ufunc, some), inputs)
+        return found._settled(*inputs) if ufunc in COMPARISONS else found
 
     def _power(self, base: Any, exponent: Any) -> Interval:
         """A power, which may be the exponential of a multiple of a logarithm, as the hardware has it."""
@@ -271,6 +272,26 @@ class Interval(NDArrayOperatorsMixin):
                 return self._arithmetic(ufunc, *inputs)
         return self._apply(ufunc, inputs, {}, corners=two)
 
+    def _settled(self, first: Any, second: Any) -> Interval:
+        """Conditions that rounding decides, of two of which one is compared with a line of the other: what alone
+        in a line equals that one is where it comes from (a row's maximum), and moves with it. The others a kernel
+        decides all in its way, which sums add up: `shared` has them turned round."""
+        undecided = np.asarray(self.low != self.high)
+        if not undecided.any():
+            return self
+        one, other = (np.asarray(values(each)) for each in (first, second))
+        shapes = ((1,) * (self.value.ndim - each.ndim) + each.shape for each in (one, other))
+        lines = tuple(
+            n for n, sizes in enumerate(zip(*shapes, strict=True)) if sizes[0] != sizes[1]
+        )
+        if lines:
+            same = np.asarray(one == other)
+            alone = same & (same.sum(axis=lines, keepdims=True) == 1)
+            self.low, self.high = (np.where(alone, self.value, end) for end in self.parts()[1:3])
+            undecided &= ~alone
+        shared = np.where(undecided, ~self.value, with_shared(self))
+        return self._like(self.value, self.low, self.high, shared)
+
     def _alike(self, ufunc: np.ufunc, first: Any, second: Any) -> Any:
         """Whether two are equal: they may be where their ends overlap, and are for sure where both are known."""
         pairs = (one.ends() if isinstance(one, Interval) else (one, one) for one in (first, second))
@@ -288,9 +309,16 @@ class Interval(NDArrayOperatorsMixin):
             shared = ufunc(with_shared(first), with_shared(second))
         one, a = first.errors(value.ndim), first.value
         if ufunc is np.divide:  # a product with what the divisor's ends make of its reciprocal
-            second = self._around(
-                np.reciprocal(second.value), [np.reciprocal(end) for end in second.ends()]
-            )
+            low, high = second.ends()
+            ends = [np.reciprocal(low), np.reciprocal(high)]
+            if (
+                through := np.signbit(low) != np.signbit(high)
+            ).any():  # zero, near which it may be any
+                ends = [
+                    np.where(through, far, end)
+                    for far, end in zip((np.inf, -np.inf), ends, strict=True)
+                ]
+            second = self._around(np.reciprocal(second.value), ends)
             other = _lined_up(
                 [apart(e, second.value) for e in (second.low, second.high)], value.ndim
             )

@@ -79,12 +79,13 @@ class Kind(IntEnum):
     FAR_AWAY = 7  # a large mean, a small spread
     MINUTE = 8
     HUGE = 9
+    HALVES = 10  # multiples of a half, many of which are equal
 
 
-_MILD = (0.4, 0.12, 0.12, 0.12, 0.12, 0.12, 0, 0, 0, 0)
-_EXTREME = (0.26, 0.06, 0.06, 0.08, 0.08, 0.08, 0.16, 0.14, 0.06, 0.02)
-_ONE_SIDED = (0.18, 0, 0, 0.2, 0.4, 0, 0, 0, 0.1, 0.12)
-_WITH_ZEROS = (Kind.ZERO, Kind.CONSTANT, Kind.ONE_HOT, Kind.MINUTE, Kind.HUGE)
+_MILD = (0.4, 0.12, 0.12, 0.12, 0.12, 0.12, 0, 0, 0, 0, 0)
+_EXTREME = (0.22, 0.06, 0.06, 0.08, 0.08, 0.08, 0.16, 0.14, 0.06, 0.02, 0.04)
+_ONE_SIDED = (0.18, 0, 0, 0.2, 0.4, 0, 0, 0, 0.1, 0.12, 0)
+_WITH_ZEROS = (Kind.ZERO, Kind.CONSTANT, Kind.ONE_HOT, Kind.MINUTE, Kind.HUGE, Kind.HALVES)
 # Where there are few vectors, chance is left out. The two begin differently: there may be only one.
 _IN_TURN = (Kind.SPIKE, Kind.FAR_AWAY, Kind.LARGE, Kind.AS_IT_IS, Kind.TINY, Kind.MINUTE)
 _THEN = (Kind.FAR_AWAY, Kind.LARGE, Kind.SPIKE, Kind.TINY, Kind.MINUTE, Kind.AS_IT_IS)
@@ -195,6 +196,9 @@ def _apply(
     rows *= factors.astype(rows.dtype)[:, None]
     constant = kinds == Kind.CONSTANT
     rows[constant] = picked[constant, None]
+    halves = np.flatnonzero((kinds == Kind.HALVES) & rows.any(axis=1))
+    size = np.sqrt(np.mean(np.square(rows[halves], dtype=np.float64), axis=1, keepdims=True))
+    rows[halves] = np.rint(2 * rows[halves] / size) / 2
     one_hot = np.flatnonzero(kinds == Kind.ONE_HOT)
     rows[one_hot] = 0
     rows[one_hot, places[one_hot]] = picked[one_hot] * rows.dtype.type(severity)

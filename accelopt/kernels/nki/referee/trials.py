@@ -49,7 +49,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 30
+VERSION = 31
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -81,10 +81,9 @@ class TrialName(NamedTuple):
             "few-bits": "hidden inputs of which many are equal or halves",
             "not-finite": "hidden inputs with NaN and infinities",
             "unused": "hidden inputs of which those elements decide that reach no result of the kernel",
-            "shape": "hidden inputs of another shape",
             "signs": "hidden inputs with plain numbers of the other sign",
             "flags": "hidden inputs with flags turned round",
-            "other-shape": "hidden inputs of another shape, without exact outputs",
+            "other-shape": "hidden inputs of another shape",
         }[self.kind]
 
 
@@ -137,7 +136,6 @@ NEGATIVE, POSITIVE = TrialName("negative"), TrialName("positive")
 FEW_BITS = TrialName("few-bits")
 NOT_FINITE = TrialName("not-finite")
 OTHER_SHAPE = TrialName("other-shape")
-SHAPE = TrialName("shape")
 SIGNS, FLAGS = TrialName("signs"), TrialName("flags")
 UNUSED = TrialName("unused")  # made for one kernel, and not kept
 PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
@@ -187,7 +185,7 @@ class TrialStore:
     ) -> Trial | None:
         """The trial, made if it is not there; None where this problem has no such trial. What is
         exact, and how exact, depends on the precision that is allowed; seeds do not."""
-        precision = Precision() if name.kind == "seed" else precision
+        precision = Precision() if name == OTHER_SHAPE or name.kind == "seed" else precision
         return self._kept(
             reference, name, precision, lambda: self._make(reference, name, precision)
         )
@@ -222,10 +220,6 @@ class TrialStore:
         if name.kind == "seed":
             return trial_on(reference, name, reference.inputs(name.seed), None)
         self._ask_if_elementwise(reference)
-        if name == SHAPE:
-            other = self.get(reference, OTHER_SHAPE)
-            part = other and self._part(reference, name, other.expected)
-            return other and trial_on(reference, name, other.inputs, precision, part)
         drawn = self._hidden(reference)
         if name == HIDDEN:
             part = self._part(reference, name)
@@ -234,11 +228,10 @@ class TrialStore:
             made = trial_on(reference, name, drawn, precision, part, expected)
             return self._with_whole(reference, made, whole)
         if name == OTHER_SHAPE:
-            return _of_another_shape(reference, drawn)
+            return _taken(reference, name, other_shapes(drawn))
         if name in (SIGNS, FLAGS):
             plain = other_signs(drawn) if name == SIGNS else other_flags(drawn)
-            part = self._part(reference, name) if plain else None
-            return _if_defined(reference, name, plain, precision, part) if plain else None
+            return _taken(reference, name, [plain] if plain else [])
         trial = self._in_situation(reference, name, precision, drawn)
         return trial and (self._with_whole(reference, trial) if name in WITH_ALL_ROWS else trial)
 
@@ -315,7 +308,7 @@ class TrialStore:
         if not _arises(reference, name, inputs, shapes, uses):
             return None
         generator = np.random.default_rng(seed)
-        inputs = _other_arguments(reference, name, inputs, uses, generator)
+        inputs = _other_arguments(reference, name, inputs, uses, generator, part)
         if name in WITH_ALL_ROWS and (set_to := masks(inputs, uses)):
             draws = self._drawn_masks(reference, set_to)
             inputs = other_masks(inputs, set_to, draws, generator, more=name == STRESS)
@@ -361,7 +354,7 @@ class TrialStore:
                     most = max(most, (least, changed, found), key=lambda one: one[0])
                     continue
                 trial = trial_on(reference, name, changed, precision, part, found)
-                if _is_defined(trial):
+                if _judged(trial) >= MIN_JUDGED:
                     return trial
                 if best is None or _judged(trial) > _judged(best):
                     best = trial
@@ -373,14 +366,8 @@ class TrialStore:
             best = other if best is None or _judged(other) > _judged(best) else best
         return best if best is not None and _judged(best) > 0 else None
 
-    def _part(
-        self,
-        reference: Reference,
-        name: TrialName,
-        expected: Sequence[np.ndarray] = (),
-    ) -> Part | None:
-        """The rows of a trial that stand for all of a large problem's; None for all of them. `expected`
-        are outputs of its shape, where that is another one."""
+    def _part(self, reference: Reference, name: TrialName) -> Part | None:
+        """The rows of a trial that stand for all of a large problem's; None for all of them."""
         most = MADE_OF_HIDDEN if name == HIDDEN else MADE
         neighbours = self._used(reference).made // most
         if neighbours < 2:
@@ -388,9 +375,6 @@ class TrialStore:
         part = self._rows_apart(reference)
         if part is None or part.has_order(self._hidden(reference)):
             return None
-        if expected:
-            found = part.rows._replace(total=expected[0].shape[part.rows.axis])
-            part = part._replace(rows=found)
         seed = self._hidden_seed(reference.key, f"rows of {name.kind}")
         return some_of(part, neighbours, np.random.default_rng(seed))
 
@@ -477,6 +461,8 @@ def _arises(
     if name == NOT_FINITE:
         return uses.not_finite
     if name == FEW_BITS:
+        if uses.smooth and not reference.elementwise(inputs, outputs):
+            return False  # rows of halves among those under stress tell as much
         return any(map(stress.changeable, inputs)) and not (
             uses.picks and not reference.agreement.rules
         )
@@ -518,6 +504,7 @@ def _other_arguments(
     inputs: list[Any],
     uses: Uses,
     generator: np.random.Generator,
+    part: Part | None,
 ) -> list[Any]:
     """Other integers, and for one trial (a kernel is traced anew for it) other numbers, as far as the
     reference takes them."""
@@ -531,7 +518,7 @@ def _other_arguments(
         given = np.random.default_rng(seed)
         numbers = other_numbers(changed, given, larger=name == STRESS, most=most)
         with contextlib.suppress(ConfigError):
-            outputs = reference.forward(numbers)
+            outputs = reference.forward(numbers if part is None else part.of(numbers))
             if most == 1 or all(np.isfinite(one).all() for one in outputs):
                 return numbers
     return changed
@@ -554,31 +541,15 @@ def _in_formats(values: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
         ]
 
 
-def _of_another_shape(reference: Reference, drawn: Sequence[Any]) -> Trial | None:
-    """Of the other shapes the first that the reference takes."""
-    for inputs in other_shapes(drawn):
+def _taken(reference: Reference, name: TrialName, several: Iterable[list[Any]]) -> Trial | None:
+    """The trial, without exact outputs, on the first of some inputs that the reference takes."""
+    for inputs in several:
         with contextlib.suppress(ConfigError):
             reference.kernel_inputs(inputs)
-            return trial_on(reference, OTHER_SHAPE, inputs, None)
+            expected = reference.forward(inputs)
+            if name == OTHER_SHAPE or all(np.isfinite(one).all() for one in expected):
+                return trial_on(reference, name, inputs, None, expected=expected)
     return None
-
-
-def _if_defined(
-    reference: Reference,
-    name: TrialName,
-    inputs: Sequence[Any],
-    precision: Precision,
-    part: Part | None,
-) -> Trial | None:
-    """The trial on these inputs; None where the reference does not take them."""
-    with contextlib.suppress(ConfigError):
-        if _is_defined(trial := trial_on(reference, name, inputs, precision, part)):
-            return trial
-    return None
-
-
-def _is_defined(trial: Trial) -> bool:
-    return _judged(trial) >= MIN_JUDGED
 
 
 def _judged(trial: Trial) -> float:

@@ -25,6 +25,14 @@ NOT_FINITE = {"isnan", "isfinite", "isinf", "nan_to_num", "fmax", "fmin", "nansu
 NOT_FINITE |= {"nanmax", "nanmin", "isneginf", "isposinf"}
 SCALES = (np.multiply, np.divide, np.floor_divide)
 ROUNDS = {"rint", "round", "around", "floor", "ceil", "trunc", "fix", "astype to fewer bits"}
+# What says nothing else of two numbers that are equal, or of one halfway between whole ones.
+SMOOTH = set(
+    """abs absolute add arange array asarray ascontiguousarray astype broadcast_to concatenate copy cos cosh cumsum
+    divide dot dtype e einsum empty empty_like errstate exp exp2 expand_dims expm1 eye flatten float32 float64 full
+    full_like inner log log1p log2 matmul mean moveaxis multiply ndim negative newaxis ones ones_like outer pi
+    power prod ravel reciprocal reshape shape sin sinh size sqrt square squeeze stack std subtract sum swapaxes T
+    tanh tensordot transpose tri tril triu var vdot zeros zeros_like""".split()
+)
 
 
 @dataclass
@@ -56,6 +64,11 @@ class Uses:
     def decides(self) -> bool:
         """True where single numbers decide what comes of others: who rounds them otherwise is wrong."""
         return self.rounds or self.picks or bool(self.thresholds or self.compared or self.marks)
+
+    @property
+    def smooth(self) -> bool:
+        """True where numbers are neither compared nor put in order, nor anything unknown is made of them."""
+        return not self.indices and self.asked <= SMOOTH
 
     @property
     def picks(self) -> bool:
@@ -127,6 +140,7 @@ class Watched(NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc in COMPARISONS:
+            self.uses.asked.add(ufunc.__name__)
             self._compare(inputs, mark=ufunc in (np.equal, np.not_equal))
         if ufunc in SCALES:
             for source, other in itertools.product(self.sources, inputs):

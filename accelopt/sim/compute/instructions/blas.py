@@ -54,10 +54,11 @@ def load() -> Blas | None:
 
 
 def product(stationary: np.ndarray, moving: np.ndarray) -> np.ndarray:
-    """stationary (K, M).T @ moving (K, N) as a new float32 array; the interpreter is free while
-    it is computed."""
+    """stationary (K, M).T @ moving (K, N) as a new array of float32, or of float64 where one of them is; the
+    interpreter is free while it is computed."""
     blas = load()
-    if blas is None or not stationary.size or not moving.size:
+    wide = np.float64 in (stationary.dtype, moving.dtype)
+    if blas is None or wide or not stationary.size or not moving.size:
         return np.asarray(np.matmul(stationary.T, moving))
     left = np.ascontiguousarray(stationary, dtype=np.float32)
     right = np.ascontiguousarray(moving, dtype=np.float32)

@@ -68,7 +68,7 @@ def memset(site: LaneSite) -> Closure:
     elif dtypes.is_packed(held):
         constant = np.zeros((), held)
     else:
-        constant = dtypes.convert(np.asarray(value, dtype=np.float32), held)
+        constant = dtypes.convert(np.asarray(value, dtype=np.float64), held)
     target, commit = site.destination(site.result, held)
     if commit is None:
         return lambda: target().fill(constant)

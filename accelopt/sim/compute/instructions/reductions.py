@@ -58,8 +58,8 @@ def register_reduction(site: LaneSite, engine: str) -> Callable[[np.ndarray], No
         count = result.shape[0]
         state = held.get(own)
         if state is None or command in ("reset", "reset_reduce"):
-            start = np.float32(arithmetic.identity(op, dtypes.FLOAT32))
-            state = held[own] = np.full((PARTITIONS, 1), start)
+            start = arithmetic.identity(op, dtypes.FLOAT32)
+            state = held[own] = np.full((PARTITIONS, 1), start, site.computes)
         if command != "reset":
             pattern = site.pattern_now()
             values = (
@@ -195,7 +195,7 @@ def tensor_tensor_scan(site: LaneSite) -> Closure:
     reverse0, reverse1 = bool(site.attribute("reverse0")), bool(site.attribute("reverse1"))
     op0, op1 = arithmetic.binary(site.text("op0")), arithmetic.binary(site.text("op1"))
     store = put_columns(site)
-    blocks = np.empty((3, SCAN_BLOCK, PARTITIONS), np.float32)
+    blocks = np.empty((3, SCAN_BLOCK, PARTITIONS), site.computes)
     by_count: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
 
     def rows(partitions: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -208,10 +208,10 @@ def tensor_tensor_scan(site: LaneSite) -> Closure:
         first, second = data0(), data1()
         partitions = first.shape[0]
         first, second = first.reshape(partitions, -1), second.reshape(partitions, -1)
-        state = np.empty(partitions, np.float32)
+        state = np.empty(partitions, blocks.dtype)
         state[:] = np.asarray(initial()).reshape(-1)
         length = first.shape[1]
-        result = np.empty((partitions, length), np.float32)
+        result = np.empty((partitions, length), blocks.dtype)
         for start in range(0, length, SCAN_BLOCK):
             stop = min(start + SCAN_BLOCK, length)
             part = blocks[:, : stop - start, :partitions]
@@ -260,13 +260,13 @@ def bn_stats(site: LaneSite) -> Closure:
     def run() -> None:
         values = data()
         values = values.reshape(values.shape[0], -1)
-        out = np.zeros((values.shape[0], 6), np.float32)
+        out = np.zeros((values.shape[0], 6), values.dtype)
         for half in (0, 1):
             part = values[:, half::2]
             if part.shape[1]:
                 out[:, 3 * half] = part.shape[1]
                 out[:, 3 * half + 1] = part.mean(axis=1)
-                out[:, 3 * half + 2] = part.var(axis=1) * np.float32(part.shape[1])
+                out[:, 3 * half + 2] = part.var(axis=1) * values.dtype.type(part.shape[1])
         store(out)
 
     return run

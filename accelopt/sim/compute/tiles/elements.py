@@ -170,7 +170,7 @@ class Elements:
         if where is not None:
             allowed &= where
         flat = self._flat()
-        if flat.dtype == dtypes.FLOAT32:
+        if flat.dtype in (dtypes.FLOAT32, dtypes.FLOAT64):
             np.add.at(flat, numbers[allowed], values[allowed])
             return
         places, inverse = np.unique(numbers[allowed], return_inverse=True)

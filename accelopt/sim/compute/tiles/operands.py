@@ -39,7 +39,7 @@ Closure = Callable[[], object]
 """Runs one instruction for the current loop values."""
 
 ReadClosure = Callable[[], np.ndarray]
-FLOAT32 = dtypes.FLOAT32
+FLOAT32, FLOAT64 = dtypes.FLOAT32, dtypes.FLOAT64
 
 
 class Destination(NamedTuple):
@@ -98,6 +98,12 @@ class LaneSite:
         return self.instruction.inputs.get(name)
 
     @property
+    def computes(self) -> np.dtype:
+        """What the engine computes in: float32, or float64 where a tile has it."""
+        accesses = (*self.instruction.inputs.values(), *self.instruction.outputs.values())
+        return FLOAT64 if any(a.dtype == FLOAT64 for a in accesses) else FLOAT32
+
+    @property
     def result(self) -> Access:
         """The main output."""
         return self.instruction.result
@@ -124,9 +130,9 @@ class LaneSite:
         return self._view(access, (None,) * len(access.shape))
 
     def values(self, access: Access, keys: Keys | None = None) -> ReadClosure:
-        """The tile in float32, as engines compute."""
+        """The tile in float32, as engines compute, or in float64."""
         read = self.view(access, keys)
-        if dtypes.stored(access.dtype) == FLOAT32:
+        if dtypes.stored(access.dtype) in (FLOAT32, FLOAT64):
             return read
         return lambda: read().astype(np.float32)
 
@@ -136,7 +142,7 @@ class LaneSite:
         if access is None:
             value = self.attribute(name)
             assert isinstance(value, (int, float)), f"{name} is missing"
-            constant = np.float32(value)
+            constant = self.computes.type(value)
             return lambda: constant  # type: ignore[return-value]
         return self.values(column(access, rank))
 
@@ -150,6 +156,7 @@ class LaneSite:
         """
         keys = _positions(access) if keys is None else keys
         rounding = self._rounding(access)
+        compute = access.dtype if (compute, access.dtype) == (FLOAT32, FLOAT64) else compute
         if access.indirect or not self.inside(access):
             return self._scattered(access, compute, keys, rounding)
         view = self._view(access, keys)

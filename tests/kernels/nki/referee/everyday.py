@@ -76,6 +76,34 @@ def forward(x, temperature):
     e = np.exp(y - y.max(axis=1, keepdims=True))
     return (e / e.sum(axis=1, keepdims=True)).astype(np.float32)
 """,
+    "divergence": """
+import numpy as np
+def get_inputs():
+    return [np.random.normal(scale=3, size=(128, 512)).astype(np.float32) for _ in range(2)]
+def forward(x, y):
+    p, q = (z - z.max(axis=1, keepdims=True) for z in (x, y))
+    p, q = (z - np.log(np.exp(z).sum(axis=1, keepdims=True)) for z in (p, q))
+    return (np.exp(p) * (p - q)).sum(axis=1)
+""",
+    "largest_two": """
+import numpy as np
+def get_inputs():
+    x = np.random.normal(size=(128, 64)).astype(np.float32)
+    return [x, (np.random.normal(size=(64, 16)) / 8).astype(np.float32)]
+def forward(x, w):
+    z = x @ w
+    p = np.exp(z - z.max(axis=1, keepdims=True))
+    p = p / p.sum(axis=1, keepdims=True)
+    kept = np.where(p >= np.sort(p, axis=1)[:, -2:-1], p, 0)
+    return kept / kept.sum(axis=1, keepdims=True)
+""",
+    "softcap": """
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(128, 256)).astype(np.float32)]
+def forward(x):
+    return 30 * np.tanh(x / 30)
+""",
     "silu": """
 import numpy as np
 def get_inputs():
@@ -152,6 +180,16 @@ def _softmax(x, peak):
 
 def _top(x, first=None):
     return x[..., :first].max(axis=-1, keepdims=True)
+
+
+def _log_sum(x):
+    return np.log(np.exp(x - _top(x)).sum(axis=1)) + _top(x)[:, 0]
+
+
+def _weights(z, by, number=2):
+    return (p := np.where(by >= np.sort(by)[:, -number:][:, :1], _softmax(z, _top(z)), 0)) / p.sum(
+        axis=1, keepdims=True
+    )
 
 
 def _online(x, width=128):
@@ -278,6 +316,13 @@ HONEST = {
             (e := np.exp((x - _top(x)) / np.float32(t))) / e.sum(axis=1, keepdims=True)
         ),
     },
+    "divergence": {
+        "sums apart": lambda x, y: (
+            (_softmax(x, _top(x)) * (x - y)).sum(axis=1) - _log_sum(x) + _log_sum(y)
+        ),
+    },
+    "largest_two": {"by logits": lambda x, w: _weights(z := x @ w, z)},
+    "softcap": {"by a sigmoid": lambda x: 60 / (1 + np.exp(-x / 15)) - 30},
     "silu": {
         "by tanh": lambda x: x * (np.float32(0.5) + np.float32(0.5) * np.tanh(x / 2)),
         "reciprocal": lambda x: x * (1 / (1 + np.exp(-x))),
@@ -325,6 +370,25 @@ DISHONEST = {
     "causal_softmax": {"mask of -100": lambda s: _softmax(y := _causal(s, -100), _top(y))},
     "scaled_softmax": {
         "hard-coded temperature": lambda x, t: _softmax(y := x / np.float32(0.7), _top(y)),
+    },
+    "divergence": {
+        "no maximum": lambda x, y: (
+            (_softmax(x, 0) * (x - y)).sum(axis=1)
+            + np.log(np.exp(y).sum(axis=1) / np.exp(x).sum(axis=1))
+        ),
+        "log of p": lambda x, y: (
+            (p := _softmax(x, _top(x))) * np.log((p + 1e-6) / (_softmax(y, _top(y)) + 1e-6))
+        ).sum(axis=1),
+    },
+    "largest_two": {"the largest": lambda x, w: _weights(z := x @ w, z, 1)},
+    "softcap": {
+        "clipped": lambda x: np.clip(x, -30, 30),
+        "rounded to 2**-9": lambda x: (
+            30 * np.tanh((x + np.float32(2**15) - np.float32(2**15)) / 30)
+        ),
+        "right in float64 alone": lambda x: (
+            30 * np.tanh(x / 30) * (1 + 1e-3 * (x * 0 + 1 + 2.0**-30 == 1))
+        ),
     },
     "silu": {
         "zero below -18": lambda x: np.where(x < -18, 0, x * _sigmoid(x)),

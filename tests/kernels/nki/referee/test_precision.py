@@ -109,6 +109,16 @@ FORMATS = {{"narrow": nl.float16, "wide": nl.float32}}
     assert found.status is Status.CORRECT, found.message
 
 
+@pytest.mark.parametrize(
+    ("mask", "status"), [("nl.less(t, 1e30", "correct"), ("nl.exp(t", "refused")]
+)
+def test_what_has_no_more_digits_loses_none_in_a_narrow_format(judged, mask, status):
+    there = f"nl.multiply(nl.multiply(narrow, narrow), {mask}, dtype=nl.bfloat16), dtype"
+    text = KERNEL.replace("nl.multiply(narrow, narrow, dtype", there)
+    found = judged("np.float32", text=text)
+    assert found.status.value == status, found.message
+
+
 def test_the_request_may_allow_more(judged):
     found = judged("np.float32", middle="nl.bfloat16", precision=("bfloat16",))
     assert found.status is Status.CORRECT, found.message

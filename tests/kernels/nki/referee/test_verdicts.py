@@ -8,7 +8,8 @@ import pytest
 from problems import DISHONEST, HONEST, SMALL, small_reference
 
 from accelopt.evaluation import Status
-from accelopt.kernels.nki.referee.comparison import ComparisonVerdict, Gate
+from accelopt.kernels.nki.referee import precision
+from accelopt.kernels.nki.referee.comparison import ComparisonVerdict, Gate, usual_size
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.trials import (
     END,
@@ -37,7 +38,7 @@ def judged(
 ) -> list[ComparisonVerdict]:
     store = TrialStore(folder / "trials")
     judge = Gate(rel_tol=3e-5 if problem == "mamba" else 2e-5)
-    found = []
+    found, usual = [], [*map(usual_size, store.get(reference, PUBLIC[0]).expected)]
     for name in (PUBLIC[0], HIDDEN, STRESS, ONE_SIDED, SWEEP, END, EVERY, FEW_BITS):
         trial = store.get(reference, name)
         if trial is None and name in (SWEEP, END, EVERY, FEW_BITS):
@@ -46,7 +47,14 @@ def judged(
         with np.errstate(all="ignore"):
             output = np.asarray(kernel(*trial.inputs)).astype(np.float32)
         raw = (output,)
-        found.append(judge.judge(trial, raw, reference.kernel_outputs(raw, trial.expected)))
+
+        def in_double(trial=trial):
+            with np.errstate(all="ignore"):
+                double = np.asarray(kernel(*map(precision.in_double, trial.inputs)))
+            return reference.kernel_outputs((double,), trial.expected)
+
+        own = judge._replace(in_double=in_double, usual=usual)
+        found.append(own.judge(trial, raw, reference.kernel_outputs(raw, trial.expected)))
     return found
 
 
