@@ -11,10 +11,17 @@ import ast
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from accelopt.kernel_source import KERNEL_NAMES, fenced_blocks, functions, kernel_source
+from accelopt.kernel_source import (
+    KERNEL_NAMES,
+    QUOTES,
+    entries,
+    fenced_blocks,
+    functions,
+    kernel_source,
+)
 from accelopt.parsing import parse_expression, parse_python
 
 NOISE = re.compile(
@@ -23,7 +30,6 @@ NOISE = re.compile(
 )
 """Texts, which stay as they are; or remarks and commas before a closing bracket."""
 BRACKET = re.compile(r'"(?:\\.|[^"\\])*"|[][{}]')
-QUOTES = str.maketrans("\u201c\u201d\u2018\u2019\u00a0\ufeff", "\"\"''  ")
 WORDS = {"true": True, "false": False, "null": None}
 LONGEST = 400_000
 NO_JSON = "it holds no JSON that can be read"
@@ -130,8 +136,15 @@ def object_in(reply: str, *names: str) -> dict[str, Any] | None:
         if isinstance(found, dict) and (not names or {*names} & named(found, names).keys()):
             return named(found, names) if names else found
         parts = found.values() if isinstance(found, dict) else found or ()
-        found = next((part for part in parts if isinstance(part, dict)), None)
+        inner = sorted(
+            (part for part in parts if part and isinstance(part, (dict, list))), key=_is_list
+        )
+        found = inner[0] if inner else None
     return None
+
+
+def _is_list(part: object) -> bool:
+    return isinstance(part, list)
 
 
 def words_in(value: Any) -> str:
@@ -150,7 +163,7 @@ def share_in(value: object) -> float:
     return min(max(share / 100 if share > 1 else share, 0.0), 1.0) if share == share else 0.0
 
 
-def kernel_in(reply: str, names: tuple[str, ...] = KERNEL_NAMES) -> str | None:
+def kernel_in(reply: str, names: Collection[str] = KERNEL_NAMES) -> str | None:
     """The kernel that a reply proposes, in a block or as a text in JSON."""
     found = kernel_source(reply, names)
     if found is not None and found.lstrip()[:1] not in ("{", "["):
@@ -167,9 +180,9 @@ def kernel_in(reply: str, names: tuple[str, ...] = KERNEL_NAMES) -> str | None:
 
 
 def kernel_like(reply: str, kernel: str) -> str | None:
-    """The kernel in a reply that was asked for none, where it defines a function that `kernel` does."""
-    source = kernel_in(reply)
-    return source if source and functions(source) & functions(kernel) else None
+    """The kernel in a reply that was asked for none, where it defines the function that `kernel` does."""
+    source = kernel_in(reply, names := {*KERNEL_NAMES, *entries(kernel)})
+    return source if source and functions(source) & names else None
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -178,6 +191,8 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, (dict, list)):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _texts(part)
+        if isinstance(value, list) and all(isinstance(part, str) for part in value):
+            yield "\n".join(value)  # the lines of one
 
 
 class WrittenCall(NamedTuple):

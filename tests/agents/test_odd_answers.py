@@ -112,6 +112,7 @@ async def configured(model):
 PLAN = {"title": "load once", "change": "hoist 12, 14", "plan": "x is read twice."}
 NESTED = {"Title": "load once", "Change": {"method": "hoist", "lines": [12, 14]},
           "plan": "It is read twice."}  # fmt: skip
+PARTED = {"title": "load once", "change": "hoist", "lines": [12, 14], "plan": "It is read twice."}
 LESSON = {"title": "Load once", "summary": "Rows are read once."}
 STEP = {"index": 0, "existed": "yes", "method": "hoist"}
 POINT = {"by": 3, "way": "direct"}
@@ -122,7 +123,7 @@ ROLES = {
               ("dma", 0.65, ("hoist",))),
     "reflector": (reflexion, ({"lessons": "read once", "tryPatterns": ["hoist"]},
                               {"reflexion": {"Lessons": ["read once"]}}), ("read once",)),
-    "planner": (planned, (PLAN, [PLAN], NESTED), ("load once", "hoist", (12, 14), True)),
+    "planner": (planned, (PLAN, [PLAN], NESTED, {"plans": [PLAN]}, PARTED), ("load once", "hoist", (12, 14), True)),
     "planner by rule": (planned, ({"rule": "R1"}, {"answer": {"Rule": "R1"}}), "M."),
     "summarizer": (learned, (LESSON, [LESSON]), ("**Load once**", True)),
     "lister": (listed, ([WRITTEN], {"candidates": [WRITTEN]}), [("hoist", KERNEL.strip())]),
@@ -259,6 +260,26 @@ def test_code_with_the_spaces_of_a_page_is_code(space):
         + "    ```"
     )
     assert asked(written, answer)[0] == KERNEL
+
+
+@pytest.mark.parametrize(
+    "said", ["Rule R1", "**Rule:** `R1`", "R1", "Rule: 1", "Rule: [R1], at once"]
+)
+def test_a_rule_is_chosen_in_other_words(said):
+    assert asked(planned, said) == ("M.", [asked(planned, said)[1][0]])
+
+
+def test_a_planner_may_say_that_nothing_is_left_or_just_write_the_kernel():
+    async def work(model):
+        draft = await Planner(model, PROMPTS).plan(view(), 0, 1)
+        return draft.reason or draft.change.sentence, draft.failed
+
+    for said, why in (
+        ("Nothing left.", "it says no more"),
+        ("**Nothing is left**\nAt its bound", "At its bound"),
+    ):
+        assert asked(work, said)[0] == (f"nothing is left: {why}", False)
+    assert asked(work, f"```python\n{view().kernel}```")[0] == ("the planner's own kernel", False)
 
 
 def test_a_planner_hears_that_there_is_no_such_rule():
