@@ -91,7 +91,7 @@ def kernel_source(reply: str, names: Collection[str] = KERNEL_NAMES) -> str | No
         return _unfenced(reply, names)
     defining = [(text, functions(text)) for text in reversed(texts)]
     chosen = next((text for text, defined in defining if defined & {*names}), None) or next(
-        (text for text, defined in defining if defined), None
+        (text for text, defined in defining if defined and "def " in text), None
     )
     if chosen is not None:
         return with_definitions(chosen, *reversed(texts)) + "\n"

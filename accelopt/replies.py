@@ -31,6 +31,9 @@ NOISE = re.compile(
 """Texts, which stay as they are; or remarks and commas before a closing bracket."""
 BRACKET = re.compile(r'"(?:\\.|[^"\\])*"|[][{}]')
 WORDS = {"true": True, "false": False, "null": None}
+CLOSES = {"[": "]", "{": "}"}
+MOST_UNCLOSED = 8
+DEEPEST = 5  # objects and lists, one in the other, around what was asked for
 LONGEST = 400_000
 NO_JSON = "it holds no JSON that can be read"
 TAG = re.compile(r"""<([\w.:-]+)(?:\s*=\s*|\s+name\s*=\s*)?["']?([\w.-]*)["']?\s*>""")
@@ -54,6 +57,12 @@ def json_in(reply: str) -> Any:
         read = [value for text in some if isinstance(value := _value(text), (dict, list))]
         if read:
             return next((value for value in read if rows_in(value, "")), read[0])
+    for text in (
+        reply.strip(),
+        f'"{reply.strip()}"',
+    ):  # JSON as a text in JSON, with its signs or without
+        if isinstance(inner := _value(text), str) and len(inner) < len(reply):
+            return json_in(inner)
     return None
 
 
@@ -64,17 +73,26 @@ def _outermost(reply: str) -> list[str]:
 
 def _bracketed(reply: str) -> list[tuple[str, str]]:
     """The same in their order, each behind what stands between it and the one before."""
-    found, start, depth, ended = [], 0, 0, 0
     text = re.sub(r"^[ \t>]*```.*$", "", reply[:LONGEST], flags=re.MULTILINE)
-    for match in BRACKET.finditer(text):
-        if match[0] in "[{":
-            start = start if depth else match.start()
-            depth += 1
-        elif match[0] in "]}" and depth:
-            depth -= 1
-            if not depth:
-                found.append((text[ended:start], text[start : match.end()]))
-                ended = match.end()
+    found, at, ended = [], 0, 0
+    for _ in range(MOST_UNCLOSED):
+        start, unclosed = 0, list[str]()
+        for match in BRACKET.finditer(text, at):
+            if match[0] in "[{":
+                start = start if unclosed else match.start()
+                unclosed.append(CLOSES[match[0]])
+            elif match[0] in "]}" and unclosed:
+                unclosed.pop()
+                if not unclosed:
+                    found.append((text[ended:start], text[start : match.end()]))
+                    ended = match.end()
+        if not unclosed:
+            break
+        whole = text[start:] + "".join(reversed(unclosed[:MOST_UNCLOSED]))
+        if len(unclosed) <= MOST_UNCLOSED and rows_in(_value(whole), ""):
+            found.append((text[ended:start], whole))
+            break
+        at = start + 1  # one that nothing closes: of prose, or of an interval [0, 8)
     return found
 
 
@@ -116,15 +134,19 @@ def _plain(key: object) -> str:
 
 
 def rows_in(found: Any, name: str) -> list[dict[str, Any]]:
-    """The objects of a list, also of one inside of an object under `name` or as its only list, or one
+    """The objects of a list, also of one inside of an object under `name` or as all that it holds, or one
     object by itself."""
-    if isinstance(found, dict):
-        found = named(found)
-        lists = [part for part in found.values() if isinstance(part, list)]
-        inner = found.get(name, lists[0] if len(lists) == 1 and len(found) == 1 else None)
-        found = [found] if inner is None else inner
-    if isinstance(found, dict):
-        found = [found]
+    for _ in range(DEEPEST):
+        if isinstance(found, dict):
+            inner = named(found).get(name)
+            only = [*found.values()] if inner is None and len(found) == 1 else [inner]
+        else:
+            only = found if isinstance(found, list) and len(found) == 1 else []
+            only = [part for part in only if isinstance(part, list)]
+        if not only or not _holds_rows(only[0]):
+            break
+        found = only[0]
+    found = [found] if isinstance(found, dict) else found
     return [named(row) for row in found if isinstance(row, dict)] if isinstance(found, list) else []
 
 
@@ -132,7 +154,7 @@ def object_in(reply: str, *names: str) -> dict[str, Any] | None:
     """The object in a reply, also inside of another one that has nothing else or in a list; with
     `names`, one that has one of them. None where there is none."""
     found = json_in(reply)
-    for _ in range(3):
+    for _ in range(DEEPEST):
         if isinstance(found, dict) and (not names or {*names} & named(found, names).keys()):
             return named(found, names) if names else found
         parts = found.values() if isinstance(found, dict) else found or ()
@@ -141,6 +163,13 @@ def object_in(reply: str, *names: str) -> dict[str, Any] | None:
         )
         found = inner[0] if inner else None
     return None
+
+
+def _holds_rows(value: Any) -> bool:
+    """Whether a value may be rows, or hold some."""
+    return isinstance(value, dict) or (
+        isinstance(value, list) and any(isinstance(part, (dict, list)) for part in value)
+    )
 
 
 def _is_list(part: object) -> bool:
