@@ -57,10 +57,7 @@ def json_in(reply: str) -> Any:
         read = [value for text in some if isinstance(value := _value(text), (dict, list))]
         if read:
             return next((value for value in read if rows_in(value, "")), read[0])
-    for text in (
-        reply.strip(),
-        f'"{reply.strip()}"',
-    ):  # JSON as a text in JSON, with its signs or without
+    for text in (reply.strip(), f'"{reply.strip()}"'):  # JSON as a text in JSON, or its inside
         if isinstance(inner := _value(text), str) and len(inner) < len(reply):
             return json_in(inner)
     return None
@@ -158,22 +155,15 @@ def object_in(reply: str, *names: str) -> dict[str, Any] | None:
         if isinstance(found, dict) and (not names or {*names} & named(found, names).keys()):
             return named(found, names) if names else found
         parts = found.values() if isinstance(found, dict) else found or ()
-        inner = sorted(
-            (part for part in parts if part and isinstance(part, (dict, list))), key=_is_list
-        )
-        found = inner[0] if inner else None
+        inner = [part for part in parts if part and isinstance(part, (dict, list))]
+        found = min(inner, key=lambda part: isinstance(part, list), default=None)
     return None
 
 
 def _holds_rows(value: Any) -> bool:
     """Whether a value may be rows, or hold some."""
-    return isinstance(value, dict) or (
-        isinstance(value, list) and any(isinstance(part, (dict, list)) for part in value)
-    )
-
-
-def _is_list(part: object) -> bool:
-    return isinstance(part, list)
+    inside = value if isinstance(value, list) else ()
+    return isinstance(value, dict) or any(isinstance(part, (dict, list)) for part in inside)
 
 
 def words_in(value: Any) -> str:

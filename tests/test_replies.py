@@ -111,7 +111,8 @@ HUNK = "\n     return x[:P]\n \n \n @nki.jit\n def rope(x):\n-    return turn(x)
         f"```python\n{WHOLE}```\nin place of\n```python\n@nki.jit\ndef rope(x):\n    ...\n```",
         f"```python\n{HELPER}```\nand\n```python\n{NEW}```",
         f"```python\n{NEW}```",
-        f"```diff\n@@{HUNK}```",
+        f"@@ -7,6 +7,6 @@{HUNK}",
+        f"```diff\n@@{HUNK}```".replace("\n", "\r\n"),
         f"```\n*** Begin Patch\n*** Update File: kernel.py\n@@{HUNK}*** End Patch\n```",
     ],
 )

@@ -106,15 +106,12 @@ class Ledger:
     def share(self, price: float, parts: int) -> int:
         """Of the tokens that the budget still pays for at `price` dollars a million, one of `parts` parts; 0
         where it sets no limit to them."""
-        spent, budget = self.total, self.budget
-        left = (
-            []
-            if budget.tokens is None
-            else [budget.tokens - spent.input_tokens - spent.output_tokens]
-        )
-        if budget.money is not None and price:
-            left.append(int((budget.money - spent.money) / price * 1e6))
-        return max(1, min(left) // parts) if left else 0
+        spent, left = self.total, list[float]()
+        if self.budget.tokens is not None:
+            left.append(self.budget.tokens - spent.input_tokens - spent.output_tokens)
+        if self.budget.money is not None and price:
+            left.append((self.budget.money - spent.money) / price * 1e6)
+        return max(1, int(min(left) / parts)) if left else 0
 
     def check(self) -> None:
         """Raise BudgetExhausted when no further call may be made."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from accelopt.agents.calls import NO_ANSWER, Model, Question
 from accelopt.agents.experience_text import experiences_text
@@ -118,9 +118,7 @@ class Executor:
         }
 
 
-def kernel_or_patched(
-    reply: str, base: str, names: Collection[str] = KERNEL_NAMES
-) -> tuple[str | None, str]:
+def kernel_or_patched(reply: str, base: str) -> tuple[str | None, str]:
     """The kernel in a reply, or the one that its diff makes of `base`; or None and why there is none."""
     plain = reply.replace("\r\n", "\n")
     texts = [block.text for block in fenced_blocks(plain)] or [plain]
@@ -128,7 +126,7 @@ def kernel_or_patched(
     for diff in diffs:
         if made := apply_patch(base, diff):
             return made, ""
-    if source := None if diffs else kernel_in(reply, {*names, *entries(base)}):
+    if source := None if diffs else kernel_in(reply, {*KERNEL_NAMES, *entries(base)}):
         return source, ""
     said = "the diff in the reply does not apply to the kernel" if diffs else NO_BLOCK
     return None, said

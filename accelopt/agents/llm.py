@@ -49,9 +49,7 @@ ANNOUNCED = 10.0  # seconds of a pause from which on it is told
 DEAD_AFTER = 4  # calls in a row without a usable answer, after which an endpoint is asked no more
 RESERVED_TOKENS = 32_768  # to which an answer is bounded under a budget, where nothing else does
 CHARACTERS_A_TOKEN = 2  # at least, of what is asked
-MOST_SLOW = (
-    2  # waits in vain, the second twice as long, of an endpoint that answers nobody meanwhile
-)
+MOST_SLOW = 2  # waits in vain, each twice as long, of an endpoint that answers nobody meanwhile
 MOST_TRUNCATED = 3  # answers of one call that met the limit of their length
 # A repaired or written kernel keeps a device busy; another plan only lengthens the queue.
 PRIORITY: dict[ModelRole, int] = {

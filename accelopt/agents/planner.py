@@ -28,8 +28,7 @@ RULE = re.compile(r"^\W*Rule\b\W*(?:R|:\W*)(\d+)\b|\A\W*R(\d+)\W*\Z", re.MULTILI
 TITLE = re.compile(r"^[\s*#>|<-]*(?:\d+[.)]\s*)?Title\b", re.MULTILINE | re.IGNORECASE)
 NOTHING = re.compile(r"^\W*Nothing (?:is )?left\b\W*(.*)", re.MULTILINE | re.IGNORECASE)
 ASKED = 2  # times for one plan: what was refused may be corrected once
-WORDS = re.compile(r"[^\W\d_]{2,}")
-FEWEST_WORDS = 3
+WORDS = re.compile(r"(?:[^\W\d_]{2,}.*?){3}", re.DOTALL)
 SPECIFIC = re.compile(r"\b\d+(?:\.\d+)?\b|`|\w_\w")
 NAMED = re.compile(r"\b([A-Za-z]{3,})\s*[=(.\[]")
 """What a kernel calls, sets or indexes."""
@@ -94,9 +93,8 @@ class Planner:
                 names = ", ".join(one.name for one in view.suggestions) or "none"
                 return f"There is no rule {rule}; there are: {names}."
         if (done := NOTHING.search(answer.text)) and not TITLE.search(answer.text):
-            return PlanDraft(
-                None, reasoning, f"nothing is left: {done[1].strip() or 'it says no more'}"
-            )
+            said = done[1].strip() or "it says no more"
+            return PlanDraft(None, reasoning, f"nothing is left: {said}")
         found = await self.scheduled(view.node, answer.text)
         if isinstance(found, str):
             return found
@@ -108,8 +106,8 @@ class Planner:
             said = " ".join(before.split()) if fence else ""
             return PlanDraft(Plan(sentence=said or OWN_KERNEL, text=answer.text), reasoning)
         named = {*NAMED.findall(view.kernel)} & {*re.findall(r"[A-Za-z]{3,}", plan.sentence)}
-        words = len(WORDS.findall(plan.sentence)) >= FEWEST_WORDS
-        says = plan.text or (words and (named or SPECIFIC.search(plan.sentence)))
+        says = named or SPECIFIC.search(plan.sentence)
+        says = plan.text or (says and WORDS.search(plan.sentence))
         return PlanDraft(plan, reasoning) if says else NO_PLAN
 
     def question(self, view: KernelView, draw: int, draws: int = 1) -> Question:
