@@ -106,8 +106,8 @@ class Planner:
             said = " ".join(before.split()) if fence else ""
             return PlanDraft(Plan(sentence=said or OWN_KERNEL, text=answer.text), reasoning)
         named = {*NAMED.findall(view.kernel)} & {*re.findall(r"[A-Za-z]{3,}", plan.sentence)}
-        says = named or SPECIFIC.search(plan.sentence)
-        says = plan.text or (says and WORDS.search(plan.sentence))
+        specific = named or SPECIFIC.search(plan.sentence)
+        says = plan.text or (specific and WORDS.search(plan.sentence))
         return PlanDraft(plan, reasoning) if says else NO_PLAN
 
     def question(self, view: KernelView, draw: int, draws: int = 1) -> Question:
