@@ -7,7 +7,7 @@ import builtins
 import hashlib
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import NamedTuple
@@ -36,6 +36,9 @@ STANDALONE_IMPORTS = {
 }
 """The same for kernels of the `nki` package."""
 
+QUOTES = str.maketrans("\u201c\u201d\u2018\u2019\u00a0\ufeff", "\"\"''  ")
+"""What pages put into code."""
+_NUMBER = re.compile(r"^ *\d+(?:  | ?[|:\t] ?|$)", re.MULTILINE)
 _FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*([\w+.#-]*)[^`\n]*$")
 
 
@@ -60,6 +63,9 @@ def fenced_blocks(reply: str) -> list[FencedBlock]:
         elif match and not match[3] and match[2].startswith(fence) and len(match[1]) <= indent + 3:
             blocks.append(FencedBlock(tag, "\n".join(lines), closed=True))
             fence = ""
+        elif line.endswith(fence) and line.count(fence[0]) == len(fence) and not match:
+            blocks.append(FencedBlock(tag, "\n".join([*lines, line[: -len(fence)]]), closed=True))
+            fence = ""
         else:
             lines.append(line)
     if fence:
@@ -67,30 +73,41 @@ def fenced_blocks(reply: str) -> list[FencedBlock]:
     return blocks
 
 
-def kernel_source(reply: str, names: tuple[str, ...] = KERNEL_NAMES) -> str | None:
+def kernel_source(reply: str, names: Collection[str] = KERNEL_NAMES) -> str | None:
     """The source that `reply` proposes, or None when it holds no code.
 
     Of several blocks the last that parses and defines one of `names` wins (models correct
     themselves downwards), then the last that parses and defines any function, then the longest
-    Python block, so that a syntax error is reported on the code it stands in. A reply without a
-    fence is taken whole when it parses, or from its first import or definition on. Of CUDA the last block
-    with a kernel is taken.
+    Python block, so that a syntax error is reported on the code it stands in. What it uses and another
+    block defines is taken from there. A reply without a fence is taken whole when it parses, or from its
+    first import or definition on. Of CUDA the last block with a kernel is taken.
     """
     if (native := _cuda_source(reply)) is not None:
         return native
-    blocks = [block for block in fenced_blocks(reply) if block.tag in PYTHON_TAGS]
-    texts = [textwrap.dedent(block.text).strip("\n") for block in blocks if block.text.strip()]
+    blocks = [(block.tag, _plain(block.text)) for block in fenced_blocks(reply)]
+    # A tag says little: what parses and defines a function is Python.
+    texts = [text for tag, text in blocks if text and (tag in PYTHON_TAGS or functions(text))]
     if not texts:
         return _unfenced(reply, names)
-    parsed = [(text, functions(text)) for text in texts]
-    for text, defined in reversed(parsed):
-        if defined & set(names):
-            return text + "\n"
-    for text, defined in reversed(parsed):
-        if defined:
-            return text + "\n"
+    defining = [(text, functions(text)) for text in reversed(texts)]
+    chosen = next((text for text, defined in defining if defined & {*names}), None) or next(
+        (text for text, defined in defining if defined and "def " in text), None
+    )
+    if chosen is not None:
+        return with_definitions(chosen, *reversed(texts)) + "\n"
     longest = max(texts, key=len)
     return longest + "\n" if "def " in longest else None
+
+
+def _plain(block: str) -> str:
+    """The text of a block; of one that does not parse, without the numbers of its lines, or with plain
+    signs for those of pages, where that does."""
+    text = textwrap.dedent(block).strip("\n")
+    if functions(text):
+        return text
+    numbered = all(map(_NUMBER.match, text.splitlines()))
+    plain = _NUMBER.sub("", text) if numbered else text.translate(QUOTES)
+    return plain if functions(plain) else text
 
 
 def _cuda_source(reply: str) -> str | None:
@@ -104,7 +121,7 @@ def _cuda_source(reply: str) -> str | None:
     return found[-1] if found else None
 
 
-def _unfenced(reply: str, names: tuple[str, ...]) -> str | None:
+def _unfenced(reply: str, names: Collection[str]) -> str | None:
     """Code in a reply without a (closed or opened) Python fence."""
     text = textwrap.dedent(reply).strip("\n")
     starts = [0]
@@ -133,15 +150,57 @@ def _longest_prefix(text: str) -> str | None:
 
 
 def functions(source: str) -> set[str]:
-    """Names of the functions that `source` defines at its top level; empty when it does not parse."""
+    """Names of the functions that `source` defines at its top level, but for those that leave something out
+    with `...`; empty when it does not parse."""
     tree = _parse(source)
-    if tree is None:
+    if tree is None or _leaves_out(tree):
         return set()
-    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    for node in tree.body:
-        if isinstance(node, ast.Assign):
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return names
+    defining = (node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.Assign)))
+    return set().union(*map(_binds, defining))
+
+
+def entries(source: str) -> set[str]:
+    """The functions of `source` that nothing in it uses."""
+    tree = _parse(source)
+    defined = functions(source)
+    return defined - _used(tree) or defined if tree else defined
+
+
+def with_definitions(source: str, *others: str) -> str:
+    """`source` with the statements of `others`, the first one first, that define names which it uses and
+    never binds."""
+    for other in others:
+        tree, donor = _parse(source), _parse(other)
+        if tree is None or donor is None:
+            continue
+        missing, taken = _used(tree) - _bound_names(tree) - {*dir(builtins)}, list[str]()
+        for node in reversed(donor.body):
+            if missing & _binds(node):
+                missing |= _used(node) - _bound_names(tree)
+                first = min(one.lineno for one in (node, *getattr(node, "decorator_list", ())))
+                taken[:0] = other.splitlines()[first - 1 : node.end_lineno]
+        lines, at = source.splitlines(), _after_preamble(tree)
+        source = "\n".join([*lines[:at], *taken, *lines[at:]]) + "\n" if taken else source
+    return source
+
+
+def _used(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _binds(statement: ast.stmt) -> set[str]:
+    """The names of functions, classes, modules and values that a statement at the top defines."""
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        return {statement.name}
+    if isinstance(statement, (ast.Import, ast.ImportFrom, ast.Assign)):
+        return _bound_names(ast.Module([statement], []))
+    return set()
+
+
+def _leaves_out(tree: ast.Module) -> bool:
+    """Whether `...` stands in place of statements."""
+    said = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    return any(isinstance(one, ast.Constant) and one.value is ... for one in said)
 
 
 def complete_imports(source: str, imports: dict[str, str] | None = None) -> str:
@@ -153,7 +212,7 @@ def complete_imports(source: str, imports: dict[str, str] | None = None) -> str:
     tree = _parse(source)
     if tree is None:
         return source
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    used = _used(tree)
     bound = _bound_names(tree) | set(dir(builtins))
     missing = [
         line
@@ -300,7 +359,7 @@ def _parse(source: str) -> ast.Module | None:
         return None
 
 
-_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
+_HUNK = re.compile(r"@@(?: -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@|$| @@| \.\.\. @@)")
 
 
 def is_patch(text: str) -> bool:
@@ -308,7 +367,8 @@ def is_patch(text: str) -> bool:
     lines = text.strip("\n").splitlines()
     start = next((at for at, line in enumerate(lines) if _HUNK.match(line)), None)
     return start is not None and all(
-        line[:3] in ("---", "+++") or line.startswith(("diff ", "index ")) for line in lines[:start]
+        line[:3] in ("---", "+++", "***") or line.startswith(("diff ", "index "))
+        for line in lines[:start]
     )
 
 
@@ -346,8 +406,9 @@ def _hunks(diff: str) -> Iterator[tuple[int, list[str], list[str]]]:
         if heading := _HUNK.match(line):
             if start is not None:
                 yield start, before, after
-            # With no line before it, a hunk counts from the line that it comes behind.
-            start = int(heading[1]) - (not re.match(r"@@ -\d+,0 ", line))
+            # With no line before it, a hunk counts from the line that it comes behind. One without numbers
+            # stands nowhere.
+            start = int(heading[1] or -9) - (not re.match(r"@@ -\d+,0 ", line))
             before, after = [], []
         elif start is not None and line[:1] in ("-", " ", ""):
             before.append(line[1:])

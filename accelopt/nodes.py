@@ -119,7 +119,7 @@ class Plan(Row):
         (other kernels) at the beginning of a line name it; without them it is its words alone."""
         found: dict[str, str] = {}
         for match in _HEAD.finditer(text):  # the header comes first; prose may begin lines so, too
-            found.setdefault(match[1].lower(), match[2].strip(' *`"'))
+            found.setdefault(match[1].lower(), _FRAME.sub("", match[2]))
         title = found.get("title", "")
         if not title:
             return cls(sentence=text)
@@ -127,14 +127,15 @@ class Plan(Row):
         return cls(
             sentence=title,
             text=text,
-            method=method.strip(",:;").lower(),
+            method=_FRAME.sub("", method).strip(",:;").lower(),
             places=tuple(sorted({int(number) for number in re.findall(r"\b\d{1,4}\b", rest)})),
             joins=tuple(dict.fromkeys(re.findall(r"\bK\d+\b", found.get("with", "")))),
         )
 
 
+_FRAME = re.compile(r"(?:</\w+>|[\s*`\"\u201c\u201d|])+$")
 _HEAD = re.compile(
-    r"^[\s*#>-]*(?:\d+[.)]\s*)?(Title|Change|With)\b\**\s*[:\uff1a]\s*\**(.+)$",
+    r"^[\s*#>|<-]*(?:\d+[.)]\s*)?(Title|Change|With)\b(?:\W*[:\uff1a|>=\u2013-]|[*_]*\s*$)\W*(.+)$",
     re.MULTILINE | re.IGNORECASE,
 )
 

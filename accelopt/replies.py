@@ -11,10 +11,17 @@ import ast
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from accelopt.kernel_source import KERNEL_NAMES, fenced_blocks, functions, kernel_source
+from accelopt.kernel_source import (
+    KERNEL_NAMES,
+    QUOTES,
+    entries,
+    fenced_blocks,
+    functions,
+    kernel_source,
+)
 from accelopt.parsing import parse_expression, parse_python
 
 NOISE = re.compile(
@@ -23,8 +30,10 @@ NOISE = re.compile(
 )
 """Texts, which stay as they are; or remarks and commas before a closing bracket."""
 BRACKET = re.compile(r'"(?:\\.|[^"\\])*"|[][{}]')
-QUOTES = str.maketrans("\u201c\u201d\u2018\u2019\u00a0\ufeff", "\"\"''  ")
 WORDS = {"true": True, "false": False, "null": None}
+CLOSES = {"[": "]", "{": "}"}
+MOST_UNCLOSED = 8
+DEEPEST = 5  # objects and lists, one in the other, around what was asked for
 LONGEST = 400_000
 NO_JSON = "it holds no JSON that can be read"
 TAG = re.compile(r"""<([\w.:-]+)(?:\s*=\s*|\s+name\s*=\s*)?["']?([\w.-]*)["']?\s*>""")
@@ -48,6 +57,9 @@ def json_in(reply: str) -> Any:
         read = [value for text in some if isinstance(value := _value(text), (dict, list))]
         if read:
             return next((value for value in read if rows_in(value, "")), read[0])
+    for text in (reply.strip(), f'"{reply.strip()}"'):  # JSON as a text in JSON, or its inside
+        if isinstance(inner := _value(text), str) and len(inner) < len(reply):
+            return json_in(inner)
     return None
 
 
@@ -58,17 +70,26 @@ def _outermost(reply: str) -> list[str]:
 
 def _bracketed(reply: str) -> list[tuple[str, str]]:
     """The same in their order, each behind what stands between it and the one before."""
-    found, start, depth, ended = [], 0, 0, 0
     text = re.sub(r"^[ \t>]*```.*$", "", reply[:LONGEST], flags=re.MULTILINE)
-    for match in BRACKET.finditer(text):
-        if match[0] in "[{":
-            start = start if depth else match.start()
-            depth += 1
-        elif match[0] in "]}" and depth:
-            depth -= 1
-            if not depth:
-                found.append((text[ended:start], text[start : match.end()]))
-                ended = match.end()
+    found, at, ended = [], 0, 0
+    for _ in range(MOST_UNCLOSED):
+        start, unclosed = 0, list[str]()
+        for match in BRACKET.finditer(text, at):
+            if match[0] in "[{":
+                start = start if unclosed else match.start()
+                unclosed.append(CLOSES[match[0]])
+            elif match[0] in "]}" and unclosed:
+                unclosed.pop()
+                if not unclosed:
+                    found.append((text[ended:start], text[start : match.end()]))
+                    ended = match.end()
+        if not unclosed:
+            break
+        whole = text[start:] + "".join(reversed(unclosed[:MOST_UNCLOSED]))
+        if len(unclosed) <= MOST_UNCLOSED and rows_in(_value(whole), ""):
+            found.append((text[ended:start], whole))
+            break
+        at = start + 1  # one that nothing closes: of prose, or of an interval [0, 8)
     return found
 
 
@@ -110,15 +131,19 @@ def _plain(key: object) -> str:
 
 
 def rows_in(found: Any, name: str) -> list[dict[str, Any]]:
-    """The objects of a list, also of one inside of an object under `name` or as its only list, or one
+    """The objects of a list, also of one inside of an object under `name` or as all that it holds, or one
     object by itself."""
-    if isinstance(found, dict):
-        found = named(found)
-        lists = [part for part in found.values() if isinstance(part, list)]
-        inner = found.get(name, lists[0] if len(lists) == 1 and len(found) == 1 else None)
-        found = [found] if inner is None else inner
-    if isinstance(found, dict):
-        found = [found]
+    for _ in range(DEEPEST):
+        if isinstance(found, dict):
+            inner = named(found).get(name)
+            only = [*found.values()] if inner is None and len(found) == 1 else [inner]
+        else:
+            only = found if isinstance(found, list) and len(found) == 1 else []
+            only = [part for part in only if isinstance(part, list)]
+        if not only or not _holds_rows(only[0]):
+            break
+        found = only[0]
+    found = [found] if isinstance(found, dict) else found
     return [named(row) for row in found if isinstance(row, dict)] if isinstance(found, list) else []
 
 
@@ -126,12 +151,19 @@ def object_in(reply: str, *names: str) -> dict[str, Any] | None:
     """The object in a reply, also inside of another one that has nothing else or in a list; with
     `names`, one that has one of them. None where there is none."""
     found = json_in(reply)
-    for _ in range(3):
+    for _ in range(DEEPEST):
         if isinstance(found, dict) and (not names or {*names} & named(found, names).keys()):
             return named(found, names) if names else found
         parts = found.values() if isinstance(found, dict) else found or ()
-        found = next((part for part in parts if isinstance(part, dict)), None)
+        inner = [part for part in parts if part and isinstance(part, (dict, list))]
+        found = min(inner, key=lambda part: isinstance(part, list), default=None)
     return None
+
+
+def _holds_rows(value: Any) -> bool:
+    """Whether a value may be rows, or hold some."""
+    inside = value if isinstance(value, list) else ()
+    return isinstance(value, dict) or any(isinstance(part, (dict, list)) for part in inside)
 
 
 def words_in(value: Any) -> str:
@@ -150,7 +182,7 @@ def share_in(value: object) -> float:
     return min(max(share / 100 if share > 1 else share, 0.0), 1.0) if share == share else 0.0
 
 
-def kernel_in(reply: str, names: tuple[str, ...] = KERNEL_NAMES) -> str | None:
+def kernel_in(reply: str, names: Collection[str] = KERNEL_NAMES) -> str | None:
     """The kernel that a reply proposes, in a block or as a text in JSON."""
     found = kernel_source(reply, names)
     if found is not None and found.lstrip()[:1] not in ("{", "["):
@@ -167,9 +199,9 @@ def kernel_in(reply: str, names: tuple[str, ...] = KERNEL_NAMES) -> str | None:
 
 
 def kernel_like(reply: str, kernel: str) -> str | None:
-    """The kernel in a reply that was asked for none, where it defines a function that `kernel` does."""
-    source = kernel_in(reply)
-    return source if source and functions(source) & functions(kernel) else None
+    """The kernel in a reply that was asked for none, where it defines the function that `kernel` does."""
+    source = kernel_in(reply, names := {*KERNEL_NAMES, *entries(kernel)})
+    return source if source and functions(source) & names else None
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -178,6 +210,8 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, (dict, list)):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _texts(part)
+        if isinstance(value, list) and all(isinstance(part, str) for part in value):
+            yield "\n".join(value)  # the lines of one
 
 
 class WrittenCall(NamedTuple):

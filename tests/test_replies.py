@@ -1,11 +1,15 @@
 """Forms in which models answer; each was met in answers by hand or is a form that the field knows."""
 
+import json
+
 import pytest
 
 from accelopt.agents.developer import read_bottlenecks
+from accelopt.agents.executor import kernel_or_patched
 from accelopt.agents.planner import in_lines
+from accelopt.kernel_source import functions, with_definitions
 from accelopt.nodes import Plan
-from accelopt.replies import json_in, share_in
+from accelopt.replies import json_in, kernel_like, share_in
 
 
 @pytest.mark.parametrize(
@@ -57,6 +61,22 @@ def test_the_header_of_a_plan_wins_over_its_prose():
     assert (plan.sentence, plan.method, plan.places) == ("load once", "hoist", (12,))
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Title: load once\r\nChange: hoist 12\r\n",
+        "## Title\nload once\n\n## Change\nhoist 12\n",
+        "Title - load once\nChange - hoist 12\n",
+        "<title>load once</title>\n<change>hoist 12</change>\n",
+        "| Title | load once |\n| Change | hoist 12 |\n",
+        "**Title:** \u201cload once\u201d\n**Change:** \u201choist\u201d 12\n",
+    ],
+)
+def test_the_header_of_a_plan_in_other_dress(head):
+    plan = Plan.read(f"{head}\nWhy: x is read twice.")
+    assert (plan.sentence, plan.method, plan.places) == ("load once", "hoist", (12,))
+
+
 def test_prose_stays_as_it_is():
     for text in (
         'Title: a\nChange: hoist 1\n\n{"title": "b"}',
@@ -65,3 +85,46 @@ def test_prose_stays_as_it_is():
         '{"rows": 4}',
     ):
         assert in_lines(text) == text
+
+
+BASE = "import nki\n\nP = 128\n\n\ndef turn(x):\n    return x[:P]\n\n\n@nki.jit\ndef rope(x):\n    return turn(x)\n"
+HELPER, ENTRY = BASE[: BASE.index("@")], BASE[BASE.index("@") :]
+NEW = ENTRY.replace("turn(x)", "turn(x)[:, :64]")
+WHOLE = BASE.replace(ENTRY, NEW)
+LISTED = "\n".join(f"{n:4d}  {line}" for n, line in enumerate(WHOLE.splitlines(), 1))
+HUNK = "\n     return x[:P]\n \n \n @nki.jit\n def rope(x):\n-    return turn(x)\n+    return turn(x)[:, :64]\n"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        WHOLE,
+        f"Here it is:\n\n{WHOLE}\nIt is faster.",
+        f"<kernel>\n{WHOLE}</kernel>",
+        *(f"```{tag}\n{WHOLE}```" for tag in ("text", "cpp", "json", "nki-python", "Python3.11")),
+        f"```python\n{WHOLE.rstrip()}```\nThat is all.",
+        f"```python\n{LISTED}\n```",
+        json.dumps({"explanation": "import it", "code": WHOLE}),
+        json.dumps({"code": WHOLE.splitlines()}),
+        f"```python\n{WHOLE}```\nTested by\n```python\ndef test_it():\n    assert rope(1)\n```",
+        f"```python\n{WHOLE}```\nfor\n```python\ndef turn(x):\n    return x\n```",
+        f"```python\n{WHOLE}```\nin place of\n```python\n@nki.jit\ndef rope(x):\n    ...\n```",
+        f"```python\n{HELPER}```\nand\n```python\n{NEW}```",
+        f"```python\n{NEW}```",
+        f"@@ -7,6 +7,6 @@{HUNK}",
+        f"```diff\n@@{HUNK}```".replace("\n", "\r\n"),
+        f"```\n*** Begin Patch\n*** Update File: kernel.py\n@@{HUNK}*** End Patch\n```",
+    ],
+)
+def test_a_kernel_of_any_name_is_read_in_any_form(reply):
+    """Only kernels named `kernel` were, without a fence, in JSON, behind another tag or before a test."""
+    source, said = kernel_or_patched(reply, BASE)
+    made = with_definitions(source or said, BASE)
+    assert functions(made) == {"P", "turn", "rope"} and "import nki" in made
+    assert NEW in made and made.count("def turn") == 1
+
+
+def test_a_planner_who_shows_a_part_has_written_no_sample():
+    for part in (HELPER, NEW.replace("return", "...\n    return"), "def other(x):\n    return x\n"):
+        assert kernel_like(f"Title: a\n```python\n{part}```", BASE) is None
+    assert kernel_like(f"```python\n{NEW}```", BASE) == NEW

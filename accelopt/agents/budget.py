@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -58,6 +58,8 @@ class Ledger:
     total: Spending = field(default_factory=Spending)
     by_role: dict[str, Spending] = field(default_factory=lambda: defaultdict(Spending))
     by_iteration: dict[int, Spending] = field(default_factory=lambda: defaultdict(Spending))
+    changed: Callable[[], None] = lambda: None
+    """Called whenever an exchange was counted."""
     _counted: set[str] = field(default_factory=set)
     _reserved: list[WorstCase] = field(default_factory=list)
     _waiting: list[asyncio.Future[None]] = field(default_factory=list)
@@ -99,6 +101,17 @@ class Ledger:
         self.total.add(exchange)
         self.by_role[exchange.role].add(exchange)
         self.by_iteration[exchange.iteration].add(exchange)
+        self.changed()
+
+    def share(self, price: float, parts: int) -> int:
+        """Of the tokens that the budget still pays for at `price` dollars a million, one of `parts` parts; 0
+        where it sets no limit to them."""
+        spent, left = self.total, list[float]()
+        if self.budget.tokens is not None:
+            left.append(self.budget.tokens - spent.input_tokens - spent.output_tokens)
+        if self.budget.money is not None and price:
+            left.append((self.budget.money - spent.money) / price * 1e6)
+        return max(1, int(min(left) / parts)) if left else 0
 
     def check(self) -> None:
         """Raise BudgetExhausted when no further call may be made."""

@@ -19,13 +19,11 @@ from accelopt.agents.questions import ask_and_read, kernel_slots, question_about
 from accelopt.agents.roles import Prompts
 from accelopt.evaluation import Bottleneck
 from accelopt.experience import Attempt, Reflexion
-from accelopt.kernel_source import KERNEL_NAMES
 from accelopt.nodes import Plan
 from accelopt.replies import NO_JSON, json_in, object_in, rows_in, share_in
 
 T = TypeVar("T")
 
-NAMES = (*KERNEL_NAMES, "run", "kernel_function")
 CATEGORIES = ("memory", "compute", "latency")
 NO_CAUSE = "no object in it has a `root_cause` in words"
 NO_FIELDS = f"it holds no object with fields of these kinds: {', '.join(Reflexion.model_fields)}"
@@ -83,7 +81,7 @@ class Developer:
             return GeneratedKernel(
                 None, Plan(sentence=bottleneck.reason), "", found, failed=True, prompt=asked
             )
-        source, reason = kernel_or_patched(found.text, view.kernel, NAMES)
+        source, reason = kernel_or_patched(found.text, view.kernel)
         return GeneratedKernel(
             source,
             Plan(

@@ -12,7 +12,7 @@ from accelopt.agents.prompts import numbered, quote
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.agents.questions import kernel_slots, question_about
 from accelopt.agents.roles import Prompts
-from accelopt.kernel_source import KERNEL_NAMES, apply_patch, fenced_blocks, is_patch
+from accelopt.kernel_source import KERNEL_NAMES, apply_patch, entries, fenced_blocks, is_patch
 from accelopt.nodes import Change, Plan
 from accelopt.replies import kernel_in, kernel_like
 
@@ -118,9 +118,7 @@ class Executor:
         }
 
 
-def kernel_or_patched(
-    reply: str, base: str, names: tuple[str, ...] = KERNEL_NAMES
-) -> tuple[str | None, str]:
+def kernel_or_patched(reply: str, base: str) -> tuple[str | None, str]:
     """The kernel in a reply, or the one that its diff makes of `base`; or None and why there is none."""
     plain = reply.replace("\r\n", "\n")
     texts = [block.text for block in fenced_blocks(plain)] or [plain]
@@ -128,7 +126,7 @@ def kernel_or_patched(
     for diff in diffs:
         if made := apply_patch(base, diff):
             return made, ""
-    if source := None if diffs else kernel_in(reply, names):
+    if source := None if diffs else kernel_in(reply, {*KERNEL_NAMES, *entries(base)}):
         return source, ""
     said = "the diff in the reply does not apply to the kernel" if diffs else NO_BLOCK
     return None, said

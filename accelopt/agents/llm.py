@@ -47,9 +47,9 @@ LONGEST_PAUSE = 120.0  # seconds between attempts, unless Retry-After asks for m
 LONGEST_RETRY_AFTER = 300.0  # an endpoint that asks for more is not waited for
 ANNOUNCED = 10.0  # seconds of a pause from which on it is told
 DEAD_AFTER = 4  # calls in a row without a usable answer, after which an endpoint is asked no more
-RESERVED_TOKENS = 32_768  # of an answer that nothing bounds, under a budget
+RESERVED_TOKENS = 32_768  # to which an answer is bounded under a budget, where nothing else does
 CHARACTERS_A_TOKEN = 2  # at least, of what is asked
-MOST_SLOW = 2  # times that an endpoint that never answered may let one call wait in vain
+MOST_SLOW = 2  # waits in vain, each twice as long, of an endpoint that answers nobody meanwhile
 MOST_TRUNCATED = 3  # answers of one call that met the limit of their length
 # A repaired or written kernel keeps a device busy; another plan only lengthens the queue.
 PRIORITY: dict[ModelRole, int] = {
@@ -63,7 +63,8 @@ PRIORITY: dict[ModelRole, int] = {
     "lister": 3,
     "expert": 3,
 }
-OPTIONAL_SETTINGS = ("temperature", "top_p", "reasoning_effort", "max_tokens")
+BOUNDS = ("max_tokens", "max_completion_tokens")  # names of one setting, the newer one second
+OPTIONAL_SETTINGS = ("temperature", "top_p", "reasoning_effort", *BOUNDS)
 CLAUDE_MAX_TOKENS, CLAUDE_THINKING = 20_000, 10_000
 
 
@@ -99,6 +100,9 @@ class Endpoint:
         self._refused: set[str] = set()  # settings that this endpoint does not take
         self._answered = False  # usably, at least once
         self._failed = 0  # calls in a row that came to nothing
+        self._silence = 0  # waits in vain, one longer than the other, since anything was heard
+        self._heard = 0.0  # when that was
+        self._announced = 0.0  # until when a pause that was told lasts
         self._dead = ""  # why nothing more is asked
         self._client = None if replay else _client(config)
 
@@ -170,14 +174,10 @@ class Endpoint:
             exchange = self.exchanges.find(key)
             if exchange is None:
                 attempts += 1
-                outcome = await self._attempt(
-                    question, request, self.config.timeout * min(2**slow, 4)
-                )
+                outcome = await self._attempt(question, request, slow)
                 if isinstance(outcome, _Failure):
                     failed += 1
                     slow += outcome.slow
-                    if slow >= MOST_SLOW and not self._answered:
-                        outcome = outcome._replace(passing=False)
                     await self._pause(outcome, attempts)
                     continue
                 exchange = self._exchange(key, question, turn, request, outcome, attempts)
@@ -193,42 +193,59 @@ class Endpoint:
                 raise CallFailed(f"{unusable} unusable answers, the last: {exchange.problem}")
 
     async def _attempt(
-        self, question: Question, request: dict[str, Any], limit: float
+        self, question: Question, request: dict[str, Any], slow: int
     ) -> _Reply | _Failure:
-        """One request, answered within `limit` seconds or given up."""
+        """One request, answered within the time that is due after `slow` waits in vain, or given up."""
         import openai
 
         if self._client is None:
             raise CallFailed("this exchange is not in the recording")
         self.ledger.check()
+        if bound := self.ledger.share(self.config.price_output, self.config.concurrency):
+            request = {BOUNDS[0]: max(bound, RESERVED_TOKENS), **request}
         async with (
             self._slots.slot(PRIORITY[question.role]),
             self.ledger.reserved(self._worst(request)),
         ):
+            if self._dead:
+                raise CallFailed(self._dead)
+            slow = max(slow, self._silence)
+            limit = self.config.timeout * min(2**slow, 4)
             started = time.monotonic()
             try:
                 sent = _accepted(request, self._refused)
                 body = await asyncio.wait_for(_read(self._client, sent), limit)
             except openai.APIConnectionError as error:
-                return self._unconnected(error, limit, started)
+                return self._unconnected(error, limit, started, slow)
             except TimeoutError:
-                return _Failure(f"no answer within {limit:g} seconds", slow=True)
+                return self._unheard(limit, started, slow)
             except openai.APIStatusError as error:
-                if refused := _refused_settings(error, request) - self._refused:
+                self._heard, self._silence = time.monotonic(), 0
+                if refused := _refused_settings(error, sent, self.config) - self._refused:
                     self._refused |= refused
                     return _Failure(f"{', '.join(sorted(refused))} refused", retry_after=0.0)
                 return _status_failure(error, self.config)
             except Exception as error:  # the transport of a foreign server: any kind may come
                 return self._lost(error)
             self._unreached = math.inf
-            return _Reply(body, time.monotonic() - started)
+            self._heard, self._silence = time.monotonic(), 0
+            return _Reply(body, self._heard - started)
 
     def _worst(self, request: dict[str, Any]) -> WorstCase:
         """The most that the answer to `request` may cost."""
         asked = len(json.dumps(request, default=str)) / CHARACTERS_A_TOKEN
-        answered = request.get("max_tokens") or RESERVED_TOKENS
+        answered = request.get(BOUNDS[0]) or RESERVED_TOKENS
         prices = self.config.price_input, self.config.price_output
         return WorstCase((asked * prices[0] + answered * prices[1]) / 1e6, asked + answered)
+
+    def _unheard(self, limit: float, started: float, slow: int) -> _Failure:
+        """A wait in vain, the last one of an endpoint from which nobody else heard anything meanwhile."""
+        if self._heard < started:
+            self._silence = max(self._silence, slow + 1)
+        said = f"no answer within {limit:g} seconds"
+        if self._silence >= MOST_SLOW:
+            self.stop_asking(said)
+        return _Failure(said, passing=not self._dead, slow=True)
 
     def _lost(self, error: Exception) -> _Failure:
         """Raises CancelledError once the endpoint is closed: nobody waits for an answer any more."""
@@ -237,7 +254,7 @@ class Endpoint:
         said = clean(f"{type(error).__name__}: {error}", self.config.secrets)
         return _Failure(f"connection lost: {said}")
 
-    def _unconnected(self, error: Exception, limit: float, started: float) -> _Failure:
+    def _unconnected(self, error: Exception, limit: float, started: float, slow: int) -> _Failure:
         """A connection, asked for when it `started`, that was not made, was lost, or brought nothing
         in time.
 
@@ -252,7 +269,7 @@ class Endpoint:
                 raise unreachable(error, self.config)
             return _Failure(f"no connection: {cause}")
         if isinstance(error, openai.APITimeoutError):
-            return _Failure(f"no answer within {limit:g} seconds", slow=True)
+            return self._unheard(limit, started, slow)
         return self._lost(error)
 
     async def _pause(self, failure: _Failure, attempts: int) -> None:
@@ -266,9 +283,10 @@ class Endpoint:
             pause = max(failure.retry_after, pause)
         if pause > LONGEST_RETRY_AFTER:
             raise CallFailed(f"{failure.reason}; it asks to be left alone for {pause:.3g} s")
-        if pause >= ANNOUNCED or failure.slow:
+        if (pause >= ANNOUNCED or failure.slow) and time.monotonic() >= self._announced:
             when = f" in {pause:.0f} s" if pause >= 1 else ""
             self.say(f"{self.config.model}: {failure.reason}; asked again{when}")
+            self._announced = time.monotonic() + pause
         await asyncio.sleep(pause)
 
     def _exchange(
@@ -351,18 +369,23 @@ async def _read(client: Any, request: dict[str, Any]) -> bytes:
     return bytes(body)
 
 
-def _refused_settings(error: Any, request: dict[str, Any]) -> set[str]:
-    """The optional settings of `request` that a 400 names: many models take only some of them."""
+def _refused_settings(error: Any, sent: dict[str, Any], config: ModelConfig) -> set[str]:
+    """The optional settings of `sent` that a 400 names: many models take only some of them. One that names
+    none may mean the bound of an answer, where that is ours."""
     if error.status_code != 400:
         return set()
-    return {name for name in OPTIONAL_SETTINGS if name in request and name in str(error.message)}
+    named = {name for name in OPTIONAL_SETTINGS if name in sent and name in str(error.message)}
+    if config.max_tokens:
+        return named - {BOUNDS[1]}
+    return named or ({*BOUNDS} if {*BOUNDS} & sent.keys() else set())
 
 
 def _accepted(request: dict[str, Any], refused: set[str]) -> dict[str, Any]:
     """`request` without the refused settings; the token limit goes under its newer name."""
     sent = {name: value for name, value in request.items() if name not in refused}
-    if "max_tokens" in refused and "max_tokens" in request:
-        sent["max_completion_tokens"] = request["max_tokens"]
+    older, newer = BOUNDS
+    if older in request and older in refused and newer not in refused:
+        sent[newer] = request[older]
     return sent
 
 

@@ -21,16 +21,18 @@ from accelopt.agents.proposer import (
 from accelopt.agents.questions import NOTHING_MEASURED, kernel_slots, question_about
 from accelopt.agents.roles import Prompts
 from accelopt.nodes import Plan
-from accelopt.replies import object_in, words_in
+from accelopt.replies import kernel_like, object_in, words_in
 
 FIRST_TRY = "Nothing yet."
-RULE = re.compile(r"^[\s*#>`-]*Rule\b\**\s*:\s*[*`]*(R\d+)\b", re.MULTILINE | re.IGNORECASE)
-TITLE = re.compile(r"^[\s*#>-]*(?:\d+[.)]\s*)?Title\b", re.MULTILINE | re.IGNORECASE)
-NOTHING = re.compile(r"^[\s*#>`-]*Nothing left\b\**\s*:\s*\**(.+)", re.MULTILINE | re.IGNORECASE)
+RULE = re.compile(r"^\W*Rule\b\W*(?:R|:\W*)(\d+)\b|\A\W*R(\d+)\W*\Z", re.MULTILINE | re.IGNORECASE)
+TITLE = re.compile(r"^[\s*#>|<-]*(?:\d+[.)]\s*)?Title\b", re.MULTILINE | re.IGNORECASE)
+NOTHING = re.compile(r"^\W*Nothing (?:is )?left\b\W*(.*)", re.MULTILINE | re.IGNORECASE)
 ASKED = 2  # times for one plan: what was refused may be corrected once
+WORDS = re.compile(r"(?:[^\W\d_]{2,}.*?){3}", re.DOTALL)
 SPECIFIC = re.compile(r"\b\d+(?:\.\d+)?\b|`|\w_\w")
 NAMED = re.compile(r"\b([A-Za-z]{3,})\s*[=(.\[]")
 """What a kernel calls, sets or indexes."""
+OWN_KERNEL = "the planner's own kernel"
 NO_PLAN = "It has no line `Title:`, and names no line, number or name of the kernel."
 REFUSED = "Your answer was refused: {} Correct it, or answer with a plan."
 
@@ -83,22 +85,29 @@ class Planner:
             return PlanDraft(None, reasoning, "the answer was empty")
         answer = answer._replace(text=in_lines(answer.text))
         if chosen := RULE.search(answer.text):
+            rule = f"R{chosen[1] or chosen[2]}"
             for one in view.suggestions:
-                if one.name == chosen[1].upper():
+                if one.name == rule:
                     return PlanDraft(one.action.change, reasoning)
             if not TITLE.search(answer.text):
                 names = ", ".join(one.name for one in view.suggestions) or "none"
-                return f"There is no rule {chosen[1].upper()}; there are: {names}."
+                return f"There is no rule {rule}; there are: {names}."
         if (done := NOTHING.search(answer.text)) and not TITLE.search(answer.text):
-            return PlanDraft(None, reasoning, f"nothing is left: {done[1].strip()}")
+            said = done[1].strip() or "it says no more"
+            return PlanDraft(None, reasoning, f"nothing is left: {said}")
         found = await self.scheduled(view.node, answer.text)
         if isinstance(found, str):
             return found
         if found is not None:
             return PlanDraft(found.change, reasoning)
         plan = Plan.read(answer.text)  # one without a title is its words alone
+        if not plan.text and kernel_like(answer.text, view.kernel):
+            before, fence, _ = answer.text.partition("```")
+            said = " ".join(before.split()) if fence else ""
+            return PlanDraft(Plan(sentence=said or OWN_KERNEL, text=answer.text), reasoning)
         named = {*NAMED.findall(view.kernel)} & {*re.findall(r"[A-Za-z]{3,}", plan.sentence)}
-        says = plan.text or named or SPECIFIC.search(plan.sentence)
+        specific = named or SPECIFIC.search(plan.sentence)
+        says = plan.text or (specific and WORDS.search(plan.sentence))
         return PlanDraft(plan, reasoning) if says else NO_PLAN
 
     def question(self, view: KernelView, draw: int, draws: int = 1) -> Question:
@@ -128,6 +137,8 @@ def in_lines(reply: str) -> str:
     heads = {"title": "Title", "change": "Change", "with": "With", "rule": "Rule"}
     heads["nothing_left"] = "Nothing left"
     said = {name: words_in(part) for name, part in found.items()}
+    if "change" in said and not re.search(r"\d", said["change"]):
+        said["change"] += f" {said.pop('lines', '')}"
     lines = [f"{head}: {said.pop(name)}" for name, head in heads.items() if said.get(name)]
     return "\n".join([*lines, "", *said.values()])
 

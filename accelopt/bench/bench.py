@@ -171,7 +171,7 @@ class Bench:
         write: Annotated[str, Field(description="the file for the changed kernel")] = "",
     ) -> str:
         """What rewrites by rule and whole schedules can do to a kernel, with predicted times. With `apply`
-        and `write`, carries one out."""
+        and `write`, carries one out. The first time for a kernel it searches, for some seconds; that is kept."""
         source = self._kernel(kernel)
         offered = await self.kernels.offered(source)
         if not apply:

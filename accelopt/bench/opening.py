@@ -82,7 +82,8 @@ def make_folder(folder: Path, case: Case, options: Options) -> MadeFolder:
     guide = GUIDE.read_text()
     write_atomically(folder / "AGENTS.md", guide)
     write_atomically(folder / "skills" / "accelopt" / "SKILL.md", SKILL + guide)
-    arguments = ["-m", "accelopt", "serve", str(folder.resolve())]
+    # -P: clients start it in the folder, from whose files no module is to be imported.
+    arguments = ["-P", "-m", "accelopt", "serve", str(folder.resolve())]
     server = {"accelopt": {"command": sys.executable, "args": arguments}}
     write_json(folder / ".mcp.json", {"mcpServers": server})  # read by editors and terminal agents
     return read_folder(folder)

@@ -16,6 +16,7 @@ from accelopt.evaluation import (
     Scrutiny,
     language_called,
 )
+from accelopt.kernel_source import with_definitions
 from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Node
 from accelopt.store import read_text
@@ -133,9 +134,9 @@ class Language(Protocol):
         """Equal for evaluations that must have the same result: content, never paths."""
 
     def complete(self, source: str, parent: str = "") -> str:
-        """`source` as a file that runs by itself; what it imports and does not say so is what the
-        kernel that it was made of, `parent`, imports."""
-        return source
+        """`source` as a file that runs by itself; what it uses and does not define is what the
+        kernel that it was made of, `parent`, defines and imports."""
+        return with_definitions(source, parent)
 
     def reference(self, case: Case) -> str:
         """The text that says what a kernel must compute."""

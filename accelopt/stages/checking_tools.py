@@ -138,7 +138,8 @@ class KernelTools:
 
     def as_node(self, source: str) -> Node:
         """The kernel `source` in the place of the one given, not judged."""
-        return replace(self.node, source=self.complete(source))
+        source, node = self.complete(source), self.node
+        return replace(node, source=source, change=node.change if source == node.source else None)
 
     def complete(self, source: str) -> str:
         """The text as a file that runs by itself."""

@@ -53,7 +53,7 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
         line.expected = max(line.expected, line.done)
         which = f"{plain(node.change.sentence, 90)}: " if node.change else ""
         if node.latency is None:
-            reason = NO_IMPLEMENTATION if node.missing else node.evaluation.message
+            reason = node.evaluation.message or (node.missing and NO_IMPLEMENTATION)
             board.say(line, f"{which}failed: {plain(reason or node.evaluation.status.value, 100)}")
             return
         line.correct += 1

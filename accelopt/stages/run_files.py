@@ -52,7 +52,6 @@ def write_iteration(history: Sequence[Iteration], kept: Sequence[Node], run: Run
     columns = ("parent", "plan_id", "latency")
     chosen = [dict(zip(columns, cells, strict=True)) for cells in origins]
     write_table(folder / "beam.csv", chosen, columns)
-    write_spending(run.workshop.ledger, run)
 
 
 def write_kernels(
@@ -119,7 +118,6 @@ def write_outcomes(outcomes: Sequence[Outcome], run: Run) -> None:
             write_best(outcome.best, run)
             write_summary(name, outcome, "best.py", run.folder / name)
     write_tactics(run.folder, run.workshop.language.name)
-    write_spending(run.workshop.ledger, run)
 
 
 def write_summary(name: str, outcome: Outcome, place: str, folder: Path) -> None:

@@ -34,8 +34,14 @@ async def open_run(
         )
         seed = config.workshop.seed
         run = Run(workshop, proposer, config.settings, config.out, seed=seed, files=files)
+
+        def spent() -> None:
+            with suppress(OSError):  # what ends the run is what is told
+                write_spending(workshop.ledger, run)
+
+        spent()
+        workshop.ledger.changed = spent
         try:
             yield run
         finally:
-            with suppress(OSError):  # what ended the run is what is told
-                write_spending(workshop.ledger, run)
+            spent()

@@ -245,22 +245,6 @@ async def checked(source):
 CHECK = Tool("check", "Checks.", "source", checked)
 
 
-def test_a_tool_that_does_not_exist_costs_that_turn_alone():
-    calls = iter([("chekc", "{}"), ("check", '{"source": "x"}')])
-
-    def respond(request):
-        if any(message["content"] == "ok" for message in request["messages"]):
-            return "done"
-        return Scripted("", tool_calls=(next(calls),))
-
-    with ScriptedServer(respond) as server:
-        endpoint = Endpoint(config(server), InMemory(), Ledger())
-        [answer] = asyncio.run(ask(endpoint, question(), tools=(CHECK,), limit=2))
-        [refusal] = [m for m in server.requests[1]["messages"] if m["role"] == "tool"]
-    assert answer.text == "done"
-    assert refusal["content"] == "There is no tool 'chekc'; there are check."
-
-
 @pytest.mark.parametrize("name", ["check", "chekc"])
 def test_a_model_that_only_calls_tools_is_asked_for_its_answer_in_the_end(name):
     def respond(request):

@@ -12,7 +12,14 @@ from test_llm import config, question
 from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.calls import NO_ANSWER, CallFailed, InMemory
 from accelopt.agents.configuration import ModelConfig
-from accelopt.agents.llm import ANNOUNCED, DEAD_AFTER, LONGEST_RETRY_AFTER, Endpoint
+from accelopt.agents.llm import (
+    ANNOUNCED,
+    BOUNDS,
+    DEAD_AFTER,
+    LONGEST_RETRY_AFTER,
+    RESERVED_TOKENS,
+    Endpoint,
+)
 from accelopt.errors import BudgetExhausted, ConfigError
 from accelopt.stages.endpoints import Calls
 
@@ -173,11 +180,44 @@ def test_an_endpoint_that_says_nothing_usable_is_asked_no_more(hang):
     faults = itertools.repeat(ScriptedFault("hang")) if hang else ()
     words = {"timeout": 0.05, "attempts": 8} if hang else {"attempts": 2}
     said, came, requests = told(faults, lambda _: "", calls=DEAD_AFTER + 3, **words)
-    assert requests == 2 * DEAD_AFTER
+    assert requests == (2 if hang else 2 * DEAD_AFTER)
     *waiting, last = said
-    assert "asked no more" in last and ("no answer within" if hang else "unusable answers") in last
-    assert waiting == ["m: no answer within 0.05 seconds; asked again"] * (hang * DEAD_AFTER)
-    assert all("came to nothing" in one for one in came[DEAD_AFTER:])
+    assert "asked no more" in last and ("no answer within 0.1" if hang else "unusable") in last
+    assert waiting == ["m: no answer within 0.05 seconds; asked again"] * hang
+    assert all(one in last for one in came[DEAD_AFTER:])
+
+
+def test_who_waits_for_a_silent_endpoint_waits_together():
+    """Of sixteen calls under a budget each waited in vain by itself, also after the endpoint was given up."""
+    _, server, came = asked(
+        Budget(money=0.02), 16, itertools.repeat(ScriptedFault("hang")), timeout=0.1
+    )
+    assert len(server.requests) == 2
+    assert all("no answer within 0.2 seconds" in str(one) for one in came)
+
+
+def test_an_answer_is_bounded_under_a_budget():
+    """Two unbounded answers of a dollar each went over a budget of one by a dollar."""
+
+    def respond(request):
+        return Scripted("fine", seconds=0.05, output_tokens=min(100_000, request["max_tokens"]))
+
+    ledger, server, _ = asked(Budget(money=1.0), 16, respond=respond)
+    bounds = [request["max_tokens"] for request in server.requests]
+    assert min(bounds) >= RESERVED_TOKENS and server.most_at_once > 1
+    assert ledger.total.money <= 1.0 + max(bounds) * 10.0 / 1e6
+    ledger, server, _ = asked(Budget(tokens=16_000_000), 2, respond=respond)
+    assert server.requests[0]["max_tokens"] == 1_000_000
+
+
+@pytest.mark.parametrize("said", ["max_tokens", "the context is 4,096 tokens"])
+def test_a_bound_of_ours_that_is_refused_is_left_out(said):
+    faults = [ScriptedFault("status", 400, message=said)]
+    if said in BOUNDS:
+        faults.append(ScriptedFault("status", 400, message=BOUNDS[1]))
+    _, server, [one, two] = asked(Budget(money=1.0), 2, faults, concurrency=1)
+    assert one.text == two.text == "fine"
+    assert [{*BOUNDS} & request.keys() for request in server.requests[len(faults) :]] == [set()] * 2
 
 
 def test_a_key_that_is_refused_later_ends_that_model_and_not_the_run():

@@ -112,6 +112,7 @@ async def configured(model):
 PLAN = {"title": "load once", "change": "hoist 12, 14", "plan": "x is read twice."}
 NESTED = {"Title": "load once", "Change": {"method": "hoist", "lines": [12, 14]},
           "plan": "It is read twice."}  # fmt: skip
+PARTED = {"title": "load once", "change": "hoist", "lines": [12, 14], "plan": "It is read twice."}
 LESSON = {"title": "Load once", "summary": "Rows are read once."}
 STEP = {"index": 0, "existed": "yes", "method": "hoist"}
 POINT = {"by": 3, "way": "direct"}
@@ -122,7 +123,7 @@ ROLES = {
               ("dma", 0.65, ("hoist",))),
     "reflector": (reflexion, ({"lessons": "read once", "tryPatterns": ["hoist"]},
                               {"reflexion": {"Lessons": ["read once"]}}), ("read once",)),
-    "planner": (planned, (PLAN, [PLAN], NESTED), ("load once", "hoist", (12, 14), True)),
+    "planner": (planned, (PLAN, [PLAN], NESTED, {"plans": [PLAN]}, PARTED), ("load once", "hoist", (12, 14), True)),
     "planner by rule": (planned, ({"rule": "R1"}, {"answer": {"Rule": "R1"}}), "M."),
     "summarizer": (learned, (LESSON, [LESSON]), ("**Load once**", True)),
     "lister": (listed, ([WRITTEN], {"candidates": [WRITTEN]}), [("hoist", KERNEL.strip())]),
@@ -143,10 +144,11 @@ def forms(value):
     return {
         "bare": text,
         "fenced": f"Here it is.\n{fence}\nThat is all.",
-        "fence without a tag": f"```\n{text}\n```",
+        "fence without a tag": f"```\n{json.dumps({'result': {'answer': value}})}\n```",
+        "as a text": json.dumps(text),
         "fence in a list": "1. This:\n\n" + "".join(f"     {line}\n" for line in fence.splitlines()),
-        "in prose": f"In lines [12, 14] I think {text} is it, isn't it?",
-        "trailing comma": text.replace("\n}", ",\n}").replace("\n]", ",\n]"),
+        "in prose": f"Of [0, 8) in lines [12, 14] I think {text} is it, isn't it?",
+        "trailing comma, no end": text.replace("\n}", ",\n}").replace("\n]", ",\n]")[:-1],
         "python": repr(value),
         "python and JSON": repr(value).replace("'", '"', 2),
         "remarks": f"```json\n// what I found\n{words}\n```",
@@ -259,6 +261,26 @@ def test_code_with_the_spaces_of_a_page_is_code(space):
         + "    ```"
     )
     assert asked(written, answer)[0] == KERNEL
+
+
+@pytest.mark.parametrize(
+    "said", ["Rule R1", "**Rule:** `R1`", "R1", "Rule: 1", "Rule: [R1], at once"]
+)
+def test_a_rule_is_chosen_in_other_words(said):
+    assert asked(planned, said) == ("M.", [asked(planned, said)[1][0]])
+
+
+def test_a_planner_may_say_that_nothing_is_left_or_just_write_the_kernel():
+    async def work(model):
+        draft = await Planner(model, PROMPTS).plan(view(), 0, 1)
+        return draft.reason or draft.change.sentence, draft.failed
+
+    for said, why in (
+        ("Nothing left.", "it says no more"),
+        ("**Nothing is left**\nAt its bound", "At its bound"),
+    ):
+        assert asked(work, said)[0] == (f"nothing is left: {why}", False)
+    assert asked(work, f"```python\n{view().kernel}```")[0] == ("the planner's own kernel", False)
 
 
 def test_a_planner_hears_that_there_is_no_such_rule():

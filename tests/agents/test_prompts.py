@@ -176,16 +176,6 @@ def test_rules_and_schedules_are_answers_too(event_loop_run):
     assert "z cannot be the rows." in model.questions[3].user  # asked again with the reason
 
 
-def test_a_planner_may_say_that_nothing_is_left(event_loop_run):
-    model = Listening(
-        "**Nothing left:** the Tensor engine works 96% of the time.", "Title: A\nNothing left: b"
-    )
-    planner = Planner(model, PROMPTS)
-    draft = event_loop_run(planner.plan(view(), 0, 1))
-    assert draft.change is None and not draft.failed and "works 96%" in draft.reason
-    assert event_loop_run(planner.plan(view(), 0, 1)).change.sentence == "A"
-
-
 def test_an_executor_is_given_the_kernel_that_a_plan_takes_over_from(event_loop_run):
     model = Listening("```python\ndef kernel(x):\n    return x\n```")
     executor = Executor(model, model, PROMPTS, sheet=lambda texts: f"{len(texts)} texts")
@@ -256,52 +246,6 @@ def test_the_summarizer_is_told_the_speedup_and_may_find_nothing(event_loop_run)
     assert "slow {fast_kernel}" in model.questions[0].user
     assert event_loop_run(summarizer.summarize(pair)).summary is None
     assert event_loop_run(summarizer.summarize(pair)).summary is None
-
-
-OWN = "def kernel(x):\n    y = x\n    return y\n"
-DIFF = "--- a/k.py\n+++ b/k.py\n@@ -1,3 +1,3 @@\n def kernel(x):\n-    y = x\n+    y = x + 1\n     return y\n"
-ADDS = OWN.replace("y = x\n", "y = x + 1\n")
-FORMS = {
-    "a block": f"```python\n{ADDS}```",
-    "the last of two kernels": f"```python\n{OWN}```\nBetter:\n```python\n{ADDS}```",
-    "and a test of it": f"```python\n{ADDS}```\n```python\nprint(kernel(1))\n```",
-    "another language's name": f"```c++\n{ADDS}```",
-    "tildes": f"~~~\n{ADDS}~~~",
-    "ends of lines of Windows": f"```python\n{ADDS}```".replace("\n", "\r\n"),
-    "no fence": f"Here it is:\n\n{ADDS}",
-    "JSON in prose": 'So: {"code": "def kernel(x):\\n    y = x + 1\\n    return y\\n"} as asked',
-    "a diff": f"```diff\n{DIFF}```",
-    "a diff alone": DIFF,
-    "a diff with ends of lines of Windows": f"```diff\n{DIFF}```".replace("\n", "\r\n"),
-    "not closed": f"```python\n{ADDS}",
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_an_executor_and_a_fixer_are_read_in_whatever_form_they_answer(event_loop_run, form):
-    model = Listening(FORMS[form])
-    executor = Executor(model, model, PROMPTS)
-    shown = view(node=replace(view().node, source=OWN))
-    written = event_loop_run(executor.implement(shown, Plan(sentence="Add."), 0, 0))
-    failure = Failure(OWN, "wrong", 1)
-    mended = event_loop_run(executor.repair(shown, Plan(sentence="Add."), 0, 0, failure))
-    assert "y = x + 1" in written.source and "y = x + 1" in mended.source
-
-
-@pytest.mark.parametrize(
-    ("reply", "reason"),
-    [
-        ("", "no code block"),
-        ("I cannot.", "no code block"),
-        (DIFF.replace("y = x\n", "z\n"), "does not apply"),
-    ],
-)
-def test_what_holds_no_kernel_is_said(event_loop_run, reply, reason):
-    model = Listening(reply)
-    executor = Executor(model, model, PROMPTS)
-    shown = view(node=replace(view().node, source=OWN))
-    draft = event_loop_run(executor.implement(shown, Plan(sentence="Add."), 0, 0))
-    assert draft.source is None and reason in draft.reason
 
 
 def test_an_empty_answer_is_no_plan(event_loop_run):

@@ -159,14 +159,17 @@ def test_schedules_apply_primitives_to_a_file_that_is_right(tmp_path):
 
 def test_rules_can_be_carried_out(tmp_path):
     async def work(bench, call):
+        before = await call("schedules")
         listed = await call("rules")
-        return (
-            listed,
-            await call("rules", apply="R1", write="by_rule.py"),
-            await call("check", kernel="by_rule.py"),
-        )
+        written = await call("rules", apply="R1", write="by_rule.py")
+        known = await call("schedules", kernel="by_rule.py")
+        assert before == await call(
+            "schedules"
+        )  # else a replay of the conversation finds no answer
+        return listed, written, known, await call("check", kernel="by_rule.py")
 
-    listed, written, verdict = benches.at_bench(tmp_path, work)
+    listed, written, known, verdict = benches.at_bench(tmp_path, work)
+    assert "The nest that wrote this kernel:" in known
     predicted = re.search(r"R1: ([\d.]+) ms predicted", listed)[1]
     assert written.startswith("Written to by_rule.py:")
     assert verdict.startswith(f"correct, {predicted} ms")

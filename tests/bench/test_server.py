@@ -43,8 +43,11 @@ def bench(made):
 
 
 def client(folder):
-    server = mcp.StdioServerParameters(command=sys.executable, args=[*SERVE, str(folder)])
-    return mcp.Client(server)
+    """As `.mcp.json` says, in the folder: what an agent writes there is no module of the server's."""
+    server = json.loads((folder / ".mcp.json").read_text())["mcpServers"]["accelopt"]
+    for name in ("numpy.py", "mcp.py", "accelopt.py", "json.py", "sitecustomize.py"):
+        (folder / name).write_text("raise SystemExit('a file of the folder was imported')\n")
+    return mcp.Client(mcp.StdioServerParameters(**server, cwd=folder))
 
 
 async def told(found, tool, **arguments):

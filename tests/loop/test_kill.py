@@ -80,6 +80,9 @@ def test_killed_at_random_points_the_run_ends_as_if_never_interrupted(tmp_path, 
             _, error = process.communicate(timeout=300)
             assert process.returncode in (0, -9), error.decode()
             assert not set(evaluated(log)[before:]) & evaluations
+            if (spending := folder / "spending.json").exists():  # behind by one answer at most
+                calls = json.loads(spending.read_text())["total"]["calls"]
+                assert 0 <= journalled(folder)[0].total() - calls <= 1
             made = Counter(name_of(request) for request in server.requests[asked:])
             new = journalled(folder)[0] - requests
             assert not [text[-300:] for text in new - made]

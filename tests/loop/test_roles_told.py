@@ -191,4 +191,4 @@ def test_a_progress_line_says_which_change_a_verdict_belongs_to(tmp_path, capsys
     said = capsys.readouterr().err
     assert "idea at 0.7: correct, 50 ms, best so far" in said
     assert "idea at 1.0: failed: row 3 is off by 0.5" in said
-    assert "idea at 0.9: failed: No implementation found" in said
+    assert "idea at 0.9: failed: the reply held no code block with the kernel" in said

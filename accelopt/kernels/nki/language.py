@@ -20,7 +20,12 @@ from accelopt.evaluation import (
     Status,
 )
 from accelopt.hardware import TARGETS, calibrated
-from accelopt.kernel_source import NKI_IMPORTS, STANDALONE_IMPORTS, complete_imports
+from accelopt.kernel_source import (
+    NKI_IMPORTS,
+    STANDALONE_IMPORTS,
+    complete_imports,
+    with_definitions,
+)
 from accelopt.kernels.language import (
     Configured,
     Explanation,
@@ -182,9 +187,11 @@ class NKI(Language):
         )
 
     def complete(self, source: str, parent: str = "") -> str:
-        """`source` with the NKI imports that it uses and lacks, of the dialect that it imports, or
-        its parent does."""
-        dialect = imported_dialect(source) or dialect_of_source(parent)
+        """`source` with what it lacks of its parent and the NKI imports that it uses, of the dialect that it
+        imports, or its parent does."""
+        known = dialect_of_source(parent)
+        dialect = imported_dialect(source) or known
+        source = with_definitions(source, parent) if dialect == known else source
         return complete_imports(source, STANDALONE_IMPORTS if dialect == "nki" else NKI_IMPORTS)
 
     def gate(self, case: Case) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from accelopt.awaiting import in_thread
@@ -24,6 +24,7 @@ from accelopt.kernels.nki.lift.schedule_candidates import (
     actions_of,
     offered,
 )
+from accelopt.kernels.nki.nest_primitives import NestKernel
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.search import described
 from accelopt.kernels.nki.parameters import ParameterFacts
@@ -92,20 +93,23 @@ class Scheduling:
         try:
             lifted = await in_thread(self.lifted, node)
             asked = nest_primitives.read_primitives(primitives)
-            own = await in_thread(self._own, node, lifted, self._offers(node))
+            # The same whatever was searched for before: what is applied next stands on it.
+            own = await in_thread(self._own, node, lifted, ())
             after = await in_thread(nest_primitives.after, lifted, own.nest, asked, self.target)
             near = await in_thread(nest_primitives.near, lifted, after.nest, self.target)
         except (NotLifted, KernelFailure, NotNested) as refusal:
             return NestAnswer(f"There is no nest: {_said(refusal)}.")
-        # A kernel does not say what wrote it: whoever asks for it again is told.
-        for one in (after, *near.made):
-            self.inspector.shelf.put(
-                NESTS, content_key(one.source), one.nest.model_dump(mode="json")
-            )
+        self._keep_nests((after, *near.made))
         sources = [after.source, *(one.source for one in near.made)]
         times = await asyncio.gather(*(self._predicted(node.case, source) for source in sources))
         text = nest_primitives.listing(lifted, own, asked, after, near, times)
         return NestAnswer(text, after.source if asked else None)
+
+    def _keep_nests(self, made: Iterable[NestKernel | ScheduledKernel]) -> None:
+        """A kernel does not say what wrote it: whoever asks for it again is told."""
+        for one in made:
+            known = one.nest.model_dump(mode="json")
+            self.inspector.shelf.put(NESTS, content_key(one.source), known)
 
     def _own(
         self, node: Node, lifted: Lifted, offers: Sequence[ScheduledKernel]
@@ -159,6 +163,7 @@ class Scheduling:
             except Exception as error:  # ends this proposer, not the run; another run tries again
                 said = str(internal_error(error, "searching for a kernel by schedule"))
                 found = self._failed[key] = ScheduledKernels(refusal=said)
+        self._keep_nests(found.offers)
         account = {"kernel": node.name, **found.account()}
         place = self.inspector.options.folder / f"{content_key(node.source)}.schedules.json"
         write_atomically(place, json.dumps(account, indent=2) + "\n")

@@ -4,6 +4,7 @@
 of the run: what an engine did is summed up here from the timeline, not taken from what wrote the text.
 """
 
+import math
 import re
 from collections import Counter, defaultdict
 
@@ -25,6 +26,11 @@ def near(text, value, slack=6e-3):
     if text.endswith("%"):
         return abs(number(text[:-1]) / 100 - value) <= 0.0051
     return abs(number(text) - value) <= slack * max(abs(value), 1e-12) + 1e-12
+
+
+def half_a_digit(text, digits):
+    """By how much a figure of so many significant digits may differ from what it says."""
+    return 0.501 * 10.0 ** (math.floor(math.log10(max(number(text), 1e-9))) + 1 - digits)
 
 
 class Facts:
@@ -113,10 +119,8 @@ class Facts:
 
     def gap(self, engine, core, at, ms, line):
         begins = number(at) + number(ms)
-        return any(
-            abs(start - begins) <= 2e-3 * begins + 1e-6
-            for start in self.starts[engine, core, int(line)]
-        )
+        slack = half_a_digit(at, 4) + half_a_digit(ms, 3) + 1e-6
+        return any(abs(start - begins) <= slack for start in self.starts[engine, core, int(line)])
 
     def row(self, line, critical, waiting, times, moved, busy):
         line = int(line)
@@ -312,11 +316,13 @@ def _engines(text, facts):
             )  # fmt: skip
         elif one := re.fullmatch(
             rf"    at {N} for {N}(?:, (\d+) such take {N})?: "
-            r"line (\d+) (?:waits for .* line (\d+) \((\w+)\)|follows; .*)",
+            r"line (\d+) (?:waits for .* line (\d+) \((\w+)\)|follows; .*|loads no sooner before the product "
+            r"that wants it than its transfer takes: when line (\d+) \((\w+)\) is issued; .*)",
             line,
         ):
+            behind, by = one[6] or one[8], one[7] or one[9]
             good = facts.gap(*engine, one[1], one[2], one[5]) and (
-                one[6] is None or int(one[6]) in facts.lines
+                behind is None or any(key[::2] == (by, int(behind)) for key in facts.starts)
             )
             if (
                 one[3] is not None
