@@ -39,8 +39,10 @@ from accelopt.algorithm.value_nodes import RANKED
 from accelopt.algorithm.values import narrowed
 from accelopt.kernels.nki.nests.equal_definitions import defined_once
 from accelopt.kernels.nki.nests.one_hot_removal import without_one_hot
+from accelopt.kernels.nki.nests.read_ranges import reads_of
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
 from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
+from accelopt.kernels.nki.nests.shared_expressions import expressions_shared
 from accelopt.kernels.nki.nests.term_sums import decided, is_short
 
 RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
@@ -74,7 +76,7 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
     definitions = tuple(part for d in map(decided, definitions) for part in _in_two(d))
     algorithm = scaled_and_shifted(replace(algorithm, definitions=definitions))
-    algorithm = functions_shared(algorithm)
+    algorithm = functions_shared(expressions_shared(algorithm))
     found = _split(without_one_hot(algorithm))
     found = _without_unread(_split(_cut(found, _useful(found))))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
@@ -720,7 +722,7 @@ def _without_unread(algorithm: Algorithm) -> Algorithm:
             read
             for d in readers
             for e in expressions_of(d)
-            for read in _reads_of(name, e, {})
+            for read in reads_of(name, e, {})
         ]  # fmt: skip
         alone = {
             n: ends.pop()
@@ -747,47 +749,6 @@ def _without_unread(algorithm: Algorithm) -> Algorithm:
         ]
         algorithm = replace(algorithm, definitions=tuple(new))
     return algorithm
-
-
-Ends = tuple[int, int]
-"""The least and the largest value of an index."""
-
-
-def _reads_of(
-    name: str, expression: Expression, known: Mapping[Axis, Ends]
-) -> Iterator[list[Ends]]:
-    """Where the reads of an array are along each of its dimensions, where conditions leave axes what is `known`."""
-    if isinstance(expression, Where):
-        inside = dict(known)
-        for condition in expression.conditions:
-            inside |= _left_by(condition, inside)
-        yield from _reads_of(name, expression.on_true, inside)
-        (first, *rest) = expression.conditions
-        outside = {} if rest else _left_by(first * -1 - 1, known)
-        yield from _reads_of(name, expression.on_false, {**known, **outside})
-        return
-    if isinstance(expression, Read) and expression.array == name:
-        yield [_ends(index, known) for index in expression.indices]
-    for part in parts_of(expression):
-        yield from _reads_of(name, part, known)
-
-
-def _left_by(condition: Index, known: Mapping[Axis, Ends]) -> dict[Axis, Ends]:
-    """What a condition on one axis leaves of it."""
-    if len(condition.terms) != 1 or not isinstance(axis := condition.terms[0][0], Axis):
-        return {}
-    (low, high), step = known.get(axis, axis.bounds), condition.terms[0][1]
-    if step > 0:
-        return {axis: (max(low, -(condition.constant // step)), high)}
-    return {axis: (low, min(high, condition.constant // -step))}
-
-
-def _ends(index: Index, known: Mapping[Axis, Ends]) -> Ends:
-    ends = [
-        sorted(step * end for end in (known.get(term, term.bounds) if isinstance(term, Axis) else term.bounds))
-        for term, step in index.terms
-    ]  # fmt: skip
-    return index.constant + sum(e[0] for e in ends), index.constant + sum(e[1] for e in ends)
 
 
 def _placed(expression: Expression) -> Expression:
