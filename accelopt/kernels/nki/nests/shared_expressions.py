@@ -179,7 +179,7 @@ def _sum(
     steps = [list(group) for _, group in itertools.groupby(rest, lambda t: depth(t[1])[0])]
     scale, made = 0.0, None
     for step in steps:
-        own = max((factor for factor, _ in step), key=abs)
+        own = max(abs(factor) for factor, _ in step)
         parts = [(scale, made)] if made else []
         made = None
         for factor, term in [*parts, *step]:
