@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -39,7 +39,7 @@ from accelopt.algorithm.value_nodes import RANKED
 from accelopt.algorithm.values import narrowed
 from accelopt.kernels.nki.nests.equal_definitions import defined_once
 from accelopt.kernels.nki.nests.one_hot_removal import without_one_hot
-from accelopt.kernels.nki.nests.read_ranges import reads_of
+from accelopt.kernels.nki.nests.read_ranges import fewer_conditions, reads_of
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
 from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
 from accelopt.kernels.nki.nests.shared_expressions import expressions_shared
@@ -75,6 +75,7 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     """The same Algorithm, ready for nests. Its arrays have the same names and elements."""
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
     definitions = tuple(part for d in map(decided, definitions) for part in _in_two(d))
+    definitions = tuple(_rewritten(d, fewer_conditions) for d in definitions)
     algorithm = scaled_and_shifted(replace(algorithm, definitions=definitions))
     algorithm = functions_shared(expressions_shared(algorithm))
     found = _split(without_one_hot(algorithm))
@@ -710,43 +711,50 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
 
 
 def _without_unread(algorithm: Algorithm) -> Algorithm:
-    """Without the axes of definitions along which only one place is ever read, under the conditions of those
-    that read them: of the halves of a concatenation each is computed alone."""
+    """With definitions as far along their axes as they are read, under the conditions of those that read them: of
+    the halves of a concatenation each is computed alone."""
     results = {array.name for array in algorithm.outputs}
     for name in [d.out for d in reversed(algorithm.definitions)]:
         definition = algorithm.definition(name)
-        readers = [d for d in algorithm.definitions if d != definition]
         if name in results or isinstance(definition, Scan):
             continue
         reads = [
             read
-            for d in readers
+            for d in algorithm.definitions
+            if d != definition
             for e in expressions_of(d)
             for read in reads_of(name, e, {})
-        ]  # fmt: skip
-        alone = {
-            n: ends.pop()
-            for n, axis in enumerate(definition.axes)
-            if len(ends := {end for read in reads for end in read[n]}) == 1 and axis.extent > 1
-        }
-        if not alone:
+        ]
+        axes, lows = definition.axes, list[int]()
+        kept = list[Axis]()
+        for n, axis in enumerate(axes):
+            low, high = min(r[n][0] for r in reads), max(r[n][1] for r in reads)
+            within = 0 <= low and high < axis.extent
+            lows.append(low if within else 0)
+            kept.append(replace(axis, extent=high - low + 1) if within else axis)
+        if tuple(kept) == axes:
             continue
-        values = {definition.axes[n]: Index(place) for n, place in alone.items()}
+        places = [
+            Index(low) if new.extent == 1 < old.extent else index_of(new) + low
+            for old, new, low in zip(axes, kept, lows, strict=True)
+        ]
+        gone = {n for n, (old, new) in enumerate(zip(axes, kept, strict=True)) if new.extent == 1 < old.extent}
 
         def left(
-            expression: Expression, name: str = name, alone: Collection[int] = alone
-        ) -> Expression:
+            expression: Expression, name: str = name, lows: Sequence[int] = lows,
+            gone: Collection[int] = gone,
+        ) -> Expression:  # fmt: skip
             if isinstance(expression, Read) and expression.array == name:
-                kept = (i for n, i in enumerate(expression.indices) if n not in alone)
-                return replace(expression, indices=tuple(kept))
-            return with_parts(expression, (left(p, name, alone) for p in parts_of(expression)))
+                indices = (i - lows[n] for n, i in enumerate(expression.indices) if n not in gone)
+                return replace(expression, indices=tuple(indices))
+            return with_parts(
+                expression, (left(p, name, lows, gone) for p in parts_of(expression))
+            )
 
+        values = dict(zip(axes, places, strict=True))
         made = with_expressions(definition, [moved(e, values) for e in expressions_of(definition)])
-        axes = tuple(a for n, a in enumerate(definition.axes) if n not in alone)
-        new = [
-            replace(made, axes=axes) if d is definition else _rewritten(d, left)
-            for d in algorithm.definitions
-        ]
+        made = replace(made, axes=tuple(a for n, a in enumerate(kept) if n not in gone))
+        new = [made if d is definition else _rewritten(d, left) for d in algorithm.definitions]
         algorithm = replace(algorithm, definitions=tuple(new))
     return algorithm
 
