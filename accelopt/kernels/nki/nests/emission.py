@@ -224,7 +224,7 @@ class Emitter(Calculation):
         self.scanned = {d.along for d in members if isinstance(d, Scan)}
         carried = [
             d for d in members
-            if isinstance(d, Reduce) and {*self.laid.get(d.out, lying)} & {*lying} & {*d.reduced}
+            if isinstance(d, Reduce) and d.out not in self.laid and {*lying} & {*d.reduced}
         ]  # fmt: skip
         self.sequential = bool(carried)
         for definition in carried:
@@ -250,6 +250,10 @@ class Emitter(Calculation):
         """The axes that lie on partitions for a member that has other ones there than its stage."""
         taken = {part.axis for part in (*self.stage.partition, *self.stage.loops)}
         own = {axis.name: axis for axis in own_axes(self.definitions[name])}
+        if [(p.axis, p.size) for p in self.stage.partition] == [
+            (axis, own[axis].extent) for axis in names if axis in own
+        ]:
+            taken -= {*names}
         for axis in names:
             if axis not in own:
                 raise NotNested(f"{name} has no axis {axis}")
@@ -365,7 +369,8 @@ class Emitter(Calculation):
             spans = {axis: span for axis, span in where.spans.items() if axis in own}
             lying = self.laid.get(definition.out, where.part)
             place = Where(lying, spans, own_axes(definition))
-            if missing := [axis.name for axis in lying if axis not in own]:
+            missing = [axis.name for axis in lying if axis not in own]
+            if missing and self.is_stored(definition):
                 raise NotNested(
                     f"{definition.out} does not depend on {missing[0]}, which lies on partitions"
                 )
@@ -641,7 +646,9 @@ class Emitter(Calculation):
         left, right, sides = found.left, found.right, ("left", "right")
         if where.part and set(where.part) <= set(columns):
             rows, columns, left, right, sides = columns, rows, right, left, ("right", "left")
-        if not set(where.part) <= set(rows):
+        alike = not rows and set(where.part) <= set(found.contracted)
+        """Whether the result comes to all partitions: one stationary column stands for all."""
+        if not alike and not set(where.part) <= set(rows):
             odd = next(axis.name for axis in where.part if axis not in rows)
             raise NotNested(f"{definition.out} is a product, and both its operands depend on {odd}")
         single = [(axis, 1) for axis in (*found.batch, *rows) if axis not in where.part
@@ -708,7 +715,7 @@ class Emitter(Calculation):
                             counts = [spot.span(a).width for a in axes]
                             sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])
                             texts.append(self.text.inside(
-                                view.tile, at.rows, view.offset, sizes, s[0]))  # fmt: skip
+                                view.tile, at.rows, view.offset, sizes, s[0], repeat=alike))  # fmt: skip
                         into = sums.moved(own.where, spot)
                         dst = self.text.inside(sums.tile, spot.rows, into.offset, sizes, row_major(sizes))  # fmt: skip
                         ns = matmul_ns(self.spec, width, spot.rows, found.dtype)

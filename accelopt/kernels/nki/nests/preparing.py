@@ -725,6 +725,8 @@ def _without_unread(algorithm: Algorithm) -> Algorithm:
             for e in expressions_of(d)
             for read in reads_of(name, e, {})
         ]
+        if not reads:
+            continue
         axes, lows = definition.axes, list[int]()
         kept = list[Axis]()
         for n, axis in enumerate(axes):

@@ -111,6 +111,7 @@ def _starting(algorithm: Algorithm, chosen: Nest, target: str, seen: set[Nest]) 
             *_by_terms(algorithm, nest),
             *_summed_as_laid(algorithm, chosen, target),
             *_laid_as_read(algorithm, chosen, lying, target),
+            *_on_all_partitions(algorithm, chosen, lying, target),
         ):
             if made not in seen and (made == nest or has_kernel(made)):
                 for one in dict.fromkeys((made, _skipping(algorithm, made, has_kernel))):
@@ -390,6 +391,25 @@ def _laid_as_read(
             if runs := with_sums_in_runs(algorithm, made, target):
                 yield runs
     yield from _laid_so(algorithm, whole, lying, most)
+
+
+def _on_all_partitions(
+    algorithm: Algorithm, chosen: Nest, lying: Sequence[str], target: str
+) -> Iterator[Nest]:
+    """All in one stage with axes of the result on partitions, whole: what is combined over them comes to all
+    partitions, and what does not depend on them is computed on each."""
+    definitions = ready(algorithm, chosen).definitions
+    own = {a.name: a for a in definitions[-1].axes}
+    if not lying or not {*lying} <= own.keys():
+        return
+    partition = tuple(Part(axis=name, size=own[name].extent) for name in lying)
+    summed = {d.out for d in definitions if isinstance(d, Reduce) and {own[n] for n in lying} <= {*d.reduced}}
+    if summed and math.prod(part.size for part in partition) <= TARGETS[target].partitions:
+        stage = Stage(
+            members=tuple(d.out for d in definitions), partition=partition,
+            laid=tuple((d.out, tuple(lying)) for d in definitions if d.out in summed),
+        )  # fmt: skip
+        yield chosen.model_copy(update={"stages": (stage,)})
 
 
 def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int) -> Iterator[Nest]:
