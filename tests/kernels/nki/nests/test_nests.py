@@ -321,7 +321,7 @@ def test_what_a_later_product_sums_over_is_laid_on_partitions(
     with pytest.raises(NotNested, match=f"{first} has no axis nowhere"):
         applied(Lay(definition=first, axes=("nowhere",)), attention, found[0])
     with pytest.raises(NotNested, match=f"{last}.* cannot lie along|{last}.* has no axis"):
-        part = found[0].stages[0].partition[0].axis
+        part = found[0].stages[0].loops[-1].axis
         applied(Lay(definition=last, axes=(part,)), attention, found[0])
 
 
@@ -341,7 +341,7 @@ def test_a_product_sums_over_what_lies_on_partitions_where_all_of_it_does(
     )  # fmt: skip
     found = [n for n in starting_nests(excite, TARGETS[dialect]) if n.splits and n.stages[0].laid]
     lying = [[part.axis for stage in nest.stages for part in stage.partition] for nest in found]
-    assert lying == [["b"], ["m_0"]], found
+    assert lying == [["b"], ["m_0"], ["m_0"]], found
     for nest in found:
         check(excite, nest, dialect, tmp_path)
 
