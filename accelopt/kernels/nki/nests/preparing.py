@@ -81,11 +81,43 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     found = _split(without_one_hot(algorithm))
     found = _without_unread(_split(_cut(found, _useful(found))))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
-    return _ordered(
-        _scaled_last(
-            _operands(_joint(_summed_last(_groups(_compared_as_ranked(defined_once(named))))))
+    named = _named_as_read(_summed_last(_groups(_compared_as_ranked(defined_once(named)))))
+    return _ordered(_scaled_last(_operands(_joint(named))))
+
+
+def _named_as_read(algorithm: Algorithm) -> Algorithm:
+    """With axes of definitions named as all that read them have them: they can be computed in one stage."""
+    for name in [d.out for d in reversed(algorithm.definitions)]:
+        definition = algorithm.definition(name)
+        reads = {
+            part.indices
+            for d in algorithm.definitions
+            for e in expressions_of(d)
+            for part in walk(e)
+            if isinstance(part, Read) and part.array == name
+        }
+        axes = [t for i in (*reads,)[:1] for index in i for t, _ in index.terms]
+        plain = reads == {tuple(index_of(t) for t in axes)} and len({*axes}) == len(axes)
+        same = [a.extent for a in definition.axes] == [getattr(t, "extent", 0) for t in axes]
+        if not plain or not same or isinstance(definition, Scan) or tuple(axes) == definition.axes:
+            continue
+        own = own_axes(definition)
+        values = dict(zip(definition.axes, axes, strict=True))
+        taken = {a.name for d in algorithm.definitions for a in own_axes(d)}
+        names = (word for n in range(len(own) + len(taken)) if (word := f"r{n}") not in taken)
+        for axis in own[len(definition.axes) :]:
+            clash = axis in axes
+            values[axis] = replace(axis, name=next(names)) if clash else axis
+        places = {old: index_of(new) for old, new in values.items()}
+        made = with_expressions(
+            definition, [substituted(e, places, {}) for e in expressions_of(definition)]
         )
-    )
+        made = replace(made, axes=tuple(axes))
+        if isinstance(made, Reduce):
+            made = replace(made, reduced=tuple(values[axis] for axis in made.reduced))
+        kept = tuple(made if d is definition else d for d in algorithm.definitions)
+        algorithm = replace(algorithm, definitions=kept)
+    return algorithm
 
 
 def _compared_as_ranked(algorithm: Algorithm) -> Algorithm:

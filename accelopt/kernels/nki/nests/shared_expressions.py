@@ -104,7 +104,7 @@ def _scaled(expression: Expression, depth: _Depths) -> tuple[float, Expression]:
     if function in ("multiply", "divide"):
         return _product(_factors(expression), depth)
     if function in ("add", "subtract", "negative"):
-        return _sum(list(_terms(expression, 1.0)), expression, depth)
+        return _sum(list(terms_of(expression)), expression, depth)
     if isinstance(expression, Where):
         (a, true), (b, false) = (_apart(part) for part in parts_of(expression))
         if a == b != 1.0:
@@ -150,18 +150,19 @@ def _product(
     return (number, whole) if products else (1.0, Constant(number))
 
 
-def _terms(expression: Expression, factor: float) -> Iterator[tuple[float, Expression]]:
+def terms_of(expression: Expression, factor: float = 1.0) -> Iterator[tuple[float, Expression]]:
+    """What an expression is the sum of, each as a number times another."""
     function = expression.function if isinstance(expression, Apply) else ""
     if function in ("add", "subtract"):
         first, second = parts_of(expression)
-        yield from _terms(first, factor)
-        yield from _terms(second, -factor if function == "subtract" else factor)
+        yield from terms_of(first, factor)
+        yield from terms_of(second, -factor if function == "subtract" else factor)
     elif function == "negative":
-        yield from _terms(parts_of(expression)[0], -factor)
+        yield from terms_of(parts_of(expression)[0], -factor)
     else:
         number, rest = _apart(expression)
         if number != 1.0:
-            yield from _terms(rest, factor * number)
+            yield from terms_of(rest, factor * number)
         else:
             yield factor, expression
 

@@ -11,7 +11,13 @@ from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests import lowering
-from accelopt.kernels.nki.nests.computed_together import again_of, appended, appending, repeating
+from accelopt.kernels.nki.nests.computed_together import (
+    accumulating,
+    again_of,
+    appended,
+    appending,
+    repeating,
+)
 from accelopt.kernels.nki.nests.nest import (
     PLAIN,
     Nest,
@@ -114,6 +120,7 @@ def _starting(algorithm: Algorithm, chosen: Nest, target: str, seen: set[Nest]) 
             *_on_all_partitions(algorithm, chosen, lying, target),
         ):
             if made not in seen and (made == nest or has_kernel(made)):
+                made = _added(algorithm, made, has_kernel)
                 for one in dict.fromkeys((made, _skipping(algorithm, made, has_kernel))):
                     seen.add(one)
                     yield one
@@ -147,6 +154,15 @@ def _on_chip(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool
             made = nest.model_copy(update={"held": (*nest.held, name)})
             nest = made if has_kernel(made) else nest
     return nest
+
+
+def _added(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
+    """With products of one stage whose sum alone is taken computed as one."""
+    stages = [{*stage.members} for stage in nest.stages]
+    pairs = accumulating(ready(algorithm, nest))
+    chosen = tuple(pair for pair in pairs if any({*pair} <= stage for stage in stages))
+    made = nest.model_copy(update={"accumulated": chosen})
+    return made if chosen and has_kernel(made) else nest
 
 
 def _skipping(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
