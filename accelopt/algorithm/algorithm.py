@@ -241,11 +241,6 @@ def walk(expression: Expression) -> Iterator[Expression]:
     return each_once(expression, parts_of)
 
 
-def length_of(algorithm: Algorithm) -> int:
-    """How many expressions an Algorithm is made of, distinct ones in each definition."""
-    return sum(sum(1 for _ in walk(e)) for d in algorithm.definitions for e in expressions_of(d))
-
-
 def indices_of(expression: Expression) -> tuple[Index, ...]:
     """The indices that stand in an expression itself, not below it."""
     if isinstance(expression, Read):

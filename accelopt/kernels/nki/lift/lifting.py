@@ -6,7 +6,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from accelopt.algorithm.algorithm import Algorithm, Array, length_of
+from accelopt.algorithm.algorithm import Algorithm, Array, expressions_of, walk
 from accelopt.algorithm.axis_joining import joined, row_major
 from accelopt.algorithm.canonical_rewriting import whole
 from accelopt.algorithm.deep_recursion import deep_recursion
@@ -58,12 +58,12 @@ def lift_with_lines(
             # What would be computed where it is looked up would be computed once for each that does.
             looked_up = _handed_on(program, looked_up=True)
             found = _lifted(program, seconds, strict, looked_up)
-            size = length_of(found.algorithm)
+            size = _parts(found.algorithm)
             kept = _handed_on(program)
             if size <= LEAST_KEPT or kept == looked_up:
                 return found
             by_arrays = _lifted(program, seconds, strict, kept, roll=False)
-            return by_arrays if length_of(by_arrays.algorithm) * LEAST_SHORTER < size else found
+            return by_arrays if _parts(by_arrays.algorithm) * LEAST_SHORTER < size else found
         except RecursionError:
             raise NotLifted("too many instructions build on each other", program.source) from None
         except TimeoutError:
@@ -135,6 +135,15 @@ def _handed_on(program: Program, *, looked_up: bool = False) -> frozenset[Tensor
     read = {access.tensor for access in reads if access.indirect or not looked_up}
     own = {*program.arguments, *program.results}
     return frozenset(t for t in read - own if not t.buffer.on_chip and t.data is None)
+
+
+def _parts(algorithm: Algorithm) -> int:
+    """How many expressions an Algorithm is made of."""
+    return sum(
+        sum(1 for _ in walk(expression))
+        for definition in algorithm.definitions
+        for expression in expressions_of(definition)
+    )
 
 
 def _output_axes(program: Program, tensor: Tensor, shape: Sequence[int]) -> tuple[Axis, ...]:

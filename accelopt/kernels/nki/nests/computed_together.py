@@ -256,7 +256,9 @@ def accumulating(algorithm: Algorithm) -> Iterator[tuple[str, str]]:
             names = sorted(reads.keys() - results - seen, key=order.__getitem__)
             seen.update(names)
             for name in names[:-1]:
-                if set(algorithm.definition(name).axes) == set(algorithm.definition(names[-1]).axes):
+                if set(algorithm.definition(name).axes) == set(
+                    algorithm.definition(names[-1]).axes
+                ):
                     yield name, names[-1]
 
 

@@ -216,7 +216,11 @@ class Emitter(Calculation):
     def emit_stage(self, stage: Stage) -> None:
         """One loop nest with the tiles of its members."""
         self.stage = stage
-        apart = {n: last for n, last in self.nest.accumulated if (n in stage.members) != (last in stage.members)}
+        apart = {
+            n: last
+            for n, last in self.nest.accumulated
+            if (n in stage.members) != (last in stage.members)
+        }
         for name, last in apart.items():
             raise NotNested(f"{name} is computed in another stage than {last}")
         inside = {name for name, _ in self.nest.accumulated}
@@ -693,7 +697,9 @@ class Emitter(Calculation):
         looped = {part.axis for part in self.stage.loops}
         alone = bool(takers or looped & {axis.name for axis in found.contracted})
         each = operand.rounds * max(width, where.rows)
-        outer, beside, taken = self.beside(found.batch, single, where, (width, 0 if alone else each))
+        outer, beside, taken = self.beside(
+            found.batch, single, where, (width, 0 if alone else each)
+        )
         axes = {axis for axis, _ in beside}
         together = [axis for axis, _ in beside if axis in found.batch]
         one = self.is_taken_at_once(definition, found.scale, axes, moving, (taken, width))

@@ -275,7 +275,9 @@ class Memory:
         sides = [(0, extent, 0) for extent in margins.given[: margins.first]] + [*margins.inner]
         strides, shape = row_major(list(sizes)), tuple(extent for _, extent, _ in sides)
         base, at, counts, beyond = At(), 0, list[int](), list[tuple[int, int]]()
-        for n, ((low, extent, high), start, size) in enumerate(zip(sides, starts, sizes, strict=True)):
+        for n, ((low, extent, high), start, size) in enumerate(
+            zip(sides, starts, sizes, strict=True)
+        ):
             first, stop = 0, size
             if low or high:
                 if start.terms or any(axis in where.part for axis in dims[n][1]):
@@ -289,7 +291,9 @@ class Memory:
             counts.append(stop - first)
         ends = beyond and all(n == len(sizes) - 1 for n, _ in beyond)
         first, last = at, sizes[-1] - counts[-1] - at
-        pieces = [(0, first), (sizes[-1] - last, last)] if ends else [(0, sizes[-1])] if beyond else []
+        pieces = (
+            [(0, first), (sizes[-1] - last, last)] if ends else [(0, sizes[-1])] if beyond else []
+        )
         fills = [(n, *merged([*sizes[:-1], count], [strides])) for n, count in pieces if count]
         if any(len(own) > MOST_FREE for _, own, _ in fills):
             return False
@@ -531,7 +535,12 @@ class Memory:
             dst, src = (
                 self.emitter.text.outside(self.emitter.outside[which], shape, start, counts, steps)
                 for which, shape, start, steps in (
-                    (name, margins.shape, at * (together * margins.step) + low, [margins.step, *wide]),
+                    (
+                        name,
+                        margins.shape,
+                        at * (together * margins.step) + low,
+                        [margins.step, *wide],
+                    ),
                     (array.name, array.shape, at * (together * size), row_major(counts)),
                 )
             )

@@ -763,7 +763,7 @@ def _without_unread(algorithm: Algorithm) -> Algorithm:
         kept = list[Axis]()
         for n, axis in enumerate(axes):
             low, high = min(r[n][0] for r in reads), max(r[n][1] for r in reads)
-            within = 0 <= low and high < axis.extent
+            within = low >= 0 and high < axis.extent
             lows.append(low if within else 0)
             kept.append(replace(axis, extent=high - low + 1) if within else axis)
         if tuple(kept) == axes:
@@ -772,7 +772,11 @@ def _without_unread(algorithm: Algorithm) -> Algorithm:
             Index(low) if new.extent == 1 < old.extent else index_of(new) + low
             for old, new, low in zip(axes, kept, lows, strict=True)
         ]
-        gone = {n for n, (old, new) in enumerate(zip(axes, kept, strict=True)) if new.extent == 1 < old.extent}
+        gone = {
+            n
+            for n, (old, new) in enumerate(zip(axes, kept, strict=True))
+            if new.extent == 1 < old.extent
+        }
 
         def left(
             expression: Expression, name: str = name, lows: Sequence[int] = lows,
@@ -781,9 +785,7 @@ def _without_unread(algorithm: Algorithm) -> Algorithm:
             if isinstance(expression, Read) and expression.array == name:
                 indices = (i - lows[n] for n, i in enumerate(expression.indices) if n not in gone)
                 return replace(expression, indices=tuple(indices))
-            return with_parts(
-                expression, (left(p, name, lows, gone) for p in parts_of(expression))
-            )
+            return with_parts(expression, (left(p, name, lows, gone) for p in parts_of(expression)))
 
         values = dict(zip(axes, places, strict=True))
         made = with_expressions(definition, [moved(e, values) for e in expressions_of(definition)])

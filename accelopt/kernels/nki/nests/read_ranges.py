@@ -14,9 +14,7 @@ Ends = tuple[int, int]
 """The least and the largest value of an index."""
 
 
-def reads_of(
-    name: str, expression: Expression, known: Mapping[Axis, Ends]
-) -> Iterator[list[Ends]]:
+def reads_of(name: str, expression: Expression, known: Mapping[Axis, Ends]) -> Iterator[list[Ends]]:
     """Where the reads of an array are along each of its dimensions, where conditions leave axes what is `known`."""
     if isinstance(expression, Where):
         inside = dict(known)
@@ -44,6 +42,7 @@ def _left_by(condition: Index, known: Mapping[Axis, Ends]) -> dict[Axis, Ends]:
 
 
 def ends_of(index: Index, known: Mapping[Axis, Ends]) -> Ends:
+    """The least and the largest value of an index, where axes lie between the ends that are `known`."""
     ends = [
         sorted(step * end for end in (known.get(term, term.bounds) if isinstance(term, Axis) else term.bounds))
         for term, step in index.terms

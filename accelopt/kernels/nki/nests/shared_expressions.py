@@ -25,7 +25,6 @@ from accelopt.algorithm.algorithm import (
     axes_of,
     expressions_of,
     indices_of,
-    length_of,
     parts_of,
     substituted,
     walk,
@@ -39,7 +38,7 @@ from accelopt.kernels.nki.nests.shared_element_functions import free_name, word_
 
 LEAST_LONG = 40
 """Expressions of an Algorithm in which something may be shared."""
-LEAST_SHORTER = 1.5
+LEAST_SHORTER = 1.8
 """Times as many expressions as with what is shared: an Algorithm that is said otherwise."""
 MOST_APART = 1e6
 """Of the coefficients of a sum, of which one is taken out: more is a mask."""
@@ -49,7 +48,7 @@ DIGITS = 12
 
 def expressions_shared(algorithm: Algorithm) -> Algorithm:
     """The Algorithm with definitions for what stands in it more than once, where that makes it much shorter."""
-    if length_of(algorithm) <= LEAST_LONG:
+    if _length(algorithm) <= LEAST_LONG:
         return algorithm
     depth = {d.out: n + 1 for n, d in enumerate(algorithm.definitions)}
     made = replace(algorithm, definitions=tuple(
@@ -70,7 +69,12 @@ def expressions_shared(algorithm: Algorithm) -> Algorithm:
         else:
             made = shorter
             depth[name] = depth.get(last, 0)
-    return made if length_of(made) * LEAST_SHORTER < length_of(algorithm) else algorithm
+    return made if _length(made) * LEAST_SHORTER < _length(algorithm) else algorithm
+
+
+def _length(algorithm: Algorithm) -> int:
+    """How many expressions an Algorithm is made of, different ones in each definition."""
+    return sum(sum(1 for _ in walk(e)) for d in algorithm.definitions for e in expressions_of(d))
 
 
 # One order of factors and terms.
@@ -173,7 +177,9 @@ def _sum(
     """Terms, those that are defined later added to those before times a number, with their largest coefficient
     before all: a step as it stands in later ones."""
     number = sum(factor * t.value for factor, t in terms if isinstance(t, Constant))
-    rest = sorted(((f, t) for f, t in terms if not isinstance(t, Constant)), key=lambda t: depth(t[1]))
+    rest = sorted(
+        ((f, t) for f, t in terms if not isinstance(t, Constant)), key=lambda t: depth(t[1])
+    )
     sizes = [abs(factor) for factor, _ in rest]
     if not rest or not min(sizes) or max(sizes) > MOST_APART * min(sizes):
         return 1.0, whole
@@ -268,7 +274,10 @@ def _bound(pattern: Expression, expression: Expression) -> dict[Axis, Index] | N
         for index, wanted in pairs:
             there = index.substitute({a: found[o] for a, o in axes.items() if o in found})
             free = [(term, step) for term, step in there.terms if term in axes]
-            if len(free) == 1 and not (there - index_of(free[0][0]) * free[0][1]).axes & axes.keys():
+            if (
+                len(free) == 1
+                and not (there - index_of(free[0][0]) * free[0][1]).axes & axes.keys()
+            ):
                 (axis, step), rest = free[0], wanted - (there - index_of(free[0][0]) * free[0][1])
                 if any(n % step for n in (rest.constant, *(n for _, n in rest.terms))):
                     return None
@@ -291,7 +300,11 @@ def _own(expression: Expression) -> tuple[object, ...]:
         return Apply, expression.function, count
     if isinstance(expression, Read):
         return Read, expression.array, count
-    return (Constant, expression.value) if isinstance(expression, Constant) else (type(expression), count)
+    return (
+        (Constant, expression.value)
+        if isinstance(expression, Constant)
+        else (type(expression), count)
+    )
 
 
 def _with(algorithm: Algorithm, shared: Map) -> Algorithm | None:
@@ -313,7 +326,9 @@ def _with(algorithm: Algorithm, shared: Map) -> Algorithm | None:
 
     made = [with_expressions(d, map(changed, expressions_of(d))) for d in algorithm.definitions]
     reads = [r for d in made for e in expressions_of(d) for r in reads_of(shared.out, e, {})]
-    ends = [(min(r[n][0] for r in reads), max(r[n][1] for r in reads)) for n in range(len(shared.axes))]
+    ends = [
+        (min(r[n][0] for r in reads), max(r[n][1] for r in reads)) for n in range(len(shared.axes))
+    ]
     known = dict(zip(shared.axes, ends, strict=True))
     shapes = {array.name: array.shape for array in algorithm.inputs}
     shapes |= {d.out: tuple(axis.extent for axis in d.axes) for d in algorithm.definitions}
@@ -330,15 +345,16 @@ def _with(algorithm: Algorithm, shared: Map) -> Algorithm | None:
         return None
     axes = tuple(Axis(f"{shared.out}_{n}", high - low + 1) for n, (low, high) in enumerate(ends))
     places = {
-        old: index_of(new) + low
-        for old, new, (low, _) in zip(shared.axes, axes, ends, strict=True)
+        old: index_of(new) + low for old, new, (low, _) in zip(shared.axes, axes, ends, strict=True)
     }
     own = Map(shared.out, axes, substituted(shared.expression, places, {}))
     lows = [low for low, _ in ends]
 
     def begun(expression: Expression) -> Expression:
         if isinstance(expression, Read) and expression.array == shared.out:
-            return Read(shared.out, tuple(i - n for i, n in zip(expression.indices, lows, strict=True)))
+            return Read(
+                shared.out, tuple(i - n for i, n in zip(expression.indices, lows, strict=True))
+            )
         return with_parts(expression, map(begun, parts_of(expression)))
 
     if any(lows):

@@ -419,7 +419,11 @@ def _on_all_partitions(
     if not lying or not {*lying} <= own.keys():
         return
     partition = tuple(Part(axis=name, size=own[name].extent) for name in lying)
-    summed = {d.out for d in definitions if isinstance(d, Reduce) and {own[n] for n in lying} <= {*d.reduced}}
+    summed = {
+        d.out
+        for d in definitions
+        if isinstance(d, Reduce) and {own[n] for n in lying} <= {*d.reduced}
+    }
     if summed and math.prod(part.size for part in partition) <= TARGETS[target].partitions:
         stage = Stage(
             members=tuple(d.out for d in definitions), partition=partition,
