@@ -7,11 +7,11 @@ after:  with d[j] = 1 / c[j], and what else stands twice, at whatever places
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache, partial
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
@@ -31,8 +31,9 @@ from accelopt.algorithm.algorithm import (
     with_expressions,
     with_parts,
 )
-from accelopt.algorithm.contraction import ONE
+from accelopt.algorithm.contraction import product_of
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.kernels.nki.nests.equal_definitions import digest
 from accelopt.kernels.nki.nests.read_ranges import ends_of, reads_of
 from accelopt.kernels.nki.nests.shared_element_functions import free_name, word_of
 
@@ -52,7 +53,7 @@ def expressions_shared(algorithm: Algorithm) -> Algorithm:
         return algorithm
     depth = {d.out: n + 1 for n, d in enumerate(algorithm.definitions)}
     made = replace(algorithm, definitions=tuple(
-        with_expressions(d, [_ordered(e, _Depths(depth)) for e in expressions_of(d)])
+        with_expressions(d, [_ordered(e, partial(_depth, depth)) for e in expressions_of(d)])
         for d in algorithm.definitions
     ))  # fmt: skip
     taken = {array.name for array in algorithm.inputs}.union(depth)
@@ -80,29 +81,24 @@ def _length(algorithm: Algorithm) -> int:
 # One order of factors and terms.
 
 
-class _Depths:
+Depth = Callable[[Expression], tuple[int, str]]
+
+
+def _depth(of_arrays: Mapping[str, int], expression: Expression) -> tuple[int, str]:
     """How late what an expression reads is defined: factors and terms stand in that order."""
-
-    def __init__(self, of_arrays: Mapping[str, int]) -> None:
-        self.of_arrays = of_arrays
-
-    def __call__(self, expression: Expression) -> tuple[int, str]:
-        reads = (p.array for p in walk(expression) if isinstance(p, Read))
-        return max((self.of_arrays.get(name, 0) for name in reads), default=0), str(expression)
+    reads = (p.array for p in walk(expression) if isinstance(p, Read))
+    return max((of_arrays.get(name, 0) for name in reads), default=0), str(expression)
 
 
-def _ordered(expression: Expression, depth: _Depths) -> Expression:
+def _ordered(expression: Expression, depth: Depth) -> Expression:
     """The same in real numbers, with factors by their axes and terms in the order in which they are defined: what
     one step makes of the step before stands in the next as it is."""
-    number, rest = _scaled(_inside(expression, depth), depth)
+    inside = with_parts(expression, (_ordered(part, depth) for part in parts_of(expression)))
+    number, rest = _scaled(inside, depth)
     return rest if number == 1.0 else Apply("multiply", (rest, Constant(number)))
 
 
-def _inside(expression: Expression, depth: _Depths) -> Expression:
-    return with_parts(expression, (_ordered(part, depth) for part in parts_of(expression)))
-
-
-def _scaled(expression: Expression, depth: _Depths) -> tuple[float, Expression]:
+def _scaled(expression: Expression, depth: Depth) -> tuple[float, Expression]:
     """An expression, its parts in order, as a number times another."""
     function = expression.function if isinstance(expression, Apply) else ""
     if function in ("multiply", "divide"):
@@ -135,9 +131,7 @@ def _factors(expression: Expression, inverse: bool = False) -> list[tuple[Expres
     return [(expression, inverse)]
 
 
-def _product(
-    factors: Sequence[tuple[Expression, bool]], depth: _Depths
-) -> tuple[float, Expression]:
+def _product(factors: Sequence[tuple[Expression, bool]], depth: Depth) -> tuple[float, Expression]:
     """Factors of the same axes are multiplied first, those that are defined last at the end."""
     number, groups = 1.0, defaultdict[frozenset[Axis], list[Expression]](list)
     for factor, inverse in factors:
@@ -147,11 +141,10 @@ def _product(
             made = Apply("reciprocal", (factor,)) if inverse else factor
             groups[axes_of(factor)].append(made)
     products = [
-        functools.reduce(lambda a, b: Apply("multiply", (a, b)), sorted(group, key=depth))
+        product_of(sorted(group, key=depth))
         for _, group in sorted(groups.items(), key=lambda g: (-len(g[0]), min(map(depth, g[1]))))
     ]
-    whole = functools.reduce(lambda a, b: Apply("multiply", (a, b)), products) if products else ONE
-    return (number, whole) if products else (1.0, Constant(number))
+    return (number, product_of(products)) if products else (1.0, Constant(number))
 
 
 def terms_of(expression: Expression, factor: float = 1.0) -> Iterator[tuple[float, Expression]]:
@@ -172,7 +165,7 @@ def terms_of(expression: Expression, factor: float = 1.0) -> Iterator[tuple[floa
 
 
 def _sum(
-    terms: Sequence[tuple[float, Expression]], whole: Expression, depth: _Depths
+    terms: Sequence[tuple[float, Expression]], whole: Expression, depth: Depth
 ) -> tuple[float, Expression]:
     """Terms, those that are defined later added to those before times a number, with their largest coefficient
     before all: a step as it stands in later ones."""
@@ -232,7 +225,7 @@ def _repeated(
                 yield pattern, tuple(sorted(axes_of(pattern), key=lambda axis: axis.name))
 
 
-@functools.lru_cache(maxsize=65536)
+@lru_cache(maxsize=65536)
 def _operations(expression: Expression) -> int:
     """How many functions an expression is made of; 0 for one with indices that are computed."""
     below = list(map(_operations, parts_of(expression)))
@@ -242,30 +235,26 @@ def _operations(expression: Expression) -> int:
 
 
 def _skeleton(expression: Expression, done: dict[Expression, str]) -> str:
-    """What expressions have in common that differ in places alone."""
+    """A digest of what expressions have in common that differ in places alone."""
     if expression not in done:
         own = type(expression).__name__
-        if isinstance(expression, Apply):
-            own = expression.function
-        elif isinstance(expression, Read):
-            own = expression.array
+        if isinstance(expression, (Apply, Read)):
+            own = expression.function if isinstance(expression, Apply) else f"[{expression.array}]"
         elif isinstance(expression, Constant):
             own = repr(expression.value)
-        below = ",".join(_skeleton(part, done) for part in parts_of(expression))
-        done[expression] = str(hash(f"{own}({below})"))
+        below = (_skeleton(part, done) for part in parts_of(expression))
+        done[expression] = digest(own, str(len(indices_of(expression))), *below)
     return done[expression]
 
 
 def _bound(pattern: Expression, expression: Expression) -> dict[Axis, Index] | None:
-    """The places of its axes at which a pattern is an expression; None where it is not."""
+    """The places of its axes at which a pattern is an expression of the same skeleton; None where it is not."""
     unknown = {axis: Axis(f"?{axis.name}", axis.extent) for axis in axes_of(pattern)}
     axes = {named: axis for axis, named in unknown.items()}
     pairs: list[tuple[Index, Index]] = []
     waiting = [(substituted(pattern, {a: index_of(n) for a, n in unknown.items()}, {}), expression)]
     while waiting:
         one, other = waiting.pop()
-        if _own(one) != _own(other):
-            return None
         pairs += zip(indices_of(one), indices_of(other), strict=True)
         waiting += zip(parts_of(one), parts_of(other), strict=True)
     found = dict[Axis, Index]()
@@ -274,10 +263,7 @@ def _bound(pattern: Expression, expression: Expression) -> dict[Axis, Index] | N
         for index, wanted in pairs:
             there = index.substitute({a: found[o] for a, o in axes.items() if o in found})
             free = [(term, step) for term, step in there.terms if term in axes]
-            if (
-                len(free) == 1
-                and not (there - index_of(free[0][0]) * free[0][1]).axes & axes.keys()
-            ):
+            if len(free) == 1 and len(there.axes & axes.keys()) == 1:
                 (axis, step), rest = free[0], wanted - (there - index_of(free[0][0]) * free[0][1])
                 if any(n % step for n in (rest.constant, *(n for _, n in rest.terms))):
                     return None
@@ -291,20 +277,6 @@ def _bound(pattern: Expression, expression: Expression) -> dict[Axis, Index] | N
             return None
         pairs = left
     return found
-
-
-def _own(expression: Expression) -> tuple[object, ...]:
-    """What an expression is but for places and what is below."""
-    count = len(indices_of(expression))
-    if isinstance(expression, Apply):
-        return Apply, expression.function, count
-    if isinstance(expression, Read):
-        return Read, expression.array, count
-    return (
-        (Constant, expression.value)
-        if isinstance(expression, Constant)
-        else (type(expression), count)
-    )
 
 
 def _with(algorithm: Algorithm, shared: Map) -> Algorithm | None:
@@ -326,9 +298,9 @@ def _with(algorithm: Algorithm, shared: Map) -> Algorithm | None:
 
     made = [with_expressions(d, map(changed, expressions_of(d))) for d in algorithm.definitions]
     reads = [r for d in made for e in expressions_of(d) for r in reads_of(shared.out, e, {})]
-    ends = [
-        (min(r[n][0] for r in reads), max(r[n][1] for r in reads)) for n in range(len(shared.axes))
-    ]
+    ends = [(0, max(r[n][1] for r in reads)) for n in range(len(shared.axes))]
+    if any(low < 0 for r in reads for low, _ in r):
+        return None
     known = dict(zip(shared.axes, ends, strict=True))
     shapes = {array.name: array.shape for array in algorithm.inputs}
     shapes |= {d.out: tuple(axis.extent for axis in d.axes) for d in algorithm.definitions}
@@ -343,22 +315,9 @@ def _with(algorithm: Algorithm, shared: Map) -> Algorithm | None:
     whole = [n for n, axis in enumerate(shared.axes) if axis in beyond]
     if not any(all(r[n] == ends[n] for n in whole) for r in reads):
         return None
-    axes = tuple(Axis(f"{shared.out}_{n}", high - low + 1) for n, (low, high) in enumerate(ends))
-    places = {
-        old: index_of(new) + low for old, new, (low, _) in zip(shared.axes, axes, ends, strict=True)
-    }
+    axes = tuple(Axis(f"{shared.out}_{n}", high + 1) for n, (_, high) in enumerate(ends))
+    places = {old: index_of(new) for old, new in zip(shared.axes, axes, strict=True)}
     own = Map(shared.out, axes, substituted(shared.expression, places, {}))
-    lows = [low for low, _ in ends]
-
-    def begun(expression: Expression) -> Expression:
-        if isinstance(expression, Read) and expression.array == shared.out:
-            return Read(
-                shared.out, tuple(i - n for i, n in zip(expression.indices, lows, strict=True))
-            )
-        return with_parts(expression, map(begun, parts_of(expression)))
-
-    if any(lows):
-        made = [with_expressions(d, map(begun, expressions_of(d))) for d in made]
     first = min(n for n, d in enumerate(made) if any(
         isinstance(p, Read) and p.array == shared.out for e in expressions_of(d) for p in walk(e)))  # fmt: skip
     return replace(algorithm, definitions=(*made[:first], own, *made[first:]))
