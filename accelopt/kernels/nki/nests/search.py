@@ -161,9 +161,9 @@ class _Search:
         turned = [
             made for nest in starts if (made := with_arrays_turned(self.algorithm, nest)).turned
         ]
-        to_all = self.priced(filter(_comes_to_all, [*starts, *wide]))
+        to_all = self.priced(filter(comes_to_all, [*starts, *wide]))
         first = self.priced(
-            nest for nest in (*starts, *wide, *spread, *kept) if not _comes_to_all(nest)
+            nest for nest in (*starts, *wide, *spread, *kept) if not comes_to_all(nest)
         )
         near = [p for p in first[:FIRST] if p[1].price.ms < FAR * first[0][1].price.ms]
         self.time(near)
@@ -207,7 +207,7 @@ def _kind(nest: Nest) -> tuple[object, ...]:
     return tuple((stage.members, tuple(p.axis for p in stage.partition)) for stage in nest.stages)
 
 
-def _comes_to_all(nest: Nest) -> bool:
+def comes_to_all(nest: Nest) -> bool:
     """Whether what a stage combines over what it has on partitions comes to all of them."""
     return any(
         names == tuple(part.axis for part in stage.partition)
