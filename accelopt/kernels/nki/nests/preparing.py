@@ -96,9 +96,10 @@ def _named_as_read(algorithm: Algorithm) -> Algorithm:
             for part in walk(e)
             if isinstance(part, Read) and part.array == name
         }
-        axes = [t for i in (*reads,)[:1] for index in i for t, _ in index.terms]
+        terms = [t for i in (*reads,)[:1] for index in i for t, _ in index.terms]
+        axes = [term for term in terms if isinstance(term, Axis)]
         plain = reads == {tuple(index_of(t) for t in axes)} and len({*axes}) == len(axes)
-        same = [a.extent for a in definition.axes] == [getattr(t, "extent", 0) for t in axes]
+        same = [a.extent for a in definition.axes] == [axis.extent for axis in axes]
         if not plain or not same or isinstance(definition, Scan) or tuple(axes) == definition.axes:
             continue
         own = own_axes(definition)

@@ -180,9 +180,9 @@ def _sum(
     scale, made = 0.0, None
     for step in steps:
         own = max(abs(factor) for factor, _ in step)
-        parts = [(scale, made)] if made else []
+        before: list[tuple[float, Expression]] = [(scale, made)] if made else []
         made = None
-        for factor, term in [*parts, *step]:
+        for factor, term in [*before, *step]:
             ratio = float(f"{factor / own:.{DIGITS}g}")
             if made is not None and ratio == -1.0:
                 made = Apply("subtract", (made, term))
