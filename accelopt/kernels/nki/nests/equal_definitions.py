@@ -69,7 +69,7 @@ def _forms(definition: Definition) -> Iterator[tuple[str, tuple[int, ...]]]:
     axes = definition.axes
     bound = definition.reduced if isinstance(definition, Reduce) else ()
     many = math.factorial(len(axes)) * math.factorial(len(bound)) > MOST_ORDERS
-    if many or isinstance(definition, Scan):
+    if many:
         orders, bounds = [tuple(range(len(axes)))], [bound]
     else:
         orders = list(itertools.permutations(range(len(axes))))

@@ -66,6 +66,8 @@ LARGEST = 3e38
 """No number of fp32 is much larger."""
 WIDE_ROUNDING = "bfloat16"
 """The rounding to a format with the exponents of fp32: no factor takes a value out of its range."""
+LEAST_NARROWER = 2
+"""Times as long an axis as is read of it: below that it is the axis of others, which it is computed beside."""
 MOST_PIECES = 8
 """Parts of an axis for which a condition is decided one by one."""
 
@@ -744,8 +746,8 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
 
 
 def _without_unread(algorithm: Algorithm) -> Algorithm:
-    """With definitions as far along their axes as they are read, under the conditions of those that read them: of
-    the halves of a concatenation each is computed alone."""
+    """With definitions as far along their axes as they are read, where that is no more than half, under the conditions
+    of those that read them: of the halves of a concatenation each is computed alone."""
     results = {array.name for array in algorithm.outputs}
     for name in [d.out for d in reversed(algorithm.definitions)]:
         definition = algorithm.definition(name)
@@ -764,7 +766,8 @@ def _without_unread(algorithm: Algorithm) -> Algorithm:
         kept = list[Axis]()
         for n, axis in enumerate(axes):
             low, high = min(r[n][0] for r in reads), max(r[n][1] for r in reads)
-            within = low >= 0 and high < axis.extent
+            half = (high - low + 1) * LEAST_NARROWER <= axis.extent
+            within = low >= 0 and high < axis.extent and half
             lows.append(low if within else 0)
             kept.append(replace(axis, extent=high - low + 1) if within else axis)
         if tuple(kept) == axes:
