@@ -6,10 +6,14 @@ append:  state[n, l] = sum_j (v[j, n] if 63 >= n else 1) * f(k[j, l]), of one n 
 
 before:  largest[m] = max_k p[m, k]; largest2[k] = max_m p[m, k]
 repeat:  p_again[k, m] as p[m, k]; largest2[k] = max_m p_again[k, m]
+
+before:      y[m, n] = sum_k a[m, k] * b[k, n] + 2 * sum_l c[m, l] * d[l, n]
+accumulate:  the second sum goes on where the first, with 1/2 of a, has come to; y is twice that
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -39,6 +43,7 @@ from accelopt.algorithm.contraction import ONE, contraction, factors_of, product
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import RANKED
 from accelopt.kernels.nki.nests.preparing import arrays_read
+from accelopt.kernels.nki.nests.shared_expressions import terms_of
 
 SAME = 1e-5
 """Of a number that was summed in fp32."""
@@ -233,6 +238,66 @@ def repeating(algorithm: Algorithm) -> Iterator[tuple[tuple[str, tuple[str, ...]
             except NotTogether:
                 continue
             yield tuple(steps)
+
+
+def accumulating(algorithm: Algorithm) -> Iterator[tuple[str, str]]:
+    """Products of which another definition takes nothing but their sum, each with the last of them."""
+    order = {d.out: n for n, d in enumerate(algorithm.definitions)}
+    results = {array.name for array in algorithm.outputs}
+    seen = set[str]()
+    for reader in algorithm.definitions:
+        for part in (p for e in expressions_of(reader) for p in walk(e)):  # the longest sums first
+            reads = {
+                term.array: factor
+                for factor, term in terms_of(part)
+                if isinstance(term, Read) and term.array in order and factor
+                if _alone(algorithm, term, reader)
+            }
+            names = sorted(reads.keys() - results - seen, key=order.__getitem__)
+            seen.update(names)
+            for name in names[:-1]:
+                if set(algorithm.definition(name).axes) == set(
+                    algorithm.definition(names[-1]).axes
+                ):
+                    yield name, names[-1]
+
+
+def _alone(algorithm: Algorithm, read: Read, reader: Definition) -> bool:
+    """Whether a product's elements are read at their own places, there and by one definition alone."""
+    product = algorithm.definition(read.array)
+    if not isinstance(product, Reduce) or contraction(product) is None:
+        return False
+    parts = [p for e in expressions_of(reader) for p in walk(e)]
+    above = [p for p in parts if read in parts_of(p)]
+    others = [d for d in readers_of(algorithm, read.array) if d is not reader]
+    own = {p for p in parts if isinstance(p, Read) and p.array == read.array}
+    return read.indices == tuple(map(index_of, product.axes)) and own == {read} and (
+        not others and len(above) == 1)  # fmt: skip
+
+
+def accumulated(
+    algorithm: Algorithm, pairs: Sequence[tuple[str, str]]
+) -> tuple[Algorithm, dict[str, list[tuple[str, float]]]]:
+    """The definitions as who computes products in one sum reads them: the last stands for all. With it, by the
+    last, the others and the number that each is multiplied by. Raises NotTogether."""
+    into: dict[str, list[tuple[str, float]]] = {}
+    for name, last in pairs:
+        if (name, last) not in {*accumulating(algorithm)}:
+            raise NotTogether(f"no definition takes just a sum of {name} and {last}")
+
+        def changed(expression: Expression, name: str = name, last: str = last) -> Expression:
+            terms = list(terms_of(expression))
+            factors = {t.array: f for f, t in terms if isinstance(t, Read)}
+            if not {name, last} <= factors.keys():
+                return with_parts(expression, (changed(p) for p in parts_of(expression)))
+            into.setdefault(last, []).append((name, factors[name] / factors[last]))
+            left = [(f, t) for f, t in terms if not isinstance(t, Read) or t.array != name]
+            made = [t if f == 1.0 else Apply("multiply", (t, Constant(f))) for f, t in left]
+            return functools.reduce(lambda a, b: Apply("add", (a, b)), made)
+
+        rest = [with_expressions(d, map(changed, expressions_of(d))) for d in algorithm.definitions]
+        algorithm = replace(algorithm, definitions=tuple(rest))
+    return algorithm, into
 
 
 def _in_order(definitions: list[Definition], otherwise: str) -> tuple[Definition, ...]:

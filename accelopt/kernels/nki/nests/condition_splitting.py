@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
-from accelopt.algorithm.algorithm import Definition, Where, expressions_of, walk
+from accelopt.algorithm.algorithm import Definition, Map, Where, expressions_of, walk
 from accelopt.algorithm.index import Axis, Index
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES
 
 
 def deciding(definitions: Iterable[Definition]) -> Mapping[Axis, tuple[int, ...]]:
     """Short axes along which conditions change, with where parts begin in which none does, each of which
-    is written on its own."""
+    is written on its own; one that decides where a condition changes along a longer one, element by element."""
+    definitions = tuple(definitions)
     along = {condition: condition.axes for condition in _conditions(definitions)}
     shared = {axis for axes in along.values() if len(axes) > 1 for axis in axes}
     found: dict[Axis, set[int]] = {}
@@ -23,6 +24,10 @@ def deciding(definitions: Iterable[Definition]) -> Mapping[Axis, tuple[int, ...]
         apart = not condition.is_affine or axis in shared
         starts = range(axis.extent) if apart else (0, _change(condition, axis))
         found.setdefault(axis, set()).update(n for n in starts if 0 <= n < axis.extent)
+    for condition in _conditions(d for d in definitions if isinstance(d, Map)):
+        short, *others = sorted(condition.axes, key=lambda axis: axis.extent)
+        if len(others) == 1 and short.extent <= MOST_PIECES < others[0].extent:
+            found.setdefault(short, set()).update(range(short.extent))
     return {axis: tuple(sorted(starts)) for axis, starts in found.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import (
     Algorithm,
@@ -18,6 +19,7 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.index import Axis, index_of
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, variable
+from accelopt.kernels.nki.nests.computed_together import NotTogether, accumulated
 from accelopt.kernels.nki.nests.condition_splitting import deciding, parts_along
 from accelopt.kernels.nki.nests.hbm_margins import margins_of
 from accelopt.kernels.nki.nests.hbm_reads import KEPT_BYTES, LITTLE, Memory
@@ -55,6 +57,33 @@ BESIDE_BANKS = 4
 """Of PSUM, that the sums of a product may take side by side."""
 
 
+class _Term(NamedTuple):
+    """One of the products that are summed together: of what is stationary, then of what moves, the value, its
+    own axes, and which side it is."""
+
+    operands: Operands
+    found: Product
+    values: list[tuple[Value, tuple[Axis, ...], str]]
+
+    @property
+    def rows(self) -> tuple[Axis, ...]:
+        """The axes of what is stationary."""
+        return self.values[0][1]
+
+    @property
+    def columns(self) -> tuple[Axis, ...]:
+        """The axes of what moves."""
+        return self.values[1][1]
+
+    def make(
+        self, n: int, together: Sequence[Axis], where: Where
+    ) -> Callable[[Round, Where], View]:
+        """One of the operands, for all of some batches `together`."""
+        value, own, side = self.values[n]
+        own = (*(axis for axis in together if axis in self.found.batch), *own)
+        return self.operands.make(value, own, where, side, moving=bool(n))
+
+
 class Emitter(Calculation):
     """Writes one nest of a prepared Algorithm."""
 
@@ -62,6 +91,10 @@ class Emitter(Calculation):
         self, algorithm: Algorithm, nest: Nest, spec: Hardware, dialect: Dialect,
         numbers: Mapping[float, str], taken: set[str], in_parts: bool = True,
     ) -> None:  # fmt: skip
+        try:
+            algorithm, self.added = accumulated(algorithm, nest.accumulated)
+        except NotTogether as refusal:
+            raise NotNested(str(refusal)) from refusal
         reading = Reading(algorithm, {name for name, _, _ in nest.ways})
         names = FreeNames(taken)
         results = {array.name for array in algorithm.outputs}
@@ -183,7 +216,15 @@ class Emitter(Calculation):
     def emit_stage(self, stage: Stage) -> None:
         """One loop nest with the tiles of its members."""
         self.stage = stage
-        members = [self.definitions[name] for name in stage.members]
+        apart = {
+            n: last
+            for n, last in self.nest.accumulated
+            if (n in stage.members) != (last in stage.members)
+        }
+        for name, last in apart.items():
+            raise NotNested(f"{name} is computed in another stage than {last}")
+        inside = {name for name, _ in self.nest.accumulated}
+        members = [self.definitions[name] for name in stage.members if name not in inside]
         self.deciding = deciding(members)
         self.moments = moments_of(self.reading, members, dict(self.nest.engines))
         axes = {axis.name: axis for d in members for axis in own_axes(d)}
@@ -224,7 +265,7 @@ class Emitter(Calculation):
         self.scanned = {d.along for d in members if isinstance(d, Scan)}
         carried = [
             d for d in members
-            if isinstance(d, Reduce) and {*self.laid.get(d.out, lying)} & {*lying} & {*d.reduced}
+            if isinstance(d, Reduce) and d.out not in self.laid and {*lying} & {*d.reduced}
         ]  # fmt: skip
         self.sequential = bool(carried)
         for definition in carried:
@@ -250,6 +291,10 @@ class Emitter(Calculation):
         """The axes that lie on partitions for a member that has other ones there than its stage."""
         taken = {part.axis for part in (*self.stage.partition, *self.stage.loops)}
         own = {axis.name: axis for axis in own_axes(self.definitions[name])}
+        if [(p.axis, p.size) for p in self.stage.partition] == [
+            (axis, own[axis].extent) for axis in names if axis in own
+        ]:
+            taken -= {*names}
         for axis in names:
             if axis not in own:
                 raise NotNested(f"{name} has no axis {axis}")
@@ -272,6 +317,8 @@ class Emitter(Calculation):
             lying = self.laid.get(definition.out, where.part)
             place = Where(lying, {a: s for a, s in where.spans.items()
                           if a in definition.axes}, own_axes(definition))  # fmt: skip
+            if meaning.product and definition.out in self.added:
+                raise NotNested(f"{definition.out} is added to other products, in no rounds")
             if meaning.product:
                 made = Operands(self, definition, meaning.product, place)
                 operands.append((made.summed, made.begin_rounds()))
@@ -365,7 +412,8 @@ class Emitter(Calculation):
             spans = {axis: span for axis, span in where.spans.items() if axis in own}
             lying = self.laid.get(definition.out, where.part)
             place = Where(lying, spans, own_axes(definition))
-            if missing := [axis.name for axis in lying if axis not in own]:
+            missing = [axis.name for axis in lying if axis not in own]
+            if missing and self.is_stored(definition):
                 raise NotNested(
                     f"{definition.out} does not depend on {missing[0]}, which lies on partitions"
                 )
@@ -635,53 +683,31 @@ class Emitter(Calculation):
         target: Callable[[Where], View], finish: Callable[[Where, View], None],
         takers: Sequence[Callable[[Where, View], None]] = (),
     ) -> None:  # fmt: skip
-        """A matrix product: what lies on partitions is stationary, the other axes move. `takers` get
-        each part that is summed, too, and where it is in PSUM."""
-        rows, columns = found.rows, found.columns
-        left, right, sides = found.left, found.right, ("left", "right")
-        if where.part and set(where.part) <= set(columns):
-            rows, columns, left, right, sides = columns, rows, right, left, ("right", "left")
-        if not set(where.part) <= set(rows):
-            odd = next(axis.name for axis in where.part if axis not in rows)
-            raise NotNested(f"{definition.out} is a product, and both its operands depend on {odd}")
+        """A matrix product, and those that are added to it: what lies on partitions is stationary, the other axes
+        move. `takers` get each part that is summed, too, and where it is in PSUM."""
+        terms = self.terms(definition, found, where)
+        operand, rows, columns = terms[-1].operands, terms[-1].rows, terms[-1].columns
+        alike = not rows and set(where.part) <= set(found.contracted)
         single = [(axis, 1) for axis in (*found.batch, *rows) if axis not in where.part
                   and where.span(axis).width > 1]  # fmt: skip
         moving = [a for a in columns if where.span(a).width > 1]
         bank = self.spec.psum_bank_bytes // 4
         pieces = self.cut(where, moving, max(bank, self.stage.columns))
-        # Rows that share what moves are summed side by side, as far as PSUM has banks for them; small
-        # products of a batch, whose operands are made together, in one bank.
-        operand = Operands(self, definition, found, where)
-        outer, beside, together = list(single), list[tuple[Axis, int]](), list[Axis]()
         width = min(math.prod(where.span(axis).width for axis in moving), max(bank, 1))
-        room, taken = max(BESIDE_BANKS, bank // width), 1
         looped = {part.axis for part in self.stage.loops}
         alone = bool(takers or looped & {axis.name for axis in found.contracted})
-        while outer:
-            axis, count = outer[-1][0], where.span(outer[-1][0]).width
-            if axis in found.batch:
-                each = operand.rounds * max(width, where.rows)
-                room = min(bank // width, self.stage.columns // each) // taken
-            decided = axis in {*self.deciding, *self.masks, *self.copied}
-            fits = max((n for n in range(1, min(count, room) + 1) if count % n == 0), default=1)
-            if axis in found.batch and (alone or decided):
-                break
-            if fits == 1 or (decided and fits < count):
-                break
-            beside.insert(0, outer.pop())
-            if axis in found.batch:
-                together.insert(0, axis)
-            room, taken = room // fits, taken * fits
-            if fits < count:
-                outer.append((axis, fits))
-                break
+        each = operand.rounds * max(width, where.rows)
+        outer, beside, taken = self.beside(
+            found.batch, single, where, (width, 0 if alone else each)
+        )
         axes = {axis for axis, _ in beside}
+        together = [axis for axis, _ in beside if axis in found.batch]
         one = self.is_taken_at_once(definition, found.scale, axes, moving, (taken, width))
         lying = (*(axis for axis, _ in beside), *columns)
 
         def batch(round_: Round) -> None:
             place = round_.where
-            stationary = operand.make(left, (*together, *rows), place, sides[0], moving=False)
+            stationary = [term.make(0, together, place) for term in terms]
 
             def wide(round_: Round) -> None:
                 whole = round_.where
@@ -691,27 +717,27 @@ class Emitter(Calculation):
                 finish(whole, aim)
 
             def part(spot: Where, aim: View) -> None:
-                moved = operand.make(right, (*together, *columns), spot, sides[1], moving=True)
+                moved = [term.make(1, together, spot) for term in terms]
                 sums = self.new_tile(f"{definition.out}_sums", spot, lying, sums=True)
                 width = math.prod(spot.span(axis).width for axis in columns)
 
-                def add(k: Round) -> None:
+                def add(k: Round, n: int) -> None:
                     def row(own: Round) -> None:
                         spans = {**own.where.spans,
-                                 **{a: k.where.span(a) for a in found.contracted}}  # fmt: skip
-                        at = Where(operand.lying, spans, spot.order)
+                                 **{a: k.where.span(a) for a in terms[n].found.contracted}}  # fmt: skip
+                        at = Where(terms[n].operands.lying, spans, spot.order)
                         texts = []
                         for view, axes in (
-                            (stationary(k, at), where.part),
-                            (moved(k, at), columns),
+                            (stationary[n](k, at), where.part),
+                            (moved[n](k, at), columns),
                         ):
                             counts = [spot.span(a).width for a in axes]
                             sizes, s = merged(counts, [[view.strides.get(a, 0) for a in axes]])
                             texts.append(self.text.inside(
-                                view.tile, at.rows, view.offset, sizes, s[0]))  # fmt: skip
+                                view.tile, at.rows, view.offset, sizes, s[0], repeat=alike))  # fmt: skip
                         into = sums.moved(own.where, spot)
                         dst = self.text.inside(sums.tile, spot.rows, into.offset, sizes, row_major(sizes))  # fmt: skip
-                        ns = matmul_ns(self.spec, width, spot.rows, found.dtype)
+                        ns = matmul_ns(self.spec, width, spot.rows, terms[n].found.dtype)
                         self.put("", Form(self.text.product(dst, *texts), "tensor", ns))
 
                     self.each(spot, beside, row)
@@ -724,13 +750,71 @@ class Emitter(Calculation):
                     for taker in takers:
                         taker(own.where, sums.moved(own.where, spot))
 
-                self.each(Where(operand.lying, spot.spans, ()), operand.parts, add)
+                for n, term in enumerate(terms):
+                    own = Where(term.operands.lying, spot.spans, ())
+                    self.each(own, term.operands.parts, lambda k, n=n: add(k, n))  # type: ignore[misc]
                 whole = one and sums.tile.width <= bank and not takers
                 self.each(spot, [] if whole else beside, out)
 
             self.each(place, pieces, wide)
 
         self.each(where, outer, batch)
+
+    def terms(self, definition: Definition, found: Product, where: Where) -> list[_Term]:
+        """A product, the last, and those that are added to it, each with its operands in the same order."""
+        made, builder = list[_Term](), self.reading.builder
+        for name, factor in (*self.added.get(definition.out, ()), (definition.out, 1.0)):
+            own = self.reading.meanings[name].product if name != definition.out else found
+            assert own is not None
+            values = [(own.left, own.rows, "left"), (own.right, own.columns, "right")]
+            if where.part and set(where.part) <= set(own.columns):
+                values.reverse()
+            alike = not values[0][1] and set(where.part) <= set(own.contracted)
+            if not alike and not set(where.part) <= set(values[0][1]):
+                odd = next(axis.name for axis in where.part if axis not in values[0][1])
+                raise NotNested(f"{name} is a product, and both its operands depend on {odd}")
+            if own.scale != found.scale:
+                if {own.scale.kind, found.scale.kind} != {"constant"}:
+                    raise NotNested(f"{name} is scaled by other than {definition.out}")
+                factor *= own.scale.constant / found.scale.constant
+            if factor != 1.0:
+                if own.dtype != "float32" and math.frexp(abs(factor))[0] != 0.5:
+                    raise NotNested(f"{name} is rounded to {own.dtype} before it is scaled")
+                sizes = [math.prod(axis.extent for axis in value.axes) for value, _, _ in values]
+                at = sizes.index(min(sizes))
+                scaled = builder.apply("multiply", values[at][0], builder.constant(factor))
+                values[at] = (scaled, *values[at][1:])
+            made.append(_Term(Operands(self, self.definitions[name], own, where), own, values))
+            if {*made[-1].columns} != {*made[0].columns}:
+                raise NotNested(f"{name} has other rows than {definition.out}")
+        return made
+
+    def beside(
+        self, batch: Collection[Axis], single: Sequence[tuple[Axis, int]], where: Where,
+        widths: tuple[int, int],
+    ) -> tuple[list[tuple[Axis, int]], list[tuple[Axis, int]], int]:  # fmt: skip
+        """Rows of a product in loops, and rows that are summed side by side, with how many: those that share what moves, as far as
+        PSUM has banks for them; small products of a `batch`, whose operands are made together, in one bank.
+        `widths` are elements of one, and of its operands; 0 for products that are not made together."""
+        bank, outer, beside = self.spec.psum_bank_bytes // 4, list(single), list[tuple[Axis, int]]()
+        width, each = widths
+        room, taken = max(BESIDE_BANKS, bank // width), 1
+        while outer:
+            axis, count = outer[-1][0], where.span(outer[-1][0]).width
+            if axis in batch and each:
+                room = min(bank // width, self.stage.columns // each) // taken
+            decided = axis in {*self.deciding, *self.masks, *self.copied}
+            fits = max((n for n in range(1, min(count, room) + 1) if count % n == 0), default=1)
+            if axis in batch and (not each or decided):
+                break
+            if fits == 1 or (decided and fits < count):
+                break
+            beside.insert(0, (outer.pop()[0], 1))
+            room, taken = room // fits, taken * fits
+            if fits < count:
+                outer.append((axis, fits))
+                break
+        return outer, beside, taken
 
     def is_taken_at_once(
         self, product: Definition, scale: Value, beside: Collection[Axis], moving: Collection[Axis],

@@ -69,7 +69,7 @@ def _forms(definition: Definition) -> Iterator[tuple[str, tuple[int, ...]]]:
     axes = definition.axes
     bound = definition.reduced if isinstance(definition, Reduce) else ()
     many = math.factorial(len(axes)) * math.factorial(len(bound)) > MOST_ORDERS
-    if many or isinstance(definition, Scan):
+    if many:
         orders, bounds = [tuple(range(len(axes)))], [bound]
     else:
         orders = list(itertools.permutations(range(len(axes))))
@@ -86,7 +86,7 @@ def _forms(definition: Definition) -> Iterator[tuple[str, tuple[int, ...]]]:
         if isinstance(rest, Scan):
             rest = replace(rest, along=names[rest.along])
         extents = [str(axis) for axis in names.values()]
-        yield _digest(str(rest), *sorted(extents), *parts), order
+        yield digest(str(rest), *sorted(extents), *parts), order
 
 
 def _nothing(_: str) -> Expression:
@@ -116,7 +116,7 @@ def _form(expression: Expression, names: Mapping[Axis, Index], done: dict[Expres
             own = str(expression.axis)
         if function in COMMUTES:
             below.sort()
-        done[expression] = _digest(type(expression).__name__, function, own, *indices, ";", *below)
+        done[expression] = digest(type(expression).__name__, function, own, *indices, ";", *below)
     return done[expression]
 
 
@@ -124,5 +124,6 @@ def _applies(expression: Expression, function: str) -> bool:
     return isinstance(expression, Apply) and expression.function == function
 
 
-def _digest(*texts: str) -> str:
+def digest(*texts: str) -> str:
+    """One for all of some texts, in order."""
     return hashlib.sha256("|".join(texts).encode()).hexdigest()

@@ -16,16 +16,29 @@ Facts = frozenset[Index]
 """What is at least 0 where something is read."""
 
 
+MOST_APART = 3
+"""Dimensions that one DMA brings into room of their own."""
+
+
 class Margins(NamedTuple):
     """An array whose dimensions from the first one that is left lie one after the other, as in memory,
     with `low` elements before and `high` after them; `given` is its shape without. `ends` are how far
-    each dimension is read beyond its ends."""
+    each dimension is read beyond its ends; with room there for each of several, they lie `apart`."""
 
     given: tuple[int, ...]
     first: int
     low: int
     high: int
     ends: tuple[tuple[int, int], ...] = ()
+    apart: bool = False
+
+    @property
+    def inner(self) -> tuple[tuple[int, int, int], ...]:
+        """Elements before, of, and after the array, along each dimension from the first that is left."""
+        if not self.apart:
+            return ((self.low, math.prod(self.given[self.first :]), self.high),)
+        sides = zip(self.given[self.first :], self.ends[self.first :], strict=True)
+        return tuple((low, extent, high) for extent, (low, high) in sides)
 
     @property
     def outer(self) -> int:
@@ -35,12 +48,12 @@ class Margins(NamedTuple):
     @property
     def step(self) -> int:
         """Elements from one begin of margins to the next."""
-        return self.low + math.prod(self.given[self.first :]) + self.high
+        return math.prod(map(sum, self.inner))
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the array with its margins."""
-        return (*self.given[: self.first], self.step)
+        return (*self.given[: self.first], *map(sum, self.inner))
 
     def flat(self, indices: Sequence[Index]) -> Index:
         """The indices from the first dimension that is left as one."""
@@ -51,7 +64,9 @@ class Margins(NamedTuple):
 
     def place(self, indices: Sequence[Index]) -> tuple[Index, ...]:
         """Indices of the array as those of the array with its margins."""
-        return (*indices[: self.first], self.flat(indices) + self.low)
+        own = indices[self.first :] if self.apart else [self.flat(indices)]
+        moved = (index + low for index, (low, _, _) in zip(own, self.inner, strict=True))
+        return (*indices[: self.first], *moved)
 
 
 def margins_of(
@@ -60,6 +75,7 @@ def margins_of(
     """The arrays that are read beyond their ends, with as much room as is read there. What conditions
     on the axes `deciding` for a definition exclude is not read: their parts are written one by one."""
     shapes = {array.name: array.shape for array in algorithm.inputs}
+    inputs = {*shapes}
     shapes |= {d.out: tuple(a.extent for a in d.axes) for d in algorithm.definitions}
     places: dict[str, list[tuple[tuple[Index, ...], Facts]]] = {}
     for out, meaning in reading.meanings.items():
@@ -80,7 +96,8 @@ def margins_of(
             ends = [_bounds(bare.flat(indices), facts) for indices, facts in all_places]
             low = max(0, -min(low for low, _ in ends))
             high = max(0, max(high for _, high in ends) - bare.step + 1)
-            found[name] = Margins(shape, min(left), low, high, each)
+            apart = name in inputs and len(left) > 1 and len(shape) - min(left) <= MOST_APART
+            found[name] = Margins(shape, min(left), low, high, each, apart)
     return found
 
 
@@ -95,6 +112,9 @@ def is_zero_outside(value: Value, condition: Index, margins: Mapping[str, Margin
     found = margins.get(value.array) if value.kind == "input" else None
     if found is None:
         return False
+    if found.apart:
+        own = zip(value.indices[found.first :], found.given[found.first :], strict=True)
+        return any(condition in (index, index * -1 + (extent - 1)) for index, extent in own)
     index, *inner = value.indices[found.first :]
     extent, *extents = found.given[found.first :]
     within = all(

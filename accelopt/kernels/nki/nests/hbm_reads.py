@@ -267,27 +267,40 @@ class Memory:
         dims: Sequence[tuple[At, dict[Axis, int]]],
     ) -> bool:  # fmt: skip
         """Brings a box of an array with margins from the array without, with zeros around it on the chip,
-        where it is the same part of its last dimension in every round and on every partition."""
-        unmade, last = self.unmade.get(name), starts[-1]
-        if unmade is None or last.terms or any(axis in where.part for axis in dims[-1][1]):
+        where it is the same part of dimensions with margins in every round and on every partition."""
+        unmade = self.unmade.get(name)
+        if unmade is None:
             return False
         array, margins = unmade
-        begin, end = last.constant, last.constant + sizes[-1]
-        low, high = margins.low, margins.step - margins.high
-        first, stop = max(begin, low), min(end, high)
-        strides = row_major(list(sizes))
-        fills = [
-            (at, *merged([*sizes[:-1], count], [strides]))
-            for at, count in ((0, first - begin), (stop - begin, end - stop))
-            if count
-        ]
-        if first >= stop or any(len(counts) > MOST_FREE for _, counts, _ in fills):
+        sides = [(0, extent, 0) for extent in margins.given[: margins.first]] + [*margins.inner]
+        strides, shape = row_major(list(sizes)), tuple(extent for _, extent, _ in sides)
+        base, at, counts, beyond = At(), 0, list[int](), list[tuple[int, int]]()
+        for n, ((low, extent, high), start, size) in enumerate(
+            zip(sides, starts, sizes, strict=True)
+        ):
+            first, stop = 0, size
+            if low or high:
+                if start.terms or any(axis in where.part for axis in dims[n][1]):
+                    return False
+                first = max(0, low - start.constant)
+                stop = min(size, low + extent - start.constant)
+            if first >= stop:
+                return False
+            beyond += [(n, first)] * bool(first) + [(n, size - stop)] * (stop < size)
+            base, at = base + (start + (first - low)) * stride_of(shape, n), at + first * strides[n]
+            counts.append(stop - first)
+        ends = beyond and all(n == len(sizes) - 1 for n, _ in beyond)
+        first, last = at, sizes[-1] - counts[-1] - at
+        pieces = (
+            [(0, first), (sizes[-1] - last, last)] if ends else [(0, sizes[-1])] if beyond else []
+        )
+        fills = [(n, *merged([*sizes[:-1], count], [strides])) for n, count in pieces if count]
+        if any(len(own) > MOST_FREE for _, own, _ in fills):
             return False
-        for at, counts, steps in fills:
-            dst = self.emitter.text.inside(view.tile, where.rows, At(at), counts, steps[0])
-            fill = self.emitter.text.filled(dst, (where.rows, *counts), "0", array.dtype)
-            self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(math.prod(counts))))
-        shape = (*margins.given[: margins.first], high - low)
+        for begin, own, steps in fills:
+            dst = self.emitter.text.inside(view.tile, where.rows, At(begin), own, steps[0])
+            fill = self.emitter.text.filled(dst, (where.rows, *own), "0", array.dtype)
+            self.emitter.put("", Form(fill, "vector", self.emitter.vector_ns(math.prod(own))))
         rows = [
             (
                 where.span(a).width,
@@ -295,12 +308,8 @@ class Memory:
             )
             for a in where.part
         ]
-        base = At(first - low)
-        for n, start in enumerate(starts[:-1]):
-            base = base + start * stride_of(shape, n)
-        parts = [(size, stride_of(shape, n), strides[n]) for n, size in enumerate(sizes[:-1])]
-        own = View(view.tile, At(first - begin), {})
-        self.transfer(array.name, own, collected(base), rows, [*parts, (stop - first, 1, 1)])
+        parts = [(count, stride_of(shape, n), strides[n]) for n, count in enumerate(counts)]
+        self.transfer(array.name, View(view.tile, At(at), {}), collected(base), rows, parts)
         return True
 
     def union(
@@ -487,6 +496,9 @@ class Memory:
         array, margins = self.unmade.pop(name)
         with self.emitter.at(0):
             self.declare_outside(name, f"{array.name}_padded", margins.shape, array.dtype, margins)
+            if margins.apart:
+                self.copy_apart(name, array, margins)
+                return
             size = math.prod(margins.shape) // margins.outer - margins.low - margins.high
             # Partitions take whole outer parts, or where there are few of those, pieces of one.
             most = range(1, self.emitter.spec.partitions + 1)
@@ -511,6 +523,31 @@ class Memory:
                 ns = self.dma_ns(moved, [counts[1]], [[1], [1]], array.dtype)
                 self.emitter.put("", Form(self.emitter.transfer(dst, src), "dma", ns), moved=moved)
 
+    def copy_apart(self, name: str, array: Array, margins: Margins) -> None:
+        """What `copy_with_margins` brings into room along several dimensions."""
+        most = range(1, self.emitter.spec.partitions + 1)
+        together = max(d for d in most if margins.outer % d == 0)
+        counts = [together, *(extent for _, extent, _ in margins.inner)]
+        wide = row_major([sum(side) for side in margins.inner])
+        low = sum(side[0] * step for side, step in zip(margins.inner, wide, strict=True))
+        size = math.prod(counts[1:])
+        with self.emitter.loop("i_copy", margins.outer // together) as at:
+            dst, src = (
+                self.emitter.text.outside(self.emitter.outside[which], shape, start, counts, steps)
+                for which, shape, start, steps in (
+                    (
+                        name,
+                        margins.shape,
+                        at * (together * margins.step) + low,
+                        [margins.step, *wide],
+                    ),
+                    (array.name, array.shape, at * (together * size), row_major(counts)),
+                )
+            )
+            moved = 2 * together * size * parse(array.dtype).itemsize
+            ns = self.dma_ns(moved, counts[-1:], [[1], [1]], array.dtype)
+            self.emitter.put("", Form(self.emitter.transfer(dst, src), "dma", ns), moved=moved)
+
     def declare_outside(
         self, name: str, wanted: str, shape: tuple[int, ...], dtype: str,
         margins: Margins | None = None,
@@ -526,7 +563,9 @@ class Memory:
                 self.put_zeros(name, margins, dtype)
 
     def put_zeros(self, name: str, margins: Margins, dtype: str) -> None:
-        """Zeros in the margins of an array, many rows of a tile at once."""
+        """Zeros in the margins of an array, many rows of a tile at once; all over one with several."""
+        if margins.apart:
+            margins = Margins((margins.outer, 0), 1, margins.step, 0)
         most = max(margins.low, margins.high)
         width = min(2048, most)
         rows = min(self.emitter.spec.partitions, most // width)

@@ -75,7 +75,7 @@ class Nest(BaseModel):
     is `spread` by the Tensor engine instead of being brought to each by DMA; arrays that are read, or results,
     that lie in HBM along what is on partitions and are `turned` by the Tensor engine; definitions that are `held` in SBUF for later stages instead of going through HBM; those that are `inlined` where they are read; sums
     that are one more column of a product (`appended`); definitions that are computed again for some of their readers
-    (`repeated`); axes that are cut
+    (`repeated`); products that are `accumulated` where the last is with which they are added up; axes that are cut
     in two by `splits`, by name and size, before anything else; axes of two elements, of which each of the
     two `cores` of a launch computes one: in a stage, of the first that all has that it gives others."""
 
@@ -94,6 +94,7 @@ class Nest(BaseModel):
     inlined: tuple[str, ...] = ()
     appended: tuple[tuple[str, str], ...] = ()
     repeated: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    accumulated: tuple[tuple[str, str], ...] = ()
     splits: tuple[tuple[str, int], ...] = ()
     cores: tuple[str, ...] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -39,8 +39,10 @@ from accelopt.algorithm.value_nodes import RANKED
 from accelopt.algorithm.values import narrowed
 from accelopt.kernels.nki.nests.equal_definitions import defined_once
 from accelopt.kernels.nki.nests.one_hot_removal import without_one_hot
+from accelopt.kernels.nki.nests.read_ranges import fewer_conditions, reads_of
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
 from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
+from accelopt.kernels.nki.nests.shared_expressions import expressions_shared
 from accelopt.kernels.nki.nests.term_sums import decided, is_short
 
 RECOGNISED = ("gelu_apprx_tanh", "gelu", "gelu_apprx_sigmoid", "silu", "softplus", "mish", "sigmoid",
@@ -64,6 +66,8 @@ LARGEST = 3e38
 """No number of fp32 is much larger."""
 WIDE_ROUNDING = "bfloat16"
 """The rounding to a format with the exponents of fp32: no factor takes a value out of its range."""
+LEAST_NARROWER = 2
+"""Times as long an axis as is read of it: below that it is the axis of others, which it is computed beside."""
 MOST_PIECES = 8
 """Parts of an axis for which a condition is decided one by one."""
 
@@ -73,16 +77,50 @@ def prepared(algorithm: Algorithm) -> Algorithm:
     """The same Algorithm, ready for nests. Its arrays have the same names and elements."""
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
     definitions = tuple(part for d in map(decided, definitions) for part in _in_two(d))
+    definitions = tuple(_rewritten(d, fewer_conditions) for d in definitions)
     algorithm = scaled_and_shifted(replace(algorithm, definitions=definitions))
-    algorithm = functions_shared(algorithm)
+    algorithm = functions_shared(expressions_shared(algorithm))
     found = _split(without_one_hot(algorithm))
     found = _without_unread(_split(_cut(found, _useful(found))))
     named = AxisNames(found.inputs, found.definitions, found.outputs).algorithm(found.name)
-    return _ordered(
-        _scaled_last(
-            _operands(_joint(_summed_last(_groups(_compared_as_ranked(defined_once(named))))))
+    named = _named_as_read(_summed_last(_groups(_compared_as_ranked(defined_once(named)))))
+    return _ordered(_scaled_last(_operands(_joint(named))))
+
+
+def _named_as_read(algorithm: Algorithm) -> Algorithm:
+    """With axes of definitions named as all that read them have them: they can be computed in one stage."""
+    for name in [d.out for d in reversed(algorithm.definitions)]:
+        definition = algorithm.definition(name)
+        reads = {
+            part.indices
+            for d in algorithm.definitions
+            for e in expressions_of(d)
+            for part in walk(e)
+            if isinstance(part, Read) and part.array == name
+        }
+        terms = [t for i in (*reads,)[:1] for index in i for t, _ in index.terms]
+        axes = [term for term in terms if isinstance(term, Axis)]
+        plain = reads == {tuple(index_of(t) for t in axes)} and len({*axes}) == len(axes)
+        same = [a.extent for a in definition.axes] == [axis.extent for axis in axes]
+        if not plain or not same or isinstance(definition, Scan) or tuple(axes) == definition.axes:
+            continue
+        own = own_axes(definition)
+        values = dict(zip(definition.axes, axes, strict=True))
+        taken = {a.name for d in algorithm.definitions for a in own_axes(d)}
+        names = (word for n in range(len(own) + len(taken)) if (word := f"r{n}") not in taken)
+        for axis in own[len(definition.axes) :]:
+            clash = axis in axes
+            values[axis] = replace(axis, name=next(names)) if clash else axis
+        places = {old: index_of(new) for old, new in values.items()}
+        made = with_expressions(
+            definition, [substituted(e, places, {}) for e in expressions_of(definition)]
         )
-    )
+        made = replace(made, axes=tuple(axes))
+        if isinstance(made, Reduce):
+            made = replace(made, reduced=tuple(values[axis] for axis in made.reduced))
+        kept = tuple(made if d is definition else d for d in algorithm.definitions)
+        algorithm = replace(algorithm, definitions=kept)
+    return algorithm
 
 
 def _compared_as_ranked(algorithm: Algorithm) -> Algorithm:
@@ -708,86 +746,57 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
 
 
 def _without_unread(algorithm: Algorithm) -> Algorithm:
-    """Without the axes of definitions along which only one place is ever read, under the conditions of those
-    that read them: of the halves of a concatenation each is computed alone."""
+    """With definitions as far along their axes as they are read, where that is no more than half, under the conditions
+    of those that read them: of the halves of a concatenation each is computed alone."""
     results = {array.name for array in algorithm.outputs}
     for name in [d.out for d in reversed(algorithm.definitions)]:
         definition = algorithm.definition(name)
-        readers = [d for d in algorithm.definitions if d != definition]
         if name in results or isinstance(definition, Scan):
             continue
         reads = [
             read
-            for d in readers
+            for d in algorithm.definitions
+            if d != definition
             for e in expressions_of(d)
-            for read in _reads_of(name, e, {})
-        ]  # fmt: skip
-        alone = {
-            n: ends.pop()
-            for n, axis in enumerate(definition.axes)
-            if len(ends := {end for read in reads for end in read[n]}) == 1 and axis.extent > 1
-        }
-        if not alone:
+            for read in reads_of(name, e, {})
+        ]
+        if not reads:
             continue
-        values = {definition.axes[n]: Index(place) for n, place in alone.items()}
+        axes, lows = definition.axes, list[int]()
+        kept = list[Axis]()
+        for n, axis in enumerate(axes):
+            low, high = min(r[n][0] for r in reads), max(r[n][1] for r in reads)
+            half = (high - low + 1) * LEAST_NARROWER <= axis.extent
+            within = low >= 0 and high < axis.extent and half
+            lows.append(low if within else 0)
+            kept.append(replace(axis, extent=high - low + 1) if within else axis)
+        if tuple(kept) == axes:
+            continue
+        places = [
+            Index(low) if new.extent == 1 < old.extent else index_of(new) + low
+            for old, new, low in zip(axes, kept, lows, strict=True)
+        ]
+        gone = {
+            n
+            for n, (old, new) in enumerate(zip(axes, kept, strict=True))
+            if new.extent == 1 < old.extent
+        }
 
         def left(
-            expression: Expression, name: str = name, alone: Collection[int] = alone
-        ) -> Expression:
+            expression: Expression, name: str = name, lows: Sequence[int] = lows,
+            gone: Collection[int] = gone,
+        ) -> Expression:  # fmt: skip
             if isinstance(expression, Read) and expression.array == name:
-                kept = (i for n, i in enumerate(expression.indices) if n not in alone)
-                return replace(expression, indices=tuple(kept))
-            return with_parts(expression, (left(p, name, alone) for p in parts_of(expression)))
+                indices = (i - lows[n] for n, i in enumerate(expression.indices) if n not in gone)
+                return replace(expression, indices=tuple(indices))
+            return with_parts(expression, (left(p, name, lows, gone) for p in parts_of(expression)))
 
+        values = dict(zip(axes, places, strict=True))
         made = with_expressions(definition, [moved(e, values) for e in expressions_of(definition)])
-        axes = tuple(a for n, a in enumerate(definition.axes) if n not in alone)
-        new = [
-            replace(made, axes=axes) if d is definition else _rewritten(d, left)
-            for d in algorithm.definitions
-        ]
+        made = replace(made, axes=tuple(a for n, a in enumerate(kept) if n not in gone))
+        new = [made if d is definition else _rewritten(d, left) for d in algorithm.definitions]
         algorithm = replace(algorithm, definitions=tuple(new))
     return algorithm
-
-
-Ends = tuple[int, int]
-"""The least and the largest value of an index."""
-
-
-def _reads_of(
-    name: str, expression: Expression, known: Mapping[Axis, Ends]
-) -> Iterator[list[Ends]]:
-    """Where the reads of an array are along each of its dimensions, where conditions leave axes what is `known`."""
-    if isinstance(expression, Where):
-        inside = dict(known)
-        for condition in expression.conditions:
-            inside |= _left_by(condition, inside)
-        yield from _reads_of(name, expression.on_true, inside)
-        (first, *rest) = expression.conditions
-        outside = {} if rest else _left_by(first * -1 - 1, known)
-        yield from _reads_of(name, expression.on_false, {**known, **outside})
-        return
-    if isinstance(expression, Read) and expression.array == name:
-        yield [_ends(index, known) for index in expression.indices]
-    for part in parts_of(expression):
-        yield from _reads_of(name, part, known)
-
-
-def _left_by(condition: Index, known: Mapping[Axis, Ends]) -> dict[Axis, Ends]:
-    """What a condition on one axis leaves of it."""
-    if len(condition.terms) != 1 or not isinstance(axis := condition.terms[0][0], Axis):
-        return {}
-    (low, high), step = known.get(axis, axis.bounds), condition.terms[0][1]
-    if step > 0:
-        return {axis: (max(low, -(condition.constant // step)), high)}
-    return {axis: (low, min(high, condition.constant // -step))}
-
-
-def _ends(index: Index, known: Mapping[Axis, Ends]) -> Ends:
-    ends = [
-        sorted(step * end for end in (known.get(term, term.bounds) if isinstance(term, Axis) else term.bounds))
-        for term, step in index.terms
-    ]  # fmt: skip
-    return index.constant + sum(e[0] for e in ends), index.constant + sum(e[1] for e in ends)
 
 
 def _placed(expression: Expression) -> Expression:

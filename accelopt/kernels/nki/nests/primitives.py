@@ -238,6 +238,15 @@ class Append(_Primitive):
     product: str
 
 
+class Accumulate(_Primitive):
+    """`accumulate(definition, product)`: a product is summed on where another has come to, a later one of its stage
+    of which nothing is taken but their sum; with no product, on its own."""
+
+    kind: Literal["accumulate"] = "accumulate"
+    definition: str
+    product: str = ""
+
+
 class Repeat(_Primitive):
     """`repeat(definition, readers)`: computed again, as `DEFINITION_again`, for some of its readers, with the axes
     that they keep first. Legal where it is not compared with one of its largest elements."""
@@ -286,6 +295,7 @@ Primitive = Annotated[
     | Bring
     | Inline
     | Append
+    | Accumulate
     | Repeat
     | Cores
     | Descriptors,
@@ -325,6 +335,10 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
         return _with_arrays(primitive, definitions, nest)
     if isinstance(primitive, Split):
         return split(nest, definition, primitive.axis, primitive.size)
+    if isinstance(primitive, Accumulate):
+        rest = tuple(pair for pair in nest.accumulated if pair[0] != definition.out)
+        added = ((definition.out, primitive.product),) if primitive.product else ()
+        return nest.model_copy(update={"accumulated": (*rest, *added)})
     if isinstance(primitive, Cores):
         return _on_cores(nest, definition, primitive.axis)
     return _computed_elsewhere(primitive, algorithm, nest, target)
@@ -735,6 +749,8 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
             found = product_in(product)
             if found is None or not found.rows:
                 continue
+            if product.out in dict(nest.accumulated):
+                yield Accumulate(definition=product.out)
             joined = dict(nest.contracted).get(product.out, ())
             for axes in ((), *contractions(product, most)):
                 if axes != joined:

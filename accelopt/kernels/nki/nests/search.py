@@ -161,12 +161,16 @@ class _Search:
         turned = [
             made for nest in starts if (made := with_arrays_turned(self.algorithm, nest)).turned
         ]
-        first = self.priced([*starts, *wide, *spread, *kept])
+        to_all = self.priced(filter(comes_to_all, [*starts, *wide]))
+        first = self.priced(
+            nest for nest in (*starts, *wide, *spread, *kept) if not comes_to_all(nest)
+        )
         near = [p for p in first[:FIRST] if p[1].price.ms < FAR * first[0][1].price.ms]
         self.time(near)
         if self.best == math.inf:
             self.time(first[len(near) :])
         self.time(self.priced(turned)[: FIRST // 2])
+        self.time(to_all[: FIRST // 5])
 
     def fastest(self) -> list[TimedNest]:
         """The fastest nest, and the fastest of another kind."""
@@ -201,6 +205,15 @@ class _Search:
 def _kind(nest: Nest) -> tuple[object, ...]:
     """What nests of one kind have in common: what is computed together, and what lies on partitions."""
     return tuple((stage.members, tuple(p.axis for p in stage.partition)) for stage in nest.stages)
+
+
+def comes_to_all(nest: Nest) -> bool:
+    """Whether what a stage combines over what it has on partitions comes to all of them."""
+    return any(
+        names == tuple(part.axis for part in stage.partition)
+        for stage in nest.stages
+        for _, names in stage.laid
+    )
 
 
 def _cost(pair: tuple[Nest, Lowered]) -> tuple[float, float]:

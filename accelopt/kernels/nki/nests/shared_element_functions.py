@@ -44,7 +44,7 @@ def functions_shared(algorithm: Algorithm) -> Algorithm:
         if isinstance(definition, Map):
             names: dict[tuple[str, Expression], str] = {}
             for array, function in _repeated(definition):
-                name = _free(f"{array}_{word_of(function)}", taken)
+                name = free_name(f"{array}_{word_of(function)}", taken)
                 names[array, function] = name
                 axes = tuple(Axis(f"{name}_{n}", extent) for n, extent in enumerate(shapes[array]))
                 read = Read(array, tuple(map(index_of, axes)))
@@ -62,7 +62,8 @@ def word_of(function: Expression) -> str:
     return "scaled" if name in ("multiply", "divide") else name or "made"
 
 
-def _free(name: str, taken: set[str]) -> str:
+def free_name(name: str, taken: set[str]) -> str:
+    """A name that no array has, which is taken then."""
     found, number = name, 1
     while found in taken:
         number += 1

@@ -11,7 +11,13 @@ from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests import lowering
-from accelopt.kernels.nki.nests.computed_together import again_of, appended, appending, repeating
+from accelopt.kernels.nki.nests.computed_together import (
+    accumulating,
+    again_of,
+    appended,
+    appending,
+    repeating,
+)
 from accelopt.kernels.nki.nests.nest import (
     PLAIN,
     Nest,
@@ -111,8 +117,10 @@ def _starting(algorithm: Algorithm, chosen: Nest, target: str, seen: set[Nest]) 
             *_by_terms(algorithm, nest),
             *_summed_as_laid(algorithm, chosen, target),
             *_laid_as_read(algorithm, chosen, lying, target),
+            *_on_all_partitions(algorithm, chosen, lying, target),
         ):
             if made not in seen and (made == nest or has_kernel(made)):
+                made = _added(algorithm, made, has_kernel)
                 for one in dict.fromkeys((made, _skipping(algorithm, made, has_kernel))):
                     seen.add(one)
                     yield one
@@ -146,6 +154,15 @@ def _on_chip(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool
             made = nest.model_copy(update={"held": (*nest.held, name)})
             nest = made if has_kernel(made) else nest
     return nest
+
+
+def _added(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
+    """With products of one stage whose sum alone is taken computed as one."""
+    stages = [{*stage.members} for stage in nest.stages]
+    pairs = accumulating(ready(algorithm, nest))
+    chosen = tuple(pair for pair in pairs if any({*pair} <= stage for stage in stages))
+    made = nest.model_copy(update={"accumulated": chosen})
+    return made if chosen and has_kernel(made) else nest
 
 
 def _skipping(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
@@ -390,6 +407,29 @@ def _laid_as_read(
             if runs := with_sums_in_runs(algorithm, made, target):
                 yield runs
     yield from _laid_so(algorithm, whole, lying, most)
+
+
+def _on_all_partitions(
+    algorithm: Algorithm, chosen: Nest, lying: Sequence[str], target: str
+) -> Iterator[Nest]:
+    """All in one stage with axes of the result on partitions, whole: what is combined over them comes to all
+    partitions, and what does not depend on them is computed on each."""
+    definitions = ready(algorithm, chosen).definitions
+    own = {a.name: a for a in definitions[-1].axes}
+    if not lying or not {*lying} <= own.keys():
+        return
+    partition = tuple(Part(axis=name, size=own[name].extent) for name in lying)
+    summed = {
+        d.out
+        for d in definitions
+        if isinstance(d, Reduce) and {own[n] for n in lying} <= {*d.reduced}
+    }
+    if summed and math.prod(part.size for part in partition) <= TARGETS[target].partitions:
+        stage = Stage(
+            members=tuple(d.out for d in definitions), partition=partition,
+            laid=tuple((d.out, tuple(lying)) for d in definitions if d.out in summed),
+        )  # fmt: skip
+        yield chosen.model_copy(update={"stages": (stage,)})
 
 
 def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int) -> Iterator[Nest]:

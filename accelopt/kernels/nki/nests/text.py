@@ -106,8 +106,9 @@ class Writer:
         return self._grids[shape]
 
     def inside(self, tile: Tile, rows: int, offset: At, counts: Sequence[int],
-               strides: Sequence[int], low: At | int = 0) -> str:  # fmt: skip
-        """A part of a tile: `rows` of its partitions from `low`, `counts` elements at `strides`."""
+               strides: Sequence[int], low: At | int = 0, repeat: bool = False) -> str:  # fmt: skip
+        """A part of a tile: `rows` of its partitions from `low`, `counts` elements at `strides`; one that
+        stands for all is said to `repeat`, where it is not read beside others."""
         offset = collected(offset)
         low = At(low) if isinstance(low, int) else collected(low)
         if tile.spread:
@@ -128,7 +129,8 @@ class Writer:
             return f"{tile.name}.ap({pattern}, offset={self.said(start)})"
         grid = self.grid((rows, *counts))
         first = _sum(low, [(grid[0], 1)])
-        return f"{tile.name}[{first}, {_sum(offset, zip(grid[1:], strides, strict=True))}]"
+        place = _sum(offset, zip(grid[1:], strides, strict=True), keep=repeat)
+        return f"{tile.name}[{first}, {place}]"
 
     def _range(self, start: At, count: int) -> str:
         if not start.terms:

@@ -25,6 +25,7 @@ from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, Stage, Way, d
 from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.primitives import (
     PRIMITIVES,
+    Accumulate,
     Ahead,
     At,
     Contract,
@@ -43,6 +44,7 @@ from accelopt.kernels.nki.nests.primitives import (
     applied,
     neighbours,
 )
+from accelopt.kernels.nki.nests.search import comes_to_all
 from accelopt.kernels.nki.nests.skipping import masks_that_empty
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.sim import dtypes
@@ -321,7 +323,7 @@ def test_what_a_later_product_sums_over_is_laid_on_partitions(
     with pytest.raises(NotNested, match=f"{first} has no axis nowhere"):
         applied(Lay(definition=first, axes=("nowhere",)), attention, found[0])
     with pytest.raises(NotNested, match=f"{last}.* cannot lie along|{last}.* has no axis"):
-        part = found[0].stages[0].partition[0].axis
+        part = found[0].stages[0].loops[-1].axis
         applied(Lay(definition=last, axes=(part,)), attention, found[0])
 
 
@@ -341,9 +343,35 @@ def test_a_product_sums_over_what_lies_on_partitions_where_all_of_it_does(
     )  # fmt: skip
     found = [n for n in starting_nests(excite, TARGETS[dialect]) if n.splits and n.stages[0].laid]
     lying = [[part.axis for stage in nest.stages for part in stage.partition] for nest in found]
-    assert lying == [["b"], ["m_0"]], found
+    assert lying == [["b"], ["m_0"], ["m_0"]], found
     for nest in found:
         check(excite, nest, dialect, tmp_path)
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+def test_products_of_a_sum_and_sums_over_partitions_come_to_where_they_are_read(
+    dialect: Dialect, tmp_path: Path
+) -> None:
+    """Two products whose difference alone is taken are one sum in PSUM, unless the nest declines; a row that is
+    summed over partitions comes to all of them, and what is made of it is made on each."""
+    layer = algorithms.written(
+        "layer", {"m": 128, "n": 64, "k": 256, "l": 32},
+        {"x": (128, 256), "w": (256, 64), "y": (128, 32), "v": (32, 64)},
+        "first[m, n] = add[k](x[m, k] * w[k, n])", "second[m, n] = add[l](y[m, l] * v[l, n])",
+        "out[m, n] = maximum(first[m, n] - second[m, n] * 2.0, 0.0)",
+    )  # fmt: skip
+    nest = next(n for n in starting_nests(layer, TARGETS[dialect]) if n.accumulated)
+    check(layer, nest, dialect, tmp_path)
+    apart = applied(Accumulate(definition="first"), layer, nest, TARGETS[dialect], dialect)
+    assert nest.accumulated == (("first", "second"),) and not apart.accumulated
+    doubly = algorithms.written(
+        "doubly", {"m": 96, "n": 64}, {"x": (96, 64)}, "total[m] = add[n](exp(x[m, n]))",
+        "column[n] = add[m](exp(x[m, n]) / total[m])", "scale[n] = 1.0 / (column[n] + 1e-8)",
+        "out[m, n] = exp(x[m, n]) / total[m] * scale[n]",
+    )  # fmt: skip
+    to_all = [n for n in starting_nests(doubly, TARGETS[dialect]) if comes_to_all(n)]
+    assert to_all
+    check(doubly, to_all[0], dialect, tmp_path)
 
 
 @pytest.mark.parametrize("dialect", TARGETS)

@@ -5,11 +5,16 @@ Evidence: `evaluate` in fp64 of both.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from accelopt.algorithm.algorithm import Map
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.notation import algorithm_text
+from accelopt.kernels.nki.nests.read_ranges import fewer_conditions
 from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
+from accelopt.kernels.nki.nests.shared_expressions import expressions_shared
 from tests.kernels.nki.lift import algorithms
 
 
@@ -29,3 +34,32 @@ def test_a_function_of_neighbours_is_computed_once_for_each_element() -> None:
     inputs = {"x": numbers.standard_normal((8, 16)), "row": numbers.standard_normal(17)}
     before, after = (evaluate(one, inputs)[0] for one in (filtered, found))
     np.testing.assert_array_equal(after, before)
+
+
+def test_steps_that_are_written_into_each_other_are_definitions_again() -> None:
+    """Of three steps, each a sum over rows or columns of the one before, scaled, what two have in common at other
+    places or in other orders is computed once; a choice tile by tile is as few conditions as differ."""
+    step = "(x[m, n] + y[m, n] * 0.5)"
+    for name in "abc":
+        step = f"({step} * exp({name}[m]) * 2.0 + {name}[n])"
+    moved = step.replace("n]", "n + 1]")
+    steps = algorithms.written(
+        "steps", {"m": 8, "n": 7, "k": 8}, {**dict.fromkeys("xy", (8, 8)), **dict.fromkeys("abc", (8,))},
+        f"y1[m, n] = {step} * {moved}", f"y2[m, n] = {step} - exp({moved})",
+        "out[m, n] = y2[m, n] if 3 - m >= 0 else (y1[m, n] if 3 - n >= 0 else y1[m, n])",
+    )  # fmt: skip
+    found = expressions_shared(steps)
+    assert len(found.definitions) > len(steps.definitions)
+    numbers = np.random.default_rng(7)
+    inputs = {array.name: numbers.standard_normal(array.shape) for array in steps.inputs}
+    before, after = (evaluate(one, inputs)[0] for one in (steps, found))
+    np.testing.assert_allclose(after, before, rtol=1e-12)
+    last = found.definitions[-1]
+    assert isinstance(last, Map)
+    chosen = fewer_conditions(last.expression)
+    assert str(last.expression).count("Where(") == 2 and str(chosen).count("Where(") == 1
+    (again,) = evaluate(
+        replace(found, definitions=(*found.definitions[:-1], replace(last, expression=chosen))),
+        inputs,
+    )
+    np.testing.assert_array_equal(again, after)

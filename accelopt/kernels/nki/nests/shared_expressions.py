@@ -1,0 +1,323 @@
+"""What several definitions compute alike of whole arrays is a definition, where an Algorithm would be far longer
+without: the steps of an iteration, which lifting writes into each other.
+
+before: s[i] = sum_j e[i, j] / c[j]; t[j] = sum_i e[i, j] / s[i]; u[i] = sum_j e[i, j] / c[j] / (t[j] / c[j])
+after:  with d[j] = 1 / c[j], and what else stands twice, at whatever places
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Apply,
+    Constant,
+    Expression,
+    Indirect,
+    Map,
+    Read,
+    Where,
+    axes_of,
+    expressions_of,
+    indices_of,
+    parts_of,
+    substituted,
+    walk,
+    with_expressions,
+    with_parts,
+)
+from accelopt.algorithm.contraction import product_of
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.kernels.nki.nests.equal_definitions import digest
+from accelopt.kernels.nki.nests.read_ranges import ends_of, reads_of
+from accelopt.kernels.nki.nests.shared_element_functions import free_name, word_of
+
+LEAST_LONG = 40
+"""Expressions of an Algorithm in which something may be shared."""
+LEAST_SHORTER = 1.8
+"""Times as many expressions as with what is shared: an Algorithm that is said otherwise."""
+MOST_APART = 1e6
+"""Of the coefficients of a sum, of which one is taken out: more is a mask."""
+DIGITS = 12
+"""Of numbers that are equal."""
+
+
+def expressions_shared(algorithm: Algorithm) -> Algorithm:
+    """The Algorithm with definitions for what stands in it more than once, where that makes it much shorter."""
+    if _length(algorithm) <= LEAST_LONG:
+        return algorithm
+    depth = {d.out: n + 1 for n, d in enumerate(algorithm.definitions)}
+    made = replace(algorithm, definitions=tuple(
+        with_expressions(d, [_ordered(e, partial(_depth, depth)) for e in expressions_of(d)])
+        for d in algorithm.definitions
+    ))  # fmt: skip
+    taken = {array.name for array in algorithm.inputs}.union(depth)
+    refused = set[Expression]()
+    while (found := next(_repeated(made, refused), None)) is not None:
+        pattern, axes = found
+        reads = [p.array for p in walk(pattern) if isinstance(p, Read)]
+        last = max(sorted(reads), key=lambda array: depth.get(array, 0))
+        name = free_name(f"{last}_{word_of(pattern)}", taken)
+        shorter = _with(made, Map(name, axes, pattern))
+        if shorter is None:
+            refused.add(pattern)
+            taken.discard(name)
+        else:
+            made = shorter
+            depth[name] = depth.get(last, 0)
+    return made if _length(made) * LEAST_SHORTER < _length(algorithm) else algorithm
+
+
+def _length(algorithm: Algorithm) -> int:
+    """How many expressions an Algorithm is made of, different ones in each definition."""
+    return sum(sum(1 for _ in walk(e)) for d in algorithm.definitions for e in expressions_of(d))
+
+
+# One order of factors and terms.
+
+
+Depth = Callable[[Expression], tuple[int, str]]
+
+
+def _depth(of_arrays: Mapping[str, int], expression: Expression) -> tuple[int, str]:
+    """How late what an expression reads is defined: factors and terms stand in that order."""
+    reads = (p.array for p in walk(expression) if isinstance(p, Read))
+    return max((of_arrays.get(name, 0) for name in reads), default=0), str(expression)
+
+
+def _ordered(expression: Expression, depth: Depth) -> Expression:
+    """The same in real numbers, with factors by their axes and terms in the order in which they are defined: what
+    one step makes of the step before stands in the next as it is."""
+    inside = with_parts(expression, (_ordered(part, depth) for part in parts_of(expression)))
+    number, rest = _scaled(inside, depth)
+    return rest if number == 1.0 else Apply("multiply", (rest, Constant(number)))
+
+
+def _scaled(expression: Expression, depth: Depth) -> tuple[float, Expression]:
+    """An expression, its parts in order, as a number times another."""
+    function = expression.function if isinstance(expression, Apply) else ""
+    if function in ("multiply", "divide"):
+        return _product(_factors(expression), depth)
+    if function in ("add", "subtract", "negative"):
+        return _sum(list(terms_of(expression)), expression, depth)
+    if isinstance(expression, Where):
+        (a, true), (b, false) = (_apart(part) for part in parts_of(expression))
+        if a == b != 1.0:
+            return a, Where(expression.conditions, true, false)
+    return 1.0, expression
+
+
+def _apart(expression: Expression) -> tuple[float, Expression]:
+    """The number that an ordered expression is multiplied by, and the rest."""
+    if isinstance(expression, Apply) and expression.function == "multiply":
+        value, number = expression.arguments
+        if isinstance(number, Constant):
+            return number.value, value
+    return 1.0, expression
+
+
+def _factors(expression: Expression, inverse: bool = False) -> list[tuple[Expression, bool]]:
+    if isinstance(expression, Apply) and expression.function in ("multiply", "divide"):
+        first, second = expression.arguments
+        turned = inverse != (expression.function == "divide")
+        return [*_factors(first, inverse), *_factors(second, turned)]
+    if isinstance(expression, Apply) and expression.function == "reciprocal":
+        return _factors(expression.arguments[0], not inverse)
+    return [(expression, inverse)]
+
+
+def _product(factors: Sequence[tuple[Expression, bool]], depth: Depth) -> tuple[float, Expression]:
+    """Factors of the same axes are multiplied first, those that are defined last at the end."""
+    number, groups = 1.0, defaultdict[frozenset[Axis], list[Expression]](list)
+    for factor, inverse in factors:
+        if isinstance(factor, Constant) and (factor.value or not inverse):
+            number *= 1 / factor.value if inverse else factor.value
+        else:
+            made = Apply("reciprocal", (factor,)) if inverse else factor
+            groups[axes_of(factor)].append(made)
+    products = [
+        product_of(sorted(group, key=depth))
+        for _, group in sorted(groups.items(), key=lambda g: (-len(g[0]), min(map(depth, g[1]))))
+    ]
+    return (number, product_of(products)) if products else (1.0, Constant(number))
+
+
+def terms_of(expression: Expression, factor: float = 1.0) -> Iterator[tuple[float, Expression]]:
+    """What an expression is the sum of, each as a number times another."""
+    function = expression.function if isinstance(expression, Apply) else ""
+    if function in ("add", "subtract"):
+        first, second = parts_of(expression)
+        yield from terms_of(first, factor)
+        yield from terms_of(second, -factor if function == "subtract" else factor)
+    elif function == "negative":
+        yield from terms_of(parts_of(expression)[0], -factor)
+    else:
+        number, rest = _apart(expression)
+        if number != 1.0:
+            yield from terms_of(rest, factor * number)
+        else:
+            yield factor, expression
+
+
+def _sum(
+    terms: Sequence[tuple[float, Expression]], whole: Expression, depth: Depth
+) -> tuple[float, Expression]:
+    """Terms, those that are defined later added to those before times a number, with their largest coefficient
+    before all: a step as it stands in later ones."""
+    number = sum(factor * t.value for factor, t in terms if isinstance(t, Constant))
+    rest = sorted(
+        ((f, t) for f, t in terms if not isinstance(t, Constant)), key=lambda t: depth(t[1])
+    )
+    sizes = [abs(factor) for factor, _ in rest]
+    if not rest or not min(sizes) or max(sizes) > MOST_APART * min(sizes):
+        return 1.0, whole
+    steps = [list(group) for _, group in itertools.groupby(rest, lambda t: depth(t[1])[0])]
+    scale, made = 0.0, None
+    for step in steps:
+        own = max(abs(factor) for factor, _ in step)
+        before: list[tuple[float, Expression]] = [(scale, made)] if made else []
+        made = None
+        for factor, term in [*before, *step]:
+            ratio = float(f"{factor / own:.{DIGITS}g}")
+            if made is not None and ratio == -1.0:
+                made = Apply("subtract", (made, term))
+            else:
+                term = term if ratio == 1.0 else Apply("multiply", (term, Constant(ratio)))
+                made = Apply("add", (made, term)) if made is not None else term
+        scale = own
+    assert made is not None
+    if not number:
+        return scale, made
+    made = made if scale == 1.0 else Apply("multiply", (made, Constant(scale)))
+    return 1.0, Apply("add", (made, Constant(number)))
+
+
+# What stands more than once.
+
+
+def _repeated(
+    algorithm: Algorithm, refused: set[Expression]
+) -> Iterator[tuple[Expression, tuple[Axis, ...]]]:
+    """Expressions that stand at several places, or in several definitions, the largest first, with their axes."""
+    skeletons = dict[Expression, str]()
+    alike = defaultdict[str, dict[Expression, set[str]]](lambda: defaultdict(set))
+    sizes = dict[str, int]()
+    for definition in algorithm.definitions:
+        for part in (p for e in expressions_of(definition) for p in walk(e)):
+            size = _operations(part)
+            if size > 1 and (not isinstance(definition, Map) or part != definition.expression):
+                key = _skeleton(part, skeletons)
+                alike[key][part].add(definition.out)
+                sizes[key] = size
+    order = {d.out: n for n, d in enumerate(algorithm.definitions)}
+    for key in sorted(alike, key=lambda key: (-sizes[key], key)):
+        found = alike[key]
+        if sum(map(len, found.values())) < 2:
+            continue
+        for pattern in sorted(found, key=lambda e: (min(order[n] for n in found[e]), str(e))):
+            uses = [e for e in found if _bound(pattern, e) is not None]
+            if pattern not in refused and sum(len(found[e]) for e in uses) > 1:
+                yield pattern, tuple(sorted(axes_of(pattern), key=lambda axis: axis.name))
+
+
+@lru_cache(maxsize=65536)
+def _operations(expression: Expression) -> int:
+    """How many functions an expression is made of; 0 for one with indices that are computed."""
+    below = list(map(_operations, parts_of(expression)))
+    if isinstance(expression, Indirect):
+        return -(10**9)
+    return sum(below) + isinstance(expression, Apply)
+
+
+def _skeleton(expression: Expression, done: dict[Expression, str]) -> str:
+    """A digest of what expressions have in common that differ in places alone."""
+    if expression not in done:
+        own = type(expression).__name__
+        if isinstance(expression, (Apply, Read)):
+            own = expression.function if isinstance(expression, Apply) else f"[{expression.array}]"
+        elif isinstance(expression, Constant):
+            own = repr(expression.value)
+        below = (_skeleton(part, done) for part in parts_of(expression))
+        done[expression] = digest(own, str(len(indices_of(expression))), *below)
+    return done[expression]
+
+
+def _bound(pattern: Expression, expression: Expression) -> dict[Axis, Index] | None:
+    """The places of its axes at which a pattern is an expression of the same skeleton; None where it is not."""
+    unknown = {axis: Axis(f"?{axis.name}", axis.extent) for axis in axes_of(pattern)}
+    axes = {named: axis for axis, named in unknown.items()}
+    pairs: list[tuple[Index, Index]] = []
+    waiting = [(substituted(pattern, {a: index_of(n) for a, n in unknown.items()}, {}), expression)]
+    while waiting:
+        one, other = waiting.pop()
+        pairs += zip(indices_of(one), indices_of(other), strict=True)
+        waiting += zip(parts_of(one), parts_of(other), strict=True)
+    found = dict[Axis, Index]()
+    while pairs:
+        left = list[tuple[Index, Index]]()
+        for index, wanted in pairs:
+            there = index.substitute({a: found[o] for a, o in axes.items() if o in found})
+            free = [(term, step) for term, step in there.terms if term in axes]
+            if len(free) == 1 and len(there.axes & axes.keys()) == 1:
+                (axis, step), rest = free[0], wanted - (there - index_of(free[0][0]) * free[0][1])
+                if any(n % step for n in (rest.constant, *(n for _, n in rest.terms))):
+                    return None
+                terms = tuple((term, n // step) for term, n in rest.terms)
+                found[axes[axis]] = Index(rest.constant // step, terms)
+            elif there.axes & axes.keys():
+                left.append((index, wanted))
+            elif there != wanted:
+                return None
+        if len(left) == len(pairs):
+            return None
+        pairs = left
+    return found
+
+
+def _with(algorithm: Algorithm, shared: Map) -> Algorithm | None:
+    """The Algorithm with a definition that is read wherever it is computed; None where its elements at some
+    places are read of nothing."""
+    skeletons = dict[Expression, str]()
+    wanted, done = _skeleton(shared.expression, skeletons), dict[Expression, Expression]()
+
+    def changed(expression: Expression) -> Expression:
+        if expression not in done:
+            at = None
+            if _skeleton(expression, skeletons) == wanted:
+                at = _bound(shared.expression, expression)
+            if at is not None:
+                done[expression] = Read(shared.out, tuple(at[axis] for axis in shared.axes))
+            else:
+                done[expression] = with_parts(expression, map(changed, parts_of(expression)))
+        return done[expression]
+
+    made = [with_expressions(d, map(changed, expressions_of(d))) for d in algorithm.definitions]
+    reads = [r for d in made for e in expressions_of(d) for r in reads_of(shared.out, e, {})]
+    ends = [(0, max(r[n][1] for r in reads)) for n in range(len(shared.axes))]
+    if any(low < 0 for r in reads for low, _ in r):
+        return None
+    known = dict(zip(shared.axes, ends, strict=True))
+    shapes = {array.name: array.shape for array in algorithm.inputs}
+    shapes |= {d.out: tuple(axis.extent for axis in d.axes) for d in algorithm.definitions}
+    beyond = {
+        axis
+        for part in walk(shared.expression)
+        if isinstance(part, Read)
+        for index, extent in zip(part.indices, shapes[part.array], strict=True)
+        if not 0 <= ends_of(index, known)[0] <= ends_of(index, known)[1] < extent
+        for axis in index.axes
+    }
+    whole = [n for n, axis in enumerate(shared.axes) if axis in beyond]
+    if not any(all(r[n] == ends[n] for n in whole) for r in reads):
+        return None
+    axes = tuple(Axis(f"{shared.out}_{n}", high + 1) for n, (_, high) in enumerate(ends))
+    places = {old: index_of(new) for old, new in zip(shared.axes, axes, strict=True)}
+    own = Map(shared.out, axes, substituted(shared.expression, places, {}))
+    first = min(n for n, d in enumerate(made) if any(
+        isinstance(p, Read) and p.array == shared.out for e in expressions_of(d) for p in walk(e)))  # fmt: skip
+    return replace(algorithm, definitions=(*made[:first], own, *made[first:]))
