@@ -202,7 +202,6 @@ FRESH = range(2000, 2100)
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="0.74 of them on the first twenty")
 def test_a_learned_graph_saves_evaluations_on_the_next_kernel(tmp_path):
     pairs = [Carried(tmp_path, seed) for seed in FRESH]
     off = median(pair.needed() for pair in pairs)

@@ -147,8 +147,18 @@ def _exponents(expression: Expression, scaled: Set[str]) -> Expression:
         (exponent,) = expression.arguments
         times = None if factor_of(exponent) is not None else _times(exponent, scaled)
         if times is not None:
-            return Apply("exp", (_product(_exponents(times, scaled), LN_2),))
+            return Apply("exp", (_product(_factored(_exponents(times, scaled)), LN_2),))
     return with_parts(expression, [_exponents(part, scaled) for part in parts_of(expression)])
+
+
+def _factored(expression: Expression) -> Expression:
+    """A difference of two terms that one number multiplies as the number times their difference, which is 0 for
+    equal terms: a product and a difference in one instruction are off by what rounding takes of a large term."""
+    if isinstance(expression, Apply) and expression.function == "subtract":
+        one, other = map(factor_of, expression.arguments)
+        if one is not None and other is not None and one[1] == other[1]:
+            return _product(Apply("subtract", (one[0], other[0])), one[1])
+    return expression
 
 
 def _product(expression: Expression, value: float) -> Expression:
