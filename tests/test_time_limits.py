@@ -17,7 +17,12 @@ MEASURED_FOR = {
     "kernels/gpu/bench/process/profiled_call.py": {"STEP_SECONDS"},
     "kernels/gpu/bench/process/referee.py": {"SLOW_SECONDS"},
     "kernels/gpu/bench/process/timing.py": {"BUSY_SECONDS"},
-    "kernels/triton/emission/prices.py": {"LAUNCH_SECONDS", "PROGRAM_SECONDS", "LATENCY_SECONDS"},
+    "kernels/triton/emission/prices.py": {
+        "LAUNCH_SECONDS",
+        "PROGRAM_SECONDS",
+        "EMPTY_SECONDS",
+        "LATENCY_SECONDS",
+    },
     "kernels/gpu/bench/judging/baselines.py": {"seconds"},
     "flb_wrapper.py": {"seconds", "judging_seconds"},
 }

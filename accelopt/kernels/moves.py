@@ -84,6 +84,11 @@ METHODS = {
         "vector",
         "tensor",
     ),
+    "accumulate": _by_model(
+        "nki",
+        "Add products up in PSUM in place of evacuating each.",
+        *("vector", "scalar", "overlap"),
+    ),
     "repeat": _by_model(
         "nki",
         "Compute a value again for readers that combine it along other axes, in place of storing it.",

@@ -469,11 +469,13 @@ def _systematic(output: np.ndarray, exact: Exact, precision: Precision) -> float
         for one in (exact.values, exact.allowed, output, exact.cancelled)
     )
     size = allowed / SLACK
+    with np.errstate(invalid="ignore"):  # of equal infinities
+        off = np.abs(found - values) > allowed
     if exact.cancelled.ndim:
         cancels = np.maximum(size, np.abs(cancelled) / ARGUMENT_SLACK)
         if precision.narrow:
             size = cancels
-        elif (np.abs(found - values) > allowed).any():  # of who does, as its errors show
+        elif off.any():  # of who does, as its errors show
             wider = np.ravel(exact.allowed_to(output, 1.0))[::step] > allowed
             size = np.where(wider, cancels, size)
     judged = np.flatnonzero(np.isfinite(size) & np.isfinite(found) & (np.abs(values) > UNDERFLOW))
