@@ -36,7 +36,8 @@ def check_text(kernel: Path, precision: Precision | None, *, published: bool) ->
     except source.ForeignEncoding as error:
         raise KernelFailure(Status.REFUSED, str(error)) from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise KernelFailure(Status.COMPILE_ERROR, f"the kernel is not Python: {error}") from error
+        said = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else error
+        raise KernelFailure(Status.COMPILE_ERROR, f"the kernel is not Python: {said}") from error
     if refusal:
         raise KernelFailure(Status.REFUSED, refusal)
 
