@@ -317,8 +317,11 @@ class Block:
     def _branch(self, node: ast.If, rest: Sequence[ast.stmt]) -> Ended | None:
         test, line = self.value(node.test), self.line
         known = self.execution.known(test)
-        if known is None and any(_has(part[-1:], ast.Raise) for part in (node.body, node.orelse)):
-            known = not _has(node.body[-1:], ast.Raise)  # an error is taken not to be raised
+        raises = [
+            part[-1:] and isinstance(part[-1], ast.Raise) for part in (node.body, node.orelse)
+        ]
+        if known is None and any(raises):
+            known = not raises[0]  # an error is taken not to be raised
         if known is not None:
             return self.run(node.body if known else node.orelse)
         ends = _has([*node.body, *node.orelse], ast.Return, ast.Continue, ast.Break)

@@ -314,16 +314,13 @@ def sequence_kernel(x, starts, out, b, width, ROWS: tl.constexpr, BLOCK: tl.cons
     tl.store(out + rows, tl.max(tile, 1), mask=rows < end)
 
 
-def _length(starts, b):
-    return int(starts[b + 1].item()) - int(starts[b])
-
-
 def by_sequence(x, starts):
     out = torch.full((x.shape[0],), -float("inf"))
     for b in range(starts.shape[0] - 1):
-        if _length(starts, b) == 0:
+        length = int(starts[b + 1].item()) - int(starts[b])
+        if length == 0:
             continue
-        grid = (triton.cdiv(_length(starts, b), 4),)
+        grid = (triton.cdiv(length, 4),)
         sequence_kernel[grid](x, starts, out, b, x.shape[1], ROWS=4, BLOCK=32)
     return out
 
@@ -336,19 +333,21 @@ def shared_sum_kernel(x, ends, rows, out, n, BLOCK: tl.constexpr):
     tl.store(out + row, tl.sum(tl.load(x + columns, mask=inside & (columns < n), other=0.0), 0))
 
 
+def _shared(x, ends, rows):
+    out = torch.empty((x.shape[0],), dtype=x.dtype)
+    shared_sum_kernel[(x.shape[0],)](x, ends, rows, out, x.shape[0], BLOCK=16)
+    return out
+
+
 def by_assigned_rows(x, ends):
     rows = torch.empty((x.shape[0],), dtype=torch.int32)
     places = ends.tolist()
     for b in range(len(places) - 1):
         if places[b + 1] > places[b]:
             rows[places[b] : places[b + 1]] = b
-    out = torch.empty((x.shape[0],), dtype=x.dtype)
-    shared_sum_kernel[(x.shape[0],)](x, ends, rows, out, x.shape[0], BLOCK=16)
-    return out
+    return _shared(x, ends, rows)
 
 
 def by_repeated_rows(x, ends):
     rows = torch.arange(ends.shape[0] - 1).repeat_interleave(ends[1:] - ends[:-1])
-    out = torch.empty((x.shape[0],), dtype=x.dtype)
-    shared_sum_kernel[(x.shape[0],)](x, ends, rows, out, x.shape[0], BLOCK=16)
-    return out
+    return _shared(x, ends, rows)

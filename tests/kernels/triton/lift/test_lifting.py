@@ -214,6 +214,14 @@ def run(x, ends):
     add_up[(x.shape[0],)](x, ends, out, STEP=4)
     return out
 
+def where_long(x, ends):
+    out = torch.zeros((x.shape[0],), dtype=torch.float32, device=x.device)
+    if ends[0].item() > 2:
+        add_up[(x.shape[0],)](x, ends, out, STEP=4)
+        if ends[0].item() > x.shape[1]:
+            raise ValueError("too long")
+    return out
+
 def by_length(x, ends):
     if ends[0].item() > 4:
         return x * 2.0
@@ -226,9 +234,16 @@ def test_numbers_that_the_host_reads_may_decide_on_errors_alone(tmp_path):
     file = tmp_path / "counted.py"
     file.write_text(COUNTED)
     x, ends = np.arange(60, dtype=np.float32).reshape(3, 20), np.array([3, 0, 17], np.int32)
-    algorithm = lift_launches(file, "run", [x, ends])
-    (found,) = evaluate(algorithm, {"x": x, "ends": ends})
-    np.testing.assert_allclose(found, [x[row, :end].sum() for row, end in enumerate(ends)])
+    for name, least in (("run", -1), ("where_long", 2)):
+        algorithm = lift_launches(file, name, [x, ends])
+        for given in (ends, ends[::-1] * 0):
+            wanted = [
+                x[row, :end].sum() if given[0] > least else 0 for row, end in enumerate(given)
+            ]
+            (found,) = evaluate(algorithm, {"x": x, "ends": given})
+            np.testing.assert_allclose(found, wanted)
     with pytest.raises(NotTraced, match="differs between two branches") as refusal:
         lift_launches(file, "by_length", [x, ends])
-    assert refusal.value.line == COUNTED[: COUNTED.index("    if ends[0]")].count("\n") + 1
+    assert (
+        refusal.value.line == COUNTED[: COUNTED.index("    if ends[0].item() > 4")].count("\n") + 1
+    )
