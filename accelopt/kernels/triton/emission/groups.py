@@ -18,15 +18,18 @@ from accelopt.algorithm.algorithm import (
     Array,
     Definition,
     Expression,
+    Indirect,
     Map,
     Read,
     Reduce,
     Scan,
     axes_of,
     expressions_of,
+    parts_of,
     substituted,
     walk,
     with_expressions,
+    with_parts,
 )
 from accelopt.algorithm.contraction import Contraction
 from accelopt.algorithm.index import ZERO, Axis, Floor, Index, index_of
@@ -397,9 +400,39 @@ def joined(group: Group) -> Group:
             step //= axis.extent
             moved[axis] = index_of(whole) // step % axis.extent
         order[whole] = tuple(axes)
-    if not moved:
-        return group
-    return Group(tuple(_joined(member, moved, order) for member in group.members))
+    if moved:
+        group = Group(tuple(_joined(member, moved, order) for member in group.members))
+    return _looked_up_alike(group)
+
+
+def _looked_up_alike(group: Group) -> Group:
+    """The group with one axis for the numbers of all lookups of the same place: equal elements are equal expressions."""
+    names: dict[tuple[Expression, int], Axis] = {}
+    done: dict[Expression, Expression] = {}
+
+    def put(expression: Expression) -> Expression:
+        if expression in done:
+            return done[expression]
+        made = expression
+        if isinstance(expression, Indirect):
+            at = put(expression.at)
+            place = (at, expression.axis.extent)
+            axis = names.setdefault(place, Axis(f"@of{len(names)}", expression.axis.extent))
+            element = substituted(expression.element, {expression.axis: index_of(axis)}, {})
+            made = Indirect(axis, at, put(element))
+        else:
+            made = with_parts(expression, map(put, parts_of(expression)))
+        done[expression] = made
+        return made
+
+    found = []
+    for member in group.members:
+        expressions = expressions_of(member.definition)
+        if any(isinstance(part, Indirect) for e in expressions for part in walk(e)):
+            made = with_expressions(member.definition, map(put, expressions))
+            member = replace(member, definition=made)
+        found.append(member)
+    return Group(tuple(found))
 
 
 def _joined(member: Member, moved: Substitution, order: Mapping[Axis, tuple[Axis, ...]]) -> Member:

@@ -54,7 +54,7 @@ from accelopt.kernels.triton.emission.simplifying import (
     simple,
 )
 from accelopt.kernels.triton.emission.tiles import NARROW, Axes, Tiles, power_of_two
-from accelopt.kernels.triton.emission.value_text import Held, Scope, Text, ValueText
+from accelopt.kernels.triton.emission.value_text import Fact, Held, Scope, Text, ValueText
 
 
 class KernelText:
@@ -557,7 +557,7 @@ class KernelText:
             value = self._over_axes(tile, definition)
         else:
             tests = member.scatter.tests if member.scatter is not None else ()
-            facts = tuple(self.values.value(test, dims, ()).text for test in tests)
+            facts = tuple(Fact(test, self.values.value(test, dims, ()).text) for test in tests)
             value = self.values.single(self.values.value(definition.expression, dims, facts))
             value = self.values.whole(value, definition.expression, dims)
         scope.add(f"{variable} = {bare(value)}")

@@ -24,6 +24,7 @@ from accelopt.algorithm.algorithm import (
     Where,
     axes_of,
     expressions_of,
+    substituted,
     walk,
 )
 from accelopt.algorithm.contraction import Contraction
@@ -306,6 +307,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
             else 1.0
         )
         known: set[Expression] = set()
+        operands: set[Expression] = set()
         largest = held = 0.0
         work.rounds += rounds if number >= 0 else 0
         found = (e for m in members for e in expressions_of(m.definition) if _chained(e, tiles))
@@ -329,19 +331,21 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
                 flops *= max(1.0, WARP_ROWS * kernel.warps / kept_rows) if chain else 1.0
                 work.flops[kind] = work.flops.get(kind, 0.0) + flops
                 wide = 2 if kind in NARROW else 4
-                buffers = [_buffers(n, product, tiles) for n in (0, 1)]
-                both = sum(
-                    n * size * sizes[2] * wide for n, size in zip(buffers, sizes, strict=False)
-                )
+                both = 0
+                for side, operand in enumerate((product.left, product.right)):
+                    own_tile = substituted(operand, tiles.alike, {})
+                    if own_tile not in operands:
+                        both += _buffers(side, product, tiles) * sizes[side] * sizes[2] * wide
+                    operands.add(own_tile)
                 work.shared = max(work.shared, both) if number < 0 else work.shared + both
             else:
                 largest = max(largest, float(_size(tiles, own)))
             for part, axes in member.parts:
                 size, varies = _size(tiles, tiles.dims(axes)), tiles.walked in axes
                 if isinstance(part, Read) and tiles.group.member(part.array) is None:
-                    if part in known:
+                    if (first := substituted(part, tiles.alike, {})) in known:
                         continue
-                    known.add(part)
+                    known.add(first)
                     moved = _moved(part, tiles, arrays, size)
                     held += size if product is None and size > 1 else 0
                     under_way = max(1, min(kernel.stages - 1, rounds)) if varies else 1

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from accelopt.algorithm.algorithm import Expression, Reduce
 from accelopt.algorithm.contraction import Contraction
-from accelopt.algorithm.index import Axis
+from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.triton.emission.groups import Group, Member
 from accelopt.kernels.triton.emission.packing import packing_of
 from accelopt.kernels.triton.emission.running import growth
@@ -82,6 +82,13 @@ class Tiles:
         if any(self.sizes[side[0]] < LEAST_OF_DOT for side in sides):
             return None
         return found
+
+    @cached_property
+    def alike(self) -> dict[Axis, Index]:
+        """The first of some axes in the place of the others: each program has all of their elements, and as many."""
+        whole = [a for a in self.order if a not in self.grid and a != self.walked]
+        first = {a.extent: a for a in reversed(whole) if self.sizes[a] > 1}
+        return {a: index_of(first[a.extent]) for a in whole if first.get(a.extent, a) != a}
 
     @cached_property
     def passes(self) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,10 +24,11 @@ from accelopt.algorithm.algorithm import (
     axes_of,
     expressions_of,
     parts_of,
+    substituted,
     walk,
 )
 from accelopt.algorithm.functions import ROUNDINGS
-from accelopt.algorithm.index import Axis, Floor, Index
+from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.kernels.triton.emission.base_two import LN_2, factor_of
 from accelopt.kernels.triton.emission.descriptors import Block, block_at
 from accelopt.kernels.triton.emission.functions import (
@@ -72,6 +73,16 @@ class Held(NamedTuple):
     dims: Axes
 
 
+class Fact(NamedTuple):
+    """A condition under which alone a value is asked for, and its text."""
+
+    test: object
+    text: str
+
+
+Facts = tuple[Fact, ...]
+
+
 @dataclass
 class Scope:
     """Lines of a block, and what they have computed."""
@@ -80,6 +91,7 @@ class Scope:
     lines: list[str] = field(default_factory=list)
     known: dict[object, Text] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
+    tiles: dict[object, tuple[Text, Axes]] = field(default_factory=dict)
     stores: list[str] = field(default_factory=list)
     """At the end: a result may lie in the memory of what is read."""
 
@@ -110,6 +122,9 @@ class ValueText:
         self.known: frozenset[Index | Expression] = frozenset()
         self._numbers: Counter[str] = Counter()
         self._bound: dict[Axis, Text] = {}
+        self._zeroing = (
+            False  # whether what is loaded is to be 0 where the conditions around it do not hold
+        )
         self._moving: set[Axis | None] = {tiles.walked}  # with the numbers that change along it
         self._uses: Counter[Expression] = Counter()
         self._axis_names: dict[Axis, str] = {}
@@ -159,25 +174,57 @@ class ValueText:
                     return True
         return False
 
-    def value(self, expression: Expression, dims: Axes, facts: tuple[str, ...]) -> Text:
+    def value(self, expression: Expression, dims: Axes, facts: Facts) -> Text:
         """The elements of a tile, one dimension an axis of `dims`, of length 1 where the value does not
         depend on it. `facts` are conditions under which alone it is asked for. Raises NotEmitted."""
         if isinstance(expression, Constant):
             return Text(number_text(expression.value), "float32")
         varies = self.varies(expression)
         scope = self.inner if varies and self.inner is not None else self.outer
-        key = (expression, dims, facts if self._guarded(expression) else (), *self._bound.items())
+        shape = tuple(a if a in self._dimensions(expression) else None for a in dims)
+        shape = shape if any(shape) else ()
+        key = (expression, shape, facts if self._guarded(expression) else (), *self._bound.items())
         found = scope.known.get(key) or self.outer.known.get(key)
         if found is not None:
             return found
-        made = self._made(expression, dims, facts)
+        tile = self._tile_key(expression, shape, key[2:])
+        made = self._known_tile(scope, tile, dims) or self._made(expression, dims, facts)
         load = isinstance(expression, Read) and self.held(expression.array) is None
         again = self._uses[expression] > 1 and not isinstance(expression, (Read, Position))
         hoisted = self._is_hoisted(expression) and not isinstance(expression, Position)
         if (load or again or hoisted or len(made.text) > LONGEST) and not is_name(made.text):
             made = self._named(made, expression, scope)
         scope.known[key] = made
+        if tile is not None and is_name(made.text):
+            scope.tiles[tile] = made, self._first_alike(dims)
         return made
+
+    def _tile_key(
+        self, expression: Expression, shape: Sequence[Axis | None], around: tuple[object, ...]
+    ) -> object:
+        """What is the same of two tiles of the same elements, one of which may have columns for rows; None for what is
+        not loaded as a tile."""
+        axes = self._first_alike([axis for axis in shape if axis is not None])
+        if _loaded(expression) is None or len({*axes}) < 2 or len({*axes}) < len(shape):
+            return None
+        facts = frozenset(self._as_first(fact.test) for fact in around[0])  # type: ignore[attr-defined]
+        return self._as_first(expression), frozenset(axes), facts, around[1:]
+
+    def _known_tile(self, scope: Scope, tile: object, dims: Axes) -> Text | None:
+        if tile is None or tile not in scope.tiles:
+            return None
+        (text, kind), own = scope.tiles[tile]
+        return Text(self.expanded(Held(text, own), self._first_alike(dims)), kind)
+
+    def _first_alike(self, axes: Sequence[Axis]) -> Axes:
+        first = (self.tiles.alike.get(axis, index_of(axis)) for axis in axes)
+        return tuple(axis for index in first for axis in index.axes)
+
+    def _as_first(self, test: object) -> object:
+        """An expression or a condition with the first of several axes that are alike."""
+        if isinstance(test, Index):
+            return test.substitute(self.tiles.alike)
+        return test if isinstance(test, tuple) else substituted(test, self.tiles.alike, {})  # type: ignore[arg-type]
 
     def _named(self, made: Text, expression: Expression, scope: Scope) -> Text:
         hint = expression.array if isinstance(expression, Read) else "part"
@@ -189,8 +236,8 @@ class ValueText:
 
     def _guarded(self, expression: Expression) -> bool:
         """Whether a value is loaded under the conditions around it: an address may lie outside."""
-        return any(isinstance(p, Read) and self.held(p.array) is None and not self._inside(p)
-                   and not self._is_hoisted(p) for p in walk(expression))  # fmt: skip
+        return any(isinstance(p, Read) and self.held(p.array) is None and not self._is_hoisted(p)
+                   and (self._zeroing or not self._inside(p)) for p in walk(expression))  # fmt: skip
 
     def _is_hoisted(self, expression: Expression) -> bool:
         """Whether a value stands before the walk that is being written, whose conditions it does not have."""
@@ -198,9 +245,8 @@ class ValueText:
 
     def _is_loaded(self, expression: Expression) -> bool:
         """Whether a value is 0 where the conditions around it do not hold: those are in its mask."""
-        while isinstance(expression, Indirect):
-            expression = expression.element
-        return isinstance(expression, Read) and self._guarded(expression)
+        read = _loaded(expression)
+        return read is not None and self._guarded(read)
 
     def _inside(self, read: Read) -> bool:
         shape = self.arrays[read.array].shape if read.array in self.arrays else ()
@@ -208,7 +254,7 @@ class ValueText:
             i.bounds[0] >= 0 and i.bounds[1] < n for i, n in zip(read.indices, shape, strict=False)
         )
 
-    def _made(self, expression: Expression, dims: Axes, facts: tuple[str, ...]) -> Text:
+    def _made(self, expression: Expression, dims: Axes, facts: Facts) -> Text:
         if isinstance(expression, Read):
             return self._read(expression, dims, facts)
         if isinstance(expression, Position):
@@ -220,9 +266,15 @@ class ValueText:
             if not left:
                 return self.value(expression.on_true, dims, facts)
             tests = [f"({self.index_text(c, self.names(dims))} >= 0)" for c in left]
-            yes = self.value(expression.on_true, dims, (*facts, *tests))
+            facts_then = (*facts, *map(Fact, left, tests))
+            if expression.on_false == Constant(0.0):
+                axes = frozenset(axis for condition in left for axis in condition.axes)
+                zeroed = self._zeroed(expression.on_true, dims, facts_then, axes)
+                if zeroed is not None:
+                    return zeroed
+            yes = self.value(expression.on_true, dims, facts_then)
             test = " & ".join(tests)
-            otherwise = f"(({test}) == 0)"
+            otherwise = Fact(("not", *left), f"(({test}) == 0)")
             no = self.value(expression.on_false, dims, (*facts, otherwise))
             return self._choice(test, yes, no)
         assert isinstance(expression, Apply)
@@ -244,18 +296,20 @@ class ValueText:
                 return Text(text, kind)
         return Text(f"tl.where({test}, {bare(yes.text)}, {bare(no.text)})", yes.kind)
 
-    def _applied(self, expression: Apply, dims: Axes, facts: tuple[str, ...]) -> Text:
+    def _applied(self, expression: Apply, dims: Axes, facts: Facts) -> Text:
         name = expression.function
         if name == "select" and self.known.issuperset(tests_of(expression.arguments[0])):
             return self.value(expression.arguments[1], dims, facts)
         if name == "select":
             test = self._truth(self.value(expression.arguments[0], dims, facts))
-            yes = self.value(expression.arguments[1], dims, (*facts, test))
-            if expression.arguments[2] == Constant(0.0) and self._is_loaded(
-                expression.arguments[1]
-            ):
-                return yes
-            no = self.value(expression.arguments[2], dims, (*facts, f"({test} == 0)"))
+            held, chosen, other = expression.arguments
+            facts_then = (*facts, Fact(held, test))
+            if other == Constant(0.0):
+                zeroed = self._zeroed(chosen, dims, facts_then, self._dimensions(held))
+                if zeroed is not None:
+                    return zeroed
+            yes = self.value(chosen, dims, facts_then)
+            no = self.value(other, dims, (*facts, Fact(("not", held), f"({test} == 0)")))
             return self._choice(test, yes, no)
         power = self._power_of_two(expression, dims, facts)
         if power is not None:
@@ -296,7 +350,30 @@ class ValueText:
         self.helpers |= {helper for helper in _HELPERS if f"{helper}(" in text}
         return Text(text, "float32")
 
-    def _power_of_two(self, expression: Apply, dims: Axes, facts: tuple[str, ...]) -> str | None:
+    def _zeroed(
+        self, expression: Expression, dims: Axes, facts: Facts, asked: Set[Axis]
+    ) -> Text | None:
+        """What is loaded and 0 where conditions with the axes `asked` do not hold: those are in its mask. None for
+        what is not loaded under them, or loaded without them elsewhere."""
+        if self._is_loaded(expression):
+            return self.value(expression, dims, facts)
+        read = _loaded(expression)
+        own = self._dimensions(expression)
+        if read is None or self.held(read.array) is not None or self._is_hoisted(expression):
+            return None
+        if (
+            read.array in self.blocks
+            or self._uses[expression] > 1
+            or not {*dims} & asked <= {*dims} & own
+        ):
+            return None
+        before, self._zeroing = self._zeroing, True
+        try:
+            return self.value(expression, dims, facts)
+        finally:
+            self._zeroing = before
+
+    def _power_of_two(self, expression: Apply, dims: Axes, facts: Facts) -> str | None:
         """exp and sigmoid by a power of two, where that takes a factor in, and a factor of a logarithm."""
         name, argument = expression.function, expression.arguments[0]
         product = factor_of(argument if name in ("exp", "sigmoid") else expression)
@@ -342,7 +419,7 @@ class ValueText:
             return f"({given.text} * 1.0)"
         return f"{closed(given.text)}.to(tl.float32)"
 
-    def _read(self, read: Read, dims: Axes, facts: tuple[str, ...]) -> Text:
+    def _read(self, read: Read, dims: Axes, facts: Facts) -> Text:
         held = self.held(read.array)
         member = self.tiles.group.member(read.array)
         if held is None and member is not None:
@@ -365,12 +442,15 @@ class ValueText:
             numbers = [(self._bound[a].text, a.extent) for a in index.axes if a in self._bound]
             masks += [f"({number} >= 0)" for number, _ in numbers]
             masks += [f"({number} < {extent})" for number, extent in numbers]
+            if self._zeroing and not self._is_hoisted(read):
+                masks += [fact.text for fact in facts if fact.text not in masks]
         elif self._is_hoisted(read):
-            texts = [self.index_text(i, names) for i in read.indices]
-            masks += [f"({text} >= 0)" for text in texts]
-            masks += [f"({text} < {n})" for text, n in zip(texts, array.shape, strict=True)]
+            for i, n in zip(read.indices, array.shape, strict=True):
+                text, known = self.index_text(i, names), i.axes.isdisjoint(self._bound)
+                masks += [f"({text} >= 0)"] if i.bounds[0] < 0 or not known else []
+                masks += [f"({text} < {n})"] if i.bounds[1] >= n or not known else []
         else:  # a sum with a number that is read: the conditions around it say where it is inside
-            masks += [fact for fact in facts if fact not in masks]
+            masks += [fact.text for fact in facts if fact.text not in masks]
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
         where = self.index_text(index, names)
         text = f"tl.load({read.array}_at + {where}{mask})"
@@ -393,8 +473,10 @@ class ValueText:
         moves = axis in self.tiles.grid or axis == self.tiles.walked
         return f"{self.axis(axis)}_start" if moves else "0"
 
-    def _gathered(self, expression: Indirect, dims: Axes, facts: tuple[str, ...]) -> Text:
+    def _gathered(self, expression: Indirect, dims: Axes, facts: Facts) -> Text:
+        zeroing, self._zeroing = self._zeroing, False
         at = self.value(expression.at, dims, facts)
+        self._zeroing = zeroing
         text = at.text if at.kind == "int" else f"{closed(self.single(at))}.to(tl.int32)"
         before, moving = dict(self._bound), set(self._moving)
         self._bound[expression.axis] = Text(self._once(text, dims, expression.at), "int")
@@ -514,6 +596,13 @@ class ValueText:
         ):
             return self.arrays[expression.array].dtype
         return "float32"
+
+
+def _loaded(expression: Expression) -> Read | None:
+    """The element that a value is, looked up or not."""
+    while isinstance(expression, Indirect):
+        expression = expression.element
+    return expression if isinstance(expression, Read) else None
 
 
 def _times(factor: float) -> str:

@@ -267,7 +267,11 @@ def test_pages_of_one_key_are_looked_up_in_the_walk_and_shared_in_runs(tmp_path)
     assert len(first) == 4 and len({split.parts for split in best.schedule.splits}) == 1
     text = source_of(algorithm, best.schedule).partition("def kernel_1")[0]
     assert text.index("\n    for ") < text.index("keys_1 = tl.load(")
-    assert ".to(tl.bfloat16), keys_" in text and ", 0) //" in text
+    assert (
+        ".to(tl.bfloat16), tl.trans(keys_1)" in text
+        and text.count("tl.load(keys_at") == 2
+        and ", 0) //" in text
+    )
     assert " // 128) * " in text and ", 128)" in text.partition("\n    for ")[0]
 
 
