@@ -307,7 +307,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
             else 1.0
         )
         known: set[Expression] = set()
-        operands: set[Expression] = set()
+        operands: set[tuple[Expression, int]] = set()
         largest = held = 0.0
         work.rounds += rounds if number >= 0 else 0
         found = (e for m in members for e in expressions_of(m.definition) if _chained(e, tiles))
@@ -333,7 +333,7 @@ def _work(tiles: Tiles, arrays: Mapping[str, Array], stored: set[str]) -> _Work:
                 wide = 2 if kind in NARROW else 4
                 both = 0
                 for side, operand in enumerate((product.left, product.right)):
-                    own_tile = substituted(operand, tiles.alike, {})
+                    own_tile = substituted(operand, tiles.alike, {}), wide
                     if own_tile not in operands:
                         both += _buffers(side, product, tiles) * sizes[side] * sizes[2] * wide
                     operands.add(own_tile)
