@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from accelopt.kernels.nki.advice import Rewrite
+from accelopt.kernels.nki.arguments import ParameterFacts, by_parameter
 from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.parameters import ParameterFacts, by_parameter
 from accelopt.sandbox import Start, scratch_folder
 from accelopt.sim.errors import KernelError
 from accelopt.sim.timing import KernelProfile, profile

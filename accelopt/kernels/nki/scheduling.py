@@ -13,6 +13,7 @@ from accelopt.errors import AcceloptError, internal_error
 from accelopt.evaluation import Case, Profile
 from accelopt.kernels.language import NestAnswer
 from accelopt.kernels.nki import nest_primitives
+from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.inspector import Inspector
 from accelopt.kernels.nki.lift.any_rows import authored
@@ -27,7 +28,6 @@ from accelopt.kernels.nki.lift.schedule_candidates import (
 from accelopt.kernels.nki.nest_primitives import NestKernel
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.search import described
-from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.kernels.nki.predicted_times import Refused
 from accelopt.kernels.nki.text_without_paths import placeless
 from accelopt.nodes import Action, Node, Reschedule

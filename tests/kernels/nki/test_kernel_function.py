@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from warm import core
 
+from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.kernel_function import (
     NoKernel,
@@ -17,7 +18,6 @@ from accelopt.kernels.nki.kernel_function import (
 )
 from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.nest_primitives import nest_of
-from accelopt.kernels.nki.parameters import ParameterFacts
 
 IMPORTS = """import functools
 import neuronxcc.nki as nki

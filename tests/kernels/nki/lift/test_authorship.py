@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from warm import core
 
+from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.any_rows import authored
@@ -18,7 +19,6 @@ from accelopt.kernels.nki.lift.authorship.redundant_reshapes import without_deto
 from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.nest_primitives import nest_of
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage
-from accelopt.kernels.nki.parameters import ParameterFacts
 
 NORM = '''# Copyright of a company.
 """Normalization of rows, as our models have it."""

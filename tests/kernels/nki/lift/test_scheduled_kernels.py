@@ -12,6 +12,7 @@ from kernel_heads import neuronxcc_kernel
 from warm import core
 
 from accelopt.caches import VerdictCache
+from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.kernel_function import kernel_function
 from accelopt.kernels.nki.lift.failure import NotLifted
@@ -23,7 +24,6 @@ from accelopt.kernels.nki.lift.schedule_candidates import (
     offered,
 )
 from accelopt.kernels.nki.nests.nest import Nest, default_nest
-from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.kernels.nki.predicted_times import Refused
 
 NAIVE = neuronxcc_kernel('''def kernel(x, eps, gain: nl.ndarray = None):
