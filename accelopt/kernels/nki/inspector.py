@@ -7,8 +7,8 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from accelopt.awaiting import in_thread
 from accelopt.caches import VerdictCache, package_key
+from accelopt.concurrency import in_thread
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.arguments import MadeArguments, ParameterFacts, PlainValue, by_parameter

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from accelopt.awaiting import in_thread
+from accelopt.concurrency import in_thread
 from accelopt.errors import AcceloptError, internal_error
 from accelopt.evaluation import Case, Profile
 from accelopt.kernels.language import NestAnswer
