@@ -27,8 +27,12 @@ from accelopt.kernels.nki.arguments import by_parameter
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.kernels.nki.devices.protocol import KernelArgument, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.lift.schedule_candidates import ScheduledKernel, ScheduledKernels, offered
 from accelopt.kernels.nki.requests import case_bound, made_arguments
+from accelopt.kernels.nki.rescheduling.schedule_candidates import (
+    ScheduledKernel,
+    ScheduledKernels,
+    offered,
+)
 from accelopt.sim import timing
 
 ROOT = Path(__file__).resolve().parents[1]

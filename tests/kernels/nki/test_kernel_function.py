@@ -16,8 +16,8 @@ from accelopt.kernels.nki.kernel_function import (
     kernel_parameters,
     traced_function,
 )
-from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.nest_primitives import nest_of
+from accelopt.kernels.nki.rescheduling.lifted_kernel import lifted_kernel
 
 IMPORTS = """import functools
 import neuronxcc.nki as nki
