@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelopt.agents.configuration import OFFLINE, ModelConfig, load_model_config
 from accelopt.agents.roles import MODEL_ROLES, ModelRole
+from accelopt.concurrency import attended
 from accelopt.errors import ConfigError, sentence
 from accelopt.evaluation import Case
 from accelopt.hardware import TARGETS
@@ -35,7 +36,6 @@ from accelopt.search.method_catalog import Learned, read_learned
 from accelopt.search.strategy import refuse_wrong_options
 from accelopt.shipped import shipped_folder
 from accelopt.sim.dialects.dialect import DEFAULT_TARGETS
-from accelopt.stages.concurrency import attended
 from accelopt.stages.config import Config, Options
 from accelopt.stages.experience import read_findings
 from accelopt.stages.jobs import Knowledge

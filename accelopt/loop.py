@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from accelopt.concurrency import run_together
 from accelopt.evaluation import Case
 from accelopt.nodes import Node, Result
 from accelopt.search.strategy import Learns, Strategy, open_strategy
@@ -24,7 +25,6 @@ from accelopt.stages.baseline_and_winner import (
     measure_alternatives,
     try_elsewhere,
 )
-from accelopt.stages.concurrency import run_together
 from accelopt.stages.experience import metrics_of, write_experience
 from accelopt.stages.jobs import NOTHING_KNOWN, Knowledge, by_rule, keep, silence
 from accelopt.stages.jobs_under_way import JobWindow

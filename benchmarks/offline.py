@@ -23,12 +23,16 @@ from accelopt.evaluation import Case
 from accelopt.hardware import TARGETS
 from accelopt.kernel_wrapper import NKIKernel
 from accelopt.kernels.measurement import gain_between, geometric_mean
+from accelopt.kernels.nki.arguments import by_parameter
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.kernels.nki.devices.protocol import KernelArgument, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.lift.schedule_candidates import ScheduledKernel, ScheduledKernels, offered
-from accelopt.kernels.nki.parameters import by_parameter
-from accelopt.kernels.nki.requests import case_bound, facts_of, made_arguments
+from accelopt.kernels.nki.requests import case_bound, made_arguments
+from accelopt.kernels.nki.rescheduling.schedule_candidates import (
+    ScheduledKernel,
+    ScheduledKernels,
+    offered,
+)
 from accelopt.sim import timing
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,7 +91,7 @@ def measure(case: Case, options: Namespace) -> Row:
     begin = time.monotonic()
     kernel, task = Path(case.kernel), Path(case.task)
     source = kernel.read_text(encoding="utf-8")
-    given = by_parameter(source, facts_of(made_arguments(task)))
+    given = by_parameter(source, made_arguments(task).arguments)
     arguments: list[KernelArgument] = [
         TensorArgument(what.shape, what.dtype) if what.shape else EPSILON for what in given.values()
     ]

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from accelopt.agents.providers import PROVIDERS
 from accelopt.agents.roles import ROLES, ModelRole
 from accelopt.errors import ConfigError, require
 from accelopt.evaluation import faults
@@ -19,6 +18,11 @@ from accelopt.time_limits import MODEL_SECONDS
 
 OFFLINE = "offline"
 NO_KEY = "none"  # what a server without authentication is sent
+PROVIDERS = {
+    "http": "accelopt.agents.llm:Endpoint",
+    "https": "accelopt.agents.llm:Endpoint",
+}
+"""Who answers at a URL, by its scheme: a `Provider` of `agents/calls.py`, "module:Class"."""
 
 
 class ModelConfig(BaseModel):

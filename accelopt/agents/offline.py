@@ -25,7 +25,7 @@ from accelopt.agents.proposer import (
     Suggestion,
     no_schedule,
 )
-from accelopt.awaiting import contained
+from accelopt.concurrency import contained
 from accelopt.kernel_source import fingerprint
 from accelopt.nodes import Action, Chain, Change, Node, Plan, Reschedule, Rewrite, method_of
 from accelopt.script_file_columns import NO_OPTIMIZATION_TITLE, Experience

@@ -19,11 +19,11 @@ from accelopt.agents.bench_agent import AgentEnd
 from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.calls import Tool
 from accelopt.agents.proposer import KernelView
-from accelopt.awaiting import contained
 from accelopt.bench.bench import Bench
 from accelopt.bench.folder import BenchFolder
 from accelopt.bench.opening import learned_elsewhere
 from accelopt.bench.tools import BenchTool, bench_tools
+from accelopt.concurrency import contained
 from accelopt.errors import printable
 from accelopt.nodes import Job, Node, Result
 from accelopt.script_file_columns import plan_id

@@ -16,7 +16,7 @@ from typing import Any
 
 from accelopt.agents.configuration import OFFLINE
 from accelopt.agents.proposer import KernelView
-from accelopt.awaiting import in_thread
+from accelopt.concurrency import in_thread
 from accelopt.fsm.constants import MOST_SHARED
 from accelopt.fsm.context import OptimizationContext
 from accelopt.fsm.engine import FSMEngine

@@ -19,10 +19,10 @@ from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.liftable_statements import pieces
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.loop_axes import Walk, blocks_kept, loops_around_uses, walks
 from accelopt.kernels.nki.problem_bound import problem_bound
+from accelopt.kernels.nki.rescheduling.liftable_statements import pieces
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.kernels.triton.lift.problem import LiftedProblem
 from accelopt.sim.affine import LoopVariable

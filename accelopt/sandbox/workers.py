@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from pydantic import ValidationError
 
-from accelopt.awaiting import guarded
 from accelopt.caches import default_cache
+from accelopt.concurrency import guarded
 from accelopt.errors import AcceloptError, sentence
 from accelopt.evaluation import Evaluation, Row, Status
 from accelopt.sandbox.child import Ending

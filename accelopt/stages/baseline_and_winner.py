@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from accelopt.concurrency import run_together
 from accelopt.evaluation import Case, Confirmation, Evaluation, Status, exactness_words
 from accelopt.nodes import Node
 from accelopt.stages import run_files
-from accelopt.stages.concurrency import run_together
 from accelopt.stages.planning import view_kernel
 from accelopt.stages.run import Elsewhere, Iteration, Outcome, Run, times_of
 from accelopt.stages.samples import ExecutorSettings, Workplace, carry_out

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from accelopt.concurrency import run_together
 from accelopt.evaluation import Evaluation, Profile, to_json
 from accelopt.kernels.language import Language
 from accelopt.nodes import Node
 from accelopt.script_file_columns import CandidateRow
-from accelopt.stages.concurrency import run_together
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.record_files import read_candidates
 

@@ -9,10 +9,9 @@ from urllib.parse import urlsplit
 
 from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import Exchanges, Provider
-from accelopt.agents.configuration import ModelConfig
-from accelopt.agents.providers import PROVIDERS
+from accelopt.agents.configuration import PROVIDERS, ModelConfig
+from accelopt.concurrency import run_together
 from accelopt.errors import ConfigError
-from accelopt.stages.concurrency import run_together
 
 
 @dataclass

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from accelopt.agents.proposer import SlowFastPair, Summarizes
+from accelopt.concurrency import run_together
 from accelopt.nodes import Change, Node, Plan, Result
 from accelopt.script_file_columns import Experience
 from accelopt.search.experience_list import remember, select_contrasts
-from accelopt.stages.concurrency import run_together
 from accelopt.stages.experience import Step
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accelopt.concurrency import run_together
 from accelopt.stages.candidate_files import write_kernel
-from accelopt.stages.concurrency import run_together
 from accelopt.stages.run import OneKernel, Outcome, Run
 
 if TYPE_CHECKING:

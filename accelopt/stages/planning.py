@@ -9,14 +9,13 @@ from math import inf
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.prompts import quote_words
 from accelopt.agents.proposer import KernelView, PlanDraft, Plans, Relative, TriedChange
-from accelopt.awaiting import in_thread
+from accelopt.concurrency import in_thread, run_together
 from accelopt.evaluation import NO_VERDICTS
 from accelopt.experience import Finding, recall
 from accelopt.kernel_source import SourceEdit, edit_of
 from accelopt.kernels.language import Explanation, Language
 from accelopt.nodes import Chain, Node, Plan, Result, Rewrite, method_of
 from accelopt.script_file_columns import Experience, PlannerResult, plan_text
-from accelopt.stages.concurrency import run_together
 
 MOST_SUGGESTED = 5  # changes by rule that a planner is told of
 MOST_BESIDE = 8  # changes that came to nothing on kernels beside a line

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from accelopt.agents.model_tools import KEPT
 from accelopt.agents.proposer import KernelView, PlanDraft
-from accelopt.awaiting import contained
+from accelopt.concurrency import contained, run_together
 from accelopt.nodes import Job, Node, Plan, Result
 from accelopt.script_file_columns import plan_id
-from accelopt.stages.concurrency import run_together
 from accelopt.stages.samples import (
     ExecutorSettings,
     Workplace,

@@ -12,8 +12,8 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelopt import __version__
-from accelopt.awaiting import in_thread
 from accelopt.caches import package_key
+from accelopt.concurrency import in_thread
 from accelopt.database.journal_kernels import EXPERIENCE, START, Start
 from accelopt.evaluation import Case
 from accelopt.experience import Finding, Transition

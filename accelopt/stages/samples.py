@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from accelopt.agents.budget import EvaluationBudget
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
-from accelopt.awaiting import contained
+from accelopt.concurrency import contained, run_together
 from accelopt.evaluation import Evaluation, Status
 from accelopt.nodes import Chain, Change, Node, Plan
 from accelopt.script_file_columns import plan_id
-from accelopt.stages.concurrency import run_together
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.failure_text import error_text
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from accelopt.awaiting import in_thread
+from accelopt.concurrency import in_thread
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda.launch_pragma import launch_of
 from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict

@@ -13,8 +13,8 @@ from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import CallFailed, InMemory, Question
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.llm import Endpoint
+from accelopt.concurrency import attended
 from accelopt.errors import ConfigError
-from accelopt.stages.concurrency import attended
 from accelopt.stages.endpoints import Calls
 
 KEY = "sk-very-secret"

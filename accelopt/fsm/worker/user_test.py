@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from accelopt.awaiting import in_thread
+from accelopt.concurrency import in_thread
 from accelopt.nodes import Node
 from accelopt.sandbox import Ending, Limits, Policy, run, scratch_folder
 from accelopt.sandbox.drivers import NVIDIA

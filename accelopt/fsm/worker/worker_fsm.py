@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accelopt.agents.proposer import KernelView
-from accelopt.awaiting import in_thread
+from accelopt.concurrency import in_thread
 from accelopt.evaluation import Case, Evaluation
 from accelopt.experience import Attempt, Finding, Reflexion
 from accelopt.fsm.logs import log_to

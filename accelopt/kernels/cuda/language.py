@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelopt.awaiting import in_thread
+from accelopt.concurrency import in_thread
 from accelopt.evaluation import Case
 from accelopt.kernels.cuda.api_notes import NOTES, sheet
 from accelopt.kernels.cuda.moves import proposals

@@ -6,7 +6,7 @@ import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 
-from accelopt.awaiting import in_thread
+from accelopt.concurrency import in_thread
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
 from accelopt.kernels.gpu.cases import ProblemFiles
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from accelopt.awaiting import in_thread
+from accelopt.concurrency import in_thread
 from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation
 from accelopt.hardware.gpus import DEFAULT_GPU, GPU, GPUS, gpu_called
 from accelopt.kernels.gpu.alternatives import measure_alternatives

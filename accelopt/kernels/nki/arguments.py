@@ -1,8 +1,10 @@
-"""What a kernel is given, and what it gives back in the reference's shapes."""
+"""What a kernel is given for each parameter, tensors and plain values, and what it gives back in the
+reference's shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,31 @@ import numpy as np
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Row, Status
 from accelopt.kernels.nki.devices import KernelArgument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.kernel_function import kernel_parameters
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.sim.dtypes import is_packed, name_of
+
+PlainValue = float | int | bool | str | None
+"""What a kernel may be given beside tensors."""
+UNKNOWN = 1e-5
+"""Stands for a plain argument of which nobody knows what it is."""
+
+
+@dataclass(frozen=True)
+class ParameterFacts:
+    """What is known of a kernel parameter: a tensor's shape and dtype; a plain argument has no
+    dimensions, and a value."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    value: PlainValue = UNKNOWN
+
+
+def by_parameter(kernel: str, given: Sequence[ParameterFacts]) -> dict[str, ParameterFacts]:
+    """What is passed to a kernel, in order, by the names of its parameters; by numbers where its text
+    does not say these (it is imported from another file)."""
+    names = kernel_parameters(kernel) or [f"argument{number}" for number in range(len(given))]
+    return dict(zip(names, given, strict=False))
 
 
 def argument_of(value: object) -> KernelArgument:
@@ -49,18 +74,10 @@ def shaped_outputs(
         ) from error
 
 
-class MadeArgument(Row):
-    """A kernel input that a reference makes: shape and dtype, or a plain value."""
-
-    shape: tuple[int, ...] = ()
-    dtype: str = ""
-    value: float | int | bool | str | None = None
-
-
 class MadeArguments(Row):
-    """The kernel inputs that a reference makes."""
+    """The kernel inputs that a reference makes, in order."""
 
-    arguments: tuple[MadeArgument, ...] = ()
+    arguments: tuple[ParameterFacts, ...] = ()
 
 
 def arguments_job(payload: Mapping[str, object]) -> MadeArguments:
@@ -73,8 +90,8 @@ def arguments_job(payload: Mapping[str, object]) -> MadeArguments:
         return MadeArguments()
 
 
-def _made(value: object) -> MadeArgument:
+def _made(value: object) -> ParameterFacts:
     argument = argument_of(value)
     if isinstance(argument, TensorArgument):
-        return MadeArgument(shape=argument.shape, dtype=argument.dtype)
-    return MadeArgument(value=argument)
+        return ParameterFacts(argument.shape, argument.dtype)
+    return ParameterFacts((), value=argument)

@@ -7,16 +7,15 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from accelopt.awaiting import in_thread
 from accelopt.caches import VerdictCache, package_key
+from accelopt.concurrency import in_thread
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
-from accelopt.kernels.nki.arguments import MadeArguments
+from accelopt.kernels.nki.arguments import MadeArguments, ParameterFacts, PlainValue, by_parameter
 from accelopt.kernels.nki.devices.kernel_folder import KernelFolder, kernel_folder
 from accelopt.kernels.nki.inspection import BOUND, WHAT_IF, Briefing, brief_call, inspection_call
-from accelopt.kernels.nki.parameters import ParameterFacts, PlainValue, by_parameter
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound
-from accelopt.kernels.nki.requests import facts_of, made_arguments
+from accelopt.kernels.nki.requests import made_arguments
 from accelopt.kernels.nki.text_without_paths import without_places
 from accelopt.nodes import Node
 from accelopt.sandbox.workers import Pool, as_evaluation
@@ -44,7 +43,7 @@ class Inspector:
         self.options = options
         self.shelf = shelf
         self._core = options.target, options.constants, options.compiler
-        self._made: dict[str, list[ParameterFacts]] = {}
+        self._made: dict[str, tuple[ParameterFacts, ...]] = {}
         self._making = threading.Lock()
         self._running: dict[str, asyncio.Task[Evaluation]] = {}
         self._folders: dict[str, KernelFolder] = {}
@@ -129,7 +128,7 @@ class Inspector:
                 made = self.shelf.find_row("arguments", key, MadeArguments) or made_arguments(task)
                 if made.arguments:
                     self.shelf.put("arguments", key, made.model_dump(mode="json"))
-                self._made[reference] = facts_of(made)
+                self._made[reference] = made.arguments
         return by_parameter(source, self._made[reference])
 
     def write(self, case: Case, source: str, name: str = "") -> Path:

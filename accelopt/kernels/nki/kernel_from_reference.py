@@ -37,15 +37,20 @@ from accelopt.kernels.nki.calibration.machine import core_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.judging import evaluate, trial_store
-from accelopt.kernels.nki.lift.authorship.numbers import fractions
-from accelopt.kernels.nki.lift.lifted import Lifted
-from accelopt.kernels.nki.lift.scalar_arguments import AGAIN, FIRST, assertion_message, stand_in
-from accelopt.kernels.nki.lift.schedule_candidates import searched
 from accelopt.kernels.nki.nests.lowering import Interface, shape_text
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest
 from accelopt.kernels.nki.predicted_times import AbstractArgument, own_processes
 from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.rescheduling.authorship.numbers import fractions
+from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
+from accelopt.kernels.nki.rescheduling.scalar_arguments import (
+    AGAIN,
+    FIRST,
+    assertion_message,
+    stand_in,
+)
+from accelopt.kernels.nki.rescheduling.schedule_candidates import searched
 from accelopt.sandbox.progress import note
 from accelopt.sim.dialects.dialect import Dialect
 from accelopt.sim.timing import latencies

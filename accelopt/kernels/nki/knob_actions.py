@@ -16,15 +16,15 @@ from accelopt.kernels.language import Configured
 from accelopt.kernels.moves import METHODS
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.knobs import NestKnobs
-from accelopt.kernels.nki.lift.any_rows import authored
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.lifted import Lifted
-from accelopt.kernels.nki.lift.schedule_candidates import nest_in
 from accelopt.kernels.nki.nest_primitives import cheapest_nests, lowered_or_none
 from accelopt.kernels.nki.nests import primitives
 from accelopt.kernels.nki.nests.lowering import Lowered
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.nests.search import HOPELESS, described
+from accelopt.kernels.nki.rescheduling.any_rows import authored
+from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
+from accelopt.kernels.nki.rescheduling.schedule_candidates import nest_in
 from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Chain, Node, Reschedule, made
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from accelopt.kernels.language import Configured
-from accelopt.kernels.nki.lift.any_rows import authored
-from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.nests.lowering import Lowered
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.nests.primitives import Columns, Keep, Orient, Primitive, Tile, changed
 from accelopt.kernels.nki.nests.primitives import neighbours as primitives_near
 from accelopt.kernels.nki.nests.search import with_columns
+from accelopt.kernels.nki.rescheduling.any_rows import authored
+from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
 from accelopt.knob_space import Configuration, KnobSpec, Parameter, Space
 
 MOST_STARTS = 4  # nests that knobs begin with, of those that differ in more than columns

@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from accelopt.awaiting import in_thread
 from accelopt.caches import VerdictCache
+from accelopt.concurrency import in_thread
 from accelopt.errors import ConfigError
 from accelopt.evaluation import (
     Case,

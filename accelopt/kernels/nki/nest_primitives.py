@@ -15,13 +15,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.notation import algorithm_text
-from accelopt.kernels.nki.lift.any_rows import authored
-from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.nests.lowering import Lowered
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.nests.primitives import Primitive, changed, neighbours
 from accelopt.kernels.nki.nests.search import with_columns
 from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.kernels.nki.rescheduling.any_rows import authored
+from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
 from accelopt.replies import json_in, object_in, rows_in
 
 TIMED = 8

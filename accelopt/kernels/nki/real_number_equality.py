@@ -18,8 +18,8 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.kernel_from_reference import with_numbers
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.lift.scalar_arguments import FIRST, stand_in
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.rescheduling.scalar_arguments import FIRST, stand_in
 from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.store import read_text
 from accelopt.time_limits import SAME_SECONDS

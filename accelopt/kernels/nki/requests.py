@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from accelopt.evaluation import Case, Confirmation, Evaluation, EvaluationRequest, Status
-from accelopt.kernels.nki.arguments import MadeArguments
+from accelopt.kernels.nki.arguments import MadeArguments, by_parameter
 from accelopt.kernels.nki.devices import trainium
 from accelopt.kernels.nki.devices.kernel_folder import files_of
 from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.inspection import WARM
-from accelopt.kernels.nki.parameters import ParameterFacts, by_parameter
 from accelopt.kernels.nki.problem_bound import ProblemBound, problem_bound
 from accelopt.sandbox import workers
 from accelopt.sandbox.workers import Call, Fault, Pool, as_evaluation
@@ -104,18 +103,13 @@ def made_arguments(task: Path) -> MadeArguments:
     return MadeArguments() if isinstance(found, Fault) else found
 
 
-def facts_of(made: MadeArguments) -> list[ParameterFacts]:
-    """The inputs that a reference makes, in order, as facts of a kernel's parameters."""
-    return [ParameterFacts(one.shape, one.dtype, one.value) for one in made.arguments]
-
-
 def case_bound(case: Case, device: SimulatedDevice) -> ProblemBound | None:
     """The bound of a case, from its kernel; None where that cannot be traced with the arguments that its
     reference makes."""
     kernel, task = Path(case.kernel), Path(case.task)
     if not (kernel.is_file() and task.is_file()):
         return None
-    known = by_parameter(read_text(kernel), facts_of(made_arguments(task)))
+    known = by_parameter(read_text(kernel), made_arguments(task).arguments)
     arguments: list[KernelArgument] = [
         TensorArgument(one.shape, one.dtype) if one.shape else one.value for one in known.values()
     ]

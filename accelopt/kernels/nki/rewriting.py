@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from accelopt.kernels.nki.advice import Rewrite
+from accelopt.kernels.nki.arguments import ParameterFacts, by_parameter
 from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.parameters import ParameterFacts, by_parameter
 from accelopt.sandbox import Start, scratch_folder
 from accelopt.sim.errors import KernelError
 from accelopt.sim.timing import KernelProfile, profile
@@ -33,10 +33,10 @@ def rewritten(
     # Lifting is not loaded by everybody who can be given advice.
     from accelopt.kernels.nki import nest_primitives
     from accelopt.kernels.nki.lift.failure import NotLifted
-    from accelopt.kernels.nki.lift.lifted import lifted_kernel
     from accelopt.kernels.nki.lift.lifting import lift
     from accelopt.kernels.nki.nests.nest import NotNested
     from accelopt.kernels.nki.nests.search import described
+    from accelopt.kernels.nki.rescheduling.lifted_kernel import lifted_kernel
 
     run, source = found.run, kernel.read_text(encoding="utf-8-sig")
     target = run.spec.name

@@ -8,27 +8,27 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from accelopt.awaiting import in_thread
+from accelopt.concurrency import in_thread
 from accelopt.errors import AcceloptError, internal_error
 from accelopt.evaluation import Case, Profile
 from accelopt.kernels.language import NestAnswer
 from accelopt.kernels.nki import nest_primitives
+from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.inspector import Inspector
-from accelopt.kernels.nki.lift.any_rows import authored
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
-from accelopt.kernels.nki.lift.schedule_candidates import (
+from accelopt.kernels.nki.nest_primitives import NestKernel
+from accelopt.kernels.nki.nests.nest import NotNested
+from accelopt.kernels.nki.nests.search import described
+from accelopt.kernels.nki.predicted_times import Refused
+from accelopt.kernels.nki.rescheduling.any_rows import authored
+from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted, lifted_kernel
+from accelopt.kernels.nki.rescheduling.schedule_candidates import (
     ScheduledKernel,
     ScheduledKernels,
     actions_of,
     offered,
 )
-from accelopt.kernels.nki.nest_primitives import NestKernel
-from accelopt.kernels.nki.nests.nest import NotNested
-from accelopt.kernels.nki.nests.search import described
-from accelopt.kernels.nki.parameters import ParameterFacts
-from accelopt.kernels.nki.predicted_times import Refused
 from accelopt.kernels.nki.text_without_paths import placeless
 from accelopt.nodes import Action, Node, Reschedule
 from accelopt.sim.errors import NOWHERE

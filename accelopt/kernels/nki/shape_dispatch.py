@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from accelopt.kernels.nki.arguments import MadeArgument
+from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.kernel_function import NoKernel, is_main, kernel_function
 
 
@@ -19,7 +19,7 @@ class ShapeKernel(NamedTuple):
 
     label: str
     source: str
-    arguments: tuple[MadeArgument, ...]
+    arguments: tuple[ParameterFacts, ...]
 
 
 def dispatcher(kernels: Sequence[ShapeKernel]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.traced_array import NotTraced
-from accelopt.awaiting import in_thread
+from accelopt.concurrency import in_thread
 from accelopt.evaluation import Case
 from accelopt.hardware.gpus import GPU, GPUS
 from accelopt.kernels.gpu.bench.judging.baselines import write_inductor

@@ -11,7 +11,7 @@ from test_language import node, profile, with_language  # noqa: F401  (a fixture
 
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import Configured
-from accelopt.kernels.nki.lift.schedule_candidates import nest_in
+from accelopt.kernels.nki.rescheduling.schedule_candidates import nest_in
 from accelopt.nodes import Node, Reschedule
 
 BOTH_WAYS = neuronxcc_kernel("""def kernel(x):

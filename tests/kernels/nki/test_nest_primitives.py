@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.nest_primitives import (
     AnswerRefused,
     OwnNest,
@@ -19,6 +18,7 @@ from accelopt.kernels.nki.nest_primitives import (
 from accelopt.kernels.nki.nests.lowering import Interface
 from accelopt.kernels.nki.nests.nest import default_nest
 from accelopt.kernels.nki.nests.primitives import Columns, Orient, Split, applied
+from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
 from tests.kernels.nki.lift import algorithms
 
 PRODUCT = Lifted(algorithms.matmul(2048, 256, 1024), Interface())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelopt.kernels.nki.arguments import MadeArgument
+from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.shape_dispatch import NotJoined, ShapeKernel, dispatcher
@@ -33,7 +33,7 @@ if __name__ == "__main__":
 
 
 def piece(width):
-    made = (MadeArgument(shape=(128, width), dtype="float32"),)
+    made = (ParameterFacts((128, width)),)
     return ShapeKernel(f"N{width}", KERNEL.format(width=width), made)
 
 

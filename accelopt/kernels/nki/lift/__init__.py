@@ -1,1 +1,1 @@
-"""From a traced kernel to what it computes, and from there to a faster kernel."""
+"""From a traced kernel to what it computes."""

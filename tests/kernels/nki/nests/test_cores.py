@@ -17,15 +17,15 @@ from kernel_heads import nki_kernel
 from warm import core
 
 from accelopt.algorithm.algorithm import Algorithm
+from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import TensorArgument
-from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.nests.emission import CORES
 from accelopt.kernels.nki.nests.lowering import lower_nest
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.nests.preparing import prepared
 from accelopt.kernels.nki.nests.primitives import Cores, applied
 from accelopt.kernels.nki.nests.starts import on_two_cores, starting_nests
-from accelopt.kernels.nki.parameters import ParameterFacts
+from accelopt.kernels.nki.rescheduling.lifted_kernel import lifted_kernel
 from tests.kernels.nki.lift import algorithms
 from tests.kernels.nki.nests.random_algorithms import random_algorithm
 from tests.kernels.nki.nests.test_nests import check

@@ -8,10 +8,10 @@ import pytest
 from kernel_heads import neuronxcc_kernel
 
 from accelopt.algorithm.notation import definition_text
+from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, Part, Stage, default_nest
-from accelopt.kernels.nki.parameters import ParameterFacts
+from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted, lifted_kernel
 
 SOFTMAX = neuronxcc_kernel("""def attend(q, k, v):
     out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)

@@ -6,8 +6,8 @@ import ast
 import textwrap
 from collections.abc import Iterator, Mapping
 
-from accelopt.kernels.nki.lift.authorship.steps import Key, Steps
-from accelopt.kernels.nki.lift.authorship.text import AuthorsComment, comments
+from accelopt.kernels.nki.rescheduling.authorship.steps import Key, Steps
+from accelopt.kernels.nki.rescheduling.authorship.text import AuthorsComment, comments
 
 LONGEST = 100
 

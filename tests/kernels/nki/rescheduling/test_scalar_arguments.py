@@ -10,10 +10,10 @@ from kernel_heads import neuronxcc_kernel
 from warm import core
 
 from accelopt.evaluation import Status
+from accelopt.kernels.nki.arguments import ParameterFacts, PlainValue
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
-from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.nests.nest import default_nest
-from accelopt.kernels.nki.parameters import ParameterFacts, PlainValue
+from accelopt.kernels.nki.rescheduling.lifted_kernel import lifted_kernel
 
 HEAD = neuronxcc_kernel("")
 TEMPERATURE = """def kernel(x, temperature):

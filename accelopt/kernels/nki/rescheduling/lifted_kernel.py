@@ -14,6 +14,7 @@ from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.equality import nearly_equal
 from accelopt.algorithm.notation import definition_text
 from accelopt.hardware import TARGETS
+from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.kernel_function import (
@@ -22,10 +23,12 @@ from accelopt.kernels.nki.kernel_function import (
     kernel_function,
     traced_function,
 )
-from accelopt.kernels.nki.lift.authorship.author import Author
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift, lift_with_lines
-from accelopt.kernels.nki.lift.scalar_arguments import (
+from accelopt.kernels.nki.nests.lowering import Interface, Lowered, lower_nest
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
+from accelopt.kernels.nki.rescheduling.authorship.author import Author
+from accelopt.kernels.nki.rescheduling.scalar_arguments import (
     AGAIN,
     FIRST,
     asked,
@@ -33,9 +36,6 @@ from accelopt.kernels.nki.lift.scalar_arguments import (
     plain_arguments,
     stand_in,
 )
-from accelopt.kernels.nki.nests.lowering import Interface, Lowered, lower_nest
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
-from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.sandbox import Start, scratch_folder
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.sim.errors import SourceLine

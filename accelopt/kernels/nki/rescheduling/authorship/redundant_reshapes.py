@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from accelopt.kernels.nki.lift.authorship.steps import names_bound
-from accelopt.kernels.nki.lift.authorship.text import replaced
+from accelopt.kernels.nki.rescheduling.authorship.steps import names_bound
+from accelopt.kernels.nki.rescheduling.authorship.text import replaced
 from accelopt.parsing import parse_python
 
 Shape = tuple[int, ...]

@@ -30,9 +30,9 @@ from accelopt.algorithm.algorithm import (
 )
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
-from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.nests.lowering import shape_text
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
+from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
 
 TIMES = (2, 3, 5)
 """Multiples of the least number of rows for which the text is looked at."""

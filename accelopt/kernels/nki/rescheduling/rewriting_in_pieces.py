@@ -11,16 +11,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.caches import VerdictCache, package_key
+from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.liftable_statements import Opaque, Piece, Pieces, pieces, with_pieces
-from accelopt.kernels.nki.lift.scalar_arguments import asked, assertion_message, plain_arguments
 from accelopt.kernels.nki.nests.lowering import Interface, lower_part, shape_text
 from accelopt.kernels.nki.nests.nest import Nest
 from accelopt.kernels.nki.nests.search import described, search_nests
-from accelopt.kernels.nki.parameters import ParameterFacts
 from accelopt.kernels.nki.predicted_times import AbstractArgument, Times, own_processes
+from accelopt.kernels.nki.rescheduling.liftable_statements import (
+    Opaque,
+    Piece,
+    Pieces,
+    pieces,
+    with_pieces,
+)
+from accelopt.kernels.nki.rescheduling.scalar_arguments import (
+    asked,
+    assertion_message,
+    plain_arguments,
+)
 from accelopt.parsing import parse_python
 from accelopt.sim.dialects.dialect import Dialect, dialect_of_source
 from accelopt.store import content_key

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel
 
+from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.lift.any_rows import for_any_rows
-from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
 from accelopt.kernels.nki.nest_primitives import nest_of
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage, default_nest
 from accelopt.kernels.nki.nests.search import with_columns
-from accelopt.kernels.nki.parameters import ParameterFacts
+from accelopt.kernels.nki.rescheduling.any_rows import for_any_rows
+from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted, lifted_kernel
 
 NORM = neuronxcc_kernel("""def norm(x, w):
     out = nl.ndarray((1024, 256), dtype=nl.float32, buffer=nl.shared_hbm)

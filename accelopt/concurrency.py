@@ -1,5 +1,5 @@
-"""Our own work, awaited: in a thread it ends as a result or as an exception, within a limit of time; a
-fault in one proposer ends that proposer."""
+"""Concurrent work of ours: in a thread it ends as a result or as an exception, within a limit of time; a
+fault in one proposer ends that proposer; when one part of several fails, the others are ended too."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from collections.abc import Awaitable, Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, ParamSpec, TypeVar
 
 from accelopt.errors import AcceloptError, internal_error
 from accelopt.time_limits import THREAD_SECONDS
@@ -74,3 +74,29 @@ async def contained(work: Awaitable[T], doing: str, failed: Callable[[str], T]) 
         raise
     except Exception as error:  # the one boundary between a proposer and the run
         return failed(str(internal_error(error, doing)))
+
+
+async def run_together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of `work` in its order. The first exception cancels the rest and is raised."""
+    tasks = [asyncio.ensure_future(part) for part in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+async def attended(work: Coroutine[Any, Any, T], watch: Coroutine[Any, Any, object]) -> T:
+    """The result of `work`. `watch` goes on beside it until then; its exception ends both."""
+    task, beside = asyncio.ensure_future(work), asyncio.ensure_future(watch)
+    try:
+        await asyncio.wait((task, beside), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            beside.result()
+        return await task
+    finally:
+        task.cancel()
+        beside.cancel()
+        await asyncio.gather(task, beside, return_exceptions=True)

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accelopt.kernels.nki.arguments import ParameterFacts, PlainValue
 from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function
-from accelopt.kernels.nki.parameters import ParameterFacts, PlainValue
 from accelopt.parsing import parse_python
 
 STEP = 2.0**-20

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function
-from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
+from accelopt.kernels.nki.rescheduling.authorship.text import identifiers, replaced
 from accelopt.parsing import parse_python
 
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from accelopt.awaiting import contained, in_thread
+from accelopt.concurrency import contained, in_thread
 from accelopt.errors import AcceloptError, InternalError
 
 WHO = contextvars.ContextVar("WHO", default="nobody")
@@ -29,7 +29,7 @@ def test_a_result_and_the_context_of_the_caller():
 def test_a_stop_iteration_is_an_internal_error_with_its_place():
     """asyncio refuses to set StopIteration on a future (CPython 3.11, `Future.set_exception`), and
     its `to_thread` then never ends."""
-    with pytest.raises(InternalError, match=r"accelopt/awaiting\.py:\d+, .*: StopIteration"):
+    with pytest.raises(InternalError, match=r"accelopt/concurrency\.py:\d+, .*: StopIteration"):
         soon(in_thread(lambda: next(iter(()))))
 
 

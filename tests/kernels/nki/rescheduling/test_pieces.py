@@ -16,10 +16,10 @@ from warm import core
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.liftable_statements import pieces, with_pieces
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.nests.lowering import lower_part
 from accelopt.kernels.nki.nests.nest import default_nest
+from accelopt.kernels.nki.rescheduling.liftable_statements import pieces, with_pieces
 
 ROUTE = neuronxcc_kernel("""def route(x, w):
     n, d = x.shape

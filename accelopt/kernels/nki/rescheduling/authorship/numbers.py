@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.kernels.nki.kernel_function import name_of
-from accelopt.kernels.nki.lift.authorship.steps import (
+from accelopt.kernels.nki.rescheduling.authorship.steps import (
     Key,
     Steps,
     arrays,
@@ -19,7 +19,7 @@ from accelopt.kernels.nki.lift.authorship.steps import (
     transfers,
     whole,
 )
-from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
+from accelopt.kernels.nki.rescheduling.authorship.text import identifiers, replaced
 from accelopt.parsing import parse_expression, parse_python
 
 NOBODYS = frozenset((0.0, 1.0, 2.0, 0.5))

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.caches import VerdictCache, package_key
+from accelopt.kernels.nki.arguments import ParameterFacts as Given
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
-from accelopt.kernels.nki.lift.any_rows import for_any_rows
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
-from accelopt.kernels.nki.lift.rewriting_in_pieces import rewritten_in_pieces
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.nests.search import FoundNests, described, search_nests
-from accelopt.kernels.nki.parameters import ParameterFacts as Given
 from accelopt.kernels.nki.predicted_times import NOT_KNOWN, AbstractArgument, Times, own_processes
+from accelopt.kernels.nki.rescheduling.any_rows import for_any_rows
+from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted, lifted_kernel
+from accelopt.kernels.nki.rescheduling.rewriting_in_pieces import rewritten_in_pieces
 from accelopt.nodes import Action, Change, Reschedule, made
 from accelopt.store import content_key
 

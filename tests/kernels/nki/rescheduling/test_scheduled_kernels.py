@@ -12,19 +12,19 @@ from kernel_heads import neuronxcc_kernel
 from warm import core
 
 from accelopt.caches import VerdictCache
+from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.kernel_function import kernel_function
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.lifted import lifted_kernel, signature
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.lift.schedule_candidates import (
+from accelopt.kernels.nki.nests.nest import Nest, default_nest
+from accelopt.kernels.nki.predicted_times import Refused
+from accelopt.kernels.nki.rescheduling.lifted_kernel import lifted_kernel, signature
+from accelopt.kernels.nki.rescheduling.schedule_candidates import (
     ScheduledKernel,
     actions_of,
     offered,
 )
-from accelopt.kernels.nki.nests.nest import Nest, default_nest
-from accelopt.kernels.nki.parameters import ParameterFacts
-from accelopt.kernels.nki.predicted_times import Refused
 
 NAIVE = neuronxcc_kernel('''def kernel(x, eps, gain: nl.ndarray = None):
     """Rows of x over their root mean square, four columns of tiles at a time."""

@@ -6,9 +6,15 @@ import ast
 import re
 from collections.abc import Collection, Mapping
 
-from accelopt.kernels.nki.lift.authorship.numbers import views
-from accelopt.kernels.nki.lift.authorship.steps import DESTINATIONS, Steps, fills, transfers, whole
-from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
+from accelopt.kernels.nki.rescheduling.authorship.numbers import views
+from accelopt.kernels.nki.rescheduling.authorship.steps import (
+    DESTINATIONS,
+    Steps,
+    fills,
+    transfers,
+    whole,
+)
+from accelopt.kernels.nki.rescheduling.authorship.text import identifiers, replaced
 from accelopt.parsing import parse_python
 
 LAYOUT = re.compile(

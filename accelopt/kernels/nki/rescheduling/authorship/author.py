@@ -8,14 +8,21 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from accelopt.kernels.nki.kernel_function import NoKernel, kernel_function, name_of
-from accelopt.kernels.nki.lift.authorship.comments import with_comments
-from accelopt.kernels.nki.lift.authorship.expression_numbers import Meanings
-from accelopt.kernels.nki.lift.authorship.kernel_replacement import bound, parts, with_kernel
-from accelopt.kernels.nki.lift.authorship.layout import laid_out
-from accelopt.kernels.nki.lift.authorship.numbers import with_expressions, with_sizes
-from accelopt.kernels.nki.lift.authorship.redundant_reshapes import declared_first, without_detours
-from accelopt.kernels.nki.lift.authorship.steps import Steps
-from accelopt.kernels.nki.lift.authorship.variable_names import with_loop_names, with_names
+from accelopt.kernels.nki.rescheduling.authorship.comments import with_comments
+from accelopt.kernels.nki.rescheduling.authorship.expression_numbers import Meanings
+from accelopt.kernels.nki.rescheduling.authorship.kernel_replacement import (
+    bound,
+    parts,
+    with_kernel,
+)
+from accelopt.kernels.nki.rescheduling.authorship.layout import laid_out
+from accelopt.kernels.nki.rescheduling.authorship.numbers import with_expressions, with_sizes
+from accelopt.kernels.nki.rescheduling.authorship.redundant_reshapes import (
+    declared_first,
+    without_detours,
+)
+from accelopt.kernels.nki.rescheduling.authorship.steps import Steps
+from accelopt.kernels.nki.rescheduling.authorship.variable_names import with_loop_names, with_names
 from accelopt.parsing import parse_expression, parse_python
 from accelopt.sim.dialects.dialect import dialect_of_source
 

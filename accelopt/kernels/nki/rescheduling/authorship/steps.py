@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from accelopt.kernels.nki.kernel_function import name_of
-from accelopt.kernels.nki.lift.authorship.expression_numbers import Meanings
+from accelopt.kernels.nki.rescheduling.authorship.expression_numbers import Meanings
 
 Key = tuple[int, str]
 """What is computed, with the function's name where that gives no other value than it takes."""
