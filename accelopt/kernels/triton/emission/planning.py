@@ -395,7 +395,9 @@ def _kernels(group: Group, names: tuple[str, ...], arrays: Mapping[str, Array]) 
             sizes.append([1])
         elif axis in beside:
             wide = (16, 32, 64, 128) if group.reduced else (256, 512, 1024, 2048, 4096)
-            sizes.append([s for s in wide if s <= limit] or [limit])
+            own = {axis in member.definition.axes for member in group.members}
+            wide += (limit,) if group.reduced and own == {True, False} and limit <= 1024 else ()
+            sizes.append(sorted({s for s in wide if s <= limit}) or [limit])
         else:
             sizes.append([s for s in (1, 2, 4, 8, 16, 32) if s <= limit])
     scanned = {m.definition.along for m in group.members if isinstance(m.definition, Scan)}
