@@ -43,6 +43,12 @@ class Range:
     step: int
     static: bool = False
 
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.stop, self.step))
+
+    def __len__(self) -> int:
+        return len(range(self.start, self.stop, self.step))
+
 
 @dataclass(frozen=True)
 class Unknown:

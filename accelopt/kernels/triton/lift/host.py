@@ -65,6 +65,7 @@ class Tensor:
         self.shape, self.dtype, self.device = Size(elements.shape), buffer.dtype, DEVICE
         self.is_cuda, self.requires_grad, self.grad = True, False, None
 
+    __array_ufunc__ = None  # a scalar of the tracer on the left leaves operators to the tensor
     ndim = property(lambda self: self.elements.ndim)
     T = property(lambda self: self._viewed(self.elements.T))
     mT = property(lambda self: self._viewed(np.swapaxes(self.elements, -1, -2)))
@@ -73,6 +74,7 @@ class Tensor:
     itemsize = property(lambda self: self.dtype.itemsize)
 
     def _viewed(self, elements: np.ndarray) -> Tensor:
+        assert isinstance(elements, np.ndarray), "a number has no place in memory"
         places = (one.__array_interface__["data"][0] for one in (elements, self.elements))
         first, before = places
         return Tensor(self.host, self.buffer, elements, self.offset + first - before)
@@ -95,12 +97,12 @@ class Tensor:
             self.host.refuse("the length of a part of a tensor is only known at run time")
         if any(isinstance(part, (Tensor, Tile)) for part in keys):
             return self.host.calculated(operator.getitem, self, key)  # type: ignore[no-any-return]
-        return self._viewed(self.elements[key])
+        return self._viewed(self.elements[keys if Ellipsis in keys else (*keys, ...)])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         keys = key if isinstance(key, tuple) else (key,)
         read = any(is_read(n) for one in keys for n in (one, *ends_of(one)))
-        if read or self.host.execution.loops:
+        if read or self.host.execution.loops or self.host.execution.guards:
             self._stored(keys, value)
             return
 
@@ -185,11 +187,11 @@ class Tensor:
     type = type_as = to
 
     def assigned(self, value: Any) -> Tensor:
-        """Other contents, for a whole buffer."""
-        if not self.is_contiguous() or self.elements.size != self.buffer.size:
-            self.host.refuse("a part of a tensor that is assigned on the host")
-        if self.host.execution.loops:
-            self.host.refuse("iterations of the host assign to a tensor")
+        """Other contents."""
+        whole = self.is_contiguous() and self.elements.size == self.buffer.size
+        if not whole or self.host.execution.loops or self.host.execution.guards:
+            self._stored((), value)
+            return self
         given = value.tile() if isinstance(value, Tensor) else self.host.trace.traced(value)
         source = self.host.computed(given.astype(self.dtype).broadcast(self.shape)).buffer
         self.buffer.initial, self.buffer.writes, self.buffer.changed = source.initial, [], True
@@ -241,7 +243,7 @@ def _repeated(tensor: Tensor, repeats: Any, dim: int | None = None, **_: Any) ->
 
 
 VIEWS: dict[str, Callable[..., np.ndarray]] = {
-    "transpose": np.swapaxes, "unsqueeze": lambda a, dim: np.expand_dims(a, dim),
+    "transpose": np.swapaxes, "moveaxis": np.moveaxis, "movedim": np.moveaxis, "unsqueeze": lambda a, dim: np.expand_dims(a, dim),
     "broadcast_to": lambda a, *shape: np.broadcast_to(a, _extents(shape)),
     "t": np.transpose, "permute": lambda a, *order: a.transpose(_extents(order)),
     "squeeze": lambda a, dim=None: np.squeeze(
@@ -266,7 +268,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "split": lambda a, size, dim=0: [
         a._viewed(one) for one in np.split(a.elements, range(size, a.shape[dim], size), dim)],
     "chunk": lambda a, count, dim=0: a.split(-(-a.shape[dim] // count), dim),
-    "unbind": lambda a, dim=0: [a._viewed(one) for one in np.moveaxis(a.elements, dim, 0)],
+    "unbind": lambda a, dim=0: [a.moveaxis(dim, 0)[n] for n in range(a.shape[dim])],
     "new_empty": lambda a, *s, dtype=None, **_: a.host.made(_extents(s), dtype or a.dtype, None),
     "new_zeros": lambda a, *s, dtype=None, **_: a.host.made(_extents(s), dtype or a.dtype, 0),
     "repeat_interleave": _repeated, "item": lambda a: a.host.number_in(a.tile()),
@@ -278,6 +280,11 @@ for _name, _function in OPERATORS.items():
     setattr(Tensor, f"__{_name}__", lambda a, b, f=_function: a.host.calculated(f, a, b))
     if _name not in ("eq", "ne", "lt", "gt", "le", "ge"):
         setattr(Tensor, f"__r{_name}__", lambda a, b, f=_function: a.host.calculated(f, b, a))
+        setattr(
+            Tensor,
+            f"__i{_name}__",
+            lambda a, b, f=_function: a.assigned(a.host.calculated(f, a, b)),
+        )
 Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import functools
 import inspect
+import operator
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -111,7 +113,7 @@ def call(
     closure = inspect.getclosurevars(function)
     names |= {**closure.nonlocals, **_builtins(execution), **given}
     execution.trace.files.add(function.__code__.co_filename)
-    ended = (block or Block)(execution, names).run(_body(function))
+    ended = (block or Block)(execution, names).run(body_of(function))
     return ended.value if ended is not None else None
 
 
@@ -129,7 +131,7 @@ def _builtins(execution: Execution) -> dict[str, Any]:
         "range": execution.range_of, "min": extreme("min"), "max": extreme("max"),
         "__both": _both(np.logical_and, False), "__either": _both(np.logical_or, True),
         "__not": lambda x: np.logical_not(x) if isinstance(x, Tile) else not x,
-        "__chosen": functools.partial(_chosen, execution), "__attribute": functools.partial(attribute, execution.trace),
+        "__updated": _updated, "__chosen": functools.partial(_chosen, execution), "__attribute": functools.partial(attribute, execution.trace),
     }  # fmt: skip
 
 
@@ -159,8 +161,22 @@ def _both(function: Any, ends: bool) -> Callable[..., Any]:
     return made
 
 
+def _updated(operation: str, held: Any, given: Any) -> Any:
+    """`x += y`: a new tile, else what Python makes of it."""
+    in_place = "" if isinstance(held, Tile) else "i"
+    return getattr(operator, f"__{in_place}{operation}__")(held, given)
+
+
+OPERATIONS = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.FloorDiv: "floordiv", ast.Mod: "mod",
+    ast.Pow: "pow", ast.MatMult: "matmul", ast.LShift: "lshift", ast.RShift: "rshift", ast.BitAnd: "and",
+    ast.BitOr: "or", ast.BitXor: "xor",
+}  # fmt: skip
+"""Operators by the names that Python has for them."""
+
+
 class _Expressions(ast.NodeTransformer):
-    """`and`, `or`, `not`, conditional expressions and attributes as calls; `x += y` makes a new tile."""
+    """`and`, `or`, `not`, conditional expressions, attributes and `x += y` as calls."""
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
@@ -169,11 +185,11 @@ class _Expressions(ast.NodeTransformer):
         return ast.copy_location(_call(name, [node.values[0], *later]), node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        self.generic_visit(node)
-        if not isinstance(node.target, ast.Name):
-            return node
-        found = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
-        return ast.copy_location(ast.Assign([node.target], found), node)
+        held = copy.deepcopy(node.target)
+        held.ctx = ast.Load()
+        name = ast.Constant(OPERATIONS[type(node.op)])
+        found = _call("__updated", [name, self.visit(held), self.visit(node.value)])
+        return ast.copy_location(ast.Assign([self.visit(node.target)], found), node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
@@ -203,7 +219,8 @@ def _delayed(value: ast.expr) -> ast.Lambda:
 
 
 @functools.lru_cache(maxsize=512)
-def _body(function: Callable[..., Any]) -> tuple[ast.stmt, ...]:
+def body_of(function: Callable[..., Any]) -> tuple[ast.stmt, ...]:
+    """The statements of a function, with calls in the place of what Python does to tiles otherwise."""
     lines, first = inspect.getsourcelines(function)
     tree = ast.parse(textwrap.dedent("".join(lines)))
     ast.increment_lineno(tree, first - 1)
@@ -229,21 +246,35 @@ def _has(nodes: Sequence[ast.stmt], *kinds: type) -> bool:
     return any(isinstance(part, kinds) for node in nodes for part in ast.walk(node))
 
 
+def _sum_of(value: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """The two parts of `a + b`, or of what `a += b` assigns."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        return value.left, value.right
+    if (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Name)
+        and value.func.id == "__updated"
+    ):
+        name, held, given = value.args
+        return (held, given) if isinstance(name, ast.Constant) and name.value == "add" else None
+    return None
+
+
 def _counted(node: ast.While) -> ast.For | None:
     """`for p in range(p, end, step)` for `while p < end: ...; p += step`, where nothing else changes the three."""
     *body, last = node.body
     test = node.test
     if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Name)):
         return None
-    if not (isinstance(last, ast.Assign) and isinstance(last.value, ast.BinOp)):
+    if not isinstance(last, ast.Assign) or (added := _sum_of(last.value)) is None:
         return None
-    place, (target, *others), added = test.left.id, last.targets, last.value
-    names = [part.id for part in (target, added.left) if isinstance(part, ast.Name)]
-    if names != [place, place] or others or not isinstance(added.op, ast.Add):
+    place, (target, *others), (left, right) = test.left.id, last.targets, added
+    names = [part.id for part in (target, left) if isinstance(part, ast.Name)]
+    if names != [place, place] or others:
         return None
     if len(test.ops) != 1 or not isinstance(test.ops[0], ast.Lt) or node.orelse:
         return None
-    ends = [*test.comparators, added.right]
+    ends = [*test.comparators, right]
     fixed = {n.id for end in ends for n in ast.walk(end) if isinstance(n, ast.Name)}
     if {*assigned_in(body)} & {place, *fixed} or place in fixed:
         return None

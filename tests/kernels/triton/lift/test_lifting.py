@@ -247,3 +247,38 @@ def test_numbers_that_the_host_reads_may_decide_on_errors_alone(tmp_path):
     assert (
         refusal.value.line == COUNTED[: COUNTED.index("    if ends[0].item() > 4")].count("\n") + 1
     )
+
+
+HOSTS = {
+    "a view": "v = y[1:3]\n    v += x[1:3] * n[2].item()",
+    "another name": "z = y\n    z *= n[0].item()",
+    "a column in a loop": "for i in range(4):\n        y.T[i] += x[i] * n.tolist()[1]",
+    "a part behind a number": "if n[0].item() > 2:\n        y += 1.0\n    else:\n        y[1:].mul_(3.0)",
+    "an attribute": "held = Held()\n    held.total = n[1].item()\n    for i in range(4):\n"
+                    "        held.total += i\n    y *= held.total",
+    "a list of two names": "rows = others = [n[0].item()]\n    others += [y[j] * 2.0 for j in range(4)]\n"
+                           "    y[0] = rows[0] + rows[3]",
+}  # fmt: skip
+
+
+class Changed(np.ndarray):
+    """NumPy's array with the methods of a tensor that `HOSTS` have."""
+
+    clone = np.ndarray.copy
+
+    def mul_(self, factor):
+        self *= factor
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_host_changes_what_its_names_share(name, tmp_path):
+    """Evidence: the same statements with NumPy's arrays, whose views and in-place operators are torch's."""
+    text = f"class Held:\n    pass\n\ndef run(x, n):\n    y = x.clone()\n    {HOSTS[name]}\n    return y\n"
+    (tmp_path / "host.py").write_text(f"import torch\n\n{text}")
+    x, n = np.arange(16, dtype=np.float32).reshape(4, 4), np.array([3, 5, 1, 2], np.int32)
+    algorithm = lift_launches(tmp_path / "host.py", "run", [x, n])
+    names: dict = {}
+    exec(text, names)
+    for numbers in (n, n[::-1]):
+        (found,) = evaluate(algorithm, {"x": x, "n": numbers})
+        np.testing.assert_allclose(found, names["run"](x.view(Changed), numbers))
