@@ -394,9 +394,9 @@ def _kernels(group: Group, names: tuple[str, ...], arrays: Mapping[str, Array]) 
         elif products:
             sizes.append([1])
         elif axis in beside:
-            wide = (16, 32, 64, 128) if group.reduced else (256, 512, 1024, 2048, 4096)
+            wide = [16, 32, 64, 128] if group.reduced else [256, 512, 1024, 2048, 4096]
             own = {axis in member.definition.axes for member in group.members}
-            wide += (limit,) if group.reduced and own == {True, False} and limit <= 1024 else ()
+            wide += [limit] if group.reduced and own == {True, False} and limit <= 1024 else []
             sizes.append(sorted({s for s in wide if s <= limit}) or [limit])
         else:
             sizes.append([s for s in (1, 2, 4, 8, 16, 32) if s <= limit])
@@ -405,11 +405,11 @@ def _kernels(group: Group, names: tuple[str, ...], arrays: Mapping[str, Array]) 
     for axis in sorted(group.reduced - scanned, key=lambda a: -a.extent)[:2]:
         limit = power_of_two(axis.extent)
         if axis in sides:
-            wide = (16, 32, 64, 128)
+            wide = [16, 32, 64, 128]
         elif axis in beside:
-            wide = (256, 1024, 2048, 4096)
+            wide = [256, 1024, 2048, 4096]
         else:
-            wide = (1, 4, 16, 32, 64)
+            wide = [1, 4, 16, 32, 64]
         walks += [(axis, s) for s in wide if s < limit]
     for walked, step in walks:
         held = [power_of_two(a.extent) for a in group.reduced if a != walked]
