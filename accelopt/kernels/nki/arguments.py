@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import ConfigDict
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Row, Status
@@ -76,6 +77,8 @@ def shaped_outputs(
 
 class MadeArguments(Row):
     """The kernel inputs that a reference makes, in order."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")  # as "Infinity" they would be text
 
     arguments: tuple[ParameterFacts, ...] = ()
 

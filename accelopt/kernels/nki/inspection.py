@@ -15,6 +15,7 @@ from pydantic import Field
 
 from accelopt.evaluation import Evaluation, Profile, Row, Status
 from accelopt.hardware import Hardware
+from accelopt.kernels.nki.actions.rewrite_for_advice import rewritten
 from accelopt.kernels.nki.arguments import PlainValue
 from accelopt.kernels.nki.briefing import briefing
 from accelopt.kernels.nki.devices import KernelArgument, KernelFailure, TensorArgument
@@ -22,7 +23,6 @@ from accelopt.kernels.nki.devices.kernel_folder import files_of
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.diagnosis import diagnose, moved_again
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound, problem_bound
-from accelopt.kernels.nki.rewriting import rewritten
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sandbox import fork
 from accelopt.sandbox.workers import Call

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.language import Configured
 from accelopt.kernels.moves import METHODS
+from accelopt.kernels.nki.actions.knobs import NestKnobs
+from accelopt.kernels.nki.actions.primitive_answers import cheapest_nests, lowered_or_none
 from accelopt.kernels.nki.devices.protocol import KernelFailure
-from accelopt.kernels.nki.knobs import NestKnobs
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.nest_primitives import cheapest_nests, lowered_or_none
 from accelopt.kernels.nki.nests import primitives
 from accelopt.kernels.nki.nests.lowering import Lowered
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
