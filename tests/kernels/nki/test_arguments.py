@@ -34,6 +34,10 @@ def test_arguments_are_those_that_the_reference_makes_once_for_all_runs(tmp_path
         found.append(inspector.arguments(case, KERNEL))
     assert found[0] == found[1]
     x, rows, eps, low, name = found[0].values()
-    assert [*found[0]] == ["x", "rows", "eps", "low", "name"] and x.shape[0] == 8 and x.dtype == "float32"
+    assert (
+        [*found[0]] == ["x", "rows", "eps", "low", "name"]
+        and x.shape[0] == 8
+        and x.dtype == "float32"
+    )
     assert (rows.shape, rows.dtype) == ((8, 1), "int32") and (eps.shape, eps.value) == ((), 1e-6)
     assert (low.value, name.value) == (float("-inf"), "Infinity")

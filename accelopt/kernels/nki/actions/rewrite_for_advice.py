@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accelopt.kernels.nki.advice import Rewrite
 from accelopt.kernels.nki.arguments import ParameterFacts, by_parameter
-from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.sandbox import Start, scratch_folder
 from accelopt.sim.errors import KernelError
@@ -40,13 +40,7 @@ def rewritten(
 
     run, source = found.run, kernel.read_text(encoding="utf-8-sig")
     target = run.spec.name
-    facts = [
-        ParameterFacts(one.shape, one.dtype)
-        if isinstance(one, TensorArgument)
-        else ParameterFacts((), value=one)
-        for one in arguments
-    ]
-    given = by_parameter(source, facts)
+    given = by_parameter(source, [*map(ParameterFacts.of, arguments)])
     try:
         lift(run.program)  # most kernels that do not lift end here, before a process begins
         lifted = lifted_kernel(source, kernel, given, target, start=start)
