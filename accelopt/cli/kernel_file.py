@@ -171,7 +171,7 @@ def rewrite_of(
 
 def rewrite_job(order: Mapping[str, Any]) -> Written:
     """The work of `rewrite_of`."""
-    from accelopt.kernels.nki.rewriting import rewritten
+    from accelopt.kernels.nki.actions.rewrite_for_advice import rewritten
 
     made = simulation_of(order)
     found = rewritten(Path(order["kernel"]), made.arguments, made.profile)

@@ -14,7 +14,7 @@ timings of the SDK's matmul and mamba tutorials.
 from __future__ import annotations
 
 from accelopt.hardware.generations import TARGETS, TRN1, TRN2, TRN3, calibrated
-from accelopt.hardware.neuroncore import Evidence, Hardware, Provenance, Sourced, constant
+from accelopt.hardware.neuroncore import Evidence, Hardware, Provenance, Sourced
 
 __all__ = [
     "TARGETS",
@@ -26,5 +26,4 @@ __all__ = [
     "Provenance",
     "Sourced",
     "calibrated",
-    "constant",
 ]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from accelopt.hardware.neuroncore import Provenance, Sourced, constant
+from accelopt.hardware.neuroncore import Sourced, assumed, documented, measured
 
 _SHEET = "NVIDIA data sheet of the SXM part, dense"
 _TABLE = "CUDA programming guide, technical specifications by compute capability"
@@ -16,45 +16,36 @@ class GPU(Sourced):
     """The constants of one GPU; the source that stands at a field is the H200's."""
 
     name: str
-    capability: int = constant("1", "documented", f"compute capability times ten; {_TABLE}")
-    multiprocessors: int = constant("1", "documented", "what the device says of itself")
-    gigabytes_per_second: float = constant("GB/s", "documented", _SHEET)
-    half_tflops: float = constant("TFLOP/s", "documented", f"16-bit tensor cores; {_SHEET}")
-    single_tflops: float = constant("TFLOP/s", "documented", f"single precision; {_SHEET}")
-    l2_bytes: int = constant("B", "documented", "what the device says of itself")
-    l2_gigabytes_per_second: float = constant(
-        "GB/s", "measured", "Nsight Compute: 8.79 GB in 1.177 ms kept the L2 cache 90% busy"
+    capability: int = documented(90, "1", f"compute capability times ten; {_TABLE}")
+    multiprocessors: int = documented(132, "1", "what the device says of itself")
+    gigabytes_per_second: float = documented(4800.0, "GB/s", _SHEET)
+    half_tflops: float = documented(989.0, "TFLOP/s", f"16-bit tensor cores; {_SHEET}")
+    single_tflops: float = documented(67.0, "TFLOP/s", f"single precision; {_SHEET}")
+    l2_bytes: int = documented(60 << 20, "B", "what the device says of itself")
+    l2_gigabytes_per_second: float = measured(
+        8300.0, "GB/s", "Nsight Compute: 8.79 GB in 1.177 ms kept the L2 cache 90% busy"
     )
-    shared_bytes: int = constant("B", "documented", f"of a multiprocessor; {_TABLE}")
-    block_reserve_bytes: int = constant(
-        "B", "documented", "of shared memory, which the system keeps of each block", default=1024
+    shared_bytes: int = documented(228 << 10, "B", f"of a multiprocessor; {_TABLE}")
+    block_reserve_bytes: int = documented(
+        1024, "B", "of shared memory, which the system keeps of each block"
     )
-    plain_shared_bytes: int = constant(
+    plain_shared_bytes: int = documented(
+        48 << 10,
         "B",
-        "documented",
         "of a block without asking for more; CUDA programming guide, dynamic shared memory",
-        default=48 << 10,
     )
-    sector_bytes: int = constant(
-        "B",
-        "documented",
-        "the least that a cache asks for; Nsight Compute, memory tables",
-        default=32,
+    sector_bytes: int = documented(
+        32, "B", "the least that a cache asks for; Nsight Compute, memory tables"
     )
-    warps: int = constant("1", "documented", f"of a multiprocessor; {_TABLE}", default=64)
-    blocks: int = constant("1", "documented", f"of a multiprocessor; {_TABLE}", default=32)
-    registers: int = constant("1", "documented", f"of a multiprocessor; {_TABLE}", default=65536)
-    thread_registers: int = constant("1", "documented", f"at most; {_TABLE}", default=255)
-    warp_threads: int = constant("1", "documented", _TABLE, default=32)
-    grid_limit: int = constant(
-        "1", "documented", f"blocks along any axis but the first; {_TABLE}", default=65535
+    warps: int = documented(64, "1", f"of a multiprocessor; {_TABLE}")
+    blocks: int = documented(32, "1", f"of a multiprocessor; {_TABLE}")
+    registers: int = documented(65536, "1", f"of a multiprocessor; {_TABLE}")
+    thread_registers: int = documented(255, "1", f"at most; {_TABLE}")
+    warp_threads: int = documented(32, "1", _TABLE)
+    single_results_per_clock: int = documented(
+        128, "1", f"multiply-adds of a multiprocessor; {_RATES}"
     )
-    single_results_per_clock: int = constant(
-        "1", "documented", f"multiply-adds of a multiprocessor; {_RATES}", default=128
-    )
-    special_results_per_clock: int = constant(
-        "1", "documented", f"of a multiprocessor; {_RATES}", default=16
-    )
+    special_results_per_clock: int = documented(16, "1", f"of a multiprocessor; {_RATES}")
 
     @property
     def block_shared_bytes(self) -> int:
@@ -68,27 +59,14 @@ class GPU(Sourced):
         return clock * self.special_results_per_clock
 
 
-H200 = GPU(
-    name="NVIDIA H200",
-    capability=90,
-    multiprocessors=132,
-    gigabytes_per_second=4800.0,
-    half_tflops=989.0,
-    single_tflops=67.0,
-    l2_bytes=60 << 20,
-    l2_gigabytes_per_second=8300.0,
-    shared_bytes=228 << 10,
-)
-H100 = replace(
-    H200,
+H200 = GPU(name="NVIDIA H200")
+H100 = H200.changed(
     name="NVIDIA H100 80GB HBM3",
     gigabytes_per_second=3350.0,
     l2_bytes=50 << 20,
-    sources={
-        "l2_gigabytes_per_second": Provenance("GB/s", "assumed", "the H200's: the same chip"),
-    },
+    l2_gigabytes_per_second=assumed(8300.0, "GB/s", "the H200's: the same chip"),
 )
-A100 = GPU(
+A100 = H200.changed(
     name="NVIDIA A100-SXM4-80GB",
     capability=80,
     multiprocessors=108,
@@ -96,14 +74,9 @@ A100 = GPU(
     half_tflops=312.0,
     single_tflops=19.5,
     l2_bytes=40 << 20,
-    l2_gigabytes_per_second=7219.0,
+    l2_gigabytes_per_second=documented(7219.0, "GB/s", "A100 whitepaper: 5120 bytes a clock"),
     shared_bytes=164 << 10,
     single_results_per_clock=64,
-    sources={
-        "l2_gigabytes_per_second": Provenance(
-            "GB/s", "documented", "A100 whitepaper: 5120 bytes a clock"
-        ),
-    },
 )
 GPUS = {"h200": H200, "h100": H100, "a100": A100}
 DEFAULT_GPU = "h200"

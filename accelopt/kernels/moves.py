@@ -32,7 +32,7 @@ class Method(NamedTuple):
         return self.place == SCHEDULES
 
 
-SCHEDULES = "accelopt.kernels.nki.knob_actions:Tuning"
+SCHEDULES = "accelopt.kernels.nki.actions.priced_nests:Tuning"
 
 
 def _cuda(place: str, *touches: str) -> Method:

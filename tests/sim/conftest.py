@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from accelopt.sim import compute, rules, serial
+from accelopt.sim.dialects import dialect
 from accelopt.sim.dialects.neuronxcc.kernel import trace_kernel
 from accelopt.sim.kernel_loading import load, specs_of
 
@@ -27,9 +28,11 @@ _files = itertools.count()
 class KernelText:
     """A kernel file made of an NKI header and the given text; its function is `kernel`."""
 
+    head, traced = HEAD, staticmethod(trace_kernel)
+
     def __init__(self, text):
         self.file = f"kernel_{next(_files)}.py"
-        self.module = load(HEAD + textwrap.dedent(text), self.file)
+        self.module = load(self.head + textwrap.dedent(text), self.file)
         self.kernel = self.module.kernel
 
     def line_of(self, text):
@@ -41,21 +44,33 @@ class KernelText:
 
     def trace(self, *arguments, **options):
         """The verified Program, as another process has it."""
-        program = serial.transferred(trace_kernel(self.kernel, specs_of(arguments), **options))
+        program = serial.transferred(self.traced(self.kernel, specs_of(arguments), **options))
         rules.check(program)
         return program
 
-    def run(self, *arguments, order="program"):
+    def run(self, *arguments, order="program", **options):
         """The results as arrays."""
-        program = self.trace(*arguments)
+        program = self.trace(*arguments, **options)
         arrays = [a for a in arguments if isinstance(a, np.ndarray) and a.ndim]
         results = compute.execute(program, arrays, order=order)
         return results if program.returns_sequence else results[0]
 
 
+class NkiText(KernelText):
+    """The same of the package `nki`."""
+
+    head = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n"
+    traced = staticmethod(dialect.trace_kernel)
+
+
 @pytest.fixture
 def kernel_text():
     return KernelText
+
+
+@pytest.fixture
+def nki_text():
+    return NkiText
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import ConfigDict
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Row, Status
@@ -30,6 +31,18 @@ class ParameterFacts:
     shape: tuple[int, ...]
     dtype: str = "float32"
     value: PlainValue = UNKNOWN
+
+    @classmethod
+    def of(cls, argument: KernelArgument) -> ParameterFacts:
+        """Those of an argument."""
+        if isinstance(argument, TensorArgument):
+            return cls(argument.shape, argument.dtype)
+        return cls((), value=argument)
+
+    @property
+    def argument(self) -> KernelArgument:
+        """The argument that they are of."""
+        return TensorArgument(self.shape, self.dtype) if self.shape else self.value
 
 
 def by_parameter(kernel: str, given: Sequence[ParameterFacts]) -> dict[str, ParameterFacts]:
@@ -77,6 +90,8 @@ def shaped_outputs(
 class MadeArguments(Row):
     """The kernel inputs that a reference makes, in order."""
 
+    model_config = ConfigDict(ser_json_inf_nan="constants")  # as "Infinity" they would be text
+
     arguments: tuple[ParameterFacts, ...] = ()
 
 
@@ -85,13 +100,7 @@ def arguments_job(payload: Mapping[str, object]) -> MadeArguments:
     try:
         problem = Reference(str(payload["task"]))
         values = problem.kernel_inputs(problem.inputs(0))
-        return MadeArguments(arguments=tuple(map(_made, values)))
+        facts = (ParameterFacts.of(argument_of(value)) for value in values)
+        return MadeArguments(arguments=tuple(facts))
     except (ConfigError, KernelFailure):
         return MadeArguments()
-
-
-def _made(value: object) -> ParameterFacts:
-    argument = argument_of(value)
-    if isinstance(argument, TensorArgument):
-        return ParameterFacts(argument.shape, argument.dtype)
-    return ParameterFacts((), value=argument)

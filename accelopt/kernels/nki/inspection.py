@@ -15,14 +15,14 @@ from pydantic import Field
 
 from accelopt.evaluation import Evaluation, Profile, Row, Status
 from accelopt.hardware import Hardware
-from accelopt.kernels.nki.arguments import PlainValue
+from accelopt.kernels.nki.actions.rewrite_for_advice import rewritten
 from accelopt.kernels.nki.briefing import briefing
-from accelopt.kernels.nki.devices import KernelArgument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices import KernelArgument, KernelFailure
 from accelopt.kernels.nki.devices.kernel_folder import files_of
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
+from accelopt.kernels.nki.devices.tracing import arguments_of_json, arguments_to_json
 from accelopt.kernels.nki.diagnosis import diagnose, moved_again
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound, problem_bound
-from accelopt.kernels.nki.rewriting import rewritten
 from accelopt.kernels.nki.source_lines import Sources
 from accelopt.sandbox import fork
 from accelopt.sandbox.workers import Call
@@ -58,15 +58,15 @@ HOW_TO_ASK = (
 
 def inspection_call(
     kernel: str,
-    arguments: Sequence[tuple[tuple[int, ...], str] | PlainValue],
+    arguments: Sequence[KernelArgument],
     target: str,
     constants: Mapping[str, float] | None = None,
     compiler: str = "",
 ) -> Call:
     """What a worker does to inspect the kernel at a path; of tensors, shape and dtype are given.
     `constants` are a calibrated machine's, `compiler` is the version of the front end."""
-    payload = {"kernel": kernel, "arguments": arguments, "target": target, "constants": constants}
-    payload["compiler"] = compiler
+    payload = {"kernel": kernel, "arguments": arguments_to_json(arguments), "target": target,
+               "constants": constants, "compiler": compiler}  # fmt: skip
     return Call(
         INSPECTION,
         payload,
@@ -95,7 +95,9 @@ def brief_job(payload: Mapping[str, Any]) -> Briefing:
         found = _profiled(payload)
         told = payload.get("bound")
         bound = ProblemBound.model_validate(told) if told else None
-        rewrite = rewritten(Path(payload["kernel"]), _arguments(payload), found, fork)
+        rewrite = rewritten(
+            Path(payload["kernel"]), arguments_of_json(payload["arguments"]), found, fork
+        )
         return Briefing(parts=briefing(found, bound, rewrite))
     except (KernelFailure, KernelError):
         return Briefing()
@@ -197,14 +199,9 @@ def _profiled(payload: Mapping[str, Any]) -> timing.KernelProfile:
 def _traced(payload: Mapping[str, Any]) -> tuple[Program, Hardware]:
     # Nothing is here but the kernel's path.
     device = SimulatedDevice(payload["target"], fork, payload.get("constants"))
-    return device.compile(payload["kernel"], _arguments(payload)).program, device.core
-
-
-def _arguments(payload: Mapping[str, Any]) -> list[KernelArgument]:
-    return [
-        TensorArgument(tuple(value[0]), value[1]) if isinstance(value, list) else value
-        for value in payload["arguments"]
-    ]
+    return device.compile(
+        payload["kernel"], arguments_of_json(payload["arguments"])
+    ).program, device.core
 
 
 def sentences(found: timing.KernelProfile) -> list[str]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from accelopt.caches import VerdictCache, package_key
 from accelopt.concurrency import in_thread
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
-from accelopt.kernels.nki.arguments import MadeArguments, ParameterFacts, PlainValue, by_parameter
+from accelopt.kernels.nki.arguments import MadeArguments, ParameterFacts, by_parameter
+from accelopt.kernels.nki.devices import KernelArgument
 from accelopt.kernels.nki.devices.kernel_folder import KernelFolder, kernel_folder
 from accelopt.kernels.nki.inspection import BOUND, WHAT_IF, Briefing, brief_call, inspection_call
 from accelopt.kernels.nki.problem_bound import FoundBound, ProblemBound
@@ -32,7 +33,6 @@ REPEATABLE = frozenset(
         Status.WRONG_NUMBERS,
     }
 )
-Plain = list[tuple[tuple[int, ...], str] | PlainValue]
 
 
 class Inspector:
@@ -64,7 +64,7 @@ class Inspector:
     ) -> Evaluation:
         """The same, of a kernel with these arguments; bottlenecks are `ranked` by gain, which takes
         longer, for whoever reads them. What several ask for at a time is worked out once."""
-        arguments = _plain(known)
+        arguments = [one.argument for one in known.values()]
         if not known:
             return Evaluation(status=Status.MISSING, message="argument shapes are not known")
         key = self.key(case, source, repr(arguments), self.options.target, str(ranked))
@@ -76,7 +76,9 @@ class Inspector:
             self._running[key] = asyncio.create_task(asked)
         return await asyncio.shield(self._running[key])
 
-    async def _inspected(self, key: str, path: Path, arguments: Plain, ranked: bool) -> Evaluation:
+    async def _inspected(
+        self, key: str, path: Path, arguments: Sequence[KernelArgument], ranked: bool
+    ) -> Evaluation:
         call = inspection_call(str(path.resolve()), arguments, *self._core)
         try:
             call = call._replace(payload={**call.payload, "ranked": ranked})
@@ -107,7 +109,7 @@ class Inspector:
         known = await in_thread(self.arguments, case, source)
         if not known:
             return None
-        arguments = _plain(known)
+        arguments = [one.argument for one in known.values()]
         key = self.key(case, source, repr(arguments), repr(self._core))
         if (kept := self.shelf.find_row("bound", key, FoundBound)) is not None:
             return kept.bound
@@ -158,7 +160,7 @@ class Inspector:
     async def brief(self, node: Node) -> Mapping[str, str]:
         """The parts of `briefing`; none where the arguments are not known."""
         known = await in_thread(self.arguments, node.case, node.source)
-        arguments = _plain(known)
+        arguments = [one.argument for one in known.values()]
         key = self.key(node.case, node.source, repr(arguments), repr(self._core))
         parts = self.shelf.find("brief", key)
         if not isinstance(parts, dict):
@@ -177,15 +179,11 @@ class Inspector:
         """`lines 12 14 x 0.5`: the kernel's time if these lines took half of theirs."""
         known = await in_thread(self.arguments, node.case, node.source)
         path = self.write(node.case, node.source)
-        call = brief_call(inspection_call(str(path.resolve()), _plain(known), *self._core))
+        call = brief_call(
+            inspection_call(
+                str(path.resolve()), [one.argument for one in known.values()], *self._core
+            )
+        )
         payload = {**call.payload, "question": question}
         found = await self.pool.ask(call._replace(function=WHAT_IF, payload=payload), Briefing)
         return found.parts["answer"] if isinstance(found, Briefing) else found.message
-
-
-def _plain(known: Mapping[str, ParameterFacts]) -> Plain:
-    """Shape and dtype of tensors, and plain values, as a worker is told them."""
-    return [
-        (argument.shape, argument.dtype) if argument.shape else argument.value
-        for argument in known.values()
-    ]

@@ -39,7 +39,7 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.nests.lowering import Interface, shape_text
 from accelopt.kernels.nki.nests.nest import NotNested, default_nest
-from accelopt.kernels.nki.predicted_times import AbstractArgument, own_processes
+from accelopt.kernels.nki.predicted_times import own_processes
 from accelopt.kernels.nki.problem_bound import problem_bound
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.rescheduling.authorship.numbers import fractions
@@ -103,14 +103,8 @@ def write_kernel(
     inputs = problem.inputs(0)
     given = problem.kernel_inputs(inputs)
     lifted = lifted_reference(reference, inputs, given, dialect, target)
-    values = [
-        AbstractArgument(a.shape, a.dtype)
-        if isinstance(a, TensorArgument)
-        else AbstractArgument(value=a)
-        for a in lifted.arguments
-    ]
     note("searching for the fastest schedule")
-    with own_processes(values, target) as times:
+    with own_processes(lifted.arguments, target) as times:
         found = searched(lifted, target, times)
     if not found.offers:
         raise ConfigError(f"no kernel of {reference} is written: {found.refusal}")

@@ -35,17 +35,17 @@ from accelopt.kernels.language import (
 )
 from accelopt.kernels.nki import api_notes as names
 from accelopt.kernels.nki import benchmark
+from accelopt.kernels.nki.actions.priced_nests import Tuning
+from accelopt.kernels.nki.actions.schedules import Scheduling
 from accelopt.kernels.nki.briefing import describe_machine
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
 from accelopt.kernels.nki.diagnosis import measured
 from accelopt.kernels.nki.faults import Faults, faults_call
 from accelopt.kernels.nki.inspector import REPEATABLE, Inspector
-from accelopt.kernels.nki.knob_actions import Tuning
 from accelopt.kernels.nki.problem_bound import ProblemBound
 from accelopt.kernels.nki.referee.precision import Precision, contract_for, declared
 from accelopt.kernels.nki.requests import confirm, submit, submit_in_halves
-from accelopt.kernels.nki.scheduling import Scheduling
 from accelopt.kernels.nki.text_without_paths import placeless, without_places
 from accelopt.knob_space import Parameter, Space
 from accelopt.nodes import Action, Node

@@ -11,10 +11,9 @@ from concurrent.futures import ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-import numpy as np
-
+from accelopt.kernels.nki.devices.protocol import KernelArgument
 from accelopt.time_limits import INSPECTION_SECONDS
 
 
@@ -44,16 +43,8 @@ class Times(Protocol):
 NOT_KNOWN = "the reason is not known"
 
 
-class AbstractArgument(NamedTuple):
-    """What a kernel is given: a tensor's shape and format, or a plain value."""
-
-    shape: tuple[int, ...] = ()
-    dtype: str = "float32"
-    value: float | int | bool | str | None = None
-
-
 @contextmanager
-def own_processes(arguments: Sequence[AbstractArgument], target: str) -> Iterator[Times]:
+def own_processes(arguments: Sequence[KernelArgument], target: str) -> Iterator[Times]:
     """Times sources on all cores, in processes that import the caller's main module anew. Sources that
     take longer than INSPECTION_SECONDS each raise TimeoutError. However this ends, the processes end
     with it; one that is killed from outside raises BrokenProcessPool."""
@@ -78,24 +69,23 @@ def own_processes(arguments: Sequence[AbstractArgument], target: str) -> Iterato
 
 
 def simulated_ms(
-    source: str, arguments: tuple[AbstractArgument, ...], target: str, most_ms: float = math.inf
+    source: str, arguments: tuple[KernelArgument, ...], target: str, most_ms: float = math.inf
 ) -> float:
     """The predicted latency of a kernel that we wrote ourselves; `Refused` where it breaks a rule, or
     its transfers alone take longer than `most_ms`. Runs in a process of its own: it makes `neuronxcc` the simulated one."""
     from accelopt.hardware import TARGETS
     from accelopt.kernels.nki.devices.kernel_file import load_kernel
+    from accelopt.kernels.nki.devices.tracing import abstract
     from accelopt.sim import rules, standin, timing
     from accelopt.sim.dialects.dialect import trace_kernel
     from accelopt.sim.errors import KernelError
-    from accelopt.sim.trace import AbstractTensor
 
     standin.install(always=True)
-    given = [AbstractTensor(a.shape, np.dtype(a.dtype)) if a.shape else a.value for a in arguments]
     try:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "kernel.py")
             path.write_text(source, encoding="utf-8")
-            program = trace_kernel(load_kernel(str(path)), given, {}, target=target)
+            program = trace_kernel(load_kernel(str(path)), abstract(arguments), {}, target=target)
         if broken := rules.verify(program):
             return Refused(str(broken[0]))
         return timing.profile(program, TARGETS[target], most_ms=most_ms).latency_ms

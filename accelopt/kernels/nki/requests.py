@@ -10,7 +10,7 @@ from accelopt.evaluation import Case, Confirmation, Evaluation, EvaluationReques
 from accelopt.kernels.nki.arguments import MadeArguments, by_parameter
 from accelopt.kernels.nki.devices import trainium
 from accelopt.kernels.nki.devices.kernel_folder import files_of
-from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.inspection import WARM
 from accelopt.kernels.nki.problem_bound import ProblemBound, problem_bound
@@ -110,9 +110,7 @@ def case_bound(case: Case, device: SimulatedDevice) -> ProblemBound | None:
     if not (kernel.is_file() and task.is_file()):
         return None
     known = by_parameter(read_text(kernel), made_arguments(task).arguments)
-    arguments: list[KernelArgument] = [
-        TensorArgument(one.shape, one.dtype) if one.shape else one.value for one in known.values()
-    ]
+    arguments = [one.argument for one in known.values()]
     if not arguments:
         return None
     try:

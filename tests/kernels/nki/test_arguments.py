@@ -6,7 +6,7 @@ from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.inspector import Inspector
 from accelopt.sandbox.workers import WorkerPool
 
-KERNEL = "def kernel(x, rows, eps):\n    return x\n"
+KERNEL = "def kernel(x, rows, eps, low, name):\n    return x\n"
 REFERENCE = """import numpy as np
 
 COLUMNS = int(np.random.default_rng().integers(2, 100_000))
@@ -14,10 +14,10 @@ COLUMNS = int(np.random.default_rng().integers(2, 100_000))
 
 def get_inputs():
     x = np.random.randn(*[size for size in (8, COLUMNS)]).astype(np.float32)
-    return [x, np.ones((8, 1), np.int32), 1e-6]
+    return [x, np.ones((8, 1), np.int32), 1e-6, -np.inf, "Infinity"]
 
 
-def forward(x, rows, eps):
+def forward(x, rows, eps, low, name):
     return x
 """
 
@@ -33,6 +33,11 @@ def test_arguments_are_those_that_the_reference_makes_once_for_all_runs(tmp_path
         inspector = Inspector(WorkerPool(1), LanguageOptions(tmp_path / run), shelf)
         found.append(inspector.arguments(case, KERNEL))
     assert found[0] == found[1]
-    x, rows, eps = found[0].values()
-    assert [*found[0]] == ["x", "rows", "eps"] and x.shape[0] == 8 and x.dtype == "float32"
+    x, rows, eps, low, name = found[0].values()
+    assert (
+        [*found[0]] == ["x", "rows", "eps", "low", "name"]
+        and x.shape[0] == 8
+        and x.dtype == "float32"
+    )
     assert (rows.shape, rows.dtype) == ((8, 1), "int32") and (eps.shape, eps.value) == ((), 1e-6)
+    assert (low.value, name.value) == (float("-inf"), "Infinity")

@@ -72,7 +72,10 @@ def test_without_data_a_prediction_is_not_known_and_nothing_is_refused(problem, 
     reference, kernel = problem(2)
     payload = {
         "kernel": str(kernel),
-        "arguments": [[[128, 512], "float32"], [[1, 1], "int32"]],
+        "arguments": [
+            {"shape": [128, 512], "dtype": "float32"},
+            {"shape": [1, 1], "dtype": "int32"},
+        ],
         "target": "trn2",
     }
     found = inspect_job(payload)

@@ -9,6 +9,7 @@ import pytest
 from accelopt.evaluation import Diagnosis, Profile
 from accelopt.kernels.moves import METHODS, methods_of, methods_that_touch
 from accelopt.kernels.nki.benchmark import read_benchmark, summary_path
+from accelopt.kernels.nki.devices.tracing import arguments_to_json
 from accelopt.kernels.nki.diagnosis import diagnose, measured
 from accelopt.kernels.nki.inspection import _profiled
 from accelopt.kernels.nki.nests.primitives import Primitive
@@ -70,10 +71,7 @@ def test_bottlenecks_are_distinct_resources_the_largest_first(spills):
 def test_what_holds_a_kernel_up_comes_before_what_is_busy():
     """Of NKIBench's silu DMA is busiest; without the Vector engine it would gain more."""
     [case] = [one for one in read_benchmark(summary_path(ROOT)).cases if one.problem == "silu"]
-    arguments = [
-        [list(a.shape), a.dtype] if a.shape else a.value
-        for a in made_arguments(Path(case.task)).arguments
-    ]
+    arguments = arguments_to_json(a.argument for a in made_arguments(Path(case.task)).arguments)
     found = _profiled({"kernel": case.kernel, "arguments": arguments, "target": "trn1"})
     ranked = [one.resource for one in diagnose(found).bottlenecks]
     assert max(found.occupancy, key=found.occupancy.get) == "dma"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from warm import core
 
+from accelopt.kernels.nki.actions.primitive_answers import nest_of
 from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.kernel_function import (
@@ -16,7 +17,6 @@ from accelopt.kernels.nki.kernel_function import (
     kernel_parameters,
     traced_function,
 )
-from accelopt.kernels.nki.nest_primitives import nest_of
 from accelopt.kernels.nki.rescheduling.lifted_kernel import lifted_kernel
 
 IMPORTS = """import functools

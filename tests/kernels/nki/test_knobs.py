@@ -68,7 +68,7 @@ def test_a_nest_that_is_priced_far_beyond_the_cheapest_makes_no_kernel(
     node,  # noqa: F811
     monkeypatch,
 ):
-    monkeypatch.setattr("accelopt.kernels.nki.knobs.FAR", 0.5)
+    monkeypatch.setattr("accelopt.kernels.nki.actions.knobs.FAR", 0.5)
 
     async def tried(nki):
         return await nki.configure(node, (await nki.space(node)).default)

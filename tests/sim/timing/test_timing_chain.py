@@ -235,7 +235,7 @@ DECIDED = (
     (kernels.matmul_with_transpose, (128, 1024), (1024, 512)),
     (kernels.keep_everything, (40, 128, 2048)),
     (kernels.keep_everything, (40, 128, 2048), True),
-    (kernels.refilled_buffer, (128, 4096)),
+    (kernels.one_buffer, (128, 4096), True),
     (kernels.sums_at_once, (2, 128, 128), (2, 128, 512), 12),
     (kernels.variances, (256, 512), False),
     (kernels.load_transposed, (128, 512), False),

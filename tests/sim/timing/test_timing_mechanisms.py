@@ -13,38 +13,33 @@ import pytest
 from timing_kernels import (
     BF16,
     F32,
-    accumulate_in_psum,
-    accumulate_in_sbuf,
+    accumulate,
     busy_ns,
     column_by_column,
     copy_in_pieces,
     dependent_activations,
     exp_and_sum,
     fresh_buffers,
-    fused_scale_bias_exp,
     half_refilled_buffer,
     independent_activations,
     keep_everything,
     load_rows,
     load_transposed,
     load_twice,
-    matmul_transposed_input,
     matmul_with_transpose,
-    multiply_narrow_tiles,
     multiply_tiles,
     net_ns,
     one_buffer,
     pass_over,
     product,
     product_in_two_loops,
-    refilled_buffer,
     reload_in_loop,
     rows_at_once,
     rows_beside,
+    scale_bias_exp,
     scan_by_elements,
     scan_by_instruction,
     scores_and_sums,
-    separate_scale_bias_exp,
     slope_ns,
     store_after_transpose,
     store_transposed,
@@ -111,10 +106,7 @@ class TestInstructions:
     def test_scale_bias_and_exp_fuse_to_one_third(self):
         # perf guide opt 6: "impl 2 is 3x faster in terms of latency".
         shapes = (128, 16384), (128, 1), (128, 1)
-        separate, fused = (
-            timed(separate_scale_bias_exp, *shapes),
-            timed(fused_scale_bias_exp, *shapes),
-        )
+        separate, fused = (timed(scale_bias_exp, *shapes, fused) for fused in (False, True))
         gain = busy_ns(separate, "scalar") / busy_ns(fused, "scalar")
         assert gain == pytest.approx(3.0, rel=0.05)
 
@@ -164,18 +156,18 @@ class TestTransfers:
 
     def test_a_single_buffer_cannot_overlap_load_and_compute(self):
         # perf guide opt 4; nki-autotune: single-buffered operands run at a fraction.
-        single, fresh = timed(one_buffer, (128, 32768)), timed(fresh_buffers, (128, 32768))
+        single, fresh = timed(one_buffer, (128, 32768), False), timed(fresh_buffers, (128, 32768))
         assert 1.3 < ratio(single, fresh) < 4
 
     def test_a_refilled_tile_gets_other_storage_where_iterations_are_independent(self):
         # nl.affine_range: no iteration depends on another, so only the tile's name is shared.
-        refilled, fresh = timed(refilled_buffer, (128, 32768)), timed(fresh_buffers, (128, 32768))
+        refilled, fresh = timed(one_buffer, (128, 32768), True), timed(fresh_buffers, (128, 32768))
         assert ratio(refilled, fresh) == pytest.approx(1, abs=0.02)
         assert "rename_refilled" in {decision.pass_name for decision in refilled.decisions}
 
-    @pytest.mark.parametrize("kernel", [one_buffer, half_refilled_buffer])
+    @pytest.mark.parametrize("kernel", [(one_buffer, False), (half_refilled_buffer,)])
     def test_a_tile_whose_contents_are_carried_on_stays(self, kernel):
-        found = timed(kernel, (128, 8192))
+        found = timed(kernel[0], (128, 8192), *kernel[1:])
         assert "rename_refilled" not in {decision.pass_name for decision in found.decisions}
 
     def test_both_lists_of_buffers_of_a_transfer_cost(self):
@@ -303,25 +295,25 @@ class TestRounds:
 class TestTensorEngine:
     def test_bf16_is_nearly_four_times_faster(self):
         # isa: fp32 costs four times max(min(64, N_stationary), N_moving).
-        fp32 = slope_ns(multiply_tiles, 8, 40, (128, 128), (128, 512), 128, 512)
-        bf16 = slope_ns(multiply_tiles, 8, 40, (128, 128), (128, 512), 128, 512, dtype=BF16)
+        fp32 = slope_ns(multiply_tiles, 8, 40, (128, 128), (128, 512))
+        bf16 = slope_ns(multiply_tiles, 8, 40, (128, 128), (128, 512), dtype=BF16)
         assert 3.5 < fp32 / bf16 < 4.3
 
     def test_fp32_tile_takes_839_ns(self):
         # transpose_matmul (NKIBench): PE-bound at 839 ns a 128x128x512 product.
-        apart = slope_ns(multiply_tiles, 8, 40, (128, 128), (128, 512), 128, 512)
+        apart = slope_ns(multiply_tiles, 8, 40, (128, 128), (128, 512))
         assert apart == pytest.approx(839, rel=0.03)
 
     def test_the_short_operand_should_move(self):
         # perf guide opt 7: about 64 cycles against about 128.
-        moving = slope_ns(multiply_tiles, 8, 72, (128, 128), (128, 4), 128, 4, dtype=BF16)
-        stationary = slope_ns(multiply_tiles, 8, 72, (128, 4), (128, 128), 4, 128, dtype=BF16)
+        moving = slope_ns(multiply_tiles, 8, 72, (128, 128), (128, 4), dtype=BF16)
+        stationary = slope_ns(multiply_tiles, 8, 72, (128, 4), (128, 128), dtype=BF16)
         assert 1.1 < stationary / moving < 2.2
 
     def test_psum_accumulates_for_free(self):
         # moves.md 22: .538 -> .435 ms; arch guide: near-memory accumulation.
-        psum, sbuf = (timed(k, (64, 128, 128), (64, 128, 512))
-                      for k in (accumulate_in_psum, accumulate_in_sbuf))  # fmt: skip
+        shapes = (64, 128, 128), (64, 128, 512)
+        psum, sbuf = (timed(accumulate, *shapes, in_psum) for in_psum in (True, False))
         assert psum.summary["vector_engine_active_time"] == 0
         assert sbuf.summary["vector_engine_active_time"] > 64 * 512 / 1.12e9
         assert ratio(sbuf, psum) >= 1.0
@@ -329,7 +321,7 @@ class TestTensorEngine:
     def test_transposes_cost_tensor_engine_time(self):
         # perf guide opt 8: layout chosen so that nothing is transposed.
         turned = timed(matmul_with_transpose, (128, 4096), (4096, 512))
-        straight = timed(matmul_transposed_input, (4096, 128), (4096, 512))
+        straight = timed(matmul_with_transpose, (4096, 128), (4096, 512), False)
         assert turned.summary["transpose_flops"] == 32 * 2 * 2 * 128**3
         assert straight.summary["transpose_flops"] == 0
         gap = busy_ns(turned, "tensor") - busy_ns(straight, "tensor")
@@ -435,14 +427,14 @@ class TestTrn2:
         128 take 864. trn1 knows no such limit."""
         for target, factor in (("trn1", 1.0), ("trn2", 2.0)):
             few, all_rows = (
-                slope_ns(multiply_narrow_tiles, 32, 96, (128, 128), (128, 512), rows, target=target)
+                slope_ns(multiply_tiles, 32, 96, (rows, 128), (rows, 512), target=target)
                 for rows in (64, 128)
             )
             assert few == pytest.approx(factor * all_rows, rel=0.03)
 
     def test_a_throttled_tensor_engine_is_explained(self):
         for rows, told in ((64, True), (128, False)):
-            found = timed(multiply_narrow_tiles, (128, 128), (128, 512), rows, 500, target="trn2")
+            found = timed(multiply_tiles, (rows, 128), (rows, 512), 500, target="trn2")
             assert told == any(d.pass_name == "throttle_tensor" for d in found.decisions)
 
     def test_the_tensor_engine_warms_up_and_cools_down(self):

@@ -117,14 +117,16 @@ def rows_at_once(x, partitions):
     return out
 
 
-def separate_scale_bias_exp(x, scale, bias):
+def scale_bias_exp(x, scale, bias, fused):
+    """exp(x * scale + bias) by three instructions of the Scalar engine, or by one."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile, s, b = nl.load(x), nl.load(scale), nl.load(bias)
     for i in nl.affine_range(x.shape[1] // 512):
-        part = tile[0:128, nl.ds(i * 512, 512)]
-        scaled = nisa.tensor_scalar(part, nl.multiply, s, engine=nisa.scalar_engine)
-        shifted = nisa.tensor_scalar(scaled, nl.add, b, engine=nisa.scalar_engine)
-        nl.store(out[0:128, nl.ds(i * 512, 512)], nisa.activation(nl.exp, shifted))
+        part, more = tile[0:128, nl.ds(i * 512, 512)], {"bias": b, "scale": s} if fused else {}
+        if not fused:
+            part = nisa.tensor_scalar(part, nl.multiply, s, engine=nisa.scalar_engine)
+            part = nisa.tensor_scalar(part, nl.add, b, engine=nisa.scalar_engine)
+        nl.store(out[0:128, nl.ds(i * 512, 512)], nisa.activation(nl.exp, part, **more))
     return out
 
 
@@ -181,15 +183,6 @@ def squared_in_siblings(x):
         for i in nl.affine_range(total // 512):
             squared = nl.square(tile[0:rows, nl.ds(i * 512, 512)])
             nl.store(out[repeat, 1, 0:rows, nl.ds(i * 512, 512)], squared)
-    return out
-
-
-def fused_scale_bias_exp(x, scale, bias):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    tile, s, b = nl.load(x), nl.load(scale), nl.load(bias)
-    for i in nl.affine_range(x.shape[1] // 512):
-        part = tile[0:128, nl.ds(i * 512, 512)]
-        nl.store(out[0:128, nl.ds(i * 512, 512)], nisa.activation(nl.exp, part, bias=b, scale=s))
     return out
 
 
@@ -388,24 +381,12 @@ def store_after_transpose(x):
     return out
 
 
-def one_buffer(x):
-    """Every iteration loads into the same tile."""
+def one_buffer(x, independent):
+    """Every iteration loads into the same tile; iterations are said to be `independent`, or not."""
     rows, total = x.shape
     out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.ndarray((rows, 1024), dtype=x.dtype, buffer=nl.sbuf)
-    for i in nl.sequential_range(total // 1024):
-        span = nl.ds(i * 1024, 1024)
-        tile[...] = nl.load(x[0:rows, span])
-        nl.store(out[0:rows, span], nisa.reciprocal(tile))
-    return out
-
-
-def refilled_buffer(x):
-    """Every iteration loads into the same tile, and iterations are said to be independent."""
-    rows, total = x.shape
-    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
-    tile = nl.ndarray((rows, 1024), dtype=x.dtype, buffer=nl.sbuf)
-    for i in nl.affine_range(total // 1024):
+    for i in (nl.affine_range if independent else nl.sequential_range)(total // 1024):
         span = nl.ds(i * 1024, 1024)
         tile[...] = nl.load(x[0:rows, span])
         nl.store(out[0:rows, span], nisa.reciprocal(tile))
@@ -515,35 +496,29 @@ def load_twice(x, y):
 # Tensor engine.
 
 
-def multiply_tiles(a, b, columns, rows, count):
-    """`count` products of (128, columns) and (128, rows) tiles, nothing else in the way."""
-    out = nl.ndarray((columns, rows), dtype=nl.float32, buffer=nl.shared_hbm)
-    left, right = nl.load(a[0:128, 0:columns]), nl.load(b[0:128, 0:rows])
-    sums = nl.zeros((columns, rows), dtype=nl.float32, buffer=nl.psum)
+def multiply_tiles(a, b, count):
+    """`count` products of two tiles, nothing else in the way."""
+    shape = a.shape[1], b.shape[1]
+    out = nl.ndarray(shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right = nl.load(a), nl.load(b)
+    sums = nl.zeros(shape, dtype=nl.float32, buffer=nl.psum)
     for _ in nl.affine_range(count):
         sums += nisa.nc_matmul(left, right)
     nl.store(out, nl.copy(sums))
     return out
 
 
-def accumulate_in_psum(a, b):
-    count = a.shape[0]
+def accumulate(a, b, in_psum):
+    """Products of tiles, added up where they are made or in SBUF."""
     out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
-    for i in nl.affine_range(count):
-        sums += nisa.nc_matmul(nl.load(a[i]), nl.load(b[i]))
-    nl.store(out, nl.copy(sums))
-    return out
-
-
-def accumulate_in_sbuf(a, b):
-    count = a.shape[0]
-    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.sbuf)
-    for i in nl.sequential_range(count):
+    sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum if in_psum else nl.sbuf)
+    for i in (nl.affine_range if in_psum else nl.sequential_range)(a.shape[0]):
         product = nisa.nc_matmul(nl.load(a[i]), nl.load(b[i]))
-        sums[...] = nl.add(sums, product)
-    nl.store(out, sums)
+        if in_psum:
+            sums += product
+        else:
+            sums[...] = nl.add(sums, product)
+    nl.store(out, nl.copy(sums) if in_psum else sums)
     return out
 
 
@@ -577,28 +552,18 @@ def sums_at_once(a, b, banks):
     return out
 
 
-def matmul_with_transpose(x, w):
-    """x (128, K) @ w (K, 512): every slice of x is transposed."""
-    k = x.shape[1]
+def matmul_with_transpose(x, w, transposed=True):
+    """x (128, K) @ w (K, 512): every slice of x is transposed, but where x is (K, 128)."""
     out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    left = nl.load(x)
+    left = nl.load(x) if transposed else None
     sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
-    for i in nl.affine_range(k // 128):
-        right = nl.load(w[nl.ds(i * 128, 128), 0:512])
-        sums += nl.matmul(left[0:128, nl.ds(i * 128, 128)], right)
-    nl.store(out, nl.copy(sums))
-    return out
-
-
-def matmul_transposed_input(xt, w):
-    """xt (K, 128): no transposition needed."""
-    k = xt.shape[0]
-    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
-    for i in nl.affine_range(k // 128):
-        left = nl.load(xt[nl.ds(i * 128, 128), 0:128])
-        right = nl.load(w[nl.ds(i * 128, 128), 0:512])
-        sums += nisa.nc_matmul(left, right)
+    for i in nl.affine_range(w.shape[0] // 128):
+        span = nl.ds(i * 128, 128)
+        right = nl.load(w[span, 0:512])
+        if transposed:
+            sums += nl.matmul(left[0:128, span], right)
+        else:
+            sums += nisa.nc_matmul(nl.load(x[span, 0:128]), right)
     nl.store(out, nl.copy(sums))
     return out
 
@@ -688,17 +653,6 @@ def modulo_buffers(x, tiles):
         data[i, 0:rows, 0:1024] = nl.load(x[0:rows, span])
         made[i, 0:rows, 0:1024] = nisa.reciprocal(data[i, 0:rows, 0:1024])
         nl.store(out[0:rows, span], made[i, 0:rows, 0:1024])
-    return out
-
-
-def multiply_narrow_tiles(a, b, contraction, count):
-    """As `multiply_tiles`, with so many rows of the array in use: 128 columns, 512 rows."""
-    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    left, right = nl.load(a[0:contraction, 0:128]), nl.load(b[0:contraction, 0:512])
-    sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
-    for _ in nl.affine_range(count):
-        sums += nisa.nc_matmul(left, right)
-    nl.store(out, nl.copy(sums))
     return out
 
 

@@ -51,6 +51,26 @@ def arguments_to_json(arguments: Sequence[KernelArgument]) -> list[object]:
     ]
 
 
+def arguments_of_json(items: Sequence[Any]) -> list[KernelArgument]:
+    """The arguments of which `arguments_to_json` made plain JSON."""
+    return [
+        TensorArgument(tuple(item["shape"]), item["dtype"]) if isinstance(item, dict) else item
+        for item in items
+    ]
+
+
+def abstract(arguments: Sequence[KernelArgument]) -> list[Any]:
+    """What a kernel is traced with for these arguments."""
+    from accelopt.sim.trace import AbstractTensor
+
+    return [
+        AbstractTensor(argument.shape, np.dtype(argument.dtype))
+        if isinstance(argument, TensorArgument)
+        else argument
+        for argument in arguments
+    ]
+
+
 def read_message(line: bytes) -> dict[str, object] | None:
     """The JSON object that a child's first line should be, or None. Its texts are made printable; of
     what it says in sentences, no line can be taken for one of ours."""
@@ -174,7 +194,6 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
 
     from accelopt.sim import standin
     from accelopt.sim.dialects.dialect import trace_kernel
-    from accelopt.sim.trace import AbstractTensor
 
     standin.install(always=True)
     change(int(payload.get("again", 0)))
@@ -182,12 +201,7 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
     if payload["arguments"] is None:
         arguments = _annotated(kernel)
     else:
-        arguments = [
-            AbstractTensor(tuple(item["shape"]), np.dtype(item["dtype"]))
-            if isinstance(item, dict)
-            else item
-            for item in payload["arguments"]
-        ]
+        arguments = abstract(arguments_of_json(payload["arguments"]))
     for _ in range(CALLS if payload.get("again") == 1 else 1):  # the last is what is left
         called = call_of(kernel, arguments)
         program = trace_kernel(

@@ -15,7 +15,7 @@ from accelopt.algorithm.equality import nearly_equal
 from accelopt.algorithm.notation import definition_text
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.arguments import ParameterFacts
-from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.kernel_function import (
     KernelFunction,
@@ -150,10 +150,7 @@ class _Called:
         key = repr(numbers)
         if key not in self._lifted:
             arguments = tuple(
-                TensorArgument(what.shape, what.dtype)
-                if what.shape
-                else numbers.get(name, what.value)
-                for name, what in self.plain.facts.items()
+                numbers.get(name, what.argument) for name, what in self.plain.facts.items()
             )
             program = self.device.compile(str(self.path), arguments).program
             names = {value: name for name, value in numbers.items()}

@@ -18,7 +18,7 @@ from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.nests.lowering import Interface, lower_part, shape_text
 from accelopt.kernels.nki.nests.nest import Nest
 from accelopt.kernels.nki.nests.search import described, search_nests
-from accelopt.kernels.nki.predicted_times import AbstractArgument, Times, own_processes
+from accelopt.kernels.nki.predicted_times import Times, own_processes
 from accelopt.kernels.nki.rescheduling.liftable_statements import (
     Opaque,
     Piece,
@@ -67,10 +67,7 @@ def rewritten_in_pieces(
     them, and of each, or those of one loop, alone. What the search for a piece came to is kept on the `shelf`. Raises NotLifted for a kernel without pieces, KernelFailure for one that
     breaks a rule."""
     plain = plain_arguments(source, given)
-    arguments = [
-        TensorArgument(what.shape, what.dtype) if what.shape else what.value
-        for what in plain.facts.values()
-    ]
+    arguments = [what.argument for what in plain.facts.values()]
     program = SimulatedDevice(target).compile(str(path), arguments).program
     found = pieces(program, source)
     dialect = dialect_of_source(source)
@@ -95,10 +92,8 @@ def rewritten_in_pieces(
         for one in chosen
         if one
     ]
-    values = [AbstractArgument(a.shape, a.dtype) if isinstance(a, TensorArgument)
-              else AbstractArgument(value=a) for a in arguments]  # fmt: skip
     if times is None:
-        with own_processes(values, target) as own:
+        with own_processes(arguments, target) as own:
             taken = own([kernel.source for kernel in made])
     else:
         taken = times([kernel.source for kernel in made])
@@ -124,7 +119,7 @@ def _fastest(
     kept = shelf.find_row("pieces", key, list[Nest]) if shelf else None
     if kept is not None:
         return kept[0] if kept else None
-    values = [AbstractArgument(array.given, array.dtype) for array in piece.algorithm.inputs]
+    values = [TensorArgument(array.given, array.dtype) for array in piece.algorithm.inputs]
     with own_processes(values, target) as times:
         found = search_nests(piece.algorithm, Interface(), target, dialect, times=times)
     right = found.timed and found.timed[0].latency_ms < math.inf

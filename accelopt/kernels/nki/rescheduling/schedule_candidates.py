@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from accelopt.caches import VerdictCache, package_key
 from accelopt.kernels.nki.arguments import ParameterFacts as Given
-from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
 from accelopt.kernels.nki.nests.search import FoundNests, described, search_nests
-from accelopt.kernels.nki.predicted_times import NOT_KNOWN, AbstractArgument, Times, own_processes
+from accelopt.kernels.nki.predicted_times import NOT_KNOWN, Times, own_processes
 from accelopt.kernels.nki.rescheduling.any_rows import for_any_rows
 from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted, lifted_kernel
 from accelopt.kernels.nki.rescheduling.rewriting_in_pieces import rewritten_in_pieces
@@ -119,18 +119,12 @@ def offered(
         kept = shelf.find_row("searches", key, ScheduledKernels) if shelf else None
         if kept is not None:
             return _authored(lifted, kept)
-        values = [
-            AbstractArgument(a.shape, a.dtype)
-            if isinstance(a, TensorArgument)
-            else AbstractArgument(value=a)
-            for a in lifted.arguments
-        ]
     except NotLifted as refusal:
         return _in_pieces(source, path, given, target, shelf, times, str(refusal))
     except KernelFailure as refusal:
         return ScheduledKernels(refusal=str(refusal))
     if times is None:
-        with own_processes(values, target) as times:
+        with own_processes(lifted.arguments, target) as times:
             result = searched(lifted, target, times)
     else:
         result = searched(lifted, target, times)

@@ -27,7 +27,12 @@ from accelopt.kernels.nki.devices.absent_modules import AbsentImporter
 from accelopt.kernels.nki.devices.kernel_file import KernelCall, call_of
 from accelopt.kernels.nki.devices.kernel_folder import importer_of, kernel_folder
 from accelopt.kernels.nki.devices.protocol import KernelFailure
-from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
+from accelopt.kernels.nki.devices.tracing import (
+    abstract,
+    arguments_of_json,
+    arguments_to_json,
+    read_message,
+)
 from accelopt.kernels.nki.kernel_function import NoKernel, chosen, kernel_entry
 from accelopt.kernels.nki.nests.wrapping import wrapped
 from accelopt.kernels.nki.translation.facts import learn
@@ -48,7 +53,6 @@ from accelopt.sim.dialects.nki.versions import NEWEST
 from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_loading import load, specs_of
 from accelopt.sim.program import Buffer, Loop, Program, ProgramNode, Tensor
-from accelopt.sim.trace import AbstractTensor
 
 _files = itertools.count()
 MOST_TEXTS = 16
@@ -188,21 +192,12 @@ def translate_file(kernel: Path, arguments: Sequence[Any], seconds: float) -> Tr
     return _proven(found, arguments)
 
 
-def _specs(arguments: Sequence[Any]) -> list[Any]:
-    return [
-        AbstractTensor(tuple(item["shape"]), np.dtype(item["dtype"]))
-        if isinstance(item, dict)
-        else item
-        for item in arguments
-    ]
-
-
 def translate_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
     """In the child: the translation and the bytes of both Programs, or what is wrong."""
     sys.meta_path.insert(0, importer_of(payload["folder"]))
     sys.meta_path.append(AbsentImporter(frozenset(f"<kernel {n}>" for n in range(MOST_TEXTS))))
     try:
-        found = rewritten(str(payload["source"]), _specs(payload["arguments"]))
+        found = rewritten(str(payload["source"]), abstract(arguments_of_json(payload["arguments"])))
         first = serial.dumps(found.program)
         second = b"" if found.twin is None else serial.dumps(found.twin)
     except InternalError as error:

@@ -5,13 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from lifted_text import lifted
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.notation import algorithm_text
-from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.sim import compute
-from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_loading import load, specs_of
 
 KERNEL = """
 import numpy as np
@@ -40,10 +36,6 @@ CONSTANT = "c = nl.shared_constant(MASK, dtype=nl.float32)"
 @pytest.mark.parametrize(("before", "inside"), [(CONSTANT, "pass"), ("pass", CONSTANT)])
 def test_a_constant_in_a_launch_grid_is_lifted(before, inside):
     a = np.random.default_rng(1).normal(size=(4, 3, 64, 64)).astype(np.float32)
-    module = load(KERNEL.format(before=before, inside=inside), "masked.py")
-    program = trace_kernel(module.kernel, specs_of([a]), {})
-    algorithm = lift(program)
-    (wanted,) = compute.execute(program, [a])
-    (found,) = evaluate(algorithm, {algorithm.inputs[0].name: a})
-    assert np.array_equal(found.reshape(wanted.shape), wanted)
+    algorithm, found, wanted = lifted(KERNEL.format(before=before, inside=inside), [a], "trn1")
+    assert np.array_equal(found, wanted)
     assert "a[b, m, n] if m >= n else 0" in algorithm_text(algorithm)

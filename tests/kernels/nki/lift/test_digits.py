@@ -5,16 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_heads import nki_kernel
+from lifted_text import check_nests, lifted, traced
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.nests.lowering import lower_nest
-from accelopt.kernels.nki.nests.starts import starting_nests
-from accelopt.sim import compute
-from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_loading import load, specs_of
 
 HEAD = nki_kernel("")
 UNPACKED = (
@@ -90,18 +85,10 @@ SCALE = RNG.normal(size=(128, 1)).astype(np.float32)
 
 def is_exact(text: str, given: list[np.ndarray]) -> str:
     """The Algorithm of a kernel as text, which evaluation and nests compute as the kernel does."""
-    program = trace_kernel(load(text, "kernel.py").kernel, specs_of(given), target="trn2")
-    (expected,) = compute.execute(program, [one.copy() for one in given])
-    algorithm = lift(program)
-    names = [array.name for array in algorithm.inputs]
-    (found,) = evaluate(algorithm, dict(zip(names, given, strict=True)))
-    assert np.allclose(found.reshape(expected.shape), expected, rtol=1e-6)
-    for nest in list(starting_nests(algorithm, "trn2"))[:3]:
-        source = lower_nest(algorithm, nest, target="trn2", dialect="nki").source
-        written = trace_kernel(load(source, "nest.py").kernel, specs_of(given), target="trn2")
-        (own,) = compute.execute(written, [one.copy() for one in given])
-        assert np.allclose(own, expected, rtol=1e-6)
-    return algorithm_text(algorithm)
+    one = lifted(text, given)
+    assert np.allclose(one.found, one.expected, rtol=1e-6)
+    check_nests(one, given, rtol=1e-6)
+    return algorithm_text(one.algorithm)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
@@ -120,12 +107,8 @@ def test_bit_operations_by_a_number_are_arithmetic(name: str, number: int) -> No
     for dtype in ("int8", "uint8", "int16"):
         every = np.arange(np.iinfo(dtype).min, np.iinfo(dtype).max + 1)
         given = RNG.choice(every, size=(128, 64)).astype(dtype)
-        text = BITS.format(name=name, number=number, dtype=dtype)
-        program = trace_kernel(load(text, "kernel.py").kernel, specs_of([given]), target="trn2")
-        (expected,) = compute.execute(program, [given])
-        algorithm = lift(program)
-        (found,) = evaluate(algorithm, {algorithm.inputs[0].name: given})
-        assert np.array_equal(found.reshape(expected.shape), expected)
+        _, found, expected = lifted(BITS.format(name=name, number=number, dtype=dtype), [given])
+        assert np.array_equal(found, expected)
 
 
 def test_numbers_of_bits_apart_are_added() -> None:
@@ -137,19 +120,15 @@ def test_the_first_position_of_the_largest_is_the_least() -> None:
     """Of equal ones, too; of the others each may have its own."""
     given = RNG.integers(-9, 9, size=(128, 64)).astype(np.float32)
     assert "min_" in is_exact(FIRST.format(0), [given])
-    program = trace_kernel(load(FIRST.format(1), "k.py").kernel, specs_of([given]), target="trn2")
     with pytest.raises(NotLifted, match="of equal values"):
-        lift(program)
+        lift(traced(FIRST.format(1), [given]))
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int8"])
 def test_bits_that_fp32_does_not_hold_or_that_a_sign_fills_stay_bits(dtype: str) -> None:
     packed = RNG.integers(-100, 100, size=(128, 32)).astype(dtype)
-    program = trace_kernel(
-        load(UNPACKED, "kernel.py").kernel, specs_of([packed, SCALE]), target="trn2"
-    )
     with pytest.raises(NotLifted, match="acts on bits"):
-        lift(program)
+        lift(traced(UNPACKED, [packed, SCALE]))
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+from lifted_text import traced
 
 from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.least_work import least_work
 from accelopt.hardware import TRN2
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.sim import compute
-from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_loading import load, specs_of
 from accelopt.sim.timing import profile
 
 KERNEL = """
@@ -44,7 +43,7 @@ GIVEN = [_random.normal(size=(2048, n)).astype(ml_dtypes.float8_e4m3) for n in (
 
 def _traced(step: str, product: str):
     text = KERNEL.replace("STEP", step).replace("PRODUCT", product)
-    return trace_kernel(load(text, "kernel.py").kernel, specs_of(GIVEN), target="trn2")
+    return traced(text, GIVEN)
 
 
 def test_a_product_of_two_rows_at_once_lifts_to_what_it_computes() -> None:

@@ -8,16 +8,12 @@ import itertools
 import numpy as np
 import pytest
 from kernel_heads import nki_kernel
+from lifted_text import lifted
 
 from accelopt.algorithm.addresses import never, solve
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.algorithm.values import without_floors
-from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.sim import compute
-from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_loading import load, specs_of
 
 KERNEL = nki_kernel("""def kernel(a):
     out = nl.ndarray((128, {step} * 8), dtype=a.dtype, buffer=nl.shared_hbm)
@@ -41,11 +37,8 @@ A = np.random.default_rng(1).normal(size=(128, 8)).astype(np.float32)
 @pytest.mark.parametrize("after", ["", SUM, SOME])
 def test_elements_that_iterations_write_by_turns(step: int, after: str) -> None:
     text = KERNEL.format(step=step, after=after.format(step=step))
-    program = trace_kernel(load(text, "kernel.py").kernel, specs_of([A]), target="trn2")
-    (expected,) = compute.execute(program, [A.copy()])
-    algorithm = lift(program)
-    (found,) = evaluate(algorithm, {"a": A})
-    error = np.linalg.norm(found.reshape(expected.shape) - expected)
+    algorithm, found, expected = lifted(text, [A])
+    error = np.linalg.norm(found - expected)
     assert error <= 1e-6 * np.linalg.norm(expected)
     assert "//" not in algorithm_text(algorithm)
 

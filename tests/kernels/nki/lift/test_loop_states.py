@@ -5,13 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_heads import nki_kernel
+from lifted_text import lifted
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.notation import algorithm_text
-from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.sim import compute
-from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_loading import load, specs_of
 
 COUNTS = nki_kernel("""def kernel(x):
     out = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -76,9 +72,6 @@ GIVEN = np.random.default_rng(7).normal(size=(512, 192)).astype(np.float32)
 )  # fmt: skip
 def test_states_side_by_side_lift(text: str, definitions: int) -> None:
     given = GIVEN if text != LEFT else GIVEN[:, :24].copy() * 0.3
-    program = trace_kernel(load(text, "kernel.py").kernel, specs_of([given]), target="trn2")
-    (expected,) = compute.execute(program, [given])
-    algorithm = lift(program)
-    (found,) = evaluate(algorithm, {algorithm.inputs[0].name: given})
-    assert np.allclose(found.reshape(expected.shape), expected, rtol=1e-4, atol=1e-4)
+    algorithm, found, expected = lifted(text, [given])
+    assert np.allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert len(algorithm.definitions) == definitions, algorithm_text(algorithm)

@@ -7,14 +7,10 @@ import math
 import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel, nki_kernel
+from lifted_text import lifted
 
 from accelopt.algorithm.algorithm import Reduce
 from accelopt.algorithm.contraction import contraction
-from accelopt.algorithm.evaluation import evaluate
-from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.sim import compute
-from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_loading import load, specs_of
 
 TAPS = neuronxcc_kernel("""def kernel(x, w):
     out = nl.ndarray((128, 256), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -41,29 +37,25 @@ LOOKED_UP = nki_kernel("""def kernel(x, at):
 DRAWN = np.random.default_rng(2)
 
 
-def lifted(text: str, inputs: dict[str, np.ndarray], target: str):
-    """The algorithm of a kernel, which computes what the simulated core does."""
-    given = [*inputs.values()]
-    program = trace_kernel(load(text, "kernel.py").kernel, specs_of(given), target=target)
-    (expected,) = compute.execute(program, [array.copy() for array in given])
-    algorithm = lift(program)
-    (found,) = evaluate(algorithm, inputs)
-    np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-4, atol=1e-4)
-    return algorithm
+def definitions(text: str, *given: np.ndarray, target: str):
+    """Those of a kernel's algorithm, which computes what the simulated core does."""
+    algorithm, found, expected = lifted(text, given, target)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    return algorithm.definitions
 
 
 @pytest.mark.parametrize("loop", ["affine_range", "static_range"])
 @pytest.mark.parametrize("step", [1, 2])
 def test_taps_with_padding_are_one_product(loop: str, step: int) -> None:
     x, w = DRAWN.normal(size=(128, 256)), DRAWN.normal(size=(3, 128, 128))
-    inputs = {"x": x.astype(np.float32), "w": w.astype(np.float32)}
-    [one] = lifted(TAPS.format(loop=loop, step=step), inputs, "trn1").definitions
+    given = x.astype(np.float32), w.astype(np.float32)
+    [one] = definitions(TAPS.format(loop=loop, step=step), *given, target="trn1")
     assert isinstance(one, Reduce) and contraction(one) is not None
     assert sorted(axis.extent for axis in one.reduced) == [3, 128]
 
 
 def test_what_is_looked_up_is_computed_once() -> None:
     x, at = DRAWN.normal(size=(128, 64)), DRAWN.integers(0, 128, size=(128, 1))
-    inputs = {"x": x.astype(np.float32), "at": at.astype(np.int32)}
-    first, _ = lifted(LOOKED_UP, inputs, "trn2").definitions
+    given = x.astype(np.float32), at.astype(np.int32)
+    first, _ = definitions(LOOKED_UP, *given, target="trn2")
     assert math.prod(axis.extent for axis in first.axes) == 128 * 64

@@ -6,14 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_heads import nki_kernel
+from lifted_text import lifted, traced
 
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.algorithm.notation import algorithm_text
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.sim import compute
-from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_loading import load, specs_of
 
 KERNEL = nki_kernel("""def kernel(a):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
@@ -37,15 +34,13 @@ A = np.random.default_rng(1).normal(size=(64, 8)).astype(np.float32)
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_of_partitions_is_an_index(name: str) -> None:
     text = KERNEL.format(part="", table=TABLES[name])
-    program = trace_kernel(load(text, f"{name}.py").kernel, specs_of([A]), target="trn2")
-    (expected,) = compute.execute(program, [A.copy()])
-    (found,) = evaluate(lift(program), {"a": A})
+    _, found, expected = lifted(text, [A])
     assert np.array_equal(found.astype(np.float32), expected)
 
 
 def test_partitions_that_the_source_does_not_have_have_no_algorithm() -> None:
     text = KERNEL.format(part="[0:16]", table=[*range(32)])
-    program = trace_kernel(load(text, "short.py").kernel, specs_of([A]), target="trn2")
+    program = traced(text, [A])
     with pytest.raises(NotLifted, match="partitions that its source does not have"):
         lift(program)
 
@@ -62,6 +57,5 @@ ROW_ON_ALL_PARTITIONS = nki_kernel("""def kernel(a, g):
 
 def test_a_row_on_all_partitions_has_a_closed_form() -> None:
     """The idiom of the vendor's stream_shuffle_broadcast (SDK 2.33, kernel utilities)."""
-    text = ROW_ON_ALL_PARTITIONS
-    program = trace_kernel(load(text, "row.py").kernel, specs_of([A, A[:1]]), target="trn2")
+    program = traced(ROW_ON_ALL_PARTITIONS, [A, A[:1]])
     assert "out[m, n] = a[m, n] * g[n]" in algorithm_text(lift(program))

@@ -6,16 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_heads import nki_kernel
+from lifted_text import check_nests, lifted, traced
 
 from accelopt.algorithm.algorithm import Scan
-from accelopt.algorithm.evaluation import evaluate
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.nests.lowering import lower_nest
-from accelopt.kernels.nki.nests.starts import starting_nests
-from accelopt.sim import compute
-from accelopt.sim.dialects.dialect import trace_kernel
-from accelopt.sim.kernel_loading import load, specs_of
 
 KERNEL = nki_kernel("""def kernel(x, gate):
     rows, steps = x.shape
@@ -52,24 +47,16 @@ GIVEN = [RNG.uniform(size=(128, 24)).astype(np.float32) for _ in range(2)]
 @pytest.mark.parametrize("style", STYLES)
 def test_states_beside_each_other_are_a_recurrence(style: str) -> None:
     text = KERNEL.format(**STYLES[style])
-    program = trace_kernel(load(text, "kernel.py").kernel, specs_of(GIVEN), target="trn2")
-    (expected,) = compute.execute(program, [one.copy() for one in GIVEN])
-    algorithm = lift(program)
-    names = [array.name for array in algorithm.inputs]
-    (found,) = evaluate(algorithm, dict(zip(names, GIVEN, strict=True)))
-    assert np.allclose(found.reshape(expected.shape), expected, rtol=1e-5)
-    assert any(isinstance(d, Scan) for d in algorithm.definitions)
-    for nest in list(starting_nests(algorithm, "trn2"))[:3]:
-        source = lower_nest(algorithm, nest, target="trn2", dialect="nki").source
-        written = trace_kernel(load(source, "nest.py").kernel, specs_of(GIVEN), target="trn2")
-        (own,) = compute.execute(written, [one.copy() for one in GIVEN])
-        assert np.allclose(own, expected, rtol=1e-5)
+    one = lifted(text, GIVEN)
+    assert np.allclose(one.found, one.expected, rtol=1e-5)
+    assert any(isinstance(d, Scan) for d in one.algorithm.definitions)
+    check_nests(one, GIVEN, rtol=1e-5)
 
 
 def test_a_recurrence_of_second_order_is_refused_with_its_line() -> None:
     body = "nisa.tensor_tensor(dst=h[:, t:t + 1], data1=h[:, t - 1:t], data2=h[:, t - 2:t - 1], op=nl.add)"
     first = COPY.format(0) + "\n        " + COPY.format(1)
     text = KERNEL.format(first=first, start=2, stop=24, body=body, result="h")
-    program = trace_kernel(load(text, "kernel.py").kernel, specs_of(GIVEN), target="trn2")
+    program = traced(text, GIVEN)
     with pytest.raises(NotLifted, match=r"kernel\.py:\d+: every iteration of this loop"):
         lift(program)

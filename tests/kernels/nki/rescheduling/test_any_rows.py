@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from kernel_heads import neuronxcc_kernel
 
+from accelopt.kernels.nki.actions.primitive_answers import nest_of
 from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.nest_primitives import nest_of
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage, default_nest
 from accelopt.kernels.nki.nests.search import with_columns
 from accelopt.kernels.nki.rescheduling.any_rows import for_any_rows

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from warm import core
 
+from accelopt.kernels.nki.actions.primitive_answers import nest_of
 from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.nest_primitives import nest_of
 from accelopt.kernels.nki.nests.nest import Nest, Part, Stage
 from accelopt.kernels.nki.rescheduling.any_rows import authored
 from accelopt.kernels.nki.rescheduling.authorship.author import Author

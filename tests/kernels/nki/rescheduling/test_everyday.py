@@ -9,9 +9,9 @@ import pytest
 from kernel_heads import neuronxcc_kernel
 from warm import core
 
+from accelopt.kernels.nki.actions.primitive_answers import nest_of
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.nest_primitives import nest_of
 from accelopt.kernels.nki.nests.lowering import Interface, lower_nest
 from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
 

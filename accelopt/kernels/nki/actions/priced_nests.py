@@ -7,20 +7,23 @@ wrote, what single primitives make of it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
 
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.language import Configured
 from accelopt.kernels.moves import METHODS
+from accelopt.kernels.nki.actions.knobs import NestKnobs
+from accelopt.kernels.nki.actions.primitive_answers import (
+    cheapest_nests,
+    lowered_or_none,
+    single_primitives,
+)
 from accelopt.kernels.nki.devices.protocol import KernelFailure
-from accelopt.kernels.nki.knobs import NestKnobs
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.nest_primitives import cheapest_nests, lowered_or_none
-from accelopt.kernels.nki.nests import primitives
 from accelopt.kernels.nki.nests.lowering import Lowered
-from accelopt.kernels.nki.nests.nest import Nest, NotNested
+from accelopt.kernels.nki.nests.nest import Nest
 from accelopt.kernels.nki.nests.search import HOPELESS, described
 from accelopt.kernels.nki.rescheduling.any_rows import authored
 from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
@@ -77,13 +80,16 @@ class Tuning:
             return None
         if fingerprint(priced.authored(here, now)) != node.key:
             return None  # somebody changed it since
-        close = (o for o in priced.near(here, now) if o.lowered.price.ms < HOPELESS * now.price.ms)
-        near = sorted(close, key=lambda one: one.lowered.price.ms)
+        found = single_primitives(
+            priced.lifted.algorithm, here, self.target, priced.lowered, Counter()
+        )
+        close = (one for one in found if one[2].price.ms < HOPELESS * now.price.ms)
+        near = sorted(close, key=lambda one: one[2].price.ms)
         return [
             priced.action(
-                one.how, one.sentence, 1 - one.lowered.price.ms / now.price.ms, one.method
+                nest, f"Nest after {primitive}", 1 - low.price.ms / now.price.ms, primitive.kind
             )
-            for one in near[:MOST_NEAR]
+            for primitive, nest, low in near[:MOST_NEAR]
         ]
 
     def _algorithm_of(self, node: Node) -> _Priced | None:
@@ -103,15 +109,6 @@ class Tuning:
             except (NotLifted, KernelFailure):
                 self._priced[node.key] = None
         return self._priced[node.key]
-
-
-class _Near(NamedTuple):
-    """What one primitive makes of a nest."""
-
-    method: str
-    sentence: str
-    how: Nest
-    lowered: Lowered
 
 
 class _Priced:
@@ -139,19 +136,6 @@ class _Priced:
         for nest, lowered in self.nests[:MOST_WHOLE]:
             if lowered.price.ms < self.nests[0][1].price.ms * HOPELESS:
                 yield nest, described(nest), lowered
-
-    def near(self, here: Nest, now: Lowered) -> Iterator[_Near]:
-        """What single primitives make of a nest, each kernel once."""
-        seen = {now.source}
-        for primitive in primitives.neighbours(self.lifted.algorithm, here, self.target):
-            try:
-                nest = primitives.changed(primitive, self.lifted.algorithm, here, self.target)
-            except NotNested:
-                continue
-            lowered = self.lowered(nest)
-            if lowered is not None and lowered.source not in seen:
-                seen.add(lowered.source)
-                yield _Near(primitive.kind, f"Nest after {primitive}", nest, lowered)
 
     def action(self, how: Nest, sentence: str, promise: float, method: str) -> Action:
         """The kernel by a nest, as something that can be done."""

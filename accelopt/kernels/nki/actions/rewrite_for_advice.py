@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accelopt.kernels.nki.advice import Rewrite
 from accelopt.kernels.nki.arguments import ParameterFacts, by_parameter
-from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.sandbox import Start, scratch_folder
 from accelopt.sim.errors import KernelError
@@ -31,7 +31,7 @@ def rewritten(
     `found` was with these `arguments`; None where it does not lift, or no such nest has a kernel. `start`
     begins the processes that trace."""
     # Lifting is not loaded by everybody who can be given advice.
-    from accelopt.kernels.nki import nest_primitives
+    from accelopt.kernels.nki.actions import primitive_answers
     from accelopt.kernels.nki.lift.failure import NotLifted
     from accelopt.kernels.nki.lift.lifting import lift
     from accelopt.kernels.nki.nests.nest import NotNested
@@ -40,23 +40,17 @@ def rewritten(
 
     run, source = found.run, kernel.read_text(encoding="utf-8-sig")
     target = run.spec.name
-    facts = [
-        ParameterFacts(one.shape, one.dtype)
-        if isinstance(one, TensorArgument)
-        else ParameterFacts((), value=one)
-        for one in arguments
-    ]
-    given = by_parameter(source, facts)
+    given = by_parameter(source, [*map(ParameterFacts.of, arguments)])
     try:
         lift(run.program)  # most kernels that do not lift end here, before a process begins
         lifted = lifted_kernel(source, kernel, given, target, start=start)
-        lowered = partial(nest_primitives.lowered_or_none, lifted, target)
-        nests = nest_primitives.cheapest_nests(lifted.algorithm, target, lowered, MOST_STARTS)
+        lowered = partial(primitive_answers.lowered_or_none, lifted, target)
+        nests = primitive_answers.cheapest_nests(lifted.algorithm, target, lowered, MOST_STARTS)
         best: Rewrite | None = None
         for nest, made in nests[:TRIED]:
             if best is not None and made.price.ms >= best.latency_ms:
                 break
-            text = nest_primitives.after(lifted, nest, (), target).source
+            text = primitive_answers.after(lifted, nest, (), target).source
             with scratch_folder() as folder, suppress(KernelFailure, KernelError):
                 path = folder / kernel.name
                 path.write_text(text, encoding="utf-8")

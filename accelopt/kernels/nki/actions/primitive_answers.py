@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, get_args
@@ -146,22 +146,36 @@ def after(lifted: Lifted, nest: Nest, asked: Sequence[Primitive], target: str) -
 def near(lifted: Lifted, nest: Nest, target: str) -> NearNests:
     """What single primitives make of a nest."""
     refused = Counter[str]()
-    seen, made = {lifted.lowered(nest, target).source}, list[tuple[Lowered, Nest, Primitive]]()
-    for primitive in neighbours(lifted.algorithm, nest, target):
+    lowered = partial(lifted.lowered, target=target)
+    found = [*single_primitives(lifted.algorithm, nest, target, lowered, refused)]
+    found.sort(key=lambda one: one[2].price.ms)
+    kernels = (
+        _kernel(lifted, made, low, target, primitive) for primitive, made, low in found[:TIMED]
+    )
+    return NearNests(tuple(kernels), len(found), refused)
+
+
+def single_primitives(
+    algorithm: Algorithm,
+    nest: Nest,
+    target: str,
+    lowered: Callable[[Nest], Lowered | None],
+    refused: Counter[str],
+) -> Iterator[tuple[Primitive, Nest, Lowered]]:
+    """The primitives that make another kernel of a nest, each kernel once, with the nests and kernels;
+    why others are `refused` is counted there."""
+    own = lowered(nest)
+    seen = {own.source} if own else set()
+    for primitive in neighbours(algorithm, nest, target):
         try:
-            next_ = changed(primitive, lifted.algorithm, nest, target)
-            lowered = lifted.lowered(next_, target)
+            made = changed(primitive, algorithm, nest, target)
+            kernel = lowered(made)
         except NotNested as refusal:
             refused[str(refusal)] += 1
             continue
-        if lowered.source not in seen:
-            seen.add(lowered.source)
-            made.append((lowered, next_, primitive))
-    made.sort(key=lambda one: one[0].price.ms)
-    kernels = (
-        _kernel(lifted, nest, low, target, primitive) for low, nest, primitive in made[:TIMED]
-    )
-    return NearNests(tuple(kernels), len(made), refused)
+        if kernel is not None and kernel.source not in seen:
+            seen.add(kernel.source)
+            yield primitive, made, kernel
 
 
 def _kernel(

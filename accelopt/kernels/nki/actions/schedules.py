@@ -12,12 +12,12 @@ from accelopt.concurrency import in_thread
 from accelopt.errors import AcceloptError, internal_error
 from accelopt.evaluation import Case, Profile
 from accelopt.kernels.language import NestAnswer
-from accelopt.kernels.nki import nest_primitives
+from accelopt.kernels.nki.actions import primitive_answers
+from accelopt.kernels.nki.actions.primitive_answers import NestKernel
 from accelopt.kernels.nki.arguments import ParameterFacts
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.inspector import Inspector
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.nest_primitives import NestKernel
 from accelopt.kernels.nki.nests.nest import NotNested
 from accelopt.kernels.nki.nests.search import described
 from accelopt.kernels.nki.predicted_times import Refused
@@ -58,9 +58,9 @@ class Scheduling:
             lifted = self.lifted(node)
             better = [one for one in offers if one.predicted_ms < (node.latency or math.inf)]
             if offers and not better:
-                return f"{nest_primitives.computed(lifted)}\n{NONE_FASTER}"
+                return f"{primitive_answers.computed(lifted)}\n{NONE_FASTER}"
             faster = [(one.nest, one.predicted_ms) for one in better]
-            return nest_primitives.brief(lifted, self._own(node, lifted, offers), faster)
+            return primitive_answers.brief(lifted, self._own(node, lifted, offers), faster)
 
         try:
             return await in_thread(worded)
@@ -70,20 +70,20 @@ class Scheduling:
     async def answered(self, node: Node, reply: str) -> Action | str | None:
         """The kernel by the nest that a model's `reply` says; one sentence where it says one that the
         kernel does not have; None for a reply that says none."""
-        if not nest_primitives.means_nest(reply):
+        if not primitive_answers.means_nest(reply):
             return None
 
         def written() -> ScheduledKernel:
             lifted = self.lifted(node)
             own = self._own(node, lifted, self._offers(node))
-            nest, lowered = nest_primitives.answered(reply, lifted, own, self.target)
+            nest, lowered = primitive_answers.answered(reply, lifted, own, self.target)
             source = authored(lifted, nest, lowered.source, self.target)
             price = lowered.price  # until it is timed
             return ScheduledKernel(nest, described(nest), source, price.ms, price.moved)
 
         try:
             offer = await in_thread(written)
-        except (NotLifted, NotNested, KernelFailure, nest_primitives.AnswerRefused) as refusal:
+        except (NotLifted, NotNested, KernelFailure, primitive_answers.AnswerRefused) as refusal:
             return _said(refusal)
         (action,) = actions_of([offer], counters_of(node.profile))
         return action.with_source(offer.source)
@@ -92,17 +92,17 @@ class Scheduling:
         """The nest of a kernel after `primitives`, and those that apply to it, timed."""
         try:
             lifted = await in_thread(self.lifted, node)
-            asked = nest_primitives.read_primitives(primitives)
+            asked = primitive_answers.read_primitives(primitives)
             # The same whatever was searched for before: what is applied next stands on it.
             own = await in_thread(self._own, node, lifted, ())
-            after = await in_thread(nest_primitives.after, lifted, own.nest, asked, self.target)
-            near = await in_thread(nest_primitives.near, lifted, after.nest, self.target)
+            after = await in_thread(primitive_answers.after, lifted, own.nest, asked, self.target)
+            near = await in_thread(primitive_answers.near, lifted, after.nest, self.target)
         except (NotLifted, KernelFailure, NotNested) as refusal:
             return NestAnswer(f"There is no nest: {_said(refusal)}.")
         self._keep_nests((after, *near.made))
         sources = [after.source, *(one.source for one in near.made)]
         times = await asyncio.gather(*(self._predicted(node.case, source) for source in sources))
-        text = nest_primitives.listing(lifted, own, asked, after, near, times)
+        text = primitive_answers.listing(lifted, own, asked, after, near, times)
         return NestAnswer(text, after.source if asked else None)
 
     def _keep_nests(self, made: Iterable[NestKernel | ScheduledKernel]) -> None:
@@ -113,13 +113,13 @@ class Scheduling:
 
     def _own(
         self, node: Node, lifted: Lifted, offers: Sequence[ScheduledKernel]
-    ) -> nest_primitives.OwnNest:
+    ) -> primitive_answers.OwnNest:
         """The nest that primitives of a kernel start from."""
         known = self.inspector.shelf.find(NESTS, content_key(node.source))
         if isinstance(node.change, Reschedule):
             known = node.change.schedule
         found = offers[0].nest if offers else None
-        return nest_primitives.nest_of(known, lifted, self.target, found)
+        return primitive_answers.nest_of(known, lifted, self.target, found)
 
     def _offers(self, node: Node) -> Sequence[ScheduledKernel]:
         """The kernels that an earlier search found for one, the fastest first."""

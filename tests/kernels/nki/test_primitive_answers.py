@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from accelopt.kernels.nki.nest_primitives import (
+from accelopt.kernels.nki.actions.primitive_answers import (
     AnswerRefused,
     OwnNest,
     answered,
