@@ -31,7 +31,7 @@ MINUTE = 1e-32
 SMALLER = (
     1e-10  # times the tiniest, whose squares are numbers too: where a least length is shows there
 )
-HUGE = 1e5
+HUGE, HUGEST = 1e5, 1e9  # whose square's square is a float32
 HALVES = 16  # of so many elements of a sweep one is a multiple of a half
 TOP = 12  # the largest power of ten of a sweep: its cube is still a float32
 
@@ -183,14 +183,15 @@ def _apply(
     count, width = rows.shape
     places = _places(count, width, generator)
     picked = rows[np.arange(count), places]
-    tiny, large, minute = np.full((3, count), ((TINY,), (severity,), (MINUTE,)))
+    tiny, large, minute, huge = np.full((4, count), ((TINY,), (severity,), (MINUTE,), (HUGE,)))
     if count >= FEW_VECTORS:  # of all sizes, and half of the large ones as large as may be
         spread = generator.permutation(np.arange(count) / count)
         tiny, large[::2] = 0.1 * (10 * TINIEST) ** spread, severity ** spread[::2]
         minute[::2] = 0.1 * TINIEST * SMALLER ** spread[::2]
+        huge[::2] *= (HUGEST / HUGE) ** spread[::2]
     factors = np.select(
         [kinds == kind for kind in (Kind.ZERO, Kind.TINY, Kind.LARGE, Kind.MINUTE, Kind.HUGE)],
-        [0.0, tiny, large, minute, HUGE],
+        [0.0, tiny, large, minute, huge],
         1.0,
     )
     rows *= factors.astype(rows.dtype)[:, None]
@@ -442,6 +443,9 @@ def few_bits(
 
     able = [number for number, value in enumerate(inputs) if changeable(value)]
     largest = max(able, key=lambda number: int(inputs[number].size), default=-1)
+    sizes = {n: np.size(value) for n, value in enumerate(inputs)}
+    if able and max(np.shape(inputs[largest])) == sizes[largest] < max(sizes.values()):
+        largest = -1  # a vector beside arrays of integers is a scale
     return [
         halves(value, first=number == largest) if number in able else value
         for number, value in enumerate(inputs)
