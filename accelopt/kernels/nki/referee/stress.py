@@ -31,7 +31,7 @@ MINUTE = 1e-32
 SMALLER = (
     1e-10  # times the tiniest, whose squares are numbers too: where a least length is shows there
 )
-HUGE, HUGEST = 1e5, 1e9  # whose square's square is a float32
+HUGE = 1e5
 HALVES = 16  # of so many elements of a sweep one is a multiple of a half
 TOP = 12  # the largest power of ten of a sweep: its cube is still a float32
 
@@ -110,7 +110,7 @@ def stressed(
 ) -> list[Any]:
     """`inputs` with their vectors changed; integers, booleans and plain values stay. `outputs` are
     the shapes of what the reference makes of them."""
-    extreme = _rows_of_outputs(inputs, outputs)
+    extreme = rows_of_outputs(inputs, outputs)
     return [
         _stressed(value, generator, severity, extreme=number == extreme)
         if changeable(value)
@@ -128,7 +128,7 @@ def changeable(value: Any) -> bool:
     return bool(np.isfinite(sample).all()) and not mask
 
 
-def _rows_of_outputs(inputs: Sequence[Any], outputs: Shapes) -> int:
+def rows_of_outputs(inputs: Sequence[Any], outputs: Shapes) -> int:
     """The input that an output's rows stem from: the first of the largest that share its first
     dimension, or, where none does, of all."""
     arrays = [number for number, value in enumerate(inputs) if changeable(value)]
@@ -183,15 +183,14 @@ def _apply(
     count, width = rows.shape
     places = _places(count, width, generator)
     picked = rows[np.arange(count), places]
-    tiny, large, minute, huge = np.full((4, count), ((TINY,), (severity,), (MINUTE,), (HUGE,)))
+    tiny, large, minute = np.full((3, count), ((TINY,), (severity,), (MINUTE,)))
     if count >= FEW_VECTORS:  # of all sizes, and half of the large ones as large as may be
         spread = generator.permutation(np.arange(count) / count)
         tiny, large[::2] = 0.1 * (10 * TINIEST) ** spread, severity ** spread[::2]
         minute[::2] = 0.1 * TINIEST * SMALLER ** spread[::2]
-        huge[::2] *= (HUGEST / HUGE) ** spread[::2]
     factors = np.select(
         [kinds == kind for kind in (Kind.ZERO, Kind.TINY, Kind.LARGE, Kind.MINUTE, Kind.HUGE)],
-        [0.0, tiny, large, minute, huge],
+        [0.0, tiny, large, minute, HUGE],
         1.0,
     )
     rows *= factors.astype(rows.dtype)[:, None]
@@ -304,7 +303,7 @@ def one_sided(
     every term, as attention's scores must be before a mask of -100 shows."""
     changed: list[Any] = []
     turn = 0
-    extreme = _rows_of_outputs(inputs, outputs)
+    extreme = rows_of_outputs(inputs, outputs)
     for number, value in enumerate(inputs):
         if not changeable(value):
             changed.append(value)
