@@ -238,8 +238,8 @@ class Gate(NamedTuple):
             return
         exact = trial.exact[index]
         allowed, sizes = exact.allowed_to(output, self.rounding), self._sizes(exact, index)
-        if not exact.cancelled.ndim:  # float64 rounds too, of what shows not whether it cancels
-            allowed = allowed + SLACK * UNIT_OF_EXACT * sizes
+        if not exact.cancelled.ndim:  # float64 rounds too, and what is much larger
+            allowed = allowed + SLACK**2 * UNIT_OF_EXACT * sizes
         with np.errstate(all="ignore"):
             right = np.abs(double - exact.values) <= allowed
             rounded = right & (np.abs(output - double) <= ROW_FACTOR * self.rel_tol * sizes)

@@ -289,7 +289,9 @@ class Interval(NDArrayOperatorsMixin):
             self.low, self.high = (np.where(alone, self.value, end) for end in self.parts()[1:3])
             undecided &= ~alone
         counts = [
-            np.count_nonzero(undecided & own, axis=lines or (-1 if self.value.ndim else None), keepdims=True)
+            np.count_nonzero(
+                undecided & own, axis=lines or (-1 if self.value.ndim else None), keepdims=True
+            )
             for own in (self.value, ~self.value)
         ]
         shared = np.where(undecided, counts[0] < counts[1], with_shared(self))
