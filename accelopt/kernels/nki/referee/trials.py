@@ -312,7 +312,8 @@ class TrialStore:
         inputs = _other_arguments(reference, name, inputs, uses, generator, part)
         if name in WITH_ALL_ROWS and (set_to := masks(inputs, uses)):
             draws = self._drawn_masks(reference, set_to)
-            inputs = other_masks(inputs, set_to, draws, generator, more=name == STRESS)
+            more, counted = name == STRESS, uses.kept_above
+            inputs = other_masks(inputs, set_to, draws, generator, more=more, counted=counted)
         columns = self._columns(reference) if name in WITH_ALL_ROWS else ()
         turned = [stress.never_positive(value) for value in inputs]
         best: Trial | None = None
