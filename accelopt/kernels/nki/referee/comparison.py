@@ -32,6 +32,7 @@ from accelopt.kernels.nki.referee.tolerance import (
     BETWEEN,
     SLACK,
     UNDERFLOW,
+    UNIT_OF_EXACT,
     Exact,
     half_spacing,
 )
@@ -46,7 +47,7 @@ SMALL_ROW = 1e-3
 UPDATE_SLACK = 16.0
 # Some elements may exceed what is allowed, to a point: of 70 honest kernels that were tried none had any.
 MAX_BEYOND_FRACTION = 0.002
-MAX_BEYOND = 64.0
+MAX_BEYOND, MAX_BEYOND_SINGLE = 64.0, 4.0  # of what is wrong in float64 as well
 MOST_OF_ROW = 0.5  # rows have few such elements, for what rounds a whole row is known
 MOST_MASKED = 8  # one element of so many counts at least, where the others are zero
 # Below this a real engine may flush to zero, and so may its exp() of a very negative number.
@@ -205,36 +206,53 @@ class Gate(NamedTuple):
             if not whole:
                 found = [*_elements(trial, index, output, limits, where)]
                 if not all(check.passed for check in found):
-                    rounded = self._rounded_alone(trial, index, output)
-                    if rounded.any():
-                        found = [*_elements(trial, index, output, limits, where, rounded)]
+                    found = [*self._beside_double(trial, index, output, limits, where)]
                 yield from found
             ordinary = trial.name in (HIDDEN, SWEEP)
             # Who may be off by more may be so to one side. In float32 what shares a sum shares its error.
             asked = ordinary if self.precision.narrow else trial.exact[index].cancelled.ndim > 0
             if asked and self._exactly(index):
-                times = _systematic(output, trial.exact[index], self.precision) / limits.rounding
+                exact, unit = trial.exact[index], limits.rounding
+                times = _systematic(output, exact, self.precision) / unit
+                if times > 1 and (double := self._double(trial, index)) is not None:
+                    limit = ROW_FACTOR * self.rel_tol * self._sizes(exact, index)
+                    with np.errstate(all="ignore"):
+                        output = np.where(np.abs(output - double) <= limit, double, output)
+                    times = min(times, _systematic(output, exact, self.precision) / unit)
                 said = f"{where}: alike elements are off to the same side"
                 yield _check(MEAN_ERROR, times <= 1, times, 1, said)
         else:
             yield from self._norms(trial, index, output, where)
 
-    def _rounded_alone(self, trial: Trial, index: int, output: np.ndarray) -> np.ndarray:
-        """Where an error is one of rounding alone: the kernel is right there in float64, where it may cancel as
-        it likes, and in float32 not farther from that than a row may be from its reference, of what is usual in
-        that row or of the output."""
+    def _beside_double(
+        self, trial: Trial, index: int, output: np.ndarray, limits: ElementLimits, where: str
+    ) -> Iterator[Check]:
+        """Each element of a kernel that failed, with those spared that are errors of rounding alone: the kernel
+        is right there in float64, where it may cancel as it likes, and in float32 not farther from that than a
+        row may be from its reference, of what is usual in that row or of the output. The few that may be farther
+        off are right in float64 too, where that is known."""
         double = self._double(trial, index)
+        wide = limits._replace(worst=max(limits.worst, MAX_BEYOND * self.rounding))
         if double is None or trial.exact is None:
-            return np.zeros(output.shape, bool)
+            yield from _elements(trial, index, output, wide, where)
+            return
         exact = trial.exact[index]
+        allowed, sizes = exact.allowed_to(output, self.rounding), self._sizes(exact, index)
+        if not exact.cancelled.ndim:  # float64 rounds too, and what is much larger
+            allowed = allowed + SLACK**2 * UNIT_OF_EXACT * sizes
+        with np.errstate(all="ignore"):
+            right = np.abs(double - exact.values) <= allowed
+            rounded = right & (np.abs(output - double) <= ROW_FACTOR * self.rel_tol * sizes)
+        yield from _elements(trial, index, output, wide, where, rounded)
+        yield next(_elements(trial, index, output, limits, where, right))
+
+    def _sizes(self, exact: Exact, index: int) -> np.ndarray:
+        """What is usual in the row of each element, or in the output if that is more."""
         sizes = np.where(np.isfinite(exact.allowed), np.abs(exact.values), 0)
-        if output.ndim > 1 and output.shape[-1] >= NARROW_ROW:
+        if sizes.ndim > 1 and sizes.shape[-1] >= NARROW_ROW:
             squares = np.square(sizes, dtype=np.float64)
             sizes = np.sqrt(squares.mean(axis=-1, keepdims=True))
-        limit = ROW_FACTOR * self.rel_tol * np.maximum(sizes, self.usual[index])
-        with np.errstate(all="ignore"):
-            right = np.abs(double - exact.values) <= exact.allowed_to(output, self.rounding)
-            return np.asarray(right & (np.abs(output - double) <= limit))
+        return np.asarray(np.maximum(sizes, self.usual[index]))
 
     def _double(self, trial: Trial, index: int) -> np.ndarray | None:
         """What the kernel gives in float64, in the form that is compared."""
@@ -253,7 +271,8 @@ class Gate(NamedTuple):
         return self.precision.rel_tol(self.rel_tol if own is None else own)
 
     def _limits(self, trial: Trial, index: int) -> ElementLimits:
-        bound, rounding, worst = self._bound(index), self.rounding, MAX_BEYOND * self.rounding
+        bound, rounding = self._bound(index), self.rounding
+        worst = rounding * (MAX_BEYOND if self.precision.narrow else MAX_BEYOND_SINGLE)
         if bound > self.precision.rel_tol(WIDEST_PUBLISHED):
             rounding *= max(1.0, bound / (2 * SLACK * self.precision.unit))
             worst = max(worst, ROW_FACTOR * rounding)
@@ -542,6 +561,8 @@ def _elements(
             beyond += int(np.count_nonzero(ratio > rounding))
         if limits.missing < math.inf:
             missing = (error > limits.missing * np.abs(values[part])) & resolved[part]
+            if rounded is not None:
+                missing &= ~rounded.reshape(-1)[part]
             lost += int(np.count_nonzero(missing))
             judged += int(np.count_nonzero(resolved[part]))
     # What is zero by a mask is right without rounding, and hides no wrong elements beside it.

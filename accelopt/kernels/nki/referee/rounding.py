@@ -31,6 +31,7 @@ ALIKE = 0.25  # of the slack that counts for errors that are known
 MOST_IN_BLOCK = 1 << 15  # elements whose intermediate results stay in the processor's cache
 WHOLE = 1 << 8, 1 << 24  # the largest number to which all are whole in bfloat16, and in float32
 MOST_BITS = 16  # behind the point, of factors whose products may be summed without rounding
+LOGARITHM = 1e-2  # to which an exponent is known that may be subtracted after the sum as well
 CONTRACTED = 128  # rows that the Tensor engine sums before it rounds
 _ARITHMETIC = (np.add, np.subtract, np.multiply, np.divide)
 _SIGNS = (np.abs, np.negative)  # which round nothing
@@ -96,6 +97,7 @@ class Interval(NDArrayOperatorsMixin):
     ) -> None:
         self.value, self.low, self.high, self.formats = value, low, high, formats
         self.shared = shared
+        self.extreme = False  # the largest, or the least, of a line
         self._view_of: tuple[Interval, Callable[[np.ndarray], Any]] | None = None
 
     # What an array has -------------------------------------------------------------------------
@@ -275,21 +277,24 @@ class Interval(NDArrayOperatorsMixin):
     def _settled(self, first: Any, second: Any) -> Interval:
         """Conditions that rounding decides, of two of which one is compared with a line of the other: what alone
         in a line equals that one is where it comes from (a row's maximum), and moves with it. The others a kernel
-        decides all in its way, which sums add up: `shared` has them turned round."""
+        decides all in its way, which sums add up: `shared` has all of a line as fewer of them are."""
         undecided = np.asarray(self.low != self.high)
         if not undecided.any():
             return self
         one, other = (np.asarray(values(each)) for each in (first, second))
-        shapes = ((1,) * (self.value.ndim - each.ndim) + each.shape for each in (one, other))
-        lines = tuple(
-            n for n, sizes in enumerate(zip(*shapes, strict=True)) if sizes[0] != sizes[1]
-        )
+        lines = _lines(one, other)
         if lines:
             same = np.asarray(one == other)
             alone = same & (same.sum(axis=lines, keepdims=True) == 1)
             self.low, self.high = (np.where(alone, self.value, end) for end in self.parts()[1:3])
             undecided &= ~alone
-        shared = np.where(undecided, ~self.value, with_shared(self))
+        counts = [
+            np.count_nonzero(
+                undecided & own, axis=lines or (-1 if self.value.ndim else None), keepdims=True
+            )
+            for own in (self.value, ~self.value)
+        ]
+        shared = np.where(undecided, counts[0] < counts[1], with_shared(self))
         return self._like(self.value, self.low, self.high, shared)
 
     def _alike(self, ufunc: np.ufunc, first: Any, second: Any) -> Any:
@@ -333,6 +338,10 @@ class Interval(NDArrayOperatorsMixin):
                 joint = np.array([np.maximum(*crossed), np.maximum(*alike)])
             errors = [_scaled(one, second.value), _scaled(other, a), joint]
         far = _known(_root(*errors))
+        if ufunc is np.subtract and first.extreme != second.extreme:
+            itself = _itself(first, second) & (far <= LOGARITHM).all(axis=0)
+            far = np.where(itself, 0, far)
+            shared = None if shared is None else np.where(itself, value, shared)
         return self._like(value, value - far[0], value + far[-1], shared)
 
     def __array_function__(
@@ -371,7 +380,9 @@ class Interval(NDArrayOperatorsMixin):
             return found
         own = self.shared_by_many() if np.size(value) > self.value.size else self
         shared = None if own.shared is None else function(own.shared)
-        return self._like(value, function(self.low), function(self.high), shared)
+        found = self._like(value, function(self.low), function(self.high), shared)
+        found.extreme = self.extreme
+        return found
 
     def shared_by_many(self) -> Interval:
         """Where each element is used for many: its error is one that these have in common."""
@@ -380,7 +391,9 @@ class Interval(NDArrayOperatorsMixin):
             return self
         shared = np.where(_signs(self.value), *self.ends())
         shared = np.where(np.isfinite(shared), shared, self.value)
-        return self._like(self.value, self.low, self.high, shared)
+        found = self._like(self.value, self.low, self.high, shared)
+        found.extreme = self.extreme
+        return found
 
     def _with_shared(self, function: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
         """`function` at the values with shared errors; None where there are none. Where these are
@@ -667,6 +680,22 @@ def _signs(like: np.ndarray) -> np.ndarray:
     return np.asarray(np.random.default_rng(like.size).random(like.shape) < 0.5)
 
 
+def _lines(one: np.ndarray, other: np.ndarray) -> tuple[int, ...]:
+    """The axes of a result of two along which one of them has a single element."""
+    dimensions = max(one.ndim, other.ndim)
+    shapes = ((1,) * (dimensions - each.ndim) + each.shape for each in (one, other))
+    return tuple(n for n, sizes in enumerate(zip(*shapes, strict=True)) if sizes[0] != sizes[1])
+
+
+def _itself(one: Interval, other: Interval) -> np.ndarray:
+    """Where an element of one is the extreme of its line that stands in the other, which no other of the line
+    may be."""
+    (a, b), (c, d) = one.ends(), other.ends()
+    able = (a <= d) & (c <= b)
+    alone = able.sum(axis=_lines(one.value, other.value), keepdims=True) == 1
+    return np.asarray((one.value == other.value) & alone)
+
+
 def _finite(operand: Any) -> Any:
     """`operand` without shared errors that are undefined or infinite: there nothing is judged, and of
     other elements they say nothing."""
@@ -845,6 +874,11 @@ def _sum(
             line = line.reshape(total.shape)
             rounded = np.fmax(rounded, np.square((line - total) * (ALIKE / UNIT)))
     rounded = rounded * x.formats.summed**2
+    # What is added to much more is lost at most, in any order.
+    sizes = np.abs(lines, dtype=np.float64)
+    steps = x.formats.summed * sizes.sum(axis=-1, keepdims=True)
+    lost = np.minimum(sizes, steps).sum(axis=-1).reshape(total.shape)
+    rounded = np.minimum(rounded, np.square(lost))
     return _summed(x, total, rounded, lambda a: a.sum(tuple(summed), keepdims=keepdims))
 
 
@@ -942,7 +976,20 @@ def _flushed(x: Interval) -> tuple[np.ndarray, np.ndarray]:
     return low - LEAST, high + LEAST
 
 
+def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The largest, or the least, of lines."""
+
+    def found(x: Interval, *args: Any, **kwargs: Any) -> Any:
+        one = x._apply(function, (x, *args), kwargs)
+        if isinstance(one, Interval):
+            one.extreme = True
+        return one
+
+    return found
+
+
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    **{one: _extreme(one) for one in (np.max, np.amax, np.min, np.amin)},
     np.sum: _sum,
     np.cumsum: _cumulative,
     np.mean: _mean,

@@ -107,17 +107,20 @@ class Part(NamedTuple):
 
 
 def separate(
-    reference: Reference, inputs: Sequence[Any], expected: Sequence[np.ndarray]
+    reference: Reference,
+    inputs: Sequence[Any],
+    expected: Sequence[np.ndarray],
+    tried: int = LEAST_ROWS,
 ) -> Part | None:
-    """Some rows along the first axis of the outputs whose rows the reference works out one by one; None
-    where there is no such axis."""
+    """Some rows along the first axis of the outputs whose rows the reference works out one by one, `tried` of
+    twice as many and more; None where there is no such axis."""
     axes = range(min((one.ndim for one in expected), default=0))
     for axis in () if reference.agreement.rules else axes:
         count = expected[0].shape[axis]
-        if count < 2 * LEAST_ROWS or any(one.shape[axis] != count for one in expected):
+        if count < 2 * tried or any(one.shape[axis] != count for one in expected):
             continue
         for cuts in _cuts(inputs, axis, count):
-            part = Part(Rows(axis, count, np.arange(LEAST_ROWS) * count // LEAST_ROWS), cuts)
+            part = Part(Rows(axis, count, np.arange(tried) * count // tried), cuts)
             wanted = [part.rows.of(one) for one in expected]
             if _agrees(reference, part.of(inputs), wanted):
                 return part
@@ -173,7 +176,7 @@ def row_blocks(
 
 def _cuts(inputs: Sequence[Any], axis: int, count: int) -> Iterator[Cuts]:
     """Which inputs may have their part in the `count` rows along an output's axis: all that have so
-    many at the same axis, the first of them, the first that has so many at any."""
+    many at the same axis, the first of them, the first that has so many at any, all that have."""
     shapes = [np.shape(value) for value in inputs]
     same = [axis if shape[axis : axis + 1] == (count,) else None for shape in shapes]
     any_axis = [shape.index(count) if count in shape else None for shape in shapes]
@@ -181,6 +184,7 @@ def _cuts(inputs: Sequence[Any], axis: int, count: int) -> Iterator[Cuts]:
     for places in (same, any_axis):
         first = next((number for number, place in enumerate(places) if place is not None), -1)
         found.append(tuple(p if n == first else None for n, p in enumerate(places)))
+    found.append(tuple(any_axis))
     yield from (cuts for cuts in dict.fromkeys(found) if any(cut is not None for cut in cuts))
 
 

@@ -110,7 +110,7 @@ def stressed(
 ) -> list[Any]:
     """`inputs` with their vectors changed; integers, booleans and plain values stay. `outputs` are
     the shapes of what the reference makes of them."""
-    extreme = _rows_of_outputs(inputs, outputs)
+    extreme = rows_of_outputs(inputs, outputs)
     return [
         _stressed(value, generator, severity, extreme=number == extreme)
         if changeable(value)
@@ -128,7 +128,7 @@ def changeable(value: Any) -> bool:
     return bool(np.isfinite(sample).all()) and not mask
 
 
-def _rows_of_outputs(inputs: Sequence[Any], outputs: Shapes) -> int:
+def rows_of_outputs(inputs: Sequence[Any], outputs: Shapes) -> int:
     """The input that an output's rows stem from: the first of the largest that share its first
     dimension, or, where none does, of all."""
     arrays = [number for number, value in enumerate(inputs) if changeable(value)]
@@ -303,7 +303,7 @@ def one_sided(
     every term, as attention's scores must be before a mask of -100 shows."""
     changed: list[Any] = []
     turn = 0
-    extreme = _rows_of_outputs(inputs, outputs)
+    extreme = rows_of_outputs(inputs, outputs)
     for number, value in enumerate(inputs):
         if not changeable(value):
             changed.append(value)
@@ -442,6 +442,9 @@ def few_bits(
 
     able = [number for number, value in enumerate(inputs) if changeable(value)]
     largest = max(able, key=lambda number: int(inputs[number].size), default=-1)
+    sizes = {n: np.size(value) for n, value in enumerate(inputs)}
+    if able and max(np.shape(inputs[largest])) == sizes[largest] < max(sizes.values()):
+        largest = -1  # a vector beside arrays of integers is a scale
     return [
         halves(value, first=number == largest) if number in able else value
         for number, value in enumerate(inputs)

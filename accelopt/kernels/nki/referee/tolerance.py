@@ -32,6 +32,9 @@ Rows = tuple[slice, ...]
 NEIGHBOURS = 32
 # How much worse than the samples an honest algorithm with another order of operations may be.
 SLACK = 16.0
+# Where rounding decides between two numbers a step is added to the noise, of which the intervals know the root
+# of the sum of squares.
+STEP_AND_NOISE = 1 + 1 / (2 * SLACK**2)
 MOST = 2.0  # and of most of its elements
 BETWEEN = 0.5  # from the middle of two whole numbers of which rounding decides
 # What cancels to zero in float64, as 1 + erf(-9) does, is a unit roundoff of something and not zero.
@@ -454,7 +457,7 @@ def _allowed(magnitude: np.ndarray, noise: np.ndarray, unit: float, *, sampled: 
         np.minimum(relative, MOST_RELATIVE, out=relative)
         for other in (_usual(relative) * magnitude, _usual(usable)):
             np.maximum(allowed, other, out=allowed)
-    allowed *= np.float32(SLACK)
+    allowed *= np.float32(SLACK * STEP_AND_NOISE)
     allowed[unusable] = np.inf
     return np.asarray(allowed)
 

@@ -49,7 +49,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 31
+VERSION = 32
 CHECKSUMS = "checksums.json"
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -147,6 +147,7 @@ PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 WITH_ALL_ROWS = (STRESS, ONE_SIDED)
 OF_LONG_SUMS = (END, EVERY, NEGATIVE, POSITIVE)  # and of the largest of very many
 MOST_OTHERS, FARTHER, FAR_APART = 32, 4.0, 0.1
+FEW_COLUMNS = 8  # on which it is tried whether columns are separate
 MORE_DRAWS = 8  # of masks, of which each hidden one is made
 MOST_KEPT_WHOLE = 1 << 26  # elements of outputs: beyond, keeping them costs more than judging
 
@@ -311,7 +312,8 @@ class TrialStore:
         inputs = _other_arguments(reference, name, inputs, uses, generator, part)
         if name in WITH_ALL_ROWS and (set_to := masks(inputs, uses)):
             draws = self._drawn_masks(reference, set_to)
-            inputs = other_masks(inputs, set_to, draws, generator, more=name == STRESS)
+            more, counted = name == STRESS, uses.kept_above
+            inputs = other_masks(inputs, set_to, draws, generator, more=more, counted=counted)
         columns = self._columns(reference) if name in WITH_ALL_ROWS else ()
         turned = [stress.never_positive(value) for value in inputs]
         best: Trial | None = None
@@ -379,15 +381,27 @@ class TrialStore:
         return some_of(part, neighbours, np.random.default_rng(seed))
 
     def _columns(self, reference: Reference) -> tuple[int, ...]:
-        """The inputs whose columns the reference works out one by one, as the statistics of a batch: what
-        others are changed row by row is changed column by column there."""
+        """The inputs whose columns the reference works out one by one, as the statistics of a batch, or of
+        which the outputs have the columns and no rows: what others are changed row by row is changed column by
+        column there."""
+        inputs, public = self._hidden(reference), self.get(reference, PUBLIC[0])
+        outputs = () if public is None else public.expected
         part = self._rows_apart(reference)
-        inputs = self._hidden(reference) if part else []
-        return tuple(
-            n
-            for n, v in enumerate(inputs)
-            if part and np.ndim(v) > 1 and part.cuts[n] == v.ndim - 1
-        )
+        if part is None:
+            given = [] if public is None else [*map(in_single, public.inputs)]
+            part = separate(reference, given, outputs, FEW_COLUMNS)
+        own = stress.rows_of_outputs(inputs, [one.shape for one in outputs])
+
+        def is_column(number: int, value: Any) -> bool:
+            if np.ndim(value) < 2 or part is None or part.cuts[number] != value.ndim - 1:
+                reduced = np.ndim(value) == 2 and all(
+                    one.shape[:1] == value.shape[1:] and value.shape[0] not in one.shape
+                    for one in outputs
+                )
+                return number == own and reduced
+            return True
+
+        return tuple(n for n, v in enumerate(inputs) if is_column(n, v))
 
     def _rows_apart(self, reference: Reference) -> Part | None:
         """Rows that the reference works out one by one; asked once a problem."""

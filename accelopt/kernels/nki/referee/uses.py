@@ -39,14 +39,15 @@ SMOOTH = set(
 class Uses:
     """By the input's number: what is an index or converted, the ranges that integers are compared with, the
     numbers that some are equal to, as a label that is ignored, and those that what is made of it is compared
-    with, and those by which it is multiplied or divided; the names of NumPy that were asked for; and how many
-    elements came about on the way."""
+    with, and those by which it is multiplied or divided; of which what is made of them alone is kept above
+    zero; the names of NumPy that were asked for; and how many elements came about on the way."""
 
     indices: set[int] = field(default_factory=set)
     compared: dict[int, tuple[float, float]] = field(default_factory=dict)
     marks: dict[int, set[float]] = field(default_factory=dict)
     thresholds: dict[int, set[float]] = field(default_factory=dict)
     factors: dict[int, set[float]] = field(default_factory=dict)
+    kept_above: set[int] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
     made: int = 0
 
@@ -142,6 +143,9 @@ class Watched(NDArrayOperatorsMixin):
         if ufunc in COMPARISONS:
             self.uses.asked.add(ufunc.__name__)
             self._compare(inputs, mark=ufunc in (np.equal, np.not_equal))
+        numbers = [one for one in inputs if not isinstance(one, Watched)]
+        if ufunc is np.maximum and len(self.sources) == 1 and numbers and np.min(numbers[0]) > 0:
+            self.uses.kept_above |= self.sources
         if ufunc in SCALES:
             for source, other in itertools.product(self.sources, inputs):
                 if not isinstance(other, Watched) and not np.ndim(other):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ DEPENDENT = (
 PARTITIONS = 128  # a dimension is cut by one tile of these, which leaves it whole tiles
 LEAST = 2 * PARTITIONS  # dimensions below are heads, states, taps
 
+NONE_SET = 0.1  # of the rows of a mask
 FEW = 8  # elements of a mask of one row that say otherwise than the others
 MORE_BITS = 4  # of integers that results in floating point are made of
 MOST_BITS = 52  # that float64 holds
@@ -81,11 +82,13 @@ def other_masks(
     generator: np.random.Generator,
     *,
     more: bool,
+    counted: Container[int] = (),
 ) -> list[Any]:
     """`inputs` of whose masks more, or fewer, elements are set than in any draw: where one of several `draws`
     sets one, or where all do, so that what none or each sets stays so, as above a diagonal. In half of the
     rows, or in the only one, of which a few stay; where each has as many set, as one of many, and where no
-    row had none or all, that stays."""
+    row had none or all, that stays, but for some of those that are `counted`: who sees to it that a count is above zero
+    takes none."""
     changed = list(inputs)
     for number, high in set_to.items():
         value = np.array(inputs[number])
@@ -104,6 +107,9 @@ def other_masks(
             legal = (number_set > least) | (counts.min() <= least)
             legal &= (number_set < width - least) | (counts.max() >= width - least)
             found = np.where((chosen & legal)[:, None], other, found)
+        if number in counted and not more and value.dtype.kind in "bf":
+            found = np.array(found)
+            found[generator.random(len(found)) < NONE_SET] = value.min()
         changed[number] = found.reshape(value.shape)
     return changed
 

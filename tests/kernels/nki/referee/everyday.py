@@ -37,7 +37,11 @@ def forward(x, gain, bias, eps):
     variance = np.mean(np.square(centred), axis=1, keepdims=True)
     return centred / np.sqrt(variance + eps) * gain + bias
 """,
-    "batchnorm": LAYERNORM.replace("SIZE", "512, 128").replace("axis=1", "axis=0"),
+    "batchnorm": LAYERNORM.replace("SIZE", "512, 64")
+    .replace("axis=1", "axis=0")
+    .replace("float32)]", "float32), np.ones(64, np.float32)]")
+    .replace("(x):", "(x, gain):")
+    .replace("return centred", "return gain * centred"),
     "gelu_mlp": """
 import numpy as np
 from scipy.special import erf
@@ -164,6 +168,8 @@ def forward(x, gain, bias):
     return x * gain + bias
 """,
 }
+BY_ERF, BY_EXP = "* 0.5 * (1 + erf(h / np.sqrt(2)))", "/ (1 + np.exp(-h))"
+REFERENCES["silu_mlp"] = REFERENCES["gelu_mlp"].replace(BY_ERF, BY_EXP)
 
 
 def reference(problem: str, folder: Path) -> Path:
@@ -273,7 +279,8 @@ def _tail(x, size):
 
 
 HONEST = {
-    "batchnorm": {"two passes": lambda x: _normed(x.T, _two_passes).T},
+    "batchnorm": {"two passes": lambda x, gain: _normed(x.T, _two_passes).T * gain},
+    "silu_mlp": {"by tanh": lambda x, w: (h := (x @ w) / 2) * (1 + np.tanh(h))},
     "gelu_mlp": {
         # What a reference in float64 (np.sqrt(2) makes it one) gives as zero is not zero.
         "by the distribution": lambda x, w: (h := x @ w) * ndtr(h),
@@ -323,10 +330,6 @@ HONEST = {
     },
     "largest_two": {"by logits": lambda x, w: _weights(z := x @ w, z)},
     "softcap": {"by a sigmoid": lambda x: 60 / (1 + np.exp(-x / 15)) - 30},
-    "silu": {
-        "by tanh": lambda x: x * (np.float32(0.5) + np.float32(0.5) * np.tanh(x / 2)),
-        "reciprocal": lambda x: x * (1 / (1 + np.exp(-x))),
-    },
     "gelu": {
         "by sigmoid": lambda x: (
             x * _sigmoid(np.float32(1.5957691216057308) * (x + np.float32(0.044715) * x * x * x))
@@ -347,7 +350,8 @@ HONEST = {
 }
 
 DISHONEST = {
-    "batchnorm": {"E[x^2] - E[x]^2": lambda x: _normed(x.T, _squares).T},
+    "batchnorm": {"E[x^2] - E[x]^2": lambda x, gain: _normed(x.T, _squares).T * gain},
+    "silu_mlp": {"zero below -20": lambda x, w: np.where((h := x @ w) < -20, 0, h * _sigmoid(h))},
     "gelu_mlp": {
         "cut off": lambda x, w: np.where((h := x @ w) < -3, 0, h * ndtr(h)),
         "by tanh": lambda x, w: (h := x @ w) * (1 + np.tanh(0.7978846 * (h + 0.044715 * h**3))) / 2,
