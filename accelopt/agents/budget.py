@@ -120,7 +120,9 @@ class Ledger:
         tokens = self.total.input_tokens + self.total.output_tokens
         spent = WorstCase(self.total.money, tokens, self.total.calls)
         sums = map(sum, zip(spent, *under_way, strict=True))
-        for what, used, limit in zip(("dollars", "tokens", "calls"), sums, self.budget, strict=True):
+        for what, used, limit in zip(
+            ("dollars", "tokens", "calls"), sums, self.budget, strict=True
+        ):
             if limit is not None and used >= limit:
                 return f"the budget of {limit:g} {what} is spent ({used:g} used)"
         return ""

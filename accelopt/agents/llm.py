@@ -48,7 +48,9 @@ LONGEST_RETRY_AFTER = 300.0  # an endpoint that asks for more is not waited for
 ANNOUNCED = 10.0  # seconds of a pause from which on it is told
 DEAD_AFTER = 4  # calls in a row without a usable answer, after which an endpoint is asked no more
 RESERVED_TOKENS = 32_768  # to which an answer is bounded under a budget, where nothing else does
-LONGEST_ANSWER = 131_072  # tokens of any model, which a server that ignores the bound may let it give
+LONGEST_ANSWER = (
+    131_072  # tokens of any model, which a server that ignores the bound may let it give
+)
 CHARACTERS_A_TOKEN = 2  # at least, of what is asked
 MOST_SLOW = 2  # waits in vain, each twice as long, of an endpoint that answers nobody meanwhile
 MOST_TRUNCATED = 3  # answers of one call that met the limit of their length
