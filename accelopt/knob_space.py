@@ -90,6 +90,11 @@ class Space(Row):
         """The configuration where nobody says otherwise."""
         return {knob.name: knob.start for knob in self.knobs}
 
+    def changes(self, configuration: Mapping[str, Parameter]) -> Configuration:
+        """What a configuration has otherwise than by default."""
+        usual = self.default
+        return {name: value for name, value in configuration.items() if usual.get(name) != value}
+
     @property
     def size(self) -> int:
         """How many points there are."""
@@ -132,7 +137,7 @@ def name_of(configuration: Mapping[str, Parameter]) -> str:
 def sentence(configuration: Mapping[str, Parameter]) -> str:
     """A configuration in words."""
     settings = ", ".join(f"{name} = {value}" for name, value in configuration.items())
-    return f"Set {settings}." if settings else "Leave everything as it is."
+    return f"Set {settings}." if settings else "Set all knobs to their defaults."
 
 
 def values_in(reply: str, names: Iterable[str] = ()) -> dict[str, object] | None:

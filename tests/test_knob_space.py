@@ -82,5 +82,5 @@ def test_a_knob_that_contradicts_itself_is_refused():
 
 def test_sentences():
     assert sentence({"a": 1, "b": "x"}) == "Set a = 1, b = x."
-    assert sentence({}) == "Leave everything as it is."
+    assert sentence({}) == "Set all knobs to their defaults."
     assert name_of({"b": 1, "a": 2}) == name_of({"a": 2, "b": 1})

@@ -66,11 +66,11 @@ class Ledger:
 
     @asynccontextmanager
     async def reserved(self, worst: WorstCase) -> AsyncIterator[None]:
-        """Holds room for one request while it is under way. It waits for those before it where its worst
-        case does not fit beside theirs; alone it may go over the budget, so at most one answer does.
-        Raises BudgetExhausted."""
+        """Holds room for one request while it is under way. It waits until the budget would not be spent
+        even if all those before it cost their worst, so at most one answer goes over it. Raises
+        BudgetExhausted."""
         self.check()
-        while self._reserved and not self._fits(worst):
+        while self._reserved and self._spent_with(*self._reserved):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             await turn
@@ -84,14 +84,6 @@ class Ledger:
             for turn in waiting:
                 if not turn.done():
                     turn.set_result(None)
-
-    def _fits(self, worst: WorstCase) -> bool:
-        """Whether the budget holds what is spent, what is reserved, and one more request."""
-        tokens = self.total.input_tokens + self.total.output_tokens
-        spent = WorstCase(self.total.money, tokens, self.total.calls)
-        sums = map(sum, zip(spent, worst, *self._reserved, strict=True))
-        limits = self.budget.money, self.budget.tokens, self.budget.calls
-        return all(limit is None or used <= limit for used, limit in zip(sums, limits, strict=True))
 
     def charge(self, exchange: Exchange) -> None:
         """Count `exchange`, whether it was just made or found in the journal."""
@@ -115,24 +107,25 @@ class Ledger:
 
     def check(self) -> None:
         """Raise BudgetExhausted when no further call may be made."""
-        spent, budget = self.total, self.budget
-        tokens = spent.input_tokens + spent.output_tokens
-        for what, used, limit in (
-            ("dollars", spent.money, budget.money),
-            ("tokens", tokens, budget.tokens),
-            ("calls", spent.calls, budget.calls),
-        ):
-            if limit is not None and used >= limit:
-                raise BudgetExhausted(f"the budget of {limit:g} {what} is spent ({used:g} used)")
+        if spent := self._spent_with():
+            raise BudgetExhausted(spent)
 
     @property
     def exhausted(self) -> bool:
         """Whether no further call may be made."""
-        try:
-            self.check()
-        except BudgetExhausted:
-            return True
-        return False
+        return bool(self._spent_with())
+
+    def _spent_with(self, *under_way: WorstCase) -> str:
+        """Which limit is reached by what is spent and what is `under_way`; empty where none is."""
+        tokens = self.total.input_tokens + self.total.output_tokens
+        spent = WorstCase(self.total.money, tokens, self.total.calls)
+        sums = map(sum, zip(spent, *under_way, strict=True))
+        for what, used, limit in zip(
+            ("dollars", "tokens", "calls"), sums, self.budget, strict=True
+        ):
+            if limit is not None and used >= limit:
+                return f"the budget of {limit:g} {what} is spent ({used:g} used)"
+        return ""
 
 
 class EvaluationBudget:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import cast
 
 from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
@@ -15,7 +16,8 @@ from accelopt.nodes import Job
 
 LONGEST_REPLY = 160  # characters of one that cannot be read, in its reason
 FIRST = "(nothing yet)"
-MOST_TOLD = 8  # configurations of which a closed form is told
+MOST_TOLD = 8  # prices of closed forms that are told
+MOST_ALIKE = 4  # points of one price that are named
 
 
 class ExpertModel:
@@ -34,10 +36,11 @@ class ExpertModel:
                 said = quote_words(answer.text, LONGEST_REPLY)
                 return f"the reply of {job.focus} holds no JSON object: {said}"
             known = {k.name: k.meant(found[k.name]) for k in space.knobs if k.name in found}
-            # Texts under other keys are remarks beside a whole point; numbers mean knobs.
-            whole = len(known) == len(space.knobs)
-            others = {k: v for k, v in found.items() if not (whole and isinstance(v, str))}
-            values = cast(Configuration, {**others, **known})
+            # Texts under other keys are remarks beside values of knobs; what else there is means knobs.
+            words = {value for knob in space.knobs for value in knob.values}
+            others = {k: v for k, v in found.items()
+                      if not (known and isinstance(v, str) and v not in words)}  # fmt: skip
+            values = cast(Configuration, {**space.default, **others, **known})
             if faults := space.faults(values):
                 return f"{job.focus} proposed what there is not: {'; '.join(faults)}"
             return values
@@ -55,23 +58,37 @@ class ExpertModel:
         slots = {
             **kernel_slots(view),
             "kernel": f"{space.kernel}{f', {sizes}' if sizes else ''}",
-            "knobs": bullet_list([_told(knob) for knob in space.knobs], ""),
+            "knobs": _told(space.knobs),
             "belief": trials.belief,
-            "foretold": "\n".join(
-                f"- {json.dumps(point)}: {ms:.4g} ms" for point, ms in space.foretold[:MOST_TOLD]
-            ),
+            "foretold": _foretold(space),
             "history": bullet_list(trials.latest, FIRST),
             "refused": bullet_list(trials.refused, FIRST),
             "symptoms": bullet_list(trials.symptoms, "(none)"),
-            "example": json.dumps(space.default),
+            "example": json.dumps(dict([*space.default.items()][-2:])),
         }
         label = f"expert/{job.round}/{job.focus}/{job.node.case.service_name}/{job.number}"
         return question("expert", self.prompt, label, slots, job.round)
 
 
-def _told(knob: KnobSpec) -> str:
-    values = ", ".join(json.dumps(value) for value in knob.values)
-    meaning = f". {knob.meaning}" if knob.meaning else ""
-    return (
-        f"{knob.name} ({knob.type}): one of {values}; {json.dumps(knob.start)} by default{meaning}"
+def _foretold(space: Space) -> str:
+    """The cheapest prices of closed forms, each with the first points that have it."""
+    priced: dict[str, list[str]] = {}
+    for point, ms in space.foretold:
+        priced.setdefault(f"{ms:.4g}", []).append(json.dumps(space.changes(point)))
+    rows = [
+        f"{ms} ms: {'; '.join(points[:MOST_ALIKE])}{'; others' * (len(points) > MOST_ALIKE)}"
+        for ms, points in priced.items()
+    ]
+    return bullet_list(rows[:MOST_TOLD], "")
+
+
+def _told(knobs: Sequence[KnobSpec]) -> str:
+    """The knobs with their values, those that mean the same below what they mean."""
+    meant: dict[str, list[str]] = {}
+    for knob in knobs:
+        values = ", ".join(json.dumps(value) for value in knob.values)
+        said = f"{knob.name} ({knob.type}): one of {values}; {json.dumps(knob.start)} by default"
+        meant.setdefault(knob.meaning, []).append(said)
+    return "\n".join(
+        "\n".join([meaning, bullet_list(said, "")]).strip() for meaning, said in meant.items()
     )

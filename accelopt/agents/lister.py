@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from accelopt.agents.analysis_tools import FUNCTIONS, MOST_TURNS
@@ -12,7 +12,7 @@ from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.planner import tried_list
 from accelopt.agents.prompts import bullet_list
 from accelopt.agents.proposer import LONGEST_DETAIL, KernelView, Listed, WrittenKernel
-from accelopt.agents.questions import NOTHING_MEASURED, ask_and_read, kernel_slots, question_about
+from accelopt.agents.questions import ask_and_read, kernel_slots, question_about
 from accelopt.agents.roles import Prompts
 from accelopt.kernel_source import apply_patch, fenced_blocks, is_patch
 from accelopt.replies import json_in, rows_in
@@ -36,8 +36,9 @@ class Lister:
         self.prompts = prompts
         self.tools = tools
 
-    async def candidates(self, view: KernelView, most: int, methods: Sequence[str]) -> Listed:
-        """At most `most` candidates. `methods` are names that there are already."""
+    async def candidates(self, view: KernelView, most: int, methods: Mapping[str, str]) -> Listed:
+        """At most `most` candidates. `methods` are names that there are already, with what is done by
+        that name where somebody said it."""
         question = self.question(view, most, methods)
         tools = () if self.tools is None else await self.tools(view)
         limit = MOST_TURNS if tools else 0
@@ -57,16 +58,15 @@ class Lister:
             else found._replace(candidates=found.candidates[:most])
         )
 
-    def question(self, view: KernelView, most: int, methods: Sequence[str]) -> Question:
+    def question(self, view: KernelView, most: int, methods: Mapping[str, str]) -> Question:
         """The prompt: measurements, then structure, then what to edit; the kernel in view alone."""
         found = view.diagnosis.bottlenecks if view.diagnosis else ()
         slots = {
             **kernel_slots(view),
             "most": str(most),
-            "facts": bullet_list(view.facts, NOTHING_MEASURED),
             "diagnosis": bullet_list([f"{b.resource}: {b.reason}" for b in found], "(none)"),
             "tried": tried_list(view.tried),
-            "methods": ", ".join(methods) or "(none)",
+            "methods": _names(methods),
             "tools": self._told(),
         }
         return question_about(view, "lister", self.prompts["lister"], slots)
@@ -78,14 +78,14 @@ class Lister:
         return f"You may ask up to {MOST_TURNS} times before you answer:\n{listed}"
 
     async def relabel(
-        self, view: KernelView, methods: Sequence[str], candidates: Sequence[WrittenKernel]
+        self, view: KernelView, methods: Mapping[str, str], candidates: Sequence[WrittenKernel]
     ) -> str:
         """A JSON list of {index, existed, method}, whatever it says; empty where no model answers."""
         rows = [
             {"index": number, "method": one.method, "detail": one.detail[:LONGEST_DETAIL]}
             for number, one in enumerate(candidates)
         ]
-        slots = {"catalog": json.dumps(list(methods)), "steps": json.dumps(rows, indent=1)}
+        slots = {"catalog": _names(methods), "steps": json.dumps(rows, indent=1)}
         question = question_about(view, "relabeler", self.prompts["relabeler"], slots)
 
         def read(answer: Answer) -> list[dict[str, Any]] | str:
@@ -97,6 +97,12 @@ class Lister:
         except NO_ANSWER:
             return ""
         return "" if isinstance(found, str) else json.dumps(found, default=str)
+
+
+def _names(methods: Mapping[str, str]) -> str:
+    return bullet_list(
+        [f"{name}: {does}" if does else name for name, does in methods.items()], "(none)"
+    )
 
 
 def read_candidates(reply: str, kernel: str = "") -> Listed | str:

@@ -48,6 +48,9 @@ LONGEST_RETRY_AFTER = 300.0  # an endpoint that asks for more is not waited for
 ANNOUNCED = 10.0  # seconds of a pause from which on it is told
 DEAD_AFTER = 4  # calls in a row without a usable answer, after which an endpoint is asked no more
 RESERVED_TOKENS = 32_768  # to which an answer is bounded under a budget, where nothing else does
+LONGEST_ANSWER = (
+    131_072  # tokens of any model, which a server that ignores the bound may let it give
+)
 CHARACTERS_A_TOKEN = 2  # at least, of what is asked
 MOST_SLOW = 2  # waits in vain, each twice as long, of an endpoint that answers nobody meanwhile
 MOST_TRUNCATED = 3  # answers of one call that met the limit of their length
@@ -99,6 +102,7 @@ class Endpoint:
         self._unreached = 0.0  # since when no connection could be made; infinite once one was
         self._refused: set[str] = set()  # settings that this endpoint does not take
         self._answered = False  # usably, at least once
+        self._longest = LONGEST_ANSWER  # in tokens, of what may come and what has come
         self._failed = 0  # calls in a row that came to nothing
         self._silence = 0  # waits in vain, one longer than the other, since anything was heard
         self._heard = 0.0  # when that was
@@ -183,6 +187,7 @@ class Endpoint:
                 exchange = self._exchange(key, question, turn, request, outcome, attempts)
                 self.exchanges.keep(exchange)
             self.ledger.charge(exchange)
+            self._longest = max(self._longest, exchange.output_tokens)
             if not exchange.problem:
                 self._answered = True
                 return exchange
@@ -232,9 +237,9 @@ class Endpoint:
             return _Reply(body, self._heard - started)
 
     def _worst(self, request: dict[str, Any]) -> WorstCase:
-        """The most that the answer to `request` may cost."""
+        """The most that the answer to `request` may cost, also of a server that ignores its bound."""
         asked = len(json.dumps(request, default=str)) / CHARACTERS_A_TOKEN
-        answered = request.get(BOUNDS[0]) or RESERVED_TOKENS
+        answered = max(request.get(BOUNDS[0]) or 0, self._longest)
         prices = self.config.price_input, self.config.price_output
         return WorstCase((asked * prices[0] + answered * prices[1]) / 1e6, asked + answered)
 

@@ -25,7 +25,7 @@ T = TypeVar("T")
 UNREAD = "Your answer could not be read: {}. Answer again in the form that was asked for, and nothing else."
 NOTHING_MEASURED = "(no analysis of this kernel)"
 LESSONS_HEADING = "# Attempts on this kernel and others like it, and what they taught"
-BRIEF = "advice limits lines memory compiler prices schedules".split()
+BRIEF = "advice limits lines memory compiler prices schedules primitives".split()
 """Slots that a language fills in its brief; where it says nothing, their sections are left out."""
 
 

@@ -8,6 +8,7 @@ equal is equal; what differs may still be.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -31,10 +32,12 @@ from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algor
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.normal_forms import apply
+from accelopt.algorithm.notation import algorithm_text
 from accelopt.algorithm.reductions import fold
 from accelopt.algorithm.value_nodes import INFINITE, Element, ScanElement, Value
 from accelopt.algorithm.values import Values, fresh_axis
 
+LONGEST_LINE = 160  # characters of a definition that is named as different
 ROUNDED = 2.0**-20
 """Numbers of two lifts of one kernel are this near: some were in fp32 on the way."""
 
@@ -47,15 +50,28 @@ TURNED = {"less": "greater", "less_equal": "greater_equal"}
 def same_function(one: Algorithm, other: Algorithm) -> bool:
     """Whether both have one normal form, for the same arrays in the same order. Numbers that differ by
     less than fp32 resolves are the same; so are a function and its rounding to a narrower format."""
-    if [math.prod(a.given) for a in one.inputs] != [math.prod(a.given) for a in other.inputs]:
-        return False
-    if [math.prod(a.given) for a in one.outputs] != [math.prod(a.given) for a in other.outputs]:
-        return False
+    return not difference(one, other)
+
+
+def difference(one: Algorithm, other: Algorithm) -> str:
+    """What differs first in the normal forms of two Algorithms, `first | second`; empty where they are one
+    function."""
+    for what in ("inputs", "outputs"):
+        sizes = [[math.prod(a.given) for a in getattr(each, what)] for each in (one, other)]
+        if sizes[0] != sizes[1]:
+            return f"{what} of {sizes[0]} | {sizes[1]} elements"
     try:
-        forms = [json.loads(normal_form(algorithm).to_json()) for algorithm in (one, other)]
-    except (UndefinedOutput, RecursionError):
-        return False
-    return nearly_equal(*forms)
+        forms = [normal_form(algorithm) for algorithm in (one, other)]
+    except UndefinedOutput as error:
+        return str(error)
+    except RecursionError:
+        return "expressions are too deep"
+    if nearly_equal(*(json.loads(form.to_json()) for form in forms)):
+        return ""
+    lines = [algorithm_text(form).splitlines() for form in forms]
+    pairs = itertools.zip_longest(*lines, fillvalue="nothing")
+    found = next((pair for pair in pairs if pair[0] != pair[1]), ("numbers", "other numbers"))
+    return " | ".join(line.strip()[:LONGEST_LINE] for line in found)
 
 
 def nearly_equal(one: object, other: object) -> bool:

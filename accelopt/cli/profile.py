@@ -15,6 +15,7 @@ from accelopt.cli.kernel_file import (
     KernelFile,
     MachineOption,
     Seconds,
+    Sought,
     TargetOption,
     naming,
     order,
@@ -38,13 +39,17 @@ def profile(
     seconds: Seconds = TRACE_SECONDS,
     compiler: CompilerOption = "",
     machine: MachineOption = None,
+    search: Annotated[bool, typer.Option(help="look for a faster loop nest, too")] = True,
 ) -> None:
     """Say how long KERNEL takes on the simulated NeuronCore, and why."""
     asked = order(kernel, reference, target, seconds, compiler, machine)
     given = {"--target": target, "--machine": machine, "--compiler": compiler}
     words = [str(word) for pair in given.items() if pair[1] for word in pair]
     command = ["accelopt", "optimize", str(kernel), "--reference", str(reference), *words]
-    asked["apply"] = shlex.join([*command, "--apply"])
+    asked["search"] = search
+    asked["apply"] = (
+        shlex.join([*command, "--apply"]) if search else ""
+    )  # whose list is that of the search
     with naming(kernel, reference):
         typer.echo(ask(profile_job, asked, seconds).text, nl=False)
 
@@ -53,7 +58,7 @@ def profile_job(asked: Mapping[str, Any]) -> Said:
     """The work of `profile`, in a child process."""
     found = simulated(asked)
     taken = f"{found.latency_ms:.4g} ms, {found.simulated_on}; "
-    sought = rewrite_of(asked, known=taken)
+    sought = rewrite_of(asked, known=taken) if asked["search"] else Sought()
     note(f"{taken}working out the least time that its problem takes")
     remark = f"{sought.given_up}\n" if sought.given_up else ""
     text = profile_text(found, interval(found), sought.rewrite, asked["apply"])

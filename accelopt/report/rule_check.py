@@ -141,7 +141,7 @@ def check(
     note("comparing what kernel and reference compute")
     found = compared(kernel.resolve(), reference.resolve(), target, version)
     if isinstance(found, Same):
-        return report._replace(same=found.same)
+        return report._replace(same=found.same, unknown=found.why)
     return report._replace(unknown=found.message.replace("the evaluation's process", "that"))
 
 
@@ -209,7 +209,7 @@ def check_text(report: CheckReport) -> str:
     if report.same:
         lines.append(SAME)
     if report.unknown:
-        lines.append(f"not compared in real numbers: {report.unknown}")
+        lines.append(f"not shown to be the same in real numbers: {report.unknown}")
     return "\n".join(lines) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -191,7 +192,8 @@ class Experts:
         return ""
 
     def _build(self, name: str, values: Configuration) -> Job:
-        change = KnobSetting(values=values, sentence=sentence(values))
+        changes = self._space.changes(values) if self._space else values
+        change = KnobSetting(values=values, sentence=sentence(changes))
         job = self._job(Want.BUILD, Action(change=change, method=METHOD), name)
         self._under_way[job.number] = name, values
         return job._replace(trials=self._trials(name))
@@ -201,10 +203,15 @@ class Experts:
         failed = [t for t in self._tried if t.latency == inf]
         return Trials(
             EXPERTS[name].bias if name in EXPERTS else "",
-            tuple(f"{name_of(t.configuration)}: {t.latency:.4g} ms" for t in measured[-LATEST:]),
-            tuple(f"{name_of(t.configuration)}: {t.reason}" for t in failed),
+            tuple(
+                f"{self._changes(t.configuration)}: {t.latency:.4g} ms" for t in measured[-LATEST:]
+            ),
+            tuple(f"{self._changes(t.configuration)}: {t.reason}" for t in failed),
             self.symptoms,
         )
+
+    def _changes(self, values: Configuration) -> str:
+        return json.dumps(self._space.changes(values) if self._space else values)
 
     def _job(self, want: Want, action: Action | None = None, focus: str = "") -> Job:
         self._numbers += 1

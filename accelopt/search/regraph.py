@@ -124,7 +124,7 @@ class ReGraphSearch(MCGS):
             return None
         rollout.under_way = True
         rollout.tried.append(TriedValues(values, None))
-        change = KnobSetting(values=values, sentence=sentence(values))
+        change = KnobSetting(values=values, sentence=sentence(rollout.space.changes(values)))
         edge = Edge(Action(change=change, method=KNOBS), 0.0)
         rollout.found.edges.append(edge)
         job = self._build([(rollout.found, edge)])

@@ -236,7 +236,10 @@ def by_method(language: str, offered: Sequence[Action], diagnosis: Diagnosis) ->
     limited = diagnosis.bottleneck
     if limited is None:
         return []
-    why = f"It must relieve {limited.resource}: {limited.reason}."
+    why = (
+        f"It must relieve {limited.resource}: {limited.reason}. Where this kernel has nothing that the method "
+        "could be used on, say so in a sentence, without code: that costs no evaluation."
+    )
     known, methods = {action.method for action in offered}, methods_of(language)
     return [
         Action(
@@ -275,7 +278,7 @@ async def _set_by_expert(expert: ExpertModel, job: Job, view: KernelView, run: R
     found = await expert.propose(job, space, view)
     if found.values is None:
         return Result(job, remarks=(found.reason,), asked=1, unanswered=(found.reason,))
-    change = KnobSetting(values=found.values, sentence=sentence(found.values))
+    change = KnobSetting(values=found.values, sentence=sentence(space.changes(found.values)))
     made = await language.configure(job.node, found.values)
     label = plan_id(job.number, 0)
     node = await judge(job.node, change, label, made.source, workplace, made.reason)

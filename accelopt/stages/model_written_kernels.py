@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from accelopt.agents.proposer import KernelView
 from accelopt.kernel_source import fingerprint
-from accelopt.kernels.moves import methods_of
+from accelopt.kernels.moves import methods_of, what_it_does
 from accelopt.nodes import Action, Job, Result
 from accelopt.search.method_catalog import LabelledStep
 from accelopt.stages.experience import catalog_of
@@ -24,14 +24,17 @@ async def list_candidates(
     assert lister is not None
     for name in view.methods:
         catalog.add(name)
-    names = catalog.names
+    language = run.workshop.language
+    kinds = methods_of(language.name)
+    names = {
+        name: what_it_does(name, language.name) if name in kinds else "" for name in catalog.names
+    }
     found = await lister.candidates(view, run.settings.plans, names)
     said = await lister.relabel(view, names, found.candidates) if found.candidates else ""
     named = catalog.relabel(
         [LabelledStep(one.method, one.detail) for one in found.candidates], said
     )
-    kinds = methods_of(run.workshop.language.name)
-    complete = run.workshop.language.complete
+    complete = language.complete
     written = [
         Action(
             change=one.plan(method),

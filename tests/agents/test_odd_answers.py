@@ -95,13 +95,13 @@ async def learned(model):
 
 
 async def listed(model):
-    found = await Lister(model, model, PROMPTS).candidates(view(), 3, ("hoist",))
+    found = await Lister(model, model, PROMPTS).candidates(view(), 3, {"hoist": ""})
     return [(one.method, one.code.strip()) for one in found.candidates]
 
 
 async def relabelled(model):
     steps = [WrittenKernel("lift", "out of the loop", KERNEL)]
-    said = json.loads(await Lister(model, model, PROMPTS).relabel(view(), ("hoist",), steps))
+    said = json.loads(await Lister(model, model, PROMPTS).relabel(view(), {"hoist": ""}, steps))
     return [{name: row[name] for name in STEP} for row in said]
 
 

@@ -60,10 +60,12 @@ ENGINE_QUEUES = (Queue.VECTOR, Queue.SCALAR, Queue.GPSIMD)
 BY_SCALE_AND_BIAS = frozenset({"multiply", "add", "subtract"})
 KIBIBYTE, MEBIBYTE = 1 << 10, 1 << 20
 NONE = "None of the edits that are simulated gives 2% or more alone."
-HOW_SURE = (
-    "What-if: the same instructions scheduled again with that changed alone; the edit is by hand, and may "
-    "give more or less. Written: such a kernel was written and simulated, and is not judged yet."
-)
+BY_RULE, BY_HAND = "written by rule", "what-if"
+HOW_SURE = {
+    BY_HAND: "What-if: the same instructions scheduled again with that changed alone; the edit is by hand, and "
+    "may give more or less.",
+    BY_RULE: "Written by rule: there is such a kernel; it was simulated and is not judged yet.",
+}
 
 
 class Rewrite(NamedTuple):
@@ -162,13 +164,15 @@ def advice_text(found: Sequence[Advice]) -> str:
         return NONE
     rows = [f"What to change first, each alone ({found[0].before_ms:.4g} ms now):"]
     for number, one in enumerate(found, 1):
-        sure = "written" if one.source else "what-if"
+        sure = BY_RULE if one.source else BY_HAND
         doubt = ", less than the timing tells apart" if one.gain < UNRESOLVED else ""
         said = f"{one.before_ms:.4g} to {one.after_ms:.4g} ms {sure}{doubt}: {one.change}."
         rows += textwrap.wrap(
             said, WIDTH, initial_indent=f"{number:2d}. ", subsequent_indent=" " * 4
         )
-    return "\n".join([*rows, *textwrap.wrap(HOW_SURE, WIDTH)])
+    kinds = [bool(one.source) for one in found]
+    ends = [HOW_SURE[BY_HAND]] * (False in kinds) + [HOW_SURE[BY_RULE]] * (True in kinds)
+    return "\n".join([*rows, *textwrap.wrap(" ".join(ends), WIDTH)])
 
 
 class _Mechanisms:

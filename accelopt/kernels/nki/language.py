@@ -240,12 +240,6 @@ class NKI(Language):
             return Configured(None, inspected.message)
         return made
 
-    async def schedule_brief(self, node: Node) -> str:
-        """What a planner should know to answer with a schedule in place of a plan; empty for a
-        kernel that cannot be lifted."""
-        await self.actions(node)  # what it finds is told
-        return await self._scheduling.brief(node)
-
     async def nests(self, node: Node, primitives: str = "") -> NestAnswer:
         """A kernel's nest after some primitives, and what single primitives would do to it next."""
         return await self._scheduling.nests(node, primitives)
@@ -281,8 +275,9 @@ class NKI(Language):
         }
 
     async def brief(self, node: Node) -> Mapping[str, str]:
-        """The parts of `briefing`, and what a planner must know of the kernel's schedules."""
-        return {**await self.account(node), "schedules": await self.schedule_brief(node)}
+        """The parts of `briefing`, and what there is to know of the kernel's schedules."""
+        await self.actions(node)  # what it finds is told
+        return {**await self.account(node), **await self._scheduling.brief(node)}
 
     async def account(self, node: Node) -> Mapping[str, str]:
         """The parts of `briefing`; of a kernel that is not right too."""

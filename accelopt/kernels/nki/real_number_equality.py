@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.algorithm.equality import same_function
+from accelopt.algorithm.equality import difference
 from accelopt.algorithm.reference_trace import trace_reference
 from accelopt.algorithm.traced_array import NotTraced
 from accelopt.evaluation import Row
@@ -29,9 +29,10 @@ SAME_BYTES = 4 << 30
 
 
 class Same(Row):
-    """The answer of `same_job`."""
+    """The answer of `same_job`; `why` says what keeps it from being known."""
 
     same: bool
+    why: str = ""
 
 
 def compared(
@@ -49,19 +50,20 @@ def same_job(payload: Mapping[str, Any]) -> Same:
     """The work of `compared`."""
     device = SimulatedDevice(payload["target"], version=payload["version"])
     problem = Reference(Path(payload["reference"]))
-    return Same(same=same_in_real_numbers(Path(payload["kernel"]), problem, device))
+    return same_in_real_numbers(Path(payload["kernel"]), problem, device)
 
 
-def same_in_real_numbers(kernel: Path, problem: Reference, device: SimulatedDevice) -> bool:
-    """Whether kernel and reference are one function of real numbers. False where that is not known:
-    where one of them has no Algorithm, or both have others. Plain numbers among the inputs are other
-    ones than those that `get_inputs` draws, for a kernel must take any."""
+def same_in_real_numbers(kernel: Path, problem: Reference, device: SimulatedDevice) -> Same:
+    """Whether kernel and reference are one function of real numbers. Not known where one of them has no
+    Algorithm, or both have others. Plain numbers among the inputs are other ones than those that
+    `get_inputs` draws, for a kernel must take any."""
     inputs = problem.inputs(0)
     plain = [v for v in inputs if not isinstance(v, np.ndarray)]
     if any(type(v) not in (int, float) for v in plain):
-        return False
+        return Same(same=False, why="an input is neither an array nor a plain number")
     floats = {n: stand_in(v, n, FIRST) for n, v in enumerate(plain) if type(v) is float}
     others = {n: v + 1 for n, v in enumerate(plain) if type(v) is int}
+    why = ""
     # A kernel may assert the integers that it is for; then it takes no others.
     for numbers in [{**floats, **others}] + [{**floats, **{n: plain[n] for n in others}}] * bool(
         others
@@ -72,9 +74,12 @@ def same_in_real_numbers(kernel: Path, problem: Reference, device: SimulatedDevi
             arguments = [argument_of(value) for value in problem.kernel_inputs(given)]
             program = device.compile(str(kernel), arguments).program
             found = lift(program, SAME_SECONDS, strict=True)
-            return same_function(found, reference.algorithm)
-        except KernelFailure:
-            continue
-        except (NotLifted, NotTraced):
-            return False
-    return False
+            other = difference(found, reference.algorithm)
+            return Same(same=not other, why=f"kernel | reference: {other}" if other else "")
+        except KernelFailure as error:
+            why = f"with other numbers the kernel fails: {error}"
+        except NotLifted as error:
+            return Same(same=False, why=f"the kernel is not lifted: {error}")
+        except NotTraced as error:
+            return Same(same=False, why=f"the reference is not traced: {error}")
+    return Same(same=False, why=why)

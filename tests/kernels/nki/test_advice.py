@@ -162,7 +162,7 @@ def test_a_kernel_that_was_written_is_told_apart_from_an_edit_by_hand():
     given = advice(found, (), (), rewrite)
     [one] = [a for a in given if a.source]
     assert (one.change, one.after_ms) == ("write it anew", found.latency_ms / 3)
-    assert f"{found.latency_ms / 3:.4g} ms written" in advice_text(given)
+    assert f"{found.latency_ms / 3:.4g} ms written by rule" in advice_text(given)
     assert not [a for a in advice(found, (), (), rewrite._replace(latency_ms=1.0)) if a.source]
 
 

@@ -51,13 +51,17 @@ REFUSED = {
 
 def test_the_brief_has_algorithm_nest_and_primitives() -> None:
     faster = applied(ASKED[0], PRODUCT.algorithm, OWN.nest)
-    text = brief(PRODUCT, OWN, [(faster, 3.0), (OWN.nest, 4.0)])
+    told = brief(PRODUCT, OWN, [(faster, 3.0), (OWN.nest, 4.0)])
+    text = told["schedules"]
     assert "out[m, n] = sum_k lhs[m, k] * rhs[k, n]" in text
     assert "was written by no nest" in text and json.dumps(list(OWN.nest.stages[0].members)) in text
-    assert all(line in text for line in table())
+    assert all(line in told["primitives"] for line in table())
     assert f"- 3 ms: {faster.model_dump_json(exclude_defaults=True)}" in text
     assert "- 4 ms: the nest above" in text
-    assert "The nest that wrote this kernel" in brief(PRODUCT, OWN._replace(written=True), [])
+    assert (
+        "The nest that wrote this kernel"
+        in brief(PRODUCT, OWN._replace(written=True), [])["schedules"]
+    )
 
 
 @pytest.mark.parametrize("form", REPLIES)

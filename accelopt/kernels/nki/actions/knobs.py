@@ -13,7 +13,7 @@ from accelopt.kernels.nki.nests.lowering import Lowered
 from accelopt.kernels.nki.nests.nest import Nest, NotNested
 from accelopt.kernels.nki.nests.primitives import Columns, Keep, Orient, Primitive, Tile, changed
 from accelopt.kernels.nki.nests.primitives import neighbours as primitives_near
-from accelopt.kernels.nki.nests.search import with_columns
+from accelopt.kernels.nki.nests.search import described, with_columns
 from accelopt.kernels.nki.rescheduling.any_rows import authored
 from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
 from accelopt.knob_space import Configuration, KnobSpec, Parameter, Space
@@ -21,7 +21,7 @@ from accelopt.knob_space import Configuration, KnobSpec, Parameter, Space
 MOST_STARTS = 4  # nests that knobs begin with, of those that differ in more than columns
 FAR = 10.0  # times the price of the cheapest nest, beyond which none is worth a kernel
 START, OPEN = "start", "open"
-BEGINNING = "the nest to begin with: 0 is the cheapest in closed form."
+BEGINNING = "The nest to begin with; the other knobs are those of 0, and another may refuse them."
 RISING = ("HBM", "SBUF", "resident")
 """Places of operands, by the SBUF that they take; of other words the order is kept."""
 
@@ -52,7 +52,9 @@ class NestKnobs:
     def space(self, kernel: str, shape: Mapping[str, int]) -> Space:
         """A knob for the nest to begin with, and one for each primitive that has a value."""
         starts = list(range(len(self._starts)))
-        knobs = [_knob(START, starts, 0, BEGINNING)] if len(starts) > 1 else []
+        told = [f"{number}: {described(nest)}." for number, nest in enumerate(self._starts)]
+        meaning = " ".join([BEGINNING, *told])
+        knobs = [_knob(START, starts, 0, meaning)] if len(starts) > 1 else []
         for name, values in self._values.items():
             usual = self._usual[name]
             meaning = " ".join((type(next(iter(values.values()))).__doc__ or "").split())

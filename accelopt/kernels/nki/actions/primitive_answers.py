@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, get_args
@@ -33,7 +33,7 @@ LONGEST_REFUSAL = 400  # characters
 
 ANSWER = (
     "Instead of a plan in words you may answer with a JSON list of primitives and nothing else, such as "
-    '[{"kind": "columns", "definition": "NAME", "size": 1024}]. They change the nest above in this order, '
+    '[{"kind": "columns", "definition": "NAME", "size": 1024}]. They change the nest that they start from, in this order, '
     "and the kernel is written by what comes out, exactly."
 )
 
@@ -213,17 +213,18 @@ def listing(
     return "\n".join([*rows, "All primitives:", *table()])
 
 
-def brief(lifted: Lifted, own: OwnNest, faster: Sequence[tuple[Nest, float]]) -> str:
-    """What a planner should know to answer with primitives: what the kernel computes, the nest that they
-    start from, all primitives, and nests that a search found `faster` than the kernel, with their
-    predicted milliseconds."""
-    rows = [computed(lifted), *_own(own), "Primitives change a nest:", *table()]
+def brief(lifted: Lifted, own: OwnNest, faster: Sequence[tuple[Nest, float]]) -> Mapping[str, str]:
+    """`schedules`: what the kernel computes, the nest that primitives start from, and nests that a search
+    found `faster` than the kernel, with their predicted milliseconds; `primitives`: what a planner should
+    know to answer with them."""
+    rows = [computed(lifted), *_own(own)]
     if faster:
         rows.append("Nests that a search found faster, with predicted times:")
     for nest, ms in faster:
         same = "the nest above" if nest == own.nest else nest.model_dump_json(exclude_defaults=True)
         rows.append(f"- {ms:.4g} ms: {same}")
-    return "\n".join([*rows, ANSWER])
+    known = "\n".join(["Primitives change a nest:", *table(), ANSWER])
+    return {"schedules": "\n".join(rows), "primitives": known}
 
 
 def computed(lifted: Lifted) -> str:

@@ -48,24 +48,23 @@ class Scheduling:
         self.target = inspector.options.target
         self._failed: dict[str, ScheduledKernels] = {}
 
-    async def brief(self, node: Node) -> str:
-        """What a planner should know to answer with primitives in place of a plan: what the kernel
-        computes, its nest, those found that are faster than the kernel; of what no nest makes faster,
-        only what it computes. Empty for a kernel that cannot be lifted."""
+    async def brief(self, node: Node) -> Mapping[str, str]:
+        """`primitive_answers.brief`; of what no nest makes faster, only what it computes. Empty for a kernel
+        that cannot be lifted."""
         offers = self._offers(node)
 
-        def worded() -> str:
+        def worded() -> Mapping[str, str]:
             lifted = self.lifted(node)
             better = [one for one in offers if one.predicted_ms < (node.latency or math.inf)]
             if offers and not better:
-                return f"{primitive_answers.computed(lifted)}\n{NONE_FASTER}"
+                return {"schedules": f"{primitive_answers.computed(lifted)}\n{NONE_FASTER}"}
             faster = [(one.nest, one.predicted_ms) for one in better]
             return primitive_answers.brief(lifted, self._own(node, lifted, offers), faster)
 
         try:
             return await in_thread(worded)
         except (NotLifted, NotNested, KernelFailure):
-            return ""
+            return {}
 
     async def answered(self, node: Node, reply: str) -> Action | str | None:
         """The kernel by the nest that a model's `reply` says; one sentence where it says one that the
