@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
-from accelopt.algorithm.algorithm import Definition, Map, Where, expressions_of, walk
+from accelopt.algorithm.algorithm import Constant, Definition, Map, Where, expressions_of, walk
 from accelopt.algorithm.index import Axis, Index
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES
 
@@ -63,6 +63,18 @@ def parts_along(
         for axis, starts in found.items()
         if len(starts) <= MOST_PIECES and axis not in joined
     }
+
+
+def changing(definitions: Iterable[Definition]) -> Mapping[Axis, tuple[int, ...]]:
+    """Of longer axes, where another of two values is taken that are both computed or brought."""
+    chosen = [
+        Map(d.out, (), part)
+        for d in definitions
+        for e in expressions_of(d)
+        for part in walk(e)
+        if isinstance(part, Where) and not isinstance(part.on_false, Constant)
+    ]
+    return parts_along(chosen)
 
 
 def _conditions(definitions: Iterable[Definition]) -> Iterator[Index]:
