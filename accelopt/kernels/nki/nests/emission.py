@@ -245,6 +245,8 @@ class Emitter(Calculation):
                 self.put(f"nisa.core_barrier({self.outside[name]}, {tuple(range(CORES))})")
                 self.exchanged[name] = True
         lying = tuple(axes[part.axis] for part in stage.partition)
+        if all(d.out in self.nest.held and not d.axes for d in members):
+            lying = (Axis("partition", self.spec.partitions),)  # the same on all
         self.laid = {name: self.axes_laid(name, names) for name, names in stage.laid}
         for axis in self.program:
             if axis.name in named.union(*(names for _, names in stage.laid)):
