@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -78,7 +79,10 @@ def changing(definitions: Iterable[Definition]) -> Mapping[Axis, tuple[int, ...]
 
 
 def _conditions(definitions: Iterable[Definition]) -> Iterator[Index]:
-    for definition in definitions:
-        for expression in expressions_of(definition):
-            for part in walk(expression):
-                yield from part.conditions if isinstance(part, Where) else ()
+    return (condition for definition in definitions for condition in _conditions_in(definition))
+
+
+@functools.lru_cache(maxsize=1024)
+def _conditions_in(definition: Definition) -> tuple[Index, ...]:
+    parts = (part for e in expressions_of(definition) for part in walk(e))
+    return tuple(c for part in parts if isinstance(part, Where) for c in part.conditions)
