@@ -11,6 +11,7 @@ kernel rounds to a narrower format is, as a function named after it (`bfloat16(x
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -238,7 +239,12 @@ def each_once(root: T, parts: Callable[[T], Iterable[T]]) -> Iterator[T]:
 
 def walk(expression: Expression) -> Iterator[Expression]:
     """The expression and all below it, each distinct one once."""
-    return each_once(expression, parts_of)
+    return iter(_walked(expression))
+
+
+@functools.lru_cache(maxsize=8192)  # a search walks the same ones for each of its nests
+def _walked(expression: Expression) -> tuple[Expression, ...]:
+    return tuple(each_once(expression, parts_of))
 
 
 def indices_of(expression: Expression) -> tuple[Index, ...]:

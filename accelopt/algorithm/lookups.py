@@ -46,10 +46,14 @@ def parted(values: Values, value: Value) -> Parts:
     terms: list[tuple[Value, float]] = [(value, 1.0)]
     if isinstance(value, Constant):
         known, terms = Index(int(value.value)), []
-    elif isinstance(value, Sum) and float(value.constant).is_integer():
-        known, terms = Index(int(value.constant)), []
-        for term, factor in value.terms:
-            if isinstance(term, Position) and float(factor).is_integer():
+    elif isinstance(value, Sum):
+        terms, waiting = [], [(value, 1.0)]
+        while waiting:
+            term, factor = waiting.pop()
+            if isinstance(term, Sum) and float(term.constant * factor).is_integer():
+                known = known + int(term.constant * factor)
+                waiting += [(inner, own * factor) for inner, own in reversed(term.terms)]
+            elif isinstance(term, Position) and float(factor).is_integer():
                 known = known + term.index * int(factor)
             else:
                 terms.append((term, factor))
@@ -57,8 +61,8 @@ def parted(values: Values, value: Value) -> Parts:
         terms = [(values.product(value.factors), value.coefficient)]
     factor = math.gcd(*(int(f) for _, f in terms)) or 1
     rest = values.sum([(term, f / factor) for term, f in terms])
-    # With the axes of `known` at their least the whole is no index below 0: nor is the rest.
-    apart = known.bounds[0] == 0 and not known.axes & values.axes(rest)
+    # With the axes of `known` at their least, below `factor`, the whole is no index below 0: nor is the rest.
+    apart = 0 <= known.bounds[0] < factor and not known.axes & values.axes(rest)
     if apart and all(f == int(f) for _, f in terms):
         return Parts(known, rest, factor)
     return Parts(ZERO, value, 1)

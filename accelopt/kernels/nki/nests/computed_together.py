@@ -275,8 +275,9 @@ def _alone(algorithm: Algorithm, read: Read, reader: Definition) -> bool:
         not others and len(above) == 1)  # fmt: skip
 
 
+@functools.lru_cache(maxsize=256)
 def accumulated(
-    algorithm: Algorithm, pairs: Sequence[tuple[str, str]]
+    algorithm: Algorithm, pairs: tuple[tuple[str, str], ...]
 ) -> tuple[Algorithm, dict[str, list[tuple[str, float]]]]:
     """The definitions as who computes products in one sum reads them: the last stands for all. With it, by the
     last, the others and the number that each is multiplied by. Raises NotTogether."""

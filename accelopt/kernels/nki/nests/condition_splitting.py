@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
-from accelopt.algorithm.algorithm import Definition, Map, Where, expressions_of, walk
+from accelopt.algorithm.algorithm import Constant, Definition, Map, Where, expressions_of, walk
 from accelopt.algorithm.index import Axis, Index
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES
 
@@ -65,8 +66,23 @@ def parts_along(
     }
 
 
+def changing(definitions: Iterable[Definition]) -> Mapping[Axis, tuple[int, ...]]:
+    """Of longer axes, where another of two values is taken that are both computed or brought."""
+    chosen = [
+        Map(d.out, (), part)
+        for d in definitions
+        for e in expressions_of(d)
+        for part in walk(e)
+        if isinstance(part, Where) and not isinstance(part.on_false, Constant)
+    ]
+    return parts_along(chosen)
+
+
 def _conditions(definitions: Iterable[Definition]) -> Iterator[Index]:
-    for definition in definitions:
-        for expression in expressions_of(definition):
-            for part in walk(expression):
-                yield from part.conditions if isinstance(part, Where) else ()
+    return (condition for definition in definitions for condition in _conditions_in(definition))
+
+
+@functools.lru_cache(maxsize=1024)
+def _conditions_in(definition: Definition) -> tuple[Index, ...]:
+    parts = (part for e in expressions_of(definition) for part in walk(e))
+    return tuple(c for part in parts if isinstance(part, Where) for c in part.conditions)

@@ -20,7 +20,7 @@ from accelopt.algorithm.index import Axis, index_of
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.nests.axis_positions import At, FreeNames, Span, variable
 from accelopt.kernels.nki.nests.computed_together import NotTogether, accumulated
-from accelopt.kernels.nki.nests.condition_splitting import deciding, parts_along
+from accelopt.kernels.nki.nests.condition_splitting import changing, deciding, parts_along
 from accelopt.kernels.nki.nests.hbm_margins import margins_of
 from accelopt.kernels.nki.nests.hbm_reads import KEPT_BYTES, LITTLE, Memory
 from accelopt.kernels.nki.nests.instructions import is_one
@@ -110,7 +110,7 @@ class Emitter(Calculation):
         self.deciding = deciding(algorithm.definitions)
         self.parts = self._parts(in_parts)
         self.margins = margins_of(algorithm, self.reading, lambda name: (
-            self.deciding.keys() | self.parts[name].keys()))  # fmt: skip
+            self.deciding.keys() | self.parts[name].keys() | self._whole(name)))  # fmt: skip
         self.stage = nest.stages[0]
         self.carried: dict[str, Callable[[], None]] = {}
         self.held_sums: dict[str, View] = {}
@@ -193,9 +193,7 @@ class Emitter(Calculation):
         beside each other in its stage; of products those whose conditions are on one axis alone."""
         found: dict[str, Mapping[Axis, tuple[int, ...]]] = {}
         for stage in self.nest.stages:
-            taken = {part.axis for part in (*stage.partition, *stage.loops)} | {
-                name for _, names in stage.laid for name in names
-            }
+            taken = _taken(stage)
             for name in stage.members:
                 definition = self.definitions[name]
                 along = parts_along([definition]) if isinstance(definition, Map) else {}
@@ -204,6 +202,12 @@ class Emitter(Calculation):
                     along = {axis: s for axis, s in along.items() if axis in definition.axes}
                 found[name] = {a: s for a, s in along.items() if a.name not in taken}
         return found
+
+    def _whole(self, name: str) -> set[Axis]:
+        """Axes that one of two values is taken along, and that lie whole beside each other."""
+        stage = next(stage for stage in self.nest.stages if name in stage.members)
+        along = changing([self.definitions[name]])
+        return {axis for axis in along if axis.name not in _taken(stage)}
 
     def emit(self) -> list[NestNode]:
         """The statements of the kernel's body, but for its parameters' shapes and results."""
@@ -241,6 +245,8 @@ class Emitter(Calculation):
                 self.put(f"nisa.core_barrier({self.outside[name]}, {tuple(range(CORES))})")
                 self.exchanged[name] = True
         lying = tuple(axes[part.axis] for part in stage.partition)
+        if all(d.out in self.nest.held and not d.axes for d in members):
+            lying = (Axis("partition", self.spec.partitions),)  # the same on all
         self.laid = {name: self.axes_laid(name, names) for name, names in stage.laid}
         for axis in self.program:
             if axis.name in named.union(*(names for _, names in stage.laid)):
@@ -256,6 +262,7 @@ class Emitter(Calculation):
         self.masks = {
             axes[name]: masks_that_empty(members, axes[name], stored) for name in stage.skipped
         }
+        self.changing = changing(members)
         self.text.explicit = bool(self.masks)
         masked = {axis for masks in self.masks.values() for mask in masks for axis in mask.axes}
         self.copied = {axis for axis, size in parts if axis in masked and size < axis.extent}
@@ -843,6 +850,12 @@ class Emitter(Calculation):
             value = self.reading.exchanged(wanted, product, value)
         self.reading.uses.setdefault(psum, 1)
         self.settled(value, where, aim)
+
+
+def _taken(stage: Stage) -> set[str]:
+    """The axes that a stage has on partitions or takes in parts."""
+    parts = {part.axis for part in (*stage.partition, *stage.loops)}
+    return parts.union(*(names for _, names in stage.laid))
 
 
 def reductions_of(value: Value) -> list[Value]:

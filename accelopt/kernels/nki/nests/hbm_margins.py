@@ -138,6 +138,12 @@ def _read(
         condition = value.indices[0]
         if condition.axes <= set(deciding):
             sides = [facts | {condition}, facts | {condition * -1 - 1}]
+    if value.kind == "either":
+        # What lies in HBM is brought where it is taken alone.
+        opposite = [c * -1 - 1 for c in value.indices[: 2 - len(value.indices)]]
+        for n, known in enumerate(({*value.indices}, {*opposite})):
+            alone = value.arguments[n].kind == "input" and value.arguments[n].dtype == value.dtype
+            sides[n] = facts | {c for c in known if alone or c.axes <= set(deciding)}
     for argument, side in zip(value.arguments, sides, strict=True):
         yield from _read(argument, side, deciding, seen)
 

@@ -395,7 +395,7 @@ class Memory:
 
     def load_into(
         self, value: Value, where: Where, view: View,
-        rounds: Sequence[tuple[Axis, int, int, int]] = (), run: Sequence[Axis] = (),
+        rounds: Sequence[tuple[Axis, int, int, int]] = (), run: Sequence[Axis] = (), low: int = 0,
     ) -> bool:  # fmt: skip
         """Brings what is read straight into its place, where its elements are there once; with it that of
         `rounds`: an axis, how many rounds there are along it, of so many elements, and their step on the chip.
@@ -413,8 +413,24 @@ class Memory:
             dims.append((1 + sum((where.span(a).width - 1) * steps[a] for a in run), 1, 1))
         dims += [(count, steps[a] * size, stride) for a, count, size, stride in rounds]
         dims.sort(key=lambda dim: -dim[2])
-        self.transfer(value.array, view, base, rows, dims)
+        self.transfer(value.array, view, base, rows, dims, low=low)
         return True
+
+    def is_brought(self, value: Value, view: View) -> bool:
+        """Whether what is read comes from HBM straight into a place, element by element."""
+        emitter = self.emitter
+        on_chip = {*emitter.stage.members, *emitter.on_chip.held}
+        if value.kind != "input" or value.array in on_chip or value.dtype != view.tile.dtype:
+            return False
+        return not view.tile.psum and {*view.strides} <= value.axes
+
+    def bring_rows(self, value: Value, where: Where, view: View, rows: tuple[int, int]) -> None:
+        """Brings what is read by some of the partitions alone."""
+        (axis,) = (a for a in where.part if where.span(a).width > 1)
+        begin, end = rows
+        span = Span(where.span(axis).start + begin, end - begin)
+        done = self.load_into(value, where.within({axis: span}), view, low=begin)
+        assert done
 
     def elements(
         self,
@@ -602,10 +618,10 @@ class Memory:
 
     def transfer(
         self, array: str, view: View, offset: At, rows: Sequence[tuple[int, int]],
-        dims: Sequence[tuple[int, int, int]], store: bool = False,
+        dims: Sequence[tuple[int, int, int]], store: bool = False, low: int = 0,
     ) -> None:  # fmt: skip
         """One DMA, or loops of it where addresses are not a few strides. `rows` has count and step in
-        HBM of each axis on partitions, `dims` count and both steps of each free axis."""
+        HBM of each axis on partitions, from number `low` on, `dims` count and both steps of each free axis."""
         if array in self.unmade:
             self.copy_with_margins(array)
         counts, steps = merged([c for c, _ in rows], [[s for _, s in rows]])
@@ -615,10 +631,10 @@ class Memory:
             with self.emitter.loop("i_part", count // size) as at:
                 moved = View(view.tile, view.offset + at * (size * stride), {})
                 own = [(size, step, stride), *rest]
-                self.transfer(array, moved, offset + at * (size * step), rows, own)
+                self.transfer(array, moved, offset + at * (size * step), rows, own, low=low)
             return
         self._transfer(
-            array, view, offset, list(zip(counts, steps[0], strict=True)), dims, At(), store
+            array, view, offset, list(zip(counts, steps[0], strict=True)), dims, At(low), store
         )
 
     def part(

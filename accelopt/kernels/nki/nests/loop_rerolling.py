@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -57,7 +58,12 @@ def folded(
 
 def _named(node: NestNode) -> set[str]:
     """The names in a statement."""
-    return {name for text in _texts(node) for name in _NAME.findall(text)}
+    return set().union(*map(_names_in, _texts(node)))
+
+
+@functools.lru_cache(maxsize=16384)  # kernels of one search have most of their text in common
+def _names_in(text: str) -> frozenset[str]:
+    return frozenset(_NAME.findall(text))
 
 
 def _repeats(keys: Sequence[str], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -99,6 +105,7 @@ def _key(node: NestNode) -> str:
     return f"{id(node)}" if isinstance(node, If) else f"# {node}"
 
 
+@functools.lru_cache(maxsize=16384)
 def _shape(text: str) -> str:
     return "".join(
         "#" if _NUMBER.fullmatch(token) else _COPY.sub("", token) for token in _TOKEN.findall(text)

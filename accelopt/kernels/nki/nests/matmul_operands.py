@@ -96,6 +96,8 @@ class Operands:
         self, value: Value, own: tuple[Axis, ...], where: Where, side: str, moving: bool
     ) -> Callable[[Round, Where], View]:
         """A function that gives the operand in a round of the sum."""
+        if not moving and (twin := self._twin(value, own, where, side)):
+            return twin
         emitter = self.emitter
         taps = [axis for axis, _ in self.others]
         along, windows = along_windows(emitter.reading, value, own, taps)
@@ -150,6 +152,34 @@ class Operands:
             step = math.prod(base.span(a).width for a in axes)
             number = self.number(k.where, base)
             return View(view.tile, collected(view.offset + number * step), view.strides)
+
+        return given
+
+    def _twin(
+        self, value: Value, own: tuple[Axis, ...], where: Where, side: str
+    ) -> Callable[[Round, Where], View] | None:
+        """What is stationary as a part of what moves, where the two are one and it is turned, with what is the
+        same for both sides; else None."""
+        nest, name, both = self.emitter.nest, self.definition.out, ("left", "right")
+        alike = self.found.alike and len({nest.way(name, s) for s in both}) == 1
+        alike = alike and len({(nest.memory(name, s), (name, s) in nest.ahead) for s in both}) == 1
+        if not alike or (nest.way(name, side) or self._way(value, own, where)) != "turned":
+            return None
+        left = side == "left"
+        (row,), (column,) = own, self.found.columns if left else self.found.rows
+        other = self.found.right if left else self.found.left
+
+        def there(place: Where, span: Span) -> Where:
+            spans = {axis: s for axis, s in place.spans.items() if axis not in (row, column)}
+            return Where(place.part, {**spans, column: span}, place.order)
+
+        whole = there(where, Span(At(), column.extent))
+        moved = self.make(other, (column,), whole, "right" if left else "left", True)
+
+        def given(k: Round, place: Where) -> View:
+            view = moved(k, there(place, place.span(row)))
+            strides = {row if axis == column else axis: s for axis, s in view.strides.items()}
+            return View(view.tile, view.offset, strides)
 
         return given
 

@@ -78,6 +78,16 @@ class Builder:
         axes = on_true.axes | condition.axes
         return self.value("where", axes, arguments=(on_true, on_false), indices=conditions)
 
+    def either(self, conditions: tuple[Index, ...], on_true: Value, on_false: Value) -> Value:
+        """One of two values, by conditions on axes, in parts of its domain of which each is of one."""
+        if on_false.kind == "constant" or (on_true.kind == "constant" and len(conditions) == 1):
+            return self.where(conditions, on_true, on_false)
+        values = on_true, on_false
+        axes = frozenset[Axis]().union(*(c.axes for c in conditions), *(v.axes for v in values))
+        alike = on_true.dtype == on_false.dtype and all(v.kind == "input" for v in values)
+        dtype = on_true.dtype if alike else "float32"
+        return self.value("either", axes, arguments=values, indices=conditions, dtype=dtype)
+
     def apply(self, function: str, *arguments: Value) -> Value:
         """The function of the arguments, as the engines have it."""
         if function == "subtract" and arguments[1].kind == "constant":

@@ -45,7 +45,7 @@ class OnChip:
         if name not in self.held:
             self.held[name] = self._made(definition, where)
         found = self.held[name]
-        if tuple(found.lying) != where.part:
+        if found.axes and tuple(found.lying) != where.part:
             raise NotNested(f"{name} stays on the chip, and its parts lie there in two ways")
         offset = At()
         for axis in definition.axes:
@@ -58,9 +58,9 @@ class OnChip:
 
     def _made(self, definition: Definition, where: Where) -> _Held:
         name, emitter = definition.out, self.emitter
-        if not set(where.part) <= set(definition.axes):
+        if definition.axes and not set(where.part) <= set(definition.axes):
             raise NotNested(f"{name} is combined over partitions, and no part of it stays there")
-        lying = {axis: where.span(axis).width for axis in where.part}
+        lying = {axis: where.span(axis).width for axis in where.part if definition.axes}
         cut = [axis for axis, size in lying.items() if size < axis.extent]
         if len(cut) > 1 or any(axis.extent % lying[axis] for axis in cut):
             raise NotNested(f"{name} does not lie on partitions in equal parts of one axis")
@@ -94,6 +94,8 @@ class OnChip:
         if found is None:
             return None
         offset, strides, lying = At(), dict[Axis, int](), list[Axis]()
+        if not found.axes and where.rows <= found.tile.partitions:
+            return View(found.tile, offset, strides)  # the same on every partition
         for axis, index in zip(found.axes, value.indices, strict=True):
             if axis not in found.lying:
                 base, steps = self.emitter.affine(index, where)

@@ -32,6 +32,9 @@ class Loops:
         """By axis, where along it conditions begin or end to hold."""
         self.masks: dict[Axis, tuple[Index, ...]] = {}
         """By axis, the conditions that leave blocks of it empty."""
+        self.changing: Mapping[Axis, Sequence[int]] = {}
+        """By longer axis, where along it another of two values is taken: rounds with such a place are written on
+        their own."""
         self.copied: set[Axis] = set()
         """Axes whose rounds have bodies of their own."""
 
@@ -90,7 +93,7 @@ class Loops:
             return
         (axis, size), rest = parts[0], parts[1:]
         before = (number or At()) * self.rounds(where, parts[:1])
-        for start, width in self.pieces(axis, where):
+        for start, width in self.pieces(axis, where, size):
             whole, left = divmod(width, min(size, width))
             step = min(size, width)
             if axis in self.copied:
@@ -109,20 +112,26 @@ class Loops:
                 self.each(spot, rest, body, before + whole)
             before = before + whole + bool(left)
 
-    def pieces(self, axis: Axis, where: Where) -> list[tuple[At, int]]:
+    def pieces(self, axis: Axis, where: Where, size: int = 0) -> list[tuple[At, int]]:
         """Where parts of a short axis begin in a place, in which no condition changes, and how many
-        elements they have; of another axis all."""
+        elements they have; of another axis all, or parts of several rounds of a `size` and single rounds."""
         start, width = where.span(axis).start, where.span(axis).width
-        if axis not in self.deciding or width == 1 or start.terms:
+        rounds = axis in self.changing and 0 < size < width
+        if not (rounds or axis in self.deciding) or width == 1 or start.terms:
             return [(start, width)]
         first, last = start.constant, start.constant + width
-        inside = (n for n in self.deciding[axis] if first < n < last)
+        cuts = self.deciding.get(axis, ())
+        if rounds:
+            numbers = ((n - first) / size for n in self.changing[axis])
+            cuts = sorted({first + f(n) * size for n in numbers for f in (math.floor, math.ceil)})
+        inside = (n for n in cuts if first < n < last)
         return [(At(n), end - n) for n, end in itertools.pairwise((first, *inside, last))]
 
     def rounds(self, where: Where, parts: Sequence[tuple[Axis, int]]) -> int:
         """How many rounds `each` has for parts of some axes."""
         return math.prod(
-            sum(-(-width // size) for _, width in self.pieces(axis, where)) for axis, size in parts
+            sum(-(-width // size) for _, width in self.pieces(axis, where, size))
+            for axis, size in parts
         )
 
     def cut(self, where: Where, axes: Sequence[Axis], most: int) -> list[tuple[Axis, int]]:

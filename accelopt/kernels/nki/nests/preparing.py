@@ -231,40 +231,45 @@ def _joint(algorithm: Algorithm) -> Algorithm:
 def _groups(algorithm: Algorithm) -> Algorithm:
     """With a definition for the terms of a sum over a batch of products, which are each made of one of them,
     element by element: they are computed where the products are."""
-    results = {array.name for array in algorithm.outputs}
     for reader in algorithm.definitions:
         if not isinstance(reader, Reduce) or contraction(reader) or reader.combiner != "add":
             continue
-        for product in algorithm.definitions:
-            found = contraction(product) if isinstance(product, Reduce) else None
-            reads = {
-                p for p in walk(reader.expression) if isinstance(p, Read) and p.array == product.out
-            }
-            alone = [d for d in algorithm.definitions if product.out in arrays_read(d)]
-            if (
-                found is None
-                or product.out in results
-                or alone != [reader]
-                or {*reader.reduced} - {*found.batch}
-                or {read.indices for read in reads} != {tuple(map(index_of, product.axes))}
-                or reader.expression in reads
-                or not axes_of(reader.expression) <= set(product.axes)
-            ):
-                continue
+        product = _product_alone_in(reader.expression, reader, algorithm)
+        found = contraction(product) if product else None
+        if product and found and not {*reader.reduced} - {*found.batch}:
             own = Map(f"{product.out}_term", product.axes, reader.expression)
-            places = tuple(map(index_of, own.axes))
-            made = own, replace(reader, expression=Read(own.out, places))
-            at = algorithm.definitions.index(reader)
-            before, after = algorithm.definitions[:at], algorithm.definitions[at + 1 :]
-            algorithm = replace(algorithm, definitions=(*before, *made, *after))
-            break
+            summed = replace(reader, expression=Read(own.out, tuple(map(index_of, own.axes))))
+            algorithm = _in_place(algorithm, reader, own, summed)
     return algorithm
+
+
+def _product_alone_in(part: Expression, reader: Definition, algorithm: Algorithm) -> Reduce | None:
+    """The product that a part of its only reader is made of, element by element; None where there is none."""
+    for product in algorithm.definitions:
+        reads = {p for p in walk(part) if isinstance(p, Read) and p.array == product.out}
+        if (
+            isinstance(product, Reduce)
+            and contraction(product) is not None
+            and all(product.out != array.name for array in algorithm.outputs)
+            and [d for d in algorithm.definitions if product.out in arrays_read(d)] == [reader]
+            and {read.indices for read in reads} == {tuple(map(index_of, product.axes))}
+            and part not in reads
+            and axes_of(part) <= set(product.axes)
+        ):
+            return product
+    return None
+
+
+def _in_place(algorithm: Algorithm, old: Definition, *new: Definition) -> Algorithm:
+    """With others in the place of a definition."""
+    at = algorithm.definitions.index(old)
+    before, after = algorithm.definitions[:at], algorithm.definitions[at + 1 :]
+    return replace(algorithm, definitions=(*before, *new, *after))
 
 
 def _operands(algorithm: Algorithm) -> Algorithm:
     """With a definition for an operand of a product that is computed of another product which nothing else
     reads, element by element: it is computed where that product is."""
-    results = {array.name for array in algorithm.outputs}
     for reader in algorithm.definitions:
         found = contraction(reader) if isinstance(reader, Reduce) else None
         if found is None or not isinstance(reader, Reduce):
@@ -273,32 +278,17 @@ def _operands(algorithm: Algorithm) -> Algorithm:
         for n, operand in enumerate(sides):
             rounded = isinstance(operand, Apply) and operand.function in ROUNDINGS
             bare = operand.arguments[0] if rounded and isinstance(operand, Apply) else operand
-            for product in algorithm.definitions:
-                reads = {p for p in walk(bare) if isinstance(p, Read) and p.array == product.out}
-                alone = [d for d in algorithm.definitions if product.out in arrays_read(d)]
-                if (
-                    not isinstance(product, Reduce)
-                    or contraction(product) is None
-                    or product.out in results
-                    or alone != [reader]
-                    or {read.indices for read in reads} != {tuple(map(index_of, product.axes))}
-                    or bare in reads
-                    or not axes_of(bare) <= set(product.axes)
-                ):
-                    continue
+            if product := _product_alone_in(bare, reader, algorithm):
                 own = Map(f"{product.out}_operand", product.axes, bare)
                 read: Expression = Read(own.out, tuple(map(index_of, own.axes)))
                 if rounded and isinstance(operand, Apply):
                     read = Apply(operand.function, (read,))
                 sides[n] = read
                 made.append(own)
-                break
         if made:
             scale = [found.scale] if found.scale != ONE else []
             changed = replace(reader, expression=product_of([*sides, *scale]))
-            at = algorithm.definitions.index(reader)
-            before, after = algorithm.definitions[:at], algorithm.definitions[at + 1 :]
-            algorithm = replace(algorithm, definitions=(*before, *made, changed, *after))
+            algorithm = _in_place(algorithm, reader, *made, changed)
     return algorithm
 
 
@@ -315,10 +305,7 @@ def _scaled_last(algorithm: Algorithm) -> Algorithm:
         own = replace(definition, out=f"{name}_unscaled", expression=bare)
         read = Read(own.out, tuple(map(index_of, own.axes)))
         scaled = Map(name, own.axes, Apply("multiply", (read, Constant(factor))))
-        at = algorithm.definitions.index(definition)
-        before, after = algorithm.definitions[:at], algorithm.definitions[at + 1 :]
-        algorithm = replace(algorithm, definitions=(*before, own, scaled, *after))
-        algorithm = inlined(algorithm, (name,))
+        algorithm = inlined(_in_place(algorithm, definition, own, scaled), (name,))
     return algorithm
 
 

@@ -43,6 +43,8 @@ LEAST_SHORTER = 1.8
 """Times as many expressions as with what is shared: an Algorithm that is said otherwise."""
 MOST_APART = 1e6
 """Of the coefficients of a sum, of which one is taken out: more is a mask."""
+LAST = 10**6
+"""Behind all definitions."""
 DIGITS = 12
 """Of numbers that are equal."""
 
@@ -51,12 +53,25 @@ def expressions_shared(algorithm: Algorithm) -> Algorithm:
     """The Algorithm with definitions for what stands in it more than once, where that makes it much shorter."""
     if _length(algorithm) <= LEAST_LONG:
         return algorithm
-    depth = {d.out: n + 1 for n, d in enumerate(algorithm.definitions)}
-    made = replace(algorithm, definitions=tuple(
-        with_expressions(d, [_ordered(e, partial(_depth, depth)) for e in expressions_of(d)])
+    orders = dict.fromkeys(_in_order(algorithm, inputs) for inputs in (0, LAST))
+    made = min((_shared(one) for one in orders), key=_length)
+    return made if _length(made) * LEAST_SHORTER < _length(algorithm) else algorithm
+
+
+def _in_order(algorithm: Algorithm, inputs: int) -> Algorithm:
+    """The Algorithm with factors and terms in one order, those of inputs alone as if defined at `inputs`."""
+    depth = partial(_depth, {d.out: n + 1 for n, d in enumerate(algorithm.definitions)}, inputs)
+    ordered = (
+        with_expressions(d, [_ordered(e, depth) for e in expressions_of(d)])
         for d in algorithm.definitions
-    ))  # fmt: skip
-    taken = {array.name for array in algorithm.inputs}.union(depth)
+    )
+    return replace(algorithm, definitions=tuple(ordered))
+
+
+def _shared(made: Algorithm) -> Algorithm:
+    """The ordered Algorithm with definitions for all that stands in it more than once."""
+    depth = {d.out: n + 1 for n, d in enumerate(made.definitions)}
+    taken = {array.name for array in made.inputs}.union(depth)
     refused = set[Expression]()
     while (found := next(_repeated(made, refused), None)) is not None:
         pattern, axes = found
@@ -70,7 +85,7 @@ def expressions_shared(algorithm: Algorithm) -> Algorithm:
         else:
             made = shorter
             depth[name] = depth.get(last, 0)
-    return made if _length(made) * LEAST_SHORTER < _length(algorithm) else algorithm
+    return made
 
 
 def _length(algorithm: Algorithm) -> int:
@@ -84,10 +99,10 @@ def _length(algorithm: Algorithm) -> int:
 Depth = Callable[[Expression], tuple[int, str]]
 
 
-def _depth(of_arrays: Mapping[str, int], expression: Expression) -> tuple[int, str]:
+def _depth(of_arrays: Mapping[str, int], inputs: int, expression: Expression) -> tuple[int, str]:
     """How late what an expression reads is defined: factors and terms stand in that order."""
     reads = (p.array for p in walk(expression) if isinstance(p, Read))
-    return max((of_arrays.get(name, 0) for name in reads), default=0), str(expression)
+    return max((of_arrays.get(name, 0) for name in reads), default=0) or inputs, str(expression)
 
 
 def _ordered(expression: Expression, depth: Depth) -> Expression:
@@ -179,8 +194,9 @@ def _sum(
     steps = [list(group) for _, group in itertools.groupby(rest, lambda t: depth(t[1])[0])]
     scale, made = 0.0, None
     for step in steps:
-        own = max(abs(factor) for factor, _ in step)
         before: list[tuple[float, Expression]] = [(scale, made)] if made else []
+        own = max(abs(factor) for factor, _ in step)
+        own = -own if all(factor < 0 for factor, _ in (*before, *step)) else own
         made = None
         for factor, term in [*before, *step]:
             ratio = float(f"{factor / own:.{DIGITS}g}")

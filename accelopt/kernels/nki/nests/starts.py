@@ -149,11 +149,16 @@ def on_two_cores(algorithm: Algorithm, nest: Nest, target: str) -> Iterator[Nest
 def _on_chip(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:
     """With all that can stay in SBUF for later stages there."""
     definitions = ready(algorithm, nest).definitions
-    for at in range(len(nest.stages)):
-        for name in read_later(definitions, nest, at):
-            made = nest.model_copy(update={"held": (*nest.held, name)})
-            nest = made if has_kernel(made) else nest
-    return nest
+
+    def holding(nest: Nest, names: Sequence[str]) -> Nest:
+        made = nest.model_copy(update={"held": (*nest.held, *names)})
+        if not names or has_kernel(made):
+            return made
+        half = len(names) // 2
+        return holding(holding(nest, names[:half]), names[half:]) if half else nest
+
+    stages = range(len(nest.stages))
+    return holding(nest, [name for at in stages for name in read_later(definitions, nest, at)])
 
 
 def _added(algorithm: Algorithm, nest: Nest, has_kernel: Callable[[Nest], bool]) -> Nest:

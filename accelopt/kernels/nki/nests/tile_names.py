@@ -37,6 +37,8 @@ def word_of(value: Value) -> str:
         return f"{_brief(value.arguments[0], 'row')}_{REDUCED.get(value.function, value.function)}"
     if value.kind == "where":
         return f"{_brief(value.arguments[0], 'values').removesuffix('_product')}_masked"
+    if value.kind == "either":
+        return f"{_brief(value.arguments[-1], 'values')}_chosen"
     if value.function == value.dtype:  # a rounding
         return word_of(value.arguments[0])
     if value.kind == "constant":

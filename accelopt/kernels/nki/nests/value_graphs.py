@@ -20,10 +20,11 @@ from accelopt.algorithm.algorithm import (
     Reduce,
     Scan,
     Where,
+    substituted,
 )
 from accelopt.algorithm.contraction import ONE, Contraction
 from accelopt.algorithm.functions import ROUNDINGS
-from accelopt.algorithm.index import Axis, Floor, Index
+from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.kernels.nki.nests.nest import product_in
 from accelopt.kernels.nki.nests.normal_form_values import Builder
 from accelopt.kernels.nki.nests.preparing import MOST_PIECES
@@ -36,7 +37,8 @@ EXACT_IN_BFLOAT16 = ("int8", "uint8", "float8_e4m3", "float8_e5m2")
 
 class Product(NamedTuple):
     """A matrix product: operands with the axes that each has of the result, what they share and sum
-    over, the factor that comes after, and the format in which it is multiplied."""
+    over, the factor that comes after, the format in which it is multiplied, and whether the operands are one but
+    for the name of the axis."""
 
     left: Value
     right: Value
@@ -46,6 +48,7 @@ class Product(NamedTuple):
     columns: tuple[Axis, ...]
     contracted: tuple[Axis, ...]
     dtype: str
+    alike: bool = False
 
 
 class Meaning(NamedTuple):
@@ -122,11 +125,15 @@ class Reading:
             value = self.value(definition.expression)
             return Meaning(self.builder.reduce(definition.combiner, value, definition.reduced))
         left, right = self.value(found.left), self.value(found.right)
+        own = (*found.rows, *found.columns)
+        names = dict(zip(found.rows, map(index_of, found.columns), strict=False))
+        alike = len(own) == 2 and len(names) == 1 and own[0].extent == own[1].extent
+        alike = alike and substituted(found.left, names, {}) == found.right
         dtype = self._multiplied(left, right)
         return Meaning(
             product=Product(
                 left, right, self.value(found.scale), found.batch, found.rows, found.columns,
-                found.contracted, dtype,
+                found.contracted, dtype, alike,
             )
         )  # fmt: skip
 
@@ -247,19 +254,31 @@ class Reading:
         if not conditions:
             return self.value(where.on_true)
         yes, no = self.value(where.on_true), self.value(where.on_false)
-        fine = all(
-            a.extent > MOST_PIECES for c in conditions for a in c.axes
-        )  # not decided by parts
-        several = fine and len(conditions) > 1 and no.kind != "constant"
-        if all(c.is_affine for c in conditions) and not several:
+        if all(c.is_affine for c in conditions):
+            if no.kind != "constant" and all(map(is_along_one, conditions)):
+                return self.builder.either(conditions, yes, no)
             return self.builder.where(conditions, yes, no)
-        if several:
-            return self._choice(self._all_hold(conditions), yes, no)
         zero = self.builder.constant(0.0)
         for condition in conditions:
             holds = self.builder.apply("greater_equal", self.index(condition), zero)
             yes = self._choice(holds, yes, no)
         return yes
+
+    def either(self, value: Value, left: tuple[Index, ...], arguments: tuple[Value, ...]) -> Value:
+        """An `either` of which only some conditions are left, of other arguments."""
+        if not left:
+            return arguments[0]
+        if left == value.indices and arguments == value.arguments:
+            return value
+        made = self.builder.either(left, *arguments)
+        self.uses.setdefault(made, self.uses.get(value, 1))
+        return made
+
+    def chosen(self, value: Value) -> Value:
+        """An `either` of which both are computed everywhere: what engines have for it."""
+        if len(value.indices) == 1:
+            return self.builder.where(value.indices, *value.arguments)
+        return self._choice(self._all_hold(value.indices), *value.arguments)
 
     def _all_hold(self, conditions: tuple[Index, ...]) -> Value:
         """Whether the least of some conditions is at least 0, those of the same axes first: it is the same
@@ -275,7 +294,7 @@ class Reading:
         """Whether there are conditions in a value."""
         if value not in self._conditional:
             below = any(map(self.conditional, value.arguments))
-            self._conditional[value] = value.kind == "where" or below
+            self._conditional[value] = value.kind in ("where", "either") or below
         return self._conditional[value]
 
     def conditions(self, value: Value) -> frozenset[Index]:
@@ -286,7 +305,8 @@ class Reading:
             if one not in seen and self.conditional(one):
                 seen.add(one)
                 left += one.arguments
-        return frozenset(index for one in seen if one.kind == "where" for index in one.indices)
+        kinds = ("where", "either")
+        return frozenset(index for one in seen if one.kind in kinds for index in one.indices)
 
     def rebuilt(self, value: Value, arguments: tuple[Value, ...]) -> Value:
         """A value of other arguments."""
@@ -294,6 +314,8 @@ class Reading:
             return value
         if value.kind == "where":
             made = self.builder.where(value.indices, *arguments)
+        elif value.kind == "either":
+            return self.either(value, value.indices, arguments)
         elif value.kind == "apply":
             made = self.builder.apply(value.function, *arguments)
         elif value.kind == "reduce":
@@ -339,6 +361,11 @@ class Reading:
         if not index.terms:
             return self.builder.constant(index.constant)
         return self.builder.value("position", index.axes, indices=(index,))
+
+
+def is_along_one(condition: Index) -> bool:
+    """Whether a condition is on one axis, but for short ones that are taken element by element."""
+    return sum(axis.extent > MOST_PIECES for axis in condition.axes) <= 1
 
 
 def inputs_of(value: Value) -> Iterator[Value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from accelopt.algorithm.algorithm import Array
@@ -116,6 +116,13 @@ class Calculation(Instructions):
         if value.kind == "gather" and value.dtype == view.tile.dtype:
             gather(self, value, where, view)
             return
+        if (
+            value.kind == "either"
+            and value.dtype == view.tile.dtype
+            and not self.known(value, where)
+        ):
+            self.either(value, where, view)
+            return
         self.copy(where, tuple(view.strides), view, self.view(value, where))
 
     def view(self, value: Value, where: Where) -> View:
@@ -140,6 +147,9 @@ class Calculation(Instructions):
                 found = self.position(value.indices[0], where)
             elif value.kind == "choose":
                 found = self.choose(value, where)
+            elif value.kind == "either":
+                found = self.new_tile(word_of(value), where, where.free(value.axes), value.dtype)
+                self.either(value, where, found)
             elif value.kind == "reduce":
                 found = self.reduce(value, where)
             else:
@@ -305,6 +315,12 @@ class Calculation(Instructions):
 
         def made(value: Value) -> Value:
             arguments = tuple(map(visit, value.arguments))
+            if value.kind == "either":
+                ends = {c: self.ends(c, where) for c in value.indices}
+                if any(high < 0 for _, high in ends.values()):
+                    return arguments[1]
+                left = tuple(c for c, (low, _) in ends.items() if low < 0)
+                return self.reading.either(value, left, arguments)
             if value.kind == "where":
                 low, high = self.ends(value.indices[0], where)
                 if low >= 0 or high < 0:
@@ -456,6 +472,70 @@ class Calculation(Instructions):
 
         self.issue(where, axes, [target, chosen, mask], write)
         return target
+
+    def either(self, value: Value, where: Where, view: View) -> None:
+        """One of two values by position, into a place: each part along free axes by itself; of one along
+        partitions what lies in HBM is brought over what is computed on all of them."""
+        for axis in where.free(value.axes):
+            span = where.span(axis)
+            if span.start.terms:
+                continue
+            cuts = {n for c in value.indices for n in self.changes(c, axis, where)}
+            first, last = span.start.constant, span.start.constant + span.width
+            for start, end in itertools.pairwise((first, *sorted(cuts), last) if cuts else ()):
+                part = where.within({axis: Span(At(start), end - start)})
+                self.into(value, part, view.moved(part, where))
+            if cuts:
+                return
+        (yes, no), held = value.arguments, self.rows_held(value.indices, where)
+        view = View(
+            view.tile,
+            view.offset,
+            {a: view.strides[a] for a in view.strides if a in where.free({a})},
+        )
+        if held and held[0] >= held[1]:
+            self.into(no, where, view)
+            return
+        brought = [v for v in (yes, no) if self.memory.is_brought(v, view)] if held else []
+        if not held or not brought:
+            self.check_within(value, where)
+            self.into(self.reading.chosen(value), where, view)
+            return
+        low, high = held
+        if len(brought) < 2:
+            self.into(no if yes in brought else yes, where, view)
+        rows = {yes: [(low, high)], no: [(0, low), (high, where.rows)]}
+        for one in brought:
+            for begin, end in rows[one]:
+                if begin < end:
+                    self.memory.bring_rows(one, where, view, (begin, end))
+
+    def rows_held(self, conditions: Sequence[Index], where: Where) -> tuple[int, int] | None:
+        """The first and last partition, and one more, on which conditions hold; None where they differ along
+        other axes, or it is not known while the kernel is written."""
+        low, high = 0, where.rows
+        lying = [axis for axis in where.part if where.span(axis).width > 1]
+        for condition in conditions:
+            base, steps = self.affine(condition, where)
+            if base.terms or len(lying) != 1 or {*steps} != {*lying}:
+                return None
+            step = steps[lying[0]]
+            change = -(base.constant // step) if step > 0 else base.constant // -step + 1
+            low, high = (max(low, change), high) if step > 0 else (low, min(high, change))
+        return low, high
+
+    def check_within(self, value: Value, where: Where) -> None:
+        """Raises NotNested where one of two values is computed beyond the ends of an array."""
+        for read in (v for v in value.arguments if v.kind == "input" and v.indices):
+            margins = self.margins.get(read.array)
+            shape = margins.given if margins else self.arrays[read.array].shape
+            ends = margins.ends if margins else ((0, 0),) * len(shape)
+            for index, extent, (low, high) in zip(read.indices, shape, ends, strict=True):
+                first, last = self.ends(index, where)
+                if first < -low or last >= extent + high:
+                    raise NotNested(
+                        f"{read.array} is taken by position, in parts that a loop decides"
+                    )
 
     def reduce(self, value: Value, where: Where, into: View | None = None) -> View:
         """What is combined over axes that lie along the free axis."""

@@ -13,8 +13,8 @@ from accelopt.algorithm.index import Axis, Index
 class Value:
     """A scalar that depends on axes, however it is laid out. `kind` is `input` (an element of
     `array`), `constant`, `apply` (`function` of the arguments), `reduce` (`function` over `reduced`),
-    `where` (an argument where the `indices` are at least zero, else the other), `choose` (by its first
-    argument), `position` (an index as a number) or `gather` (an element of `array` in whose `indices` the
+    `where` (an argument where the `indices` are at least zero, else a number), `either` (an argument where they
+    are, else the other, each brought or computed where it is taken alone), `choose` (by its first argument), `position` (an index as a number) or `gather` (an element of `array` in whose `indices` the
     axes `reduced` are the arguments). `dtype` is the format of its tiles."""
 
     number: int

@@ -1,0 +1,84 @@
+"""Choices by position, room beside arrays along several axes, ranges that are read, equal recurrences, and one
+operand for both sides of a product.
+
+Evidence: `evaluate` in fp64 of the Algorithm; the simulated core's numbers for all nests that a search begins with.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from warm import core
+
+from accelopt.algorithm.algorithm import Algorithm
+from accelopt.algorithm.evaluation import evaluate
+from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.kernels.nki.nests.hbm_margins import margins_of
+from accelopt.kernels.nki.nests.lowering import lower_nest
+from accelopt.kernels.nki.nests.preparing import prepared
+from accelopt.kernels.nki.nests.starts import starting_nests
+from accelopt.kernels.nki.nests.value_graphs import Reading
+from tests.kernels.nki.lift.algorithms import written
+
+RIM = written(
+    "rim", {"m": 192, "n": 40}, {"u": (192, 40)},
+    "out[m, n] = u[m - 1, n] + u[m + 1, n] * 2.0"
+    " if m - 1 >= 0 and 190 - m >= 0 and n - 1 >= 0 and 38 - n >= 0 else u[m, n]",
+)  # fmt: skip
+APPENDED = written(
+    "appended", {"m": 256, "n": 32}, {"old": (200, 32), "new": (56, 32)},
+    "both[m, n] = new[m - 200, n] if m - 200 >= 0 else old[m, n]",
+    "out[m, n] = exp(both[m, n])",
+)  # fmt: skip
+WINDOWS = written(
+    "windows", {"c": 64, "m": 12, "n": 10, "k": 3, "l": 3}, {"x": (64, 12, 10), "w": (64, 3, 3)},
+    "out[c, m, n] = add[k, l](w[c, k, l] * (x[c, m + k - 1, n + l - 1]"
+    " if m + k - 1 >= 0 and 12 - m - k >= 0 and n + l - 1 >= 0 and 10 - n - l >= 0 else 0.0))",
+)  # fmt: skip
+HALVES = written(
+    "halves", {"m": 64, "n": 128, "k": 32}, {"a": (64, 32), "b": (32, 128), "c": (32, 128)},
+    "left[m, n] = add[k](a[m, k] * b[k, n])",
+    "right[m, n] = add[k](a[m, k] * c[k, n])",
+    "out[m, n] = left[m, n] if 63 - n >= 0 else right[m, n]",
+)  # fmt: skip
+STATES = written(
+    "states", {"m": 32, "n": 48, "t": 24, "i": 24, "j": 32, "k": 48}, {"x": (32, 24), "d": (48, 24)},
+    "state[m, n, t] = scan[t](d[n, t], x[m, t])",
+    "turned[k, j, i] = scan[i](d[k, i], x[j, i])",
+    "out[m, n, t] = state[m, n, t] * turned[n, m, t]",
+)  # fmt: skip
+GRAM = written(
+    "gram", {"m": 256, "n": 256, "k": 256}, {"x": (256, 256)},
+    "out[m, n] = add[k](x[m, k] * x[n, k])",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("whole", [RIM, APPENDED, WINDOWS, HALVES, GRAM], ids=lambda one: one.name)
+def test_kernels_compute_the_same(whole: Algorithm, tmp_path: Path) -> None:
+    """Of the nests that a search begins with, all that have other text."""
+    draw = np.random.default_rng(3)
+    inputs = [draw.normal(size=a.shape).astype(np.float32) for a in whole.inputs]
+    (expected,) = evaluate(whole, {a.name: x.astype(np.float64) for a, x in zip(whole.inputs, inputs, strict=True)})  # fmt: skip
+    nests = starting_nests(whole, "trn2")
+    texts = {lower_nest(whole, nest, target="trn2", dialect="nki").source for nest in nests}
+    for number, text in enumerate(sorted(texts)):
+        path = tmp_path / f"kernel{number}.py"
+        path.write_text(text)
+        kernel = core("trn2").compile(
+            str(path), [TensorArgument(x.shape, "float32") for x in inputs]
+        )
+        (found,) = kernel.run(inputs)
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
+    if whole in (RIM, APPENDED):  # brought in parts, where one axis is on partitions not masked
+        assert any("affine_select" not in text and "predicate" not in text for text in texts)
+
+
+def test_what_is_prepared() -> None:
+    """Room along both axes of windows; halves as far as they are read; one recurrence of two."""
+    margins = margins_of(WINDOWS, Reading(WINDOWS), lambda name: ())["x"]
+    assert margins.apart and margins.shape == (64, 14, 12)
+    extents = {d.out: [a.extent for a in d.axes] for d in prepared(HALVES).definitions}
+    assert extents["left"] == extents["right"] == [64, 64]
+    assert [d.out for d in prepared(STATES).definitions] == ["state", "out"]
