@@ -47,7 +47,8 @@ def parted(values: Values, value: Value) -> Parts:
     if isinstance(value, Constant):
         known, terms = Index(int(value.value)), []
     elif isinstance(value, Sum):
-        terms, waiting = [], [(value, 1.0)]
+        terms = []
+        waiting: list[tuple[Value, float]] = [(value, 1.0)]
         while waiting:
             term, factor = waiting.pop()
             if isinstance(term, Sum) and float(term.constant * factor).is_integer():
