@@ -119,6 +119,15 @@ class Program:
         found = (one.attributes.get("ranks") for _, one in self.walk() if one.opcode.meets)
         return max((n for n in found if isinstance(n, int)), default=0)
 
+    def changed_arguments(self) -> dict[Tensor, SourceLine]:
+        """The arguments that are written, each with the first line that does."""
+        found: dict[Tensor, SourceLine] = {}
+        for _, instruction in self.walk():
+            for access in instruction.outputs.values():
+                if access.tensor in self.arguments:
+                    found.setdefault(access.tensor, instruction.source)
+        return found
+
     def walk(self) -> Iterator[tuple[tuple[Loop, ...], Instruction]]:
         """Every instruction with the loops around it, outermost first, in program order."""
 

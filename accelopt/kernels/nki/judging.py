@@ -73,7 +73,7 @@ from accelopt.kernels.nki.referee.trials import (
     TrialStore,
     trial_on,
 )
-from accelopt.kernels.nki.referee.variation import DEPENDENT, ORDER, hidden_order
+from accelopt.kernels.nki.referee.variation import DEPENDENT, LEFT_CHANGED, ORDER, hidden_order
 from accelopt.sandbox.progress import note
 from accelopt.sim.dtypes import name_of
 
@@ -189,6 +189,7 @@ class _Run:
         executable = self.executable(stack)
         self._check_precision(executable)
         self._check_independence(executable)
+        self._check_arguments(executable)
         for trial in self._all_trials():
             fitting = self._for_arguments(executable, first, trial, stack)
             if fitting is not None:
@@ -332,6 +333,12 @@ class _Run:
         found = executable.dependences()
         if found and self.request.scrutiny is not Scrutiny.PUBLISHED:
             raise KernelFailure(Status.REFUSED, DEPENDENT.format("; ".join(found)))
+
+    def _check_arguments(self, executable: CompiledKernel) -> None:
+        """What the kernel leaves in the arrays of its caller is among its results, which are judged."""
+        left = executable.left_changed()
+        if left and self.request.scrutiny is not Scrutiny.PUBLISHED:
+            raise KernelFailure(Status.REFUSED, LEFT_CHANGED.format("; ".join(left)))
 
     def _try_other_arguments(self, stack: ExitStack) -> None:
         """Signs and flags that nobody draws, as far as the reference takes them."""

@@ -88,6 +88,10 @@ class CompiledKernel(Protocol):
         """Sentences on iterations that the kernel declares independent and that are not, as far as
         the device can tell; each is certain."""
 
+    def left_changed(self) -> tuple[str, ...]:
+        """The arguments that the kernel writes and does not return, each with a line that does, as far as the
+        device can tell."""
+
     def unused(self) -> tuple[np.ndarray | None, ...]:
         """Of each array among the arguments the elements that reach no result (bools of its shape),
         None where all do or the device cannot tell."""

@@ -400,6 +400,12 @@ class SimulatedExecutable:
         """What the addresses prove of iterations and programs that need each other."""
         return tuple(map(str, dependences(self.program)))
 
+    def left_changed(self) -> tuple[str, ...]:
+        """What instructions write of it that is an argument and no result."""
+        changed = self.program.changed_arguments().items()
+        left = (pair for pair in changed if pair[0] not in self.program.results)
+        return tuple(f"{tensor.name} at {line}" for tensor, line in left)
+
     def unused(self) -> tuple[np.ndarray | None, ...]:
         """What the addresses prove to reach no result."""
         return unused_inputs.unused(self.program)

@@ -187,6 +187,10 @@ class TrainiumExecutable:
         """None that can be told from outside of the SDK's compiler."""
         return ()
 
+    def left_changed(self) -> tuple[str, ...]:
+        """Not told by a compiled kernel."""
+        return ()
+
     def unused(self) -> tuple[np.ndarray | None, ...]:
         """Not told by a compiled kernel."""
         return ()

@@ -179,7 +179,7 @@ def _written_strides(nodes: Iterable[ProgramNode], tensor: Tensor) -> set[int]:
 
 
 def _writers(nodes: Iterable[ProgramNode], tensor: Tensor) -> Iterator[SourceLine]:
-    """The lines that write a tensor."""
+    """The lines of a Program that write a tensor."""
     for node in nodes:
         if isinstance(node, Loop):
             yield from _writers(node.body, tensor)

@@ -26,6 +26,10 @@ ORDER = (
     "in another order here, as they may on a core; use nl.sequential_range where one needs another's "
     "result"
 )
+LEFT_CHANGED = (
+    "the kernel changes an argument that it does not return, and what is left there is not judged: {}. Return the "
+    "argument as well, or write to a new array."
+)
 DEPENDENT = (
     "iterations of nl.affine_range and programs of a launch may run in any order, and these need each "
     "other: {}; use nl.sequential_range there"

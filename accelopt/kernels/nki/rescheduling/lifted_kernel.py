@@ -153,6 +153,9 @@ class _Called:
                 numbers.get(name, what.argument) for name, what in self.plain.facts.items()
             )
             program = self.device.compile(str(self.path), arguments).program
+            for tensor, line in program.changed_arguments().items():
+                said = f"it changes its argument {tensor.name} in place, which a kernel by schedule would not"
+                raise NotLifted(said, line)
             names = {value: name for name, value in numbers.items()}
             function = self._function(program)
             interface = Interface(

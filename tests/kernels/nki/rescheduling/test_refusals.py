@@ -100,3 +100,21 @@ def test_a_scatter_is_refused_at_its_line(count: int, tmp_path: Path) -> None:
         NotLifted, match=r":14: it writes at indices that are only known at run time"
     ):
         lifted_kernel(SCATTER, path, given)
+
+
+IN_PLACE = "import neuronxcc.nki.typing as nt\n" + neuronxcc_kernel("""def append(cache: nt.mutable_tensor, row):
+    held = nl.load(row)
+    nl.store(cache[3:4, :], held)
+    return cache
+""")
+
+
+def test_an_argument_that_is_changed_is_named(tmp_path: Path) -> None:
+    """Evidence: who calls the kernel has the row in the cache that was given; another array is not that one."""
+    path = tmp_path / "append.py"
+    path.write_text(IN_PLACE)
+    given = {"cache": ParameterFacts((128, 64)), "row": ParameterFacts((1, 64))}
+    line = next(n for n, text in enumerate(IN_PLACE.splitlines(), 1) if "nl.store(" in text)
+    with pytest.raises(NotLifted, match="changes its argument cache") as refusal:
+        lifted_kernel(IN_PLACE, path, given)
+    assert refusal.value.source.line == line
