@@ -54,6 +54,9 @@ class Lifted(NamedTuple):
     arguments: tuple[KernelArgument, ...] = ()  # without data, with what stands for plain ones
     author: Author | None = None
     lines: Mapping[str, SourceLine] = {}
+    changed: tuple[
+        str, ...
+    ] = ()  # arguments that it changes in place: a kernel by schedule does not
 
     def lowered(self, nest: Nest, target: str = "trn1") -> Lowered:
         """The kernel by a nest, in the dialect of the kernel that was lifted. Raises NotNested."""
@@ -86,8 +89,16 @@ class Lifted(NamedTuple):
         return said if line is None else f"{line}: {said}"
 
     def authored(self, source: str) -> str:
-        """A lowered kernel of this in its author's module, with the author's names and comments."""
-        return self.author.with_kernel(source) if self.author else source
+        """A lowered kernel of this in its author's module, with the author's names and comments, and with one that
+        says which arguments it leaves as they are."""
+        made = self.author.with_kernel(source) if self.author else source
+        if not self.changed:
+            return made
+        last = kernel_function(made).definition.body[-1]
+        lines = made.splitlines(keepends=True)
+        said = f"# New arrays: {', '.join(self.changed)} stay as they were, which the kernel before changed in place."
+        lines.insert(last.lineno - 1, f"{' ' * last.col_offset}{said}\n")
+        return "".join(lines)
 
 
 def lifted_kernel(
@@ -153,9 +164,6 @@ class _Called:
                 numbers.get(name, what.argument) for name, what in self.plain.facts.items()
             )
             program = self.device.compile(str(self.path), arguments).program
-            for tensor, line in program.changed_arguments().items():
-                said = f"it changes its argument {tensor.name} in place, which a kernel by schedule would not"
-                raise NotLifted(said, line)
             names = {value: name for name, value in numbers.items()}
             function = self._function(program)
             interface = Interface(
@@ -164,7 +172,10 @@ class _Called:
             )  # fmt: skip
             dialect = dialect_of_source(self.source)
             algorithm, lines = lift_with_lines(program)
-            self._lifted[key] = Lifted(algorithm, interface, (), dialect, arguments, lines=lines)
+            changed = tuple(tensor.name for tensor in program.changed_arguments())
+            self._lifted[key] = Lifted(
+                algorithm, interface, (), dialect, arguments, lines=lines, changed=changed
+            )
         return self._lifted[key]
 
     def _function(self, program: Program) -> KernelFunction:
