@@ -104,7 +104,11 @@ def test_a_command_whose_path_another_takes_is_parsed(line):
     assert subcommand.make_context(name, words).params
 
 
-@pytest.mark.parametrize("line", RUN)
+# What `--also` finds, tests/cli/test_also.py has.
+SLOW = {line: pytest.param(line, marks=pytest.mark.slow) for line in RUN if "--also" in line}
+
+
+@pytest.mark.parametrize("line", [SLOW.get(line, line) for line in RUN])
 def test_a_command_of_the_documents(folder, line):
     words = shlex.split(line)[1:]
     if words[0] == "optimize":  # a short round, in a folder of its own
