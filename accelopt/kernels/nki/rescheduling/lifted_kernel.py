@@ -96,7 +96,7 @@ class Lifted(NamedTuple):
             return made
         last = kernel_function(made).definition.body[-1]
         lines = made.splitlines(keepends=True)
-        said = f"# New arrays: {', '.join(self.changed)} stay as they were, which the kernel before changed in place."
+        said = f"# New arrays: the kernel before changed {', '.join(self.changed)} in place."
         lines.insert(last.lineno - 1, f"{' ' * last.col_offset}{said}\n")
         return "".join(lines)
 
