@@ -87,8 +87,9 @@ class Tiles:
     def alike(self) -> dict[Axis, Index]:
         """The first of some axes in the place of the others: each program has all of their elements, and as many."""
         whole = [a for a in self.order if a not in self.grid and a != self.walked]
-        first = {a.extent: a for a in reversed(whole) if self.sizes[a] > 1}
-        return {a: index_of(first[a.extent]) for a in whole if first.get(a.extent, a) != a}
+        first = {(a.extent, self.sizes[a]): a for a in reversed(whole)}
+        pairs = ((a, first[a.extent, self.sizes[a]]) for a in whole if self.sizes[a] > 1)
+        return {a: index_of(other) for a, other in pairs if other != a}
 
     @cached_property
     def passes(self) -> dict[str, int]:

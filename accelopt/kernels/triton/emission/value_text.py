@@ -122,9 +122,7 @@ class ValueText:
         self.known: frozenset[Index | Expression] = frozenset()
         self._numbers: Counter[str] = Counter()
         self._bound: dict[Axis, Text] = {}
-        self._zeroing = (
-            False  # whether what is loaded is to be 0 where the conditions around it do not hold
-        )
+        self._zeroing = False  # loads are 0 where the conditions around them do not hold
         self._moving: set[Axis | None] = {tiles.walked}  # with the numbers that change along it
         self._uses: Counter[Expression] = Counter()
         self._axis_names: dict[Axis, str] = {}

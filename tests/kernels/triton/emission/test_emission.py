@@ -27,13 +27,14 @@ from accelopt.algorithm.index import Axis, index_of
 from accelopt.hardware.gpus import H100
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
 from accelopt.kernels.gpu.cases import one_file
-from accelopt.kernels.triton.emission.groups import arrays_of, member_of
+from accelopt.kernels.triton.emission.groups import Group, arrays_of, member_of
 from accelopt.kernels.triton.emission.module_text import groups_of, prepared, source_of
 from accelopt.kernels.triton.emission.planning import plans
 from accelopt.kernels.triton.emission.prices import price
 from accelopt.kernels.triton.emission.rounding import rounded
 from accelopt.kernels.triton.emission.schedule import Kernel, NotEmitted, Schedule, Split, Tile
 from accelopt.kernels.triton.emission.solutions import candidates
+from accelopt.kernels.triton.emission.tiles import Tiles
 from accelopt.kernels.triton.lift.confined import lift_kernel
 from accelopt.kernels.triton.lift.lifting import Like, lift_launches
 
@@ -483,3 +484,13 @@ def test_a_solution_keeps_its_own_kernels_for_other_sizes():
         assert ("out_at" in line) == own
         x = _f(rows, 50)
         np.testing.assert_allclose(_values(found.algorithm, [x])[0].sum(-1), 1, rtol=1e-6)
+
+
+def test_axes_are_alike_whose_tiles_have_as_many_elements():
+    """Evidence: a tile of 16 elements is none of 8, also where both hold all of an axis of 8."""
+    m, n, k = Axis("m", 8), Axis("n", 8), Axis("k", 8)
+    x = Read("x", (index_of(m), index_of(k)))
+    group = Group((member_of(Reduce("out", (m, n), (k,), "add", x)),))
+    for size, first in ((16, {n: index_of(m)}), (8, {n: index_of(m), k: index_of(m)})):
+        tiles = tuple(Tile(axis=name, size=size) for name in "mn")
+        assert Tiles(group, Kernel(members=("out",), tiles=tiles)).alike == first
