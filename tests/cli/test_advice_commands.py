@@ -54,6 +54,7 @@ def test_advice_is_carried_out_judged_and_shown_or_said_to_be_an_edit_by_hand(ke
     assert (kernel / "silu.py").read_text() == small_problem.KERNEL
 
 
+@pytest.mark.slow
 def test_the_printed_replay_line_works_as_printed(kernel):
     first = accelopt("optimize", *GIVEN, "--iterations", 1, "--out", "run", folder=kernel)
     line = first.split("without a model:\n")[1].strip().splitlines()[0]

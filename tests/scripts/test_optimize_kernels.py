@@ -73,6 +73,7 @@ def test_the_best_is_linked_and_summed_up(searched):
     assert built.returncode == 0 and f"{len(rows)} transitions" in built.stdout
 
 
+@pytest.mark.slow
 def test_a_larger_budget_continues_the_same_search(searched):
     _, (first, second), again = searched
     assert second.startswith(first) and len(second.splitlines()) == 2
