@@ -27,13 +27,18 @@ class Array:
     """A whole array. Elements are read by indices into `shape`, whose axes are those of the
     problem; the kernel has the same elements, row-major, in the shape `given`. A result is `partial`
     whose kernel leaves elements as its memory held them: those at places that no number says, which its
-    definition has as 0."""
+    definition has as 0. It `updates` the input that its kernel changes in place and returns; what is
+    prepared for a kernel may be those elements alone that change, the `first` of which and `steps` along
+    whose axes count elements of the input."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     given: tuple[int, ...]
     partial: bool = field(default=False, compare=False)
+    updates: str = ""
+    first: int = 0
+    steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +218,8 @@ def with_names(algorithm: Algorithm, names: Mapping[str, str]) -> Algorithm:
         return with_parts(expression, map(renamed, parts_of(expression)))
 
     def named(array: Array) -> Array:
-        return replace(array, name=names.get(array.name, array.name))
+        updates = names.get(array.updates, array.updates)
+        return replace(array, name=names.get(array.name, array.name), updates=updates)
 
     definitions = (
         replace(with_expressions(d, map(renamed, expressions_of(d))), out=names.get(d.out, d.out))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from accelopt.evaluation import Check, Status
 from accelopt.hardware import TARGETS
 from accelopt.hardware.least_time import Work, least_time
 from accelopt.kernels.nki.devices import Inexactness, KernelFailure
 from accelopt.kernels.nki.referee.comparison import GATE
+from accelopt.kernels.nki.referee.trials import Trial
 
 
 def check_accuracy(inexact: Iterable[Inexactness], checks: Sequence[Check], target: str) -> None:
@@ -25,6 +28,18 @@ def check_accuracy(inexact: Iterable[Inexactness], checks: Sequence[Check], targ
                     f"{check.amount:.3g} here and {one.relative:.3g} of {one.where}, which is "
                     f"less exact there than on the simulated core {check.where}",
                 )
+
+
+def least_written(trial: Trial) -> int:
+    """The bytes of a trial's outputs that every kernel writes: one that changes an argument in place need not
+    write what stays in it as it was."""
+    written = 0
+    for output, form in zip(trial.expected, trial.forms, strict=True):
+        alike = [a for a in trial.inputs if isinstance(a, np.ndarray) and a.shape == form.shape]
+        before = trial.judged(alike)
+        changed = (int(np.count_nonzero((old != output) & (old == old))) for old in before)
+        written += min((output.size, *changed)) * output.itemsize
+    return written
 
 
 def check_latency(latency_ms: float, written: int, least_ms: float, target: str) -> None:

@@ -90,6 +90,7 @@ class Emitter(Calculation):
     def __init__(
         self, algorithm: Algorithm, nest: Nest, spec: Hardware, dialect: Dialect,
         numbers: Mapping[float, str], taken: set[str], in_parts: bool = True,
+        in_place: Mapping[str, str] = {},
     ) -> None:  # fmt: skip
         try:
             algorithm, self.added = accumulated(algorithm, nest.accumulated)
@@ -104,8 +105,11 @@ class Emitter(Calculation):
         self.definitions = {d.out: d for d in algorithm.definitions}
         self.arrays = {a.name: a for a in (*algorithm.inputs, *algorithm.outputs)}
         self.outside = {a.name: a.name for a in self.arrays.values()}
-        for array in algorithm.outputs:
-            if array.given != (array.shape or (1,)):
+        self.in_place = {a.name: a.updates for a in algorithm.outputs if a.steps} | {**in_place}
+        """The inputs that results are written over."""
+        self.changed = set()
+        for array in (*algorithm.outputs, *map(algorithm.input, self.in_place.values())):
+            if array.given != (array.shape or (1,)) and array.name not in self.in_place:
                 self.outside[array.name] = self.names.new(f"{array.name}_view")
         self.deciding = deciding(algorithm.definitions)
         self.parts = self._parts(in_parts)
@@ -220,6 +224,7 @@ class Emitter(Calculation):
     def emit_stage(self, stage: Stage) -> None:
         """One loop nest with the tiles of its members."""
         self.stage = stage
+        self.changed.clear()
         apart = {
             n: last
             for n, last in self.nest.accumulated

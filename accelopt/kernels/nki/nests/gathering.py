@@ -113,7 +113,7 @@ def _transfer(
                       offset + at * strides[0][0], sizes[1:], rest)  # fmt: skip
         return
     array, text = emitter.arrays[name], emitter.text
-    source = text.rows(emitter.outside[name], array.shape, row, column.tile, column.offset,
+    source = text.rows(emitter.read_outside(name), array.shape, row, column.tile, column.offset,
                        partitions, offset, sizes, strides[0])  # fmt: skip
     target = text.inside(tile.tile, partitions, tile.offset, sizes, strides[1])
     moved_bytes = partitions * math.prod(sizes) * parse(array.dtype).itemsize

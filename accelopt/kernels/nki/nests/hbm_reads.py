@@ -52,10 +52,10 @@ class Memory:
         self, array: Array, indices: Sequence[Index], where: Where
     ) -> tuple[At, dict[Axis, int]]:
         """An element of an array in HBM, counted row by row: where it is, and steps along axes."""
-        base, steps = At(), dict[Axis, int]()
+        base, steps = At(array.first), dict[Axis, int]()
         for n, index in enumerate(indices):
             own, along = self.emitter.affine(index, where)
-            stride = math.prod(array.shape[n + 1 :])
+            stride = array.steps[n] if array.steps else math.prod(array.shape[n + 1 :])
             base = base + own * stride
             for axis, factor in along.items():
                 steps[axis] = steps.get(axis, 0) + factor * stride
@@ -527,7 +527,7 @@ class Memory:
             with self.emitter.loop("i_copy", margins.outer // together) as at:
                 dst, src = (
                     self.emitter.text.outside(
-                        self.emitter.outside[which], shape, start, counts,
+                        self.emitter.read_outside(which), shape, start, counts,
                         inner if few else [step, 1],
                     )
                     for which, shape, start, step in (
@@ -549,7 +549,9 @@ class Memory:
         size = math.prod(counts[1:])
         with self.emitter.loop("i_copy", margins.outer // together) as at:
             dst, src = (
-                self.emitter.text.outside(self.emitter.outside[which], shape, start, counts, steps)
+                self.emitter.text.outside(
+                    self.emitter.read_outside(which), shape, start, counts, steps
+                )
                 for which, shape, start, steps in (
                     (
                         name,
@@ -677,11 +679,15 @@ class Memory:
         on_chip = self.emitter.text.inside(
             view.tile, partitions, view.offset, counts, strides[1], low
         )
-        own = self.emitter.arrays[array]
+        name = self.emitter.in_place.get(array, array) if store else array
+        own = self.emitter.arrays[name]
         shape = own.shape or (1,)
         outside = self.emitter.text.outside(
-            self.emitter.outside[array], shape, offset, [partitions, *counts], [step, *strides[0]]
-        )
+            self.emitter.outside[name] if store else self.emitter.read_outside(name),
+            shape, offset, [partitions, *counts], [step, *strides[0]],
+        )  # fmt: skip
+        if store and name != array and not self.emitter.arrays[array].steps:
+            self.emitter.changed.add(name)
         dst, src = (outside, on_chip) if store else (on_chip, outside)
         moved_bytes = partitions * math.prod(counts) * parse(own.dtype).itemsize
         text = self.emitter.transfer(dst, src)

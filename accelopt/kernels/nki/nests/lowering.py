@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from accelopt.algorithm.algorithm import Algorithm, Array
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.emission import CORES, Emitter
+from accelopt.kernels.nki.nests.in_place import written_over
 from accelopt.kernels.nki.nests.loop_rerolling import folded
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, TurnedInParts, in_terms
+from accelopt.kernels.nki.nests.nest import (
+    Nest,
+    NotNested,
+    ReadAfterChange,
+    TurnedInParts,
+    in_terms,
+)
 from accelopt.kernels.nki.nests.nest import ready as readied
 from accelopt.kernels.nki.nests.statements import Price, price, rendered
 from accelopt.kernels.nki.nests.wrapping import wrapped
@@ -95,15 +103,28 @@ def _lowered(
     names = [array.name for array in (*ready.inputs, *ready.outputs)]
     signature = interface.signature or ", ".join(array.name for array in ready.inputs)
     taken = {*names, *re.findall(r"[A-Za-z_]\w*", signature)}
-    emitter = Emitter(ready, nest, TARGETS[target], dialect, interface.numbers, taken, in_parts)
-    nodes = folded(emitter.emit(), emitter.names)
+    in_place = written_over(ready, nest)
+    while True:
+        numbers = interface.numbers
+        emitter = Emitter(
+            ready, nest, TARGETS[target], dialect, numbers, {*taken}, in_parts, in_place
+        )
+        try:
+            nodes = folded(emitter.emit(), emitter.names)
+            break
+        except ReadAfterChange as refusal:
+            in_place = {out: name for out, name in in_place.items() if name not in refusal.args}
+    named = [emitter.in_place.get(array.name, array.name) for array in ready.outputs]
+    typed = dialect == "neuronxcc" and emitter.in_place
+    for name in emitter.in_place.values() if typed else ():
+        signature = re.sub(rf"\b{name}\b", f"{name}: nt.mutable_tensor", signature, count=1)
     lines = [
-        HEADERS[dialect],
+        HEADERS[dialect] + ("\nimport neuronxcc.nki.typing as nt" if typed else ""),
         "",
         "",
         "@nki.jit",
         f"def {interface.name}({signature}):",
-        f'    """{title(ready.inputs, ready.outputs)}"""',
+        f'    """{title(ready.inputs, [*map(_named, ready.outputs, named)])}"""',
     ]
     body = [f"    {text}" for text in interface.asserts]
     for array in ready.inputs:
@@ -113,14 +134,18 @@ def _lowered(
             f'    assert tuple({array.name}.shape) == {shape}, "{array.name} must be {said}"'
         )
         if array.given != array.shape and array.shape:
-            body.append(f"    {array.name} = {array.name}.reshape({shape_text(array.shape)})")
+            view = emitter.outside[array.name]
+            body.append(f"    {view} = {array.name}.reshape({shape_text(array.shape)})")
     for array in ready.outputs:
-        body += [f"    {line}" for line in _result(array, emitter)]
+        if array.name not in emitter.in_place:
+            body += [f"    {line}" for line in _result(array, emitter)]
     body += rendered(nodes)
     lines += [text for line in body for text in wrapped(line)]
-    results = [array.name for array in ready.outputs]
-    comma = "," if interface.sequence and len(results) == 1 else ""
-    lines.append(f"    return {', '.join(results)}{comma}")
+    new = [a.updates for a in ready.outputs if a.updates and a.name not in emitter.in_place]
+    if new:
+        lines.append(f"    # New arrays: the kernel before changed {', '.join(new)} in place.")
+    comma = "," if interface.sequence and len(named) == 1 else ""
+    lines.append(f"    return {', '.join(named)}{comma}")
     if nest.cores:
         lines += ["", "", f"kernel = {interface.name}[{CORES}]"]
     return Lowered("\n".join(lines) + "\n", price(nodes, TARGETS[target]))
@@ -174,6 +199,11 @@ def _result(array: Array, emitter: Emitter) -> list[str]:
     if view == array.name:
         return [made]
     return [made, f"{view} = {array.name}.reshape({shape_text(array.shape or (1,))})"]
+
+
+def _named(array: Array, name: str) -> Array:
+    """A result as the kernel returns it, by that name."""
+    return replace(array, name=name)
 
 
 def title(inputs: Sequence[Array], results: Sequence[Array]) -> str:

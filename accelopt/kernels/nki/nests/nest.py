@@ -164,6 +164,10 @@ class NotNested(Exception):
     """A definition, or a nest of one, that has no kernel: the text names the definition and says why."""
 
 
+class ReadAfterChange(Exception):
+    """An input of which a part is read after it was changed in place, in one round."""
+
+
 class TurnedInParts(NotNested):
     """An operand that differs along its own axes, in parts, is turned: it is to be read beyond those instead."""
 

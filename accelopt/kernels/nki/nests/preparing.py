@@ -37,6 +37,7 @@ from accelopt.algorithm.functions import FUNCTIONS, ROUNDINGS
 from accelopt.algorithm.index import Axis, Floor, Index, index_of
 from accelopt.algorithm.value_nodes import RANKED
 from accelopt.algorithm.values import narrowed
+from accelopt.kernels.nki.nests.changed_elements import with_changes_alone
 from accelopt.kernels.nki.nests.equal_definitions import defined_once
 from accelopt.kernels.nki.nests.one_hot_removal import without_one_hot
 from accelopt.kernels.nki.nests.read_ranges import fewer_conditions, reads_of
@@ -74,7 +75,9 @@ MOST_PIECES = 8
 
 @functools.lru_cache(maxsize=64)
 def prepared(algorithm: Algorithm) -> Algorithm:
-    """The same Algorithm, ready for nests. Its arrays have the same names and elements."""
+    """The same Algorithm, ready for nests. Its arrays have the same names and elements, but for those of results
+    that stay as an input has them."""
+    algorithm = with_changes_alone(algorithm, _without_unread(algorithm, 1).definitions)
     definitions = tuple(_rewritten(d, _recognised) for d in map(_unrounded, algorithm.definitions))
     definitions = tuple(part for d in map(decided, definitions) for part in _in_two(d))
     definitions = tuple(_rewritten(d, fewer_conditions) for d in definitions)
@@ -717,8 +720,14 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
         return made
 
     def shaped(array: Array) -> Array:
-        shape = tuple(axis.extent for axis in pieces(array.name, axes[array.name]))
-        return replace(array, shape=shape)
+        own = axes[array.name]
+        shape = tuple(axis.extent for axis in pieces(array.name, own))
+        steps = tuple(
+            whole * step
+            for axis, whole in zip(own, array.steps, strict=False)
+            for _, step in digits.get((array.name, axis), ((axis, 1),))
+        )
+        return replace(array, shape=shape, steps=steps or array.steps)
 
     # A recurrence runs along a whole axis.
     scanned = {(d.out, d.along) for d in algorithm.definitions if isinstance(d, Scan)}
@@ -732,9 +741,9 @@ def _cut(algorithm: Algorithm, cuts: Cuts) -> Algorithm:
     )
 
 
-def _without_unread(algorithm: Algorithm) -> Algorithm:
-    """With definitions as far along their axes as they are read, where that is no more than half, under the conditions
-    of those that read them: of the halves of a concatenation each is computed alone."""
+def _without_unread(algorithm: Algorithm, least: int = LEAST_NARROWER) -> Algorithm:
+    """With definitions as far along their axes as they are read, where these are `least` times as long or longer, under
+    the conditions of those that read them: of the halves of a concatenation each is computed alone."""
     results = {array.name for array in algorithm.outputs}
     for name in [d.out for d in reversed(algorithm.definitions)]:
         definition = algorithm.definition(name)
@@ -753,7 +762,7 @@ def _without_unread(algorithm: Algorithm) -> Algorithm:
         kept = list[Axis]()
         for n, axis in enumerate(axes):
             low, high = min(r[n][0] for r in reads), max(r[n][1] for r in reads)
-            half = (high - low + 1) * LEAST_NARROWER <= axis.extent
+            half = (high - low + 1) * least <= axis.extent
             within = low >= 0 and high < axis.extent and half
             lows.append(low if within else 0)
             kept.append(replace(axis, extent=high - low + 1) if within else axis)

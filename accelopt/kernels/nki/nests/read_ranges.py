@@ -16,19 +16,27 @@ Ends = tuple[int, int]
 
 def reads_of(name: str, expression: Expression, known: Mapping[Axis, Ends]) -> Iterator[list[Ends]]:
     """Where the reads of an array are along each of its dimensions, where conditions leave axes what is `known`."""
-    if isinstance(expression, Where):
-        inside = dict(known)
-        for condition in expression.conditions:
-            inside |= _left_by(condition, inside)
-        yield from reads_of(name, expression.on_true, inside)
-        (first, *rest) = expression.conditions
-        outside = {} if rest else _left_by(first * -1 - 1, known)
-        yield from reads_of(name, expression.on_false, {**known, **outside})
+    for branch, left in branches_of(expression, known):
+        if isinstance(branch, Read) and branch.array == name:
+            yield [ends_of(index, left) for index in branch.indices]
+        for part in parts_of(branch):
+            yield from reads_of(name, part, left)
+
+
+def branches_of(
+    expression: Expression, known: Mapping[Axis, Ends]
+) -> Iterator[tuple[Expression, Mapping[Axis, Ends]]]:
+    """What a choice by conditions is between, each with what those leave of axes there."""
+    if not isinstance(expression, Where):
+        yield expression, known
         return
-    if isinstance(expression, Read) and expression.array == name:
-        yield [ends_of(index, known) for index in expression.indices]
-    for part in parts_of(expression):
-        yield from reads_of(name, part, known)
+    inside = dict(known)
+    for condition in expression.conditions:
+        inside |= _left_by(condition, inside)
+    yield from branches_of(expression.on_true, inside)
+    (first, *rest) = expression.conditions
+    outside = {} if rest else _left_by(first * -1 - 1, known)
+    yield from branches_of(expression.on_false, {**known, **outside})
 
 
 def _left_by(condition: Index, known: Mapping[Axis, Ends]) -> dict[Axis, Ends]:

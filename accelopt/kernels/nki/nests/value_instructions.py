@@ -16,7 +16,7 @@ from accelopt.kernels.nki.nests.gathering import gather
 from accelopt.kernels.nki.nests.hbm_margins import Margins, is_zero_outside
 from accelopt.kernels.nki.nests.instructions import Instructions
 from accelopt.kernels.nki.nests.moments import Moment, moment
-from accelopt.kernels.nki.nests.nest import NotNested, Stage
+from accelopt.kernels.nki.nests.nest import NotNested, ReadAfterChange, Stage
 from accelopt.kernels.nki.nests.places import Round, View, Where, spans_of
 from accelopt.kernels.nki.nests.selection import NoEngine, Selection, select
 from accelopt.kernels.nki.nests.statements import Form
@@ -47,6 +47,8 @@ class Calculation(Instructions):
     """Those in HBM."""
     outside: dict[str, str]
     """By array, what it is called in the kernel's text."""
+    changed: set[str]
+    """The inputs that this stage has changed in place."""
     margins: Mapping[str, Margins]
     """By array, which elements beyond its ends are read."""
     stage: Stage
@@ -64,6 +66,12 @@ class Calculation(Instructions):
         """What loops have summed already, and where."""
         self.moments: Mapping[Value, Moment] = {}
         """Sums of the present stage that come in pairs."""
+
+    def read_outside(self, array: str) -> str:
+        """The name of an array in HBM for a statement that reads it. Raises ReadAfterChange."""
+        if array in self.changed:
+            raise ReadAfterChange(array)
+        return self.outside[array]
 
     def transfer(self, dst: str, src: str) -> str:
         """A DMA between HBM and the chip."""

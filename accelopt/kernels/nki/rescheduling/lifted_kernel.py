@@ -7,6 +7,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,9 +55,6 @@ class Lifted(NamedTuple):
     arguments: tuple[KernelArgument, ...] = ()  # without data, with what stands for plain ones
     author: Author | None = None
     lines: Mapping[str, SourceLine] = {}
-    changed: tuple[
-        str, ...
-    ] = ()  # arguments that it changes in place: a kernel by schedule does not
 
     def lowered(self, nest: Nest, target: str = "trn1") -> Lowered:
         """The kernel by a nest, in the dialect of the kernel that was lifted. Raises NotNested."""
@@ -89,16 +87,8 @@ class Lifted(NamedTuple):
         return said if line is None else f"{line}: {said}"
 
     def authored(self, source: str) -> str:
-        """A lowered kernel of this in its author's module, with the author's names and comments, and with one that
-        says which arguments it leaves as they are."""
-        made = self.author.with_kernel(source) if self.author else source
-        if not self.changed:
-            return made
-        last = kernel_function(made).definition.body[-1]
-        lines = made.splitlines(keepends=True)
-        said = f"# New arrays: the kernel before changed {', '.join(self.changed)} in place."
-        lines.insert(last.lineno - 1, f"{' ' * last.col_offset}{said}\n")
-        return "".join(lines)
+        """A lowered kernel of this in its author's module, with the author's names and comments."""
+        return self.author.with_kernel(source) if self.author else source
 
 
 def lifted_kernel(
@@ -128,6 +118,18 @@ def lifted_kernel(
         twins=twins,
         author=Author(written_into, name, shapes),
     )
+
+
+def _with_updates(algorithm: Algorithm, program: Program) -> Algorithm:
+    """What a program computes, with the inputs that its results are, changed in place."""
+    names = dict(zip(program.arguments, (array.name for array in algorithm.inputs), strict=True))
+    changed = {tensor: names[tensor] for tensor in program.changed_arguments()}
+    results = [tensor for tensor in program.results if tensor is not None]
+    outputs = (
+        replace(array, updates=changed.get(tensor, ""))
+        for array, tensor in zip(algorithm.outputs, results, strict=True)
+    )
+    return replace(algorithm, outputs=tuple(outputs))
 
 
 class _Called:
@@ -172,9 +174,8 @@ class _Called:
             )  # fmt: skip
             dialect = dialect_of_source(self.source)
             algorithm, lines = lift_with_lines(program)
-            changed = tuple(tensor.name for tensor in program.changed_arguments())
             self._lifted[key] = Lifted(
-                algorithm, interface, (), dialect, arguments, lines=lines, changed=changed
+                _with_updates(algorithm, program), interface, (), dialect, arguments, lines=lines
             )
         return self._lifted[key]
 
@@ -234,7 +235,8 @@ class _Called:
             path = folder / "kernel.py"
             path.write_text(source, encoding="utf-8")
             try:
-                found = lift(self.device.compile(str(path), other.arguments).program)
+                program = self.device.compile(str(path), other.arguments).program
+                found = _with_updates(lift(program), program)
             except (KernelFailure, NotLifted):
                 return False
         return nearly_equal(json.loads(found.to_json()), json.loads(other.algorithm.to_json()))

@@ -1,0 +1,120 @@
+"""Results that are inputs of the kernel, changed in place: what of them is computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from accelopt.algorithm.algorithm import (
+    Algorithm,
+    Array,
+    Definition,
+    Expression,
+    Map,
+    Read,
+    Where,
+    expressions_of,
+    parts_of,
+    substituted,
+    walk,
+    with_parts,
+)
+from accelopt.algorithm.index import Index, index_of
+from accelopt.kernels.nki.nests.read_ranges import branches_of, reads_of
+
+
+def with_changes_alone(algorithm: Algorithm, needed: Collection[Definition]) -> Algorithm:
+    """With results that are inputs changed in place as far along their axes as those change, where no other
+    definition reads what they change, of those `needed`: as far as somebody reads them. What lies elsewhere
+    stays as it was."""
+    for array in algorithm.outputs:
+        definition = algorithm.definition(array.name)
+        if not array.updates or not isinstance(definition, Map):
+            continue
+        place, shape = place_of(array, definition), algorithm.input(array.updates).shape
+        changed = [
+            [left.get(axis, axis.bounds) for axis in definition.axes]
+            for branch, left in branches_of(definition.expression, {})
+            if not isinstance(branch, Read) or [*_reads(branch, array.updates, shape)] != [place]
+        ]
+        ends = [
+            (min(e[0] for e in own), max(e[1] for e in own)) for own in zip(*changed, strict=True)
+        ]
+        others = [d for d in needed if d.out != array.name]
+        taken = [
+            where
+            for other in others
+            for expression in expressions_of(other)
+            for where in reads_of(array.updates, expression, {})
+        ]
+        apart = shape == array.shape and all(
+            any(high < first or last < low for (low, high), (first, last) in zip(own, ends, strict=True))
+            for own in taken
+        )  # fmt: skip
+        read = any(places_read(other, array.name, array.shape) for other in others)
+        own = places_read(definition, array.updates, shape) <= {place}
+        if ends and own and not read and (apart or not taken):
+            algorithm = _narrowed(algorithm, array, definition, ends)
+    return algorithm
+
+
+def _narrowed(
+    algorithm: Algorithm, array: Array, definition: Map, ends: Sequence[tuple[int, int]]
+) -> Algorithm:
+    """With some elements of a result alone, between the `ends` of its axes."""
+    steps = [math.prod(array.shape[n + 1 :]) for n in range(len(array.shape))]
+    kept = [
+        replace(axis, extent=high - low + 1)
+        for axis, (low, high) in zip(definition.axes, ends, strict=True)
+    ]
+    values = {
+        old: index_of(new) + low if new.extent > 1 else Index(low)
+        for old, new, (low, _) in zip(definition.axes, kept, ends, strict=True)
+    }
+    if tuple(kept) == definition.axes:
+        return algorithm
+    left = [n for n, axis in enumerate(kept) if axis.extent > 1]
+    made = Map(definition.out, tuple(kept[n] for n in left),
+               _decided(substituted(definition.expression, values, {})))  # fmt: skip
+    changed = replace(
+        array,
+        shape=tuple(kept[n].extent for n in left),
+        first=sum(step * low for step, (low, _) in zip(steps, ends, strict=True)),
+        steps=tuple(steps[n] for n in left) or (0,),
+    )
+    return replace(
+        algorithm,
+        definitions=tuple(made if d is definition else d for d in algorithm.definitions),
+        outputs=tuple(changed if a is array else a for a in algorithm.outputs),
+    )
+
+
+def _decided(expression: Expression) -> Expression:
+    """With choices made that hold everywhere, or nowhere."""
+    expression = with_parts(expression, map(_decided, parts_of(expression)))
+    if not isinstance(expression, Where):
+        return expression
+    left = tuple(c for c in expression.conditions if c.bounds[0] < 0)
+    if any(condition.bounds[1] < 0 for condition in left):
+        return expression.on_false
+    return replace(expression, conditions=left) if left else expression.on_true
+
+
+def place_of(array: Array, definition: Definition) -> Index:
+    """Where an element of a result lies in the input that it updates."""
+    steps = array.steps or [math.prod(array.shape[n + 1 :]) for n in range(len(array.shape))]
+    terms = (index_of(a) * step for a, step in zip(definition.axes, steps, strict=False))
+    return sum(terms, Index(array.first))
+
+
+def places_read(definition: Definition, array: str, shape: Sequence[int]) -> set[Index]:
+    """Where a definition reads an array."""
+    return {i for e in expressions_of(definition) for i in _reads(e, array, shape)}
+
+
+def _reads(expression: Expression, array: str, shape: Sequence[int]) -> Iterator[Index]:
+    for part in walk(expression):
+        if isinstance(part, Read) and part.array == array:
+            steps = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
+            yield sum((i * step for i, step in zip(part.indices, steps, strict=True)), Index())

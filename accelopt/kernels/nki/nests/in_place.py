@@ -1,0 +1,56 @@
+"""When a nest may write a result where the input lies that the kernel changes in place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from accelopt.algorithm.algorithm import Algorithm
+from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.kernels.nki.nests.changed_elements import place_of, places_read
+from accelopt.kernels.nki.nests.nest import Nest
+
+
+def written_over(algorithm: Algorithm, nest: Nest) -> dict[str, str]:
+    """The results that a nest may write where an input of theirs lies, with that. What a nest reads of the
+    input is read before, or in the same round of the same stage, or by the core that changes it."""
+    stages = {name: n for n, stage in enumerate(nest.stages) for name in stage.members}
+    found: dict[str, str] = {}
+    for array in algorithm.outputs:
+        definition = algorithm.definition(array.name)
+        if not array.updates:
+            continue
+        place, shape = place_of(array, definition), algorithm.input(array.updates).shape
+        stage = nest.stages[stages[array.name]]
+        rounds = {part.axis for part in (*stage.loops, *stage.partition)}
+        for reader in () if array.steps else algorithm.definitions:
+            read = places_read(reader, array.updates, shape)
+            later = stages[reader.out] - stages[array.name]
+            if reader is definition:
+                fits = read <= {place}
+            else:
+                own = rounds if later == 0 else {*nest.cores}
+                alone = later < 0 and not nest.cores
+                fits = not read or (later <= 0 and (alone or _apart(read, place, own)))
+            if not fits:
+                break
+        else:
+            found[array.name] = array.updates
+    return found
+
+
+def _apart(read: Collection[Index | None], place: Index, along: Collection[str]) -> bool:
+    """Whether no element that is read at some places of the axes `along` is the one of `place` at others."""
+    rest, steps = list[Index](), set[tuple[tuple[int, int], ...]]()
+    for index in (*read, place):
+        if index is None or any(not isinstance(term, Axis) for term, _ in index.terms):
+            return False
+        own = [(t, step) for t, step in index.terms if isinstance(t, Axis) and t.name in along]
+        steps.add(tuple(sorted((abs(step), t.extent) for t, step in own)))
+        rest.append(index - sum((index_of(t) * step for t, step in own), Index()))
+    width = max(r.bounds[1] for r in rest) - min(r.bounds[0] for r in rest) + 1
+    (taken, *others) = steps
+    for step, extent in taken:
+        if step < width:
+            return False
+        width = step * extent
+    return not others
