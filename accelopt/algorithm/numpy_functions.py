@@ -675,15 +675,16 @@ def _take_along(array: TracedArray, indices: Any, axis: Any = -1) -> TracedArray
 
 def _gathered(array: TracedArray, shape: Sequence[int], places: dict[int, Index],
               chosen: Sequence[tuple[int, Value]]) -> TracedArray:  # fmt: skip
-    """Elements that numbers of an input choose: the sum of all, each where it is the chosen one. That
-    reads as much as there is, so no more than that may be chosen."""
+    """Elements that numbers of an input choose: looked up, or the sum of all, each where it is the chosen one,
+    where that reads no more than there is and the trace does not look up."""
     trace, values = array.trace, array.trace.values
     if len(chosen) == 1 and isinstance(chosen[0][1], Choice):
         piecewise = _by_cases(array, places, *chosen[0])
         if piecewise is not None:
             return trace.array(shape, array.dtype, piecewise)
     own = axes_of_shape(array.shape)
-    if trace.looks_up:
+    all_read = math.prod(shape) * math.prod(array.shape[n] for n, _ in chosen) <= array.size
+    if trace.looks_up or not all_read:
         used = {
             a.name for _, value in chosen for a in values.axes(value) | values.axes(array.value)
         }
@@ -694,10 +695,9 @@ def _gathered(array: TracedArray, shape: Sequence[int], places: dict[int, Index]
         with contextlib.suppress(ComputedElements):
             found = bound(values, values.substitute(array.value, old), numbers)
             return trace.array(shape, array.dtype, found)
-    extents = math.prod(array.shape[n] for n, _ in chosen)
-    if math.prod(shape) * extents > array.size:
-        trace.refuse("elements that numbers of an input choose (a gather) have no definition as an "
-                     "Algorithm")  # fmt: skip
+    if not all_read:
+        trace.refuse("elements of what is computed, chosen by numbers of an input, have no definition "
+                     "as an Algorithm")  # fmt: skip
     body = array.value
     taken = {*values.axes(body), *(a for i in places.values() for a in i.axes)}
     taken |= {a for _, value in chosen for a in values.axes(value)}
