@@ -64,6 +64,7 @@ def _converted(name: str) -> Function:
     return converted
 
 
+COMPARISONS = frozenset("equal not_equal less less_equal greater greater_equal".split())
 CONVERSIONS = {
     name: _converted(name) for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32")
 }

@@ -12,6 +12,8 @@ from typing import Any, cast
 import numpy as np
 
 from accelopt.algorithm.algorithm import Constant
+from accelopt.algorithm.bit_operations import of_bits
+from accelopt.algorithm.functions import COMPARISONS
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.lookups import ComputedElements, bound
 from accelopt.algorithm.normal_forms import apply
@@ -49,9 +51,8 @@ PLAIN = {
     "positive": "copy", "logical_xor": "not_equal",
 }  # fmt: skip
 """Ufuncs of NumPy and SciPy that are one scalar function."""
-COMPARED = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 TRUTHS = {"logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "invert"}
-BITS = {"bitwise_and", "bitwise_or", "invert", "bitwise_xor"}
+BITS = {"bitwise_and", "bitwise_or", "invert", "bitwise_xor", "left_shift", "right_shift"}
 BY_CASES = {"floor_divide", "remainder", "maximum", "minimum"}
 """Functions of whole numbers that are done by cases of their operands."""
 MATHEMATICAL = set("erf exp log sqrt tanh sin cos fabs floor ceil".split())
@@ -86,7 +87,7 @@ COMPOSED["radians"] = COMPOSED["deg2rad"]
 def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Value:
     """A ufunc of values; `whole` where all operands are whole numbers."""
     values = trace.values
-    if whole and (name in COMPARED or name in BY_CASES):
+    if whole and (name in COMPARISONS or name in BY_CASES):
         cases = _by_cases_of_indices(trace, name, given)
         if cases is not None:
             return cases
@@ -102,7 +103,7 @@ def scalar(trace: Trace, name: str, given: Sequence[Value], whole: bool) -> Valu
         )
         least, name = (least - 1, "less") if whole else (least, "less_equal")
         return _moved_left(trace, name, values.position(least), number)
-    if name in COMPARED:
+    if name in COMPARISONS:
         return _compared(trace, name, *given)
     if name in TRUTHS:
         return _truth(trace, name, given)
@@ -243,7 +244,7 @@ def select(trace: Trace, chosen: Value, on_true: Value, on_false: Value) -> Valu
     if isinstance(chosen, Constant):
         return on_true if chosen.value else on_false
     plain = (on_true, on_false) == (Constant(1.0), Constant(0.0))
-    if plain and isinstance(chosen, Application) and chosen.function in COMPARED:
+    if plain and isinstance(chosen, Application) and chosen.function in COMPARISONS:
         return chosen
     return apply(values, "select", [chosen, on_true, on_false])
 
@@ -256,13 +257,24 @@ def elementwise(trace: Trace, name: str, given: Sequence[Any], dtype: Any = None
     whole = all(not is_float(array.dtype) for array in arrays)
     operands = [array.broadcast(shape).value for array in arrays]
     if name in BITS and any(array.dtype.kind != "b" for array in arrays):
-        trace.refuse(f"np.{name} of integers has no definition as an Algorithm")
+        return trace.array(shape, result, _of_bits(trace, name, operands, result))
     return trace.array(shape, result, scalar(trace, name, operands, whole))
+
+
+def _of_bits(trace: Trace, name: str, given: Sequence[Value], held: np.dtype) -> Value:
+    """A bit operation on whole numbers, by arithmetic."""
+    if name.startswith("bitwise") and isinstance(given[0], Constant):
+        given = given[::-1]
+    signed = name == "right_shift" and held.kind == "i"
+    found = of_bits(trace.values, "arithmetic_shift_right" if signed else name, given, held)
+    if found is None:
+        trace.refuse(f"np.{name} of these integers is no arithmetic of numbers that float32 holds")
+    return found
 
 
 def _dtype(trace: Trace, name: str, given: Sequence[Any]) -> np.dtype:
     """The format that NumPy gives a result."""
-    if name in COMPARED or name.startswith("logical"):
+    if name in COMPARISONS or name.startswith("logical"):
         return np.dtype(bool)
     plain = [
         np.ones((1,) if g.ndim else (), g.dtype) if isinstance(g, TracedArray)

@@ -7,6 +7,8 @@ end of each (`_Loops`), so that afterwards equal iterations are one recurrence, 
 from __future__ import annotations
 
 import ast
+import builtins
+import functools
 import inspect
 import sys
 import warnings
@@ -108,11 +110,30 @@ def _blamed(trace: Trace, function: Callable[..., Any], given: Sequence[Any]) ->
 # The module.
 
 
+def _extreme(
+    trace: Trace, pairwise: np.ufunc, plain: Callable[..., Any], *given: Any, **more: Any
+) -> Any:
+    """Python's `max` or `min`, of computed numbers by what NumPy has for two."""
+    if len(given) < 2 or more or not any(isinstance(one, TracedArray) for one in given):
+        return plain(*given, **more)
+    return functools.reduce(pairwise, map(trace.traced, given))
+
+
 def _module(path: str, source: str, trace: Trace, loops: _Loops) -> dict[str, Any]:
     """The names of the reference's module, whose loops tell `loops` of their iterations, and whose
     functions see a NumPy that makes traced arrays."""
     tree = _Marked().visit(ast.parse(source, filename=path))
-    names: dict[str, Any] = {"__name__": "reference", "__file__": path, "__loops__": loops}
+    extremes = {
+        name: functools.partial(
+            _extreme, trace, getattr(np, f"{name}imum"), getattr(builtins, name)
+        )
+        for name in ("max", "min")
+    }
+    names: dict[str, Any] = {
+        "__name__": "reference",
+        "__file__": path,
+        "__loops__": loops,
+    } | extremes
     sys.path.insert(0, str(Path(path).parent))
     try:
         exec(compile(ast.fix_missing_locations(tree), path, "exec"), names)

@@ -7,6 +7,7 @@ their storage, so what is assigned through one is seen through all.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from accelopt.algorithm.algorithm import Constant, Position
 from accelopt.algorithm.index import Axis, Index, index_of
+from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.rerolling import progression
 from accelopt.algorithm.value_nodes import UNDEFINED, Application, Product, Sum, Value
 from accelopt.algorithm.values import Values
@@ -153,28 +155,27 @@ class Trace:
         return found
 
     def _band(self, numbers: np.ndarray) -> Value | None:
-        """Two numbers, on both sides of a straight line through the last two dimensions."""
+        """Two numbers, one of them between two parallel lines through the last two dimensions."""
         low, high = np.min(numbers), np.max(numbers)
         if numbers.ndim < 1 or not np.all((numbers == low) | (numbers == high)):
             return None
-        rows = (numbers == high).reshape(-1, *numbers.shape[-2:]) if numbers.ndim > 1 else (
-            (numbers == high)[None, None])  # fmt: skip
+        rows = (numbers == high).reshape(-1, *((1,) * (numbers.ndim == 1)), *numbers.shape[-2:])
         if not np.all(rows == rows[0]):
             return None
-        held = rows[0]
-        counts = held.sum(1)
-        column = identity(numbers.shape)[-1]
-        row = identity(numbers.shape)[-2] if numbers.ndim > 1 else Index()
-        grid = np.indices(held.shape)
-        for slope in (0, 1, -1):
-            for forward in (1, -1):  # held where forward * (limit + slope * row - column) >= 0
-                ends = counts - 1 if forward > 0 else held.shape[1] - counts
-                line = ends - slope * np.arange(len(ends))
-                for limit in dict.fromkeys(line.tolist()):
-                    if np.array_equal(held, forward * (limit + slope * grid[0] - grid[1]) >= 0):
-                        condition = (row * slope + limit - column) * forward
-                        pair = self.number(float(high)), self.number(float(low))
-                        return self.values.where([condition], *pair)
+        place = identity(numbers.shape)
+        row, column = np.indices(rows[0].shape)
+        for slope, (within, other) in itertools.product((0, 1, -1), ((high, low), (low, high))):
+            held = rows[0] == (within == high)
+            line = column - slope * row
+            first, last = line[held].min(), line[held].max()
+            if np.array_equal(held, (line >= first) & (line <= last)):
+                at = place[-1] - (place[-2] * slope if slope else 0)
+                ends = (
+                    (at - int(first), first > line.min()),
+                    (at * -1 + int(last), last < line.max()),
+                )
+                inside = self.number(float(within)), self.number(float(other))
+                return self.values.where([end for end, matters in ends if matters], *inside)
         return None
 
     # Reading and assigning.
@@ -602,6 +603,39 @@ class TracedArray(NDArrayOperatorsMixin):
 
     def _taken(self, keys: list[Any]) -> TracedArray:
         """Elements by arrays of integers, which are functions of the place or read from an input."""
+        rest, result, places, chosen = self._addressed(keys)
+        own = axes_of_shape(rest.shape)
+        if not chosen:
+            return rest.view_as(result, {own[n]: i for n, i in places.items()})
+        return cast(TracedArray, HANDLERS["gather"](rest, result, places, chosen))
+
+    def _put(self, keys: list[Any], given: Any) -> None:
+        """Assigns to one element of each row, which numbers of an input choose."""
+        trace, values = self.trace, self.trace.values
+        rest, result, places, chosen = self._addressed(keys)
+        own, axes = axes_of_shape(rest.shape), axes_of_shape(result)
+        at = {index: own[n] for n, index in places.items() if rest.shape[n] > 1}
+        back = {axis: index_of(at[i]) for axis in axes if (i := index_of(axis)) in at
+                and at[i].extent == axis.extent}  # fmt: skip
+        if len(chosen) != 1 or len(back) < max(len(at), sum(axis.extent > 1 for axis in axes)):
+            trace.refuse("assigning to elements that numbers of an input choose (a scatter) has no "
+                         "definition as an Algorithm")  # fmt: skip
+        ((n, number),) = chosen
+        made, taken = (
+            values.substitute(value, back)
+            for value in (trace.traced(given).broadcast(result).value, self._taken(keys).value)
+        )
+        same = Application(
+            "equal", (values.substitute(number, back), values.position(index_of(own[n])))
+        )
+        new = [values.same(same), values.replace(made, taken, rest.value), rest.value]
+        trace.write(rest, trace.array(rest.shape, rest.dtype, apply(values, "select", new)))
+
+    def _addressed(
+        self, keys: list[Any]
+    ) -> tuple[TracedArray, tuple[int, ...], dict[int, Index], list[tuple[int, Value]]]:
+        """What arrays of integers choose of what slices leave: that, the shape of the result, and along which
+        dimension its elements are at which places, or at which numbers."""
         trace = self.trace
         arrays = [
             n for n, key in enumerate(keys) if isinstance(key, (TracedArray, int, np.integer))
@@ -642,10 +676,7 @@ class TracedArray(NDArrayOperatorsMixin):
                 places[n] = index
             else:
                 chosen.append((n, value))
-        own = axes_of_shape(rest.shape)
-        if not chosen:
-            return rest.view_as(result, {own[n]: i for n, i in places.items()})
-        return cast(TracedArray, HANDLERS["gather"](rest, result, places, chosen))
+        return rest, result, places, chosen
 
     def __setitem__(self, key: Any, given: Any) -> None:
         trace = self.trace
@@ -658,11 +689,11 @@ class TracedArray(NDArrayOperatorsMixin):
                 trace.refuse("an array that is assigned where a mask holds has no known places")
             trace.write(self, HANDLERS["where"](trace, mask, given, self))
             return
-        view = self[key]
-        if view.storage is not self.storage:
-            trace.refuse("assigning to elements that numbers of an input choose (a scatter) has no "
-                         "definition as an Algorithm")  # fmt: skip
-        trace.write(view, trace.traced(given))
+        keys, advanced = self._keys(key)
+        if advanced and self._addressed(keys)[-1]:
+            self._put(keys, given)
+        else:
+            trace.write(self[key], trace.traced(given))
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {}

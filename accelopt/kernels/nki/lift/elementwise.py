@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from accelopt.algorithm.algorithm import Constant, Position
+from accelopt.algorithm.bit_operations import of_bits
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import Index
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.value_nodes import Product, Sum, Value
-from accelopt.kernels.nki.lift.bit_operations import of_bits
 from accelopt.kernels.nki.lift.instruction_element import WriteSite
 from accelopt.sim.operators import BITWISE, COMPARISONS
 

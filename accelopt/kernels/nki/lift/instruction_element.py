@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.algorithm.algorithm import Constant, Position
+from accelopt.algorithm.bit_operations import reach
 from accelopt.algorithm.functions import FUNCTIONS
 from accelopt.algorithm.index import Axis, Index
 from accelopt.algorithm.value_nodes import (
@@ -23,7 +24,6 @@ from accelopt.algorithm.value_nodes import (
     Value,
 )
 from accelopt.algorithm.values import fresh_axis
-from accelopt.kernels.nki.lift.bit_operations import reach
 from accelopt.kernels.nki.lift.execution_points import Contents, Moment
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.tile_addresses import index_from

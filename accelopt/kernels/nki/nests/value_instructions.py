@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from accelopt.algorithm.algorithm import Array
+from accelopt.algorithm.functions import COMPARISONS
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import RANKED
 from accelopt.hardware import Hardware
@@ -33,7 +34,6 @@ SLICE = 32
 """Elements of a row of which a mask is applied to all, or to none."""
 MOST_SORTED = 16_384
 """Elements of a row of which Vector finds the largest (nki.isa.max8)."""
-COMPARISONS = frozenset("less less_equal greater greater_equal equal not_equal".split())
 
 
 class Calculation(Instructions):

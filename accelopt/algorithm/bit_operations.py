@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.algorithm.algorithm import Constant, Position
-from accelopt.algorithm.functions import CONVERSIONS
+from accelopt.algorithm.functions import COMPARISONS, CONVERSIONS
 from accelopt.algorithm.normal_forms import apply
 from accelopt.algorithm.reductions import FLIPPED
 from accelopt.algorithm.value_nodes import (
@@ -22,7 +22,6 @@ from accelopt.algorithm.value_nodes import (
     Value,
 )
 from accelopt.algorithm.values import Values
-from accelopt.sim.operators import COMPARISONS
 
 LEFT_SHIFTS = ("left_shift", "logical_left_shift")
 RIGHT_SHIFTS = ("right_shift", "logical_right_shift", "arithmetic_shift_right")
