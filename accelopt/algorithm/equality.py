@@ -27,7 +27,8 @@ from accelopt.algorithm.algorithm import (
     Where,
 )
 from accelopt.algorithm.axis_joining import joined
-from accelopt.algorithm.canonical_rewriting import whole
+from accelopt.algorithm.canonical_rewriting import rewritten, whole
+from accelopt.algorithm.choice_cells import by_fewest_cuts
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
 from accelopt.algorithm.functions import ROUNDINGS
 from accelopt.algorithm.index import Axis, Index, index_of
@@ -98,7 +99,8 @@ def normal_form(algorithm: Algorithm) -> Algorithm:
         place = index_of(flat) if flat.extent > 1 else Index()
         value = composed.element(array.name, _digits(place, array.shape))
         axes, value = joined(values, (flat,), whole(values, value))
-        value = whole(values, value)
+        value = rewritten(values, whole(values, value), functools.partial(by_fewest_cuts, values))
+        axes, value = joined(values, axes, value)
         axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
         outputs.append(DefinedOutput(f"out{number}", axes, value, "", (flat.extent,)))
     return algorithm_of(values, "", inputs, outputs)

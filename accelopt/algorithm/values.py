@@ -120,7 +120,7 @@ class Values:
         """With `strict` what nothing has written stays a value; without, elements that may be chosen
         from it are taken to be those that were written. Substituting raises TimeoutError after the moment
         `end` (of `time.monotonic`)."""
-        self._strict = strict
+        self.strict = strict
         self._end = end
         self._known: dict[Value, Value] = {}
         self._axes: dict[Value, frozenset[Axis]] = {}
@@ -254,9 +254,9 @@ class Values:
                 return self.where(rest, true, on_false)
         if len(kept) == 1 and (pins := _pinned(kept[0] * -1 - 1)):
             on_false = self.substitute(on_false, pins)
-        if not self._strict and isinstance(on_false, Undefined):
+        if not self.strict and isinstance(on_false, Undefined):
             return on_true
-        if not self._strict and isinstance(on_true, Undefined):
+        if not self.strict and isinstance(on_true, Undefined):
             return on_false
         if isinstance(on_true, Choice) and on_true.on_false == on_false:
             return self.where((*kept, *on_true.conditions), on_true.on_true, on_false)

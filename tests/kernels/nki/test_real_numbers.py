@@ -97,3 +97,29 @@ def test_rows_that_nothing_writes_are_not_the_same(tmp_path: Path) -> None:
     """Evidence: memory that nothing has written holds anything (NKI's uninitialised memory)."""
     text = KERNEL.replace("nl.store(out, y)", "nl.store(out[0:127], y[0:127])")
     assert not judged(tmp_path, text).same
+
+
+@pytest.mark.parametrize("left_out", [(), (128, 300)])
+def test_tiles_cut_in_two_dimensions_are_the_whole(
+    left_out: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Evidence: the tiles of 200 x 512 begin at rows 0 and 128 and at columns 0, 300 and 400."""
+    kernel = neuronxcc_kernel(f"""def kernel(x):
+    out = nl.ndarray((200, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for m, rows in ((0, 128), (128, 72)):
+        for n, width in ((0, 300), (300, 100), (400, 112)):
+            if (m, n) != {left_out}:
+                a = nl.load(x[m:m + rows, n:n + width])
+                nl.store(out[m:m + rows, n:n + width], nl.exp(a) if n % 200 else nl.tanh(a))
+    return out
+""")
+    reference = """
+import numpy as np
+
+def get_inputs():
+    return [np.random.randn(200, 512).astype(np.float32)]
+
+def forward(x):
+    return np.concatenate([np.tanh(x[:, :300]), np.exp(x[:, 300:400]), np.tanh(x[:, 400:])], 1)
+"""
+    assert judged(tmp_path, kernel, reference).same == (not left_out)

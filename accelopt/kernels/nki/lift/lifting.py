@@ -9,6 +9,7 @@ from typing import NamedTuple
 from accelopt.algorithm.algorithm import Algorithm, Array, expressions_of, walk
 from accelopt.algorithm.axis_joining import joined, row_major
 from accelopt.algorithm.canonical_rewriting import whole
+from accelopt.algorithm.choice_cells import by_fewest_cuts
 from accelopt.algorithm.deep_recursion import deep_recursion
 from accelopt.algorithm.definitions import DefinedOutput, UndefinedOutput, algorithm_of
 from accelopt.algorithm.index import Axis
@@ -122,6 +123,8 @@ def _defined(
     else:
         name, value = which, reaching.at_end(tensor, row_major(axes))
     value = whole(reaching.values, settled(reaching, value), roll)
+    if reaching.values.strict:
+        value = by_fewest_cuts(reaching.values, value)
     _refuse_leftovers(reaching, value, tensor)
     axes, value = joined(reaching.values, axes, value)
     value = reaching.values.under(whole(reaching.values, value, roll), ())
