@@ -78,6 +78,12 @@ class Bench:
         """The fastest version that was accepted, else the start."""
         return min([self.start, *self._recorded()], key=lambda node: node.latency or inf)
 
+    @property
+    def begins(self) -> str:
+        """The time of the start, and what hidden inputs find wrong with it."""
+        message = self.start.evaluation.message
+        return f"{_time(self.start)}{f'; it is {message}' if message else ''}"
+
     def fill(self) -> None:
         """Writes the files of the folder that are not there yet, and those that only the bench writes."""
         case, source = self.start.case, self.start.source
@@ -85,7 +91,7 @@ class Bench:
         gate = self.language.gate(case)
         texts = {
             KERNEL: source,
-            NOTES: f"# What was tried and learned\n\n- start: {_time(self.start)}\n",
+            NOTES: f"# What was tried and learned\n\n- start: {self.begins}\n",
             f"{LINEAGE}/0.py": source,
             REFERENCE: self.language.reference(case),
             "machine.md": f"# The machine\n\n{background.get('machine', '')}\n\n# The judge\n\n{gate}\n",
@@ -175,7 +181,7 @@ class Bench:
         source = self._kernel(kernel)
         offered = await self.kernels.offered(source)
         if not apply:
-            told = suggestion_list(offered) or "No rule promises a faster kernel."
+            told = suggestion_list(offered) or await self._none_offered(source)
             return f"{await self._now(kernel, source)}\n{told}"
         chosen = next((one.action for one in offered if one.name == apply.strip().upper()), None)
         if chosen is None or chosen.source is None:
@@ -298,6 +304,13 @@ class Bench:
             found = {**(inspected.profile.metrics if inspected.profile else {}), **found}
         return found
 
+    async def _none_offered(self, source: str) -> str:
+        """That no rule promises a faster kernel, and why no schedule does."""
+        judged, node = await self.kernels.judged(source), self.kernels.as_node(source)
+        found = judged and await self.language.explain(replace(node, evaluation=judged.evaluation))
+        why = f" No schedule: {found.unscheduled}." if found and found.unscheduled else ""
+        return f"No rule promises a faster kernel.{why}"
+
     async def _now(self, kernel: str, source: str) -> str:
         """What a kernel takes as it is, in words."""
         predicted = await self.language.predict(self.kernels.as_node(source), source)
@@ -369,7 +382,7 @@ def _time(node: Node) -> str:
 def _verdict(node: Node) -> str:
     if node.profile is None:
         return f"{node.evaluation.status.value}: {node.evaluation.message.partition(chr(10))[0]}"
-    return f"right, {_time(node)}"
+    return f"right, {_time(node)}{f'; {message}' if (message := node.evaluation.message) else ''}"
 
 
 def _titled(name: str, text: str) -> str:

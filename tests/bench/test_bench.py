@@ -64,20 +64,38 @@ def test_several_what_ifs_are_answered_alone_and_together(tmp_path):
     async def work(bench, call):
         return (
             await call("what_if", changes="scalar x 0; loads x 0"),
-            await call("what_if", changes="line 999 x 0.5"),
-            await call("what_if", changes="line 10 x 2"),
+            await call("what_if", changes="lines 10 999 x 0.5; line 10 x 2; line 10 x 0.5"),
             await call("what_if", changes="faster please"),
             await call("what_if", changes="lines 8 to 13 x 50%, everything x 2; line 10 x 0.5 "),
         )
 
-    both, nowhere, longer, vague, part = benches.at_bench(tmp_path, work)
+    both, refused, vague, part = benches.at_bench(tmp_path, work)
     scalar, loads, together = (float(ms) for ms in re.findall(r": ([\d.]+) ms", both))
     assert together <= min(scalar, loads)
-    assert "Line 999 has no instruction" in nowhere and "at most 1" in longer
+    nowhere, longer, answered = refused.splitlines()  # one of them left nothing answered
+    assert "line 999 has no instruction" in nowhere and nowhere.endswith(": 10 11 12 13 14")
+    assert "at most 1" in longer and re.match(r"line 10 x 0.5: [\d.]+ ms", answered)
     assert "Ask as in" in vague
     # Read as `tensor x 0` alone, and not said, was `lines 27-30 x 0.5, tensor x 0`.
     assert part.startswith("lines 8 to 13 x 50%: ") and "line 10 x 0.5: " in part
     assert "Not read: `everything x 2`. Ask as in" in part
+
+
+def test_a_start_that_hidden_inputs_find_wrong_is_said_to_be_so(tmp_path):
+    """Whoever began with it was told "correct", and that his own version was wrong for the same reason."""
+    capped = small_problem.KERNEL.replace(
+        "nl.negative(x_tile)", "nl.minimum(nl.negative(x_tile), 9.0)"
+    )
+
+    async def work(bench, call):
+        return await call("check"), await call("read", file="machine.md"), await call("recall")
+
+    answers = benches.at_bench(tmp_path, work, capped)
+    assert answers[0].startswith("correct, ") and answers[2].startswith("- start: ")
+    for answer in answers:
+        assert "wrong on inputs that nobody drew; what is found must not be" in " ".join(
+            answer.split()
+        )
 
 
 def test_check_says_what_the_command_says(tmp_path):
