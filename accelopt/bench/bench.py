@@ -9,7 +9,7 @@ import asyncio
 import difflib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from math import inf, isfinite
@@ -305,11 +305,15 @@ class Bench:
         return found
 
     async def _none_offered(self, source: str) -> str:
-        """That no rule promises a faster kernel, and why no schedule does."""
-        judged, node = await self.kernels.judged(source), self.kernels.as_node(source)
-        found = judged and await self.language.explain(replace(node, evaluation=judged.evaluation))
-        why = f" No schedule: {found.unscheduled}." if found and found.unscheduled else ""
-        return f"No rule promises a faster kernel.{why}"
+        """That no rule promises a faster kernel, and why no schedule does; of a kernel without a time, why."""
+        none, judged = "No rule promises a faster kernel.", await self.kernels.judged(source)
+        if judged is None:
+            return none
+        if judged.profile is None:
+            return f"{none} {await error_text(judged, self.language)}"
+        node = replace(self.kernels.as_node(source), evaluation=judged.evaluation)
+        why = (await self.language.explain(node)).unscheduled
+        return f"{none} No schedule: {why}." if why else none
 
     async def _now(self, kernel: str, source: str) -> str:
         """What a kernel takes as it is, in words."""
@@ -335,13 +339,19 @@ class Bench:
         words = quote_words(change)
         if node.latency is None:
             said = await error_text(node, self.language)
-            self._note(f"{words}: {said.splitlines()[0]}")
+            self._note(f"{words}: {' '.join(said.splitlines()[:2])}")
             return f"Refused. {said}"
-        before = self.best
-        if node.latency >= (before.latency or 0.0):
-            self._note(f"{words}: right, {_time(node)}, no gain over {_time(before)}")
-            return f"Right, {_time(node)}, and not faster than the best so far ({_time(before)}): not kept."
-        number = await self._keep(node, change, before)
+        account: Mapping[str, str] = {}
+        if node.latency < (self.best.latency or 0.0):
+            account = await self.language.account(node)
+        with locked(self.record.with_suffix(".lock")) if self.record else nullcontext():
+            before = (
+                self.best
+            )  # while this one was judged another process may have handed in a faster one
+            if node.latency >= (before.latency or 0.0):
+                self._note(f"{words}: right, {_time(node)}, no gain over {_time(before)}")
+                return f"Right, {_time(node)}, and not faster than the best so far ({_time(before)}): not kept."
+            number = self._keep(node, change, before, account)
         self._note(f"{words}: accepted as lineage/{number}.py, {_time(before)} to {_time(node)}")
         factor = (self.start.latency or 0.0) / node.latency
         return (
@@ -349,22 +359,20 @@ class Bench:
             f"and {(before.latency or 0.0) / node.latency:.3f} times as the best before."
         )
 
-    async def _keep(self, node: Node, change: str, before: Node) -> int:
-        """The accepted kernel in the lineage, with its profile."""
-        account = await self.language.account(node)
+    def _keep(self, node: Node, change: str, before: Node, account: Mapping[str, str]) -> int:
+        """The accepted kernel in the lineage, with its profile; for whoever holds the record's lock."""
         told = "\n\n".join(account[name] for name in USUAL if account.get(name))
-        with locked(self.record.with_suffix(".lock")) if self.record else nullcontext():
-            known = self._recorded()
-            number = len(known) + 1
-            self.folder.keep(f"{LINEAGE}/{number}.py", node.source)
-            self.folder.keep(
-                f"{LINEAGE}/{number}.md",
-                f"# {change}\n\n{_time(node)}; before {_time(before)}\n\n```\n{told}\n```\n",
-            )
-            self.accepted = [*known, node]
-            if self.record:
-                with self.record.open("a") as lines:
-                    lines.write(json.dumps(node.record()) + "\n")
+        known = self._recorded()
+        number = len(known) + 1
+        self.folder.keep(f"{LINEAGE}/{number}.py", node.source)
+        self.folder.keep(
+            f"{LINEAGE}/{number}.md",
+            f"# {change}\n\n{_time(node)}; before {_time(before)}\n\n```\n{told}\n```\n",
+        )
+        self.accepted = [*known, node]
+        if self.record:
+            with self.record.open("a") as lines:
+                lines.write(json.dumps(node.record()) + "\n")
         return number
 
     def _recorded(self) -> list[Node]:

@@ -3,6 +3,8 @@
 Evidence: the commands, and the simulated core behind both; a tool that said something else would be wrong.
 """
 
+import asyncio
+import copy
 import json
 import os
 import re
@@ -104,10 +106,21 @@ def test_check_says_what_the_command_says(tmp_path):
         for name, text in (("right", FAST), ("wrong", WRONG), ("broken", BROKEN)):
             await call("write", text=text)
             said[name] = await call("check")
+        await call("write", text=FAST.replace("\n", "\r\n"))
+        said["lines of Windows"] = await call(
+            "edit",
+            old="import neuronxcc.nki as nki\nimport",
+            new="import neuronxcc.nki as nki\nimport",
+        )
+        await call("write", text="def kernel(x:\n")
+        for tool in ("schedules", "rules"):
+            assert "kernel.py" in (answer := await call(tool)) and "SyntaxError" in answer
+            assert not re.search(r"[0-9a-f]{32}", answer)
         await call("write", text=small_problem.KERNEL.replace("nl.exp(", "nl.expo("))
         return said, await call("check")
 
     said, unknown = benches.at_bench(tmp_path, work)
+    assert said["lines of Windows"] == "Changed at line 1 of kernel.py."
     assert "no attribute 'expo'" in unknown and "Near names: nl.exp" in unknown
     for name, text in (("right", FAST), ("wrong", WRONG), ("broken", BROKEN)):
         kernel, reference = benches.files(tmp_path / name, text)
@@ -152,6 +165,29 @@ def test_what_is_submitted_is_kept_when_it_is_right_and_faster(tmp_path):
     assert kept == [small_problem.KERNEL, best.source]
     assert not (folder / "lineage" / "7.py").exists()  # only the bench writes there
     assert "wider tiles" in (folder / "lineage" / "1.md").read_text()
+
+
+def test_what_another_process_handed_in_meanwhile_has_to_be_beaten(tmp_path, monkeypatch):
+    """Of two that handed in at once the slower one was accepted after the faster."""
+    middle = small_problem.KERNEL.replace("range(8)", "range(4)").replace(
+        "128 : (j + 1) * 128", "256 : (j + 1) * 256"
+    )
+
+    async def work(bench, call):
+        other = copy.copy(bench)
+        other._submitting = asyncio.Lock()
+        account, said = bench.language.account, []
+
+        async def meanwhile(node):
+            monkeypatch.setattr(bench.language, "account", account)
+            said.append(await other.submit_text(FAST, "tiles of a row"))
+            return await account(node)
+
+        monkeypatch.setattr(bench.language, "account", meanwhile)
+        return [await bench.submit_text(middle, "wider tiles"), *said]
+
+    slower, faster = benches.at_bench(tmp_path, work)
+    assert faster.startswith("Accepted as lineage/1.py") and "not faster than the best" in slower
 
 
 def test_schedules_apply_primitives_to_a_file_that_is_right(tmp_path):
