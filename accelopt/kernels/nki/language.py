@@ -232,6 +232,10 @@ class NKI(Language):
         loop = asyncio.get_running_loop()
         return await in_thread(self._scheduling.actions, node, loop)
 
+    async def useless_methods(self, node: Node) -> frozenset[str]:
+        """Those that are for products, masks or two cores, of a kernel that lifts and has none."""
+        return await in_thread(self._tuning.useless, node)
+
     async def space(self, node: Node) -> Space | None:
         """The primitives of a nest that have values, where the kernel lifts."""
         return await in_thread(self._tuning.space, node)
