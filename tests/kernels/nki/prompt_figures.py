@@ -60,8 +60,8 @@ class Facts:
             ns = cost.engine_ns if cost else timeline.free[at] - timeline.start[at]
             self.busy[line, name] += ns * 1e-6 / run.stream.cores
             if cost:
-                self.bytes[line] += cost.bytes
-                self.pieces[line].add(round(cost.bytes / cost.descriptors))
+                self.bytes[line] += max(cost.hbm_read, cost.hbm_write) or cost.bytes
+                self.pieces[line].add(round(cost.moved / cost.descriptors))
                 tensor = item.operation.reads[0].tensor.name if item.operation.reads else ""
                 self.read[tensor, line] += cost.hbm_read
         self.lines = {*self.times}
