@@ -271,7 +271,7 @@ def sentences(facts):
         (r"Of that, instructions take up (.*); for the rest, what they began is on its way\.", f.taken_up),
         (r"For lack of room in SBUF for a second iteration, line (\d+) loads .*",
          lambda a: any(d.pass_name == "separate_rounds" and d.source.line == int(a) for d in found.decisions)),
-        (rf"No kernel of this problem takes less than {N} ms on .*? \((.*)\): this one is at ([\d.]+)% of bound\.", f.bounded),
+        (rf"No kernel of this problem takes less than {N} ms on .*? \((.*)\): this one(?:, on 1 of them,)? is at ([\d.]+)% of bound\.", f.bounded),
         (rf"Moved: {N} MiB, {N} ms at the peak rates of DMA and HBM\.",
          lambda a, b: near(a, moved / MIB) and near(b, peak["at peak bandwidth"])),
         (rf"Its matrix products and transposes at the peak rate of their formats: {N} ms\.", lambda a: near(a, peak["at peak FLOPs"])),
