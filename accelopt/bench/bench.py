@@ -10,7 +10,7 @@ import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from math import inf, isfinite
 from pathlib import Path
@@ -276,11 +276,14 @@ class Bench:
         file: File = KERNEL,
     ) -> str:
         """Replaces one text in a file of the folder by another."""
-        text = self.folder.read(file)
-        times = text.count(old) if old else 0
-        if times != 1:
-            return f"Nothing was changed: the old text stands in {file} {times} times, not once."
-        self.folder.write(file, text.replace(old, new))
+        with self._alone():
+            text = self.folder.read(file)
+            times = text.count(old) if old else 0
+            if times != 1:
+                return (
+                    f"Nothing was changed: the old text stands in {file} {times} times, not once."
+                )
+            self.folder.write(file, text.replace(old, new))
         return f"Changed at line {text[: text.index(old)].count(chr(10)) + 1} of {file}."
 
     # ---
@@ -344,7 +347,7 @@ class Bench:
         account: Mapping[str, str] = {}
         if node.latency < (self.best.latency or 0.0):
             account = await self.language.account(node)
-        with locked(self.record.with_suffix(".lock")) if self.record else nullcontext():
+        with self._alone():
             before = (
                 self.best
             )  # while this one was judged another process may have handed in a faster one
@@ -359,8 +362,12 @@ class Bench:
             f"and {(before.latency or 0.0) / node.latency:.3f} times as the best before."
         )
 
+    def _alone(self) -> AbstractContextManager[object]:
+        """Keeps other servers of this folder from changing it meanwhile."""
+        return locked(self.record.with_suffix(".lock")) if self.record else nullcontext()
+
     def _keep(self, node: Node, change: str, before: Node, account: Mapping[str, str]) -> int:
-        """The accepted kernel in the lineage, with its profile; for whoever holds the record's lock."""
+        """The accepted kernel in the lineage, with its profile; for who is alone."""
         told = "\n\n".join(account[name] for name in USUAL if account.get(name))
         known = self._recorded()
         number = len(known) + 1

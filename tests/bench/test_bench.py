@@ -20,6 +20,7 @@ from accelopt.bench.bench import PARTS
 from accelopt.bench.folder import BenchFolder
 from accelopt.caches import default_cache, trials_folder
 from accelopt.errors import ConfigError
+from accelopt.stages.failure_text import own_frames
 
 FAST = small_problem.KERNEL.replace("range(8)", "range(1)").replace(
     "128 : (j + 1) * 128", "1024 : (j + 1) * 1024"
@@ -268,6 +269,9 @@ def test_a_page_says_what_it_leaves_out():
     words = page("nc_matmul " * 100)  # the end of a note was cut, and could not be asked for
     assert words.replace("\n", "") == ("nc_matmul " * 100).rstrip()
     assert not [one for one in words.splitlines() if len(one) > 400]
+    assert (
+        own_frames(f"{'x' * 10_000}\n" * 50) == "x" * 400
+    )  # "flooded its output", and 8,000 characters of it
     flood = page("x" * 100_000)  # what a kernel printed for 100 MB
     assert len(flood) < 8100 and flood.endswith("first=21 shows what follows]")
     said = placed_nowhere("/root/.cache/accelopt/trials/secret and ~/a/b.py, 440 GB/s, a/b, 1/2")
