@@ -56,17 +56,11 @@ def test_what_is_code_is_no_patch():
 
 def test_blocks_that_say_what_to_search_for_are_a_patch():
     """As editing agents answer, each in a fence of its own; no word of it was read."""
-    blocks = [
-        f"mine.py\n```python\n<<<<<<< SEARCH\n{old}\n=======\n{new}>>>>>>> REPLACE\n```\n"
-        for old, new in (
-            ("import a", ""),
-            ("    y = x + 1\n    z = y * 2", "    z = (x + 1) * 2\n"),
-        )
-    ]
+    two, one = "    y = x + 1\n    z = y * 2\n", "    z = (x + 1) * 2\n"
+    form = "mine.py\n```python\n<<<<<<< SEARCH\n{}=======\n{}>>>>>>> REPLACE\n```\n"
+    blocks = [form.format("import a\n", ""), form.format(two, one)]
     made = apply_patch(SOURCE, edits_as_diff("Both steps in one.\n\n" + "\n".join(blocks)))
-    assert made == SOURCE.replace("import a\n", "").replace(
-        "    y = x + 1\n    z = y * 2", "    z = (x + 1) * 2"
-    )
+    assert made == SOURCE.replace("import a\n", "").replace(two, one)
     assert is_patch(edits_as_diff(blocks[1])) and edits_as_diff(SOURCE) == SOURCE
     assert apply_patch(SOURCE, edits_as_diff(blocks[1].replace("x + 1\n", "x + 2\n"))) is None
 

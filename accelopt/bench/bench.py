@@ -310,10 +310,8 @@ class Bench:
     async def _none_offered(self, source: str) -> str:
         """That no rule promises a faster kernel, and why no schedule does; of a kernel without a time, why."""
         none, judged = "No rule promises a faster kernel.", await self.kernels.judged(source)
-        if judged is None:
-            return none
-        if judged.profile is None:
-            return f"{none} {await error_text(judged, self.language)}"
+        if judged is None or judged.profile is None:
+            return f"{none} {await error_text(judged, self.language)}" if judged else none
         node = replace(self.kernels.as_node(source), evaluation=judged.evaluation)
         why = (await self.language.explain(node)).unscheduled
         return f"{none} No schedule: {why}." if why else none

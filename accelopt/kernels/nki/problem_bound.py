@@ -25,8 +25,7 @@ class ProblemBound(Row):
         return self.least.latency_ms
 
     def sentence(self, latency_ms: float, used: int = 0) -> str:
-        """What the bound is made of, and the share of it that a kernel of `latency_ms` reaches; where it uses
-        fewer cores than there are, how many."""
+        """What the bound is made of, and the share that a kernel of `latency_ms` on `used` cores reaches."""
         ms = dict(zip(ASPECTS.values(), self.least, strict=True))
         if self.unlifted:
             why = self.unlifted.rstrip(".").partition("\n")[0]

@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from accelopt.algorithm.algorithm import Algorithm
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.nki.actions.priced_nests import OF_PRODUCTS, Tuning
 from accelopt.kernels.nki.actions.primitive_answers import (
@@ -26,7 +25,6 @@ from accelopt.kernels.nki.nests.nest import default_nest
 from accelopt.kernels.nki.nests.primitives import Columns, Cores, Orient, Split, applied
 from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
 from accelopt.nodes import Node
-from accelopt.sim.dialects.dialect import Dialect
 from tests.kernels.nki.lift import algorithms
 
 PRODUCT = Lifted(algorithms.matmul(2048, 256, 1024), Interface())
@@ -86,25 +84,14 @@ def test_what_applies_next_has_both_cores_and_is_explained_once() -> None:
     assert table()[0] not in then and "Without primitives, `schedules` says what each does." in then
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "dialect", "useless"),
-    [
-        (algorithms.softmax(256, 96), "nki", {*OF_PRODUCTS, "skip"}),
-        (
-            algorithms.matmul(2048, 256, 1024),
-            "neuronxcc",
-            {"append", "skip", "cores", "descriptors"},
-        ),
-    ],
-)
-def test_what_has_nothing_to_be_used_on_is_known(
-    algorithm: Algorithm, dialect: Dialect, useless: set[str]
-) -> None:
+def test_what_has_nothing_to_be_used_on_is_known() -> None:
     """A graph search asked a model for one more column of a product where there was no product."""
     case = Case(service_name="a", case_name="a", problem="a", values={}, task="a.py", kernel="a.py")
     node = Node(case, "", Evaluation(status=Status.MISSING))
-    lifted = Lifted(algorithm, Interface(), dialect=dialect)
-    assert Tuning("trn2", lambda node: lifted).useless(node) == useless
+    softmax = Lifted(algorithms.softmax(256, 96), Interface(), dialect="nki")
+    assert Tuning("trn2", lambda _: softmax).useless(node) == {*OF_PRODUCTS, "skip"}
+    useless = {"append", "skip", "cores", "descriptors"}  # of the older dialect
+    assert Tuning("trn2", lambda _: PRODUCT).useless(node) == useless
 
 
 @pytest.mark.parametrize("form", REPLIES)

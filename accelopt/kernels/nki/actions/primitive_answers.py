@@ -279,9 +279,8 @@ def table() -> list[str]:
 
 def _own(lifted: Lifted, own: OwnNest) -> list[str]:
     """The nest that primitives start from, and how it comes about."""
-    if own.written:
-        return ["The nest that wrote this kernel:", *_stages(lifted, own.nest)]
-    said = "This kernel was written by no nest. Primitives start from:"
+    plain = "This kernel was written by no nest. Primitives start from:"
+    said = "The nest that wrote this kernel:" if own.written else plain
     return [said, *_stages(lifted, own.nest)]
 
 

@@ -236,16 +236,13 @@ def forward(a, b):
     honest = Gate(precision=precision).judge(trial, (good,), [good])
     assert honest.status is Status.CORRECT and 0.1 < honest.exactness[0].ulps < 0.5
     assert exactness_words(honest.exactness).endswith(" ulps from exact")
-    (tmp_path / "casts.py").write_text(
-        path.read_text()
-        .replace(" @ b.astype(np.float32)", " @ b.astype(np.float32)).astype(ml_dtypes.bfloat16)")
-        .replace("return a", "return (a")
-    )
-    casts = TrialStore(tmp_path / "trials").get(Reference(tmp_path / "casts.py"), HIDDEN, precision)
-    (given,) = [
-        (x.astype(np.float32) @ y.astype(np.float32)).astype(BF16) for x, y in [casts.inputs]
-    ]
-    alike = Gate(precision=precision).judge(casts, (given,), [given]).exactness
+    cast = "return np.asarray(product(a, b)).astype(ml_dtypes.bfloat16)\n"
+    text = path.read_text().replace("def forward", "def product")
+    (casts := tmp_path / "casts.py").write_text(f"{text}def forward(a, b):\n    {cast}")
+    trials = TrialStore(tmp_path / "trials").get(Reference(casts), HIDDEN, precision)
+    left, right = (value.astype(np.float32) for value in trials.inputs)
+    given = (left @ right).astype(BF16)
+    alike = Gate(precision=precision).judge(trials, (given,), [given]).exactness
     assert alike[0].ulps < 0.05  # of which "0.0023 ulps from exact" was said
     assert exactness_words(alike).endswith(" ulps from exact results rounded to the same format")
     gate = Gate(precision=precision, baseline=honest.exactness)
