@@ -304,11 +304,13 @@ class Scrutiny(StrEnum):
 
 class Exactness(Row):
     """How exact one output is on ordinary hidden inputs. Errors are relative, in the 2-norm: its own,
-    that of one unit in the last place of its format, and that of sums in float32 of the same inputs."""
+    that of one unit in the last place of its format, and that of sums in float32 of the same inputs.
+    Where the exact values are `rounded` to its format by the reference, only what was rounded otherwise counts."""
 
     error: float
     unit: float
     summed: float
+    rounded: bool = False
 
     @property
     def ulps(self) -> float:
@@ -329,7 +331,8 @@ def exactness_words(own: Sequence[Exactness], baseline: Sequence[Exactness] = ()
     """How exact the outputs are, in words: the worst one's ulps, and those of the baseline."""
     if not own:
         return ""
-    said = f"{max(one.ulps for one in own):.2g} ulps from exact"
+    alike = " results rounded to the same format" if all(one.rounded for one in own) else ""
+    said = f"{max(one.ulps for one in own):.2g} ulps from exact{alike}"
     if len(baseline) != len(own):
         return said
     times = max(one.times_less(other) for one, other in zip(own, baseline, strict=True))

@@ -362,6 +362,22 @@ def _parse(source: str) -> ast.Module | None:
 _HUNK = re.compile(r"@@(?: -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@|$| @@| \.\.\. @@)")
 
 
+_EDIT = re.compile(
+    r"^<{5,9} ?SEARCH\n((?:.*\n)*?)={5,9}\n((?:.*\n)*?)>{5,9} ?REPLACE", re.MULTILINE
+)
+
+
+def edits_as_diff(text: str) -> str:
+    """The blocks of a text that say what to search for and what to put there, as a unified diff without line
+    numbers; the text itself where it has none."""
+    hunks = [
+        "\n".join(["@@ @@", *(f"-{line}" for line in before.splitlines()),
+                   *(f"+{line}" for line in after.splitlines())])
+        for before, after in _EDIT.findall(text)
+    ]  # fmt: skip
+    return "\n".join(hunks) or text
+
+
 def is_patch(text: str) -> bool:
     """Whether a text is a unified diff: every line but a heading belongs to a hunk."""
     lines = text.strip("\n").splitlines()

@@ -83,7 +83,7 @@ class Plan(Row):
 
     `sentence` says it in short, `text` at length where there is more to say. `method` and `places`
     name the change as its author did: what kind of change, and at which lines. `joins` names other
-    kernels of the run from which something is taken over.
+    kernels of the run from which something is taken over. An `optional` one may have nothing to be carried out on.
     """
 
     kind: Literal["plan"] = "plan"
@@ -92,6 +92,7 @@ class Plan(Row):
     method: str = ""
     places: tuple[int, ...] = ()
     joins: tuple[str, ...] = ()
+    optional: bool = False
 
     @property
     def key(self) -> str:

@@ -135,9 +135,9 @@ class Found(NamedTuple):
     latency: float
 
 
-def found(out: Path, latencies: Collection[float]) -> list[Found]:
-    """What a run's journal says of the kernels with these latencies, in the order in which they were
-    judged; the last entry is all that was spent, with the fastest."""
+def found(out: Path, sources: Collection[str]) -> list[Found]:
+    """What a run's journal says of these kernels, in the order in which they were judged; the last entry is all
+    that was spent, with the fastest."""
     rows, longest = [], dict[str, int]()
     tokens = new = 0
     for entry in read_entries(out / "journal.jsonl"):
@@ -150,7 +150,8 @@ def found(out: Path, latencies: Collection[float]) -> list[Found]:
             longest[one.label] = one.input_tokens + one.output_tokens
         elif entry.kind == "evaluation":
             judged = Evaluation.model_validate(entry.value).profile
-            if judged is not None and judged.latency in latencies:
+            file = out / "kernels" / f"{entry.key}.py"  # as it was evaluated
+            if judged is not None and file.is_file() and file.read_text() in sources:
                 rows.append(Found(tokens, new, judged.latency))
     return [*rows, Found(tokens, new, min((row.latency for row in rows), default=inf))]
 
@@ -159,9 +160,7 @@ def row(folder: Path, way: Way, place: Path, workers: int) -> str:
     """One way on one kernel: what it had found by each number of tokens, and in the end."""
     outcome = run(way, folder, place, workers)
     start = outcome.start.latency or inf
-    written = {
-        n.latency for n in outcome.nodes if n.change and n.change.kind == "plan" and n.latency
-    }
+    written = {n.source for n in outcome.nodes if n.change and n.change.kind == "plan"}
     judged = found(place, written)
     told = []
     for most in TOKENS:

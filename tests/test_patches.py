@@ -5,7 +5,7 @@ import difflib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelopt.kernel_source import apply_patch, is_patch
+from accelopt.kernel_source import apply_patch, edits_as_diff, is_patch
 
 SOURCE = "import a\n\n\ndef f(x):\n    y = x + 1\n    z = y * 2\n    return z\n"
 
@@ -52,6 +52,17 @@ def test_what_is_code_is_no_patch():
     assert not is_patch(SOURCE) and not is_patch("--- a\n+++ b\n")
     assert not is_patch(f"{SOURCE}@@ -1 +1 @@\n")
     assert apply_patch(SOURCE, "no diff at all") is None
+
+
+def test_blocks_that_say_what_to_search_for_are_a_patch():
+    """As editing agents answer, each in a fence of its own; no word of it was read."""
+    two, one = "    y = x + 1\n    z = y * 2\n", "    z = (x + 1) * 2\n"
+    form = "mine.py\n```python\n<<<<<<< SEARCH\n{}=======\n{}>>>>>>> REPLACE\n```\n"
+    blocks = [form.format("import a\n", ""), form.format(two, one)]
+    made = apply_patch(SOURCE, edits_as_diff("Both steps in one.\n\n" + "\n".join(blocks)))
+    assert made == SOURCE.replace("import a\n", "").replace(two, one)
+    assert is_patch(edits_as_diff(blocks[1])) and edits_as_diff(SOURCE) == SOURCE
+    assert apply_patch(SOURCE, edits_as_diff(blocks[1].replace("x + 1\n", "x + 2\n"))) is None
 
 
 def test_a_last_line_without_an_end_keeps_none():

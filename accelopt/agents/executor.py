@@ -12,7 +12,14 @@ from accelopt.agents.prompts import numbered, quote
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.agents.questions import kernel_slots, question_about
 from accelopt.agents.roles import Prompts
-from accelopt.kernel_source import KERNEL_NAMES, apply_patch, entries, fenced_blocks, is_patch
+from accelopt.kernel_source import (
+    KERNEL_NAMES,
+    apply_patch,
+    edits_as_diff,
+    entries,
+    fenced_blocks,
+    is_patch,
+)
 from accelopt.nodes import Change, Plan
 from accelopt.replies import kernel_in, kernel_like
 
@@ -120,7 +127,7 @@ class Executor:
 
 def kernel_or_patched(reply: str, base: str) -> tuple[str | None, str]:
     """The kernel in a reply, or the one that its diff makes of `base`; or None and why there is none."""
-    plain = reply.replace("\r\n", "\n")
+    plain = edits_as_diff(reply.replace("\r\n", "\n"))
     texts = [block.text for block in fenced_blocks(plain)] or [plain]
     diffs = [text for text in texts if is_patch(text)]
     for diff in diffs:

@@ -9,8 +9,8 @@ import asyncio
 import difflib
 import json
 import re
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from math import inf, isfinite
 from pathlib import Path
@@ -78,6 +78,12 @@ class Bench:
         """The fastest version that was accepted, else the start."""
         return min([self.start, *self._recorded()], key=lambda node: node.latency or inf)
 
+    @property
+    def begins(self) -> str:
+        """The time of the start, and what hidden inputs find wrong with it."""
+        message = self.start.evaluation.message
+        return f"{_time(self.start)}{f'; it is {message}' if message else ''}"
+
     def fill(self) -> None:
         """Writes the files of the folder that are not there yet, and those that only the bench writes."""
         case, source = self.start.case, self.start.source
@@ -85,7 +91,7 @@ class Bench:
         gate = self.language.gate(case)
         texts = {
             KERNEL: source,
-            NOTES: f"# What was tried and learned\n\n- start: {_time(self.start)}\n",
+            NOTES: f"# What was tried and learned\n\n- start: {self.begins}\n",
             f"{LINEAGE}/0.py": source,
             REFERENCE: self.language.reference(case),
             "machine.md": f"# The machine\n\n{background.get('machine', '')}\n\n# The judge\n\n{gate}\n",
@@ -175,7 +181,7 @@ class Bench:
         source = self._kernel(kernel)
         offered = await self.kernels.offered(source)
         if not apply:
-            told = suggestion_list(offered) or "No rule promises a faster kernel."
+            told = suggestion_list(offered) or await self._none_offered(source)
             return f"{await self._now(kernel, source)}\n{told}"
         chosen = next((one.action for one in offered if one.name == apply.strip().upper()), None)
         if chosen is None or chosen.source is None:
@@ -270,11 +276,14 @@ class Bench:
         file: File = KERNEL,
     ) -> str:
         """Replaces one text in a file of the folder by another."""
-        text = self.folder.read(file)
-        times = text.count(old) if old else 0
-        if times != 1:
-            return f"Nothing was changed: the old text stands in {file} {times} times, not once."
-        self.folder.write(file, text.replace(old, new))
+        with self._alone():
+            text = self.folder.read(file)
+            times = text.count(old) if old else 0
+            if times != 1:
+                return (
+                    f"Nothing was changed: the old text stands in {file} {times} times, not once."
+                )
+            self.folder.write(file, text.replace(old, new))
         return f"Changed at line {text[: text.index(old)].count(chr(10)) + 1} of {file}."
 
     # ---
@@ -297,6 +306,15 @@ class Bench:
             inspected = await self.language.inspector.inspect(node.case, node.source)
             found = {**(inspected.profile.metrics if inspected.profile else {}), **found}
         return found
+
+    async def _none_offered(self, source: str) -> str:
+        """That no rule promises a faster kernel, and why no schedule does; of a kernel without a time, why."""
+        none, judged = "No rule promises a faster kernel.", await self.kernels.judged(source)
+        if judged is None or judged.profile is None:
+            return f"{none} {await error_text(judged, self.language)}" if judged else none
+        node = replace(self.kernels.as_node(source), evaluation=judged.evaluation)
+        why = (await self.language.explain(node)).unscheduled
+        return f"{none} No schedule: {why}." if why else none
 
     async def _now(self, kernel: str, source: str) -> str:
         """What a kernel takes as it is, in words."""
@@ -322,13 +340,19 @@ class Bench:
         words = quote_words(change)
         if node.latency is None:
             said = await error_text(node, self.language)
-            self._note(f"{words}: {said.splitlines()[0]}")
+            self._note(f"{words}: {' '.join(said.splitlines()[:2])}")
             return f"Refused. {said}"
-        before = self.best
-        if node.latency >= (before.latency or 0.0):
-            self._note(f"{words}: right, {_time(node)}, no gain over {_time(before)}")
-            return f"Right, {_time(node)}, and not faster than the best so far ({_time(before)}): not kept."
-        number = await self._keep(node, change, before)
+        account: Mapping[str, str] = {}
+        if node.latency < (self.best.latency or 0.0):
+            account = await self.language.account(node)
+        with self._alone():
+            before = (
+                self.best
+            )  # while this one was judged another process may have handed in a faster one
+            if node.latency >= (before.latency or 0.0):
+                self._note(f"{words}: right, {_time(node)}, no gain over {_time(before)}")
+                return f"Right, {_time(node)}, and not faster than the best so far ({_time(before)}): not kept."
+            number = self._keep(node, change, before, account)
         self._note(f"{words}: accepted as lineage/{number}.py, {_time(before)} to {_time(node)}")
         factor = (self.start.latency or 0.0) / node.latency
         return (
@@ -336,22 +360,24 @@ class Bench:
             f"and {(before.latency or 0.0) / node.latency:.3f} times as the best before."
         )
 
-    async def _keep(self, node: Node, change: str, before: Node) -> int:
-        """The accepted kernel in the lineage, with its profile."""
-        account = await self.language.account(node)
+    def _alone(self) -> AbstractContextManager[object]:
+        """Keeps other servers of this folder from changing it meanwhile."""
+        return locked(self.record.with_suffix(".lock")) if self.record else nullcontext()
+
+    def _keep(self, node: Node, change: str, before: Node, account: Mapping[str, str]) -> int:
+        """The accepted kernel in the lineage, with its profile; for who is alone."""
         told = "\n\n".join(account[name] for name in USUAL if account.get(name))
-        with locked(self.record.with_suffix(".lock")) if self.record else nullcontext():
-            known = self._recorded()
-            number = len(known) + 1
-            self.folder.keep(f"{LINEAGE}/{number}.py", node.source)
-            self.folder.keep(
-                f"{LINEAGE}/{number}.md",
-                f"# {change}\n\n{_time(node)}; before {_time(before)}\n\n```\n{told}\n```\n",
-            )
-            self.accepted = [*known, node]
-            if self.record:
-                with self.record.open("a") as lines:
-                    lines.write(json.dumps(node.record()) + "\n")
+        known = self._recorded()
+        number = len(known) + 1
+        self.folder.keep(f"{LINEAGE}/{number}.py", node.source)
+        self.folder.keep(
+            f"{LINEAGE}/{number}.md",
+            f"# {change}\n\n{_time(node)}; before {_time(before)}\n\n```\n{told}\n```\n",
+        )
+        self.accepted = [*known, node]
+        if self.record:
+            with self.record.open("a") as lines:
+                lines.write(json.dumps(node.record()) + "\n")
         return number
 
     def _recorded(self) -> list[Node]:
@@ -369,7 +395,7 @@ def _time(node: Node) -> str:
 def _verdict(node: Node) -> str:
     if node.profile is None:
         return f"{node.evaluation.status.value}: {node.evaluation.message.partition(chr(10))[0]}"
-    return f"right, {_time(node)}"
+    return f"right, {_time(node)}{f'; {message}' if (message := node.evaluation.message) else ''}"
 
 
 def _titled(name: str, text: str) -> str:

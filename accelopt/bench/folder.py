@@ -33,7 +33,8 @@ class BenchFolder:
             with self._open(name, os.O_RDONLY) as file:
                 if os.fstat(file).st_size > LONGEST:
                     raise ConfigError(f"{name} is longer than {LONGEST:,} bytes")
-                return os.read(file, LONGEST + 1).decode("utf-8-sig")
+                text = os.read(file, LONGEST + 1).decode("utf-8-sig")
+                return text.replace("\r\n", "\n")  # as editors elsewhere end lines
         except UnicodeDecodeError:
             raise ConfigError(f"{name} is not UTF-8 text") from None
 
@@ -108,5 +109,6 @@ class BenchFolder:
 
     def _unknown(self, name: str) -> ConfigError:
         return ConfigError(
-            f"{name[:80]!r} is no file of this folder: it has {', '.join(self.names)}"
+            f"{name[:80]!r} is no file of this folder, whose files end in .py or .md: it has "
+            f"{', '.join(self.names)}"
         )

@@ -35,7 +35,7 @@ from accelopt.stages.workshop import open_workshop
 from accelopt.store import content_key, read_text, write_atomically, write_json
 
 CASE, RECORD, SESSIONS, HELD = "case.json", "accepted.jsonl", "sessions", ".lock"
-KEPT = ("target", "compiler", "rel_tol", "precision", "database", "workers",
+KEPT = ("target", "compiler", "lnc", "rel_tol", "precision", "database", "workers",
         "machine")  # fmt: skip
 """The options that a folder is made with."""
 GUIDE = Path(__file__).with_name("guide.md")

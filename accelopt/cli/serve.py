@@ -21,6 +21,7 @@ from accelopt.cli.kernel_file import (
     TargetOption,
     naming,
 )
+from accelopt.cli.options import HELP
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.default_target import checked_front_end, default_target, dialect_of_file
 from accelopt.stages.config import Config, Options
@@ -40,6 +41,7 @@ def serve(
     reference: ReferenceOption = None,
     target: TargetOption = None,
     compiler: CompilerOption = "",
+    lnc: Annotated[int, HELP["lnc"]] = 1,
     machine: MachineOption = None,
     rel_tol: RelTol = None,
     precision: Annotated[
@@ -71,6 +73,7 @@ def serve(
             target=target,
             machine=machine,
             compiler=checked_front_end(compiler, dialect_of_file(path)),
+            lnc=lnc,
             rel_tol=rel_tol,
             precision=precision,
             database=database,
@@ -81,13 +84,13 @@ def serve(
             made = make_folder(init, case, options)
             try:
                 with session_folder(made.state) as session:
-                    milliseconds = asyncio.run(_start(init, made, config_of(made.options, session)))
+                    begins = asyncio.run(_start(init, made, config_of(made.options, session)))
             except BaseException:  # the same command, with a kernel that was mended, works then
                 for one in (*init.iterdir(), *[init] * new):
                     shutil.rmtree(one) if one.is_dir() else one.unlink()
                 raise
         typer.echo(
-            f"{init}: the kernel takes {milliseconds:.4g} ms; open the folder with a coding agent, "
+            f"{init}: the kernel takes {begins}; open the folder with a coding agent, "
             "which reads AGENTS.md and .mcp.json there"
         )
         return
@@ -112,8 +115,8 @@ def serve(
         asyncio.run(serve_http(bench, http, token, ready))
 
 
-async def _start(folder: Path, made: MadeFolder, config: Config) -> float:
-    """Judges the start and writes the files of the folder. Raises ConfigError for a start that is not
-    right."""
+async def _start(folder: Path, made: MadeFolder, config: Config) -> str:
+    """Judges the start and writes the files of the folder; says what it takes. Raises ConfigError for
+    a start that is not right."""
     async with open_bench(folder, made, config) as bench:
-        return bench.start.latency or 0.0
+        return bench.begins

@@ -110,6 +110,10 @@ class Language(Protocol):
         and `focus`, a resource to be relieved, where the language knows such a thing."""
         return ()
 
+    async def useless_methods(self, node: Node) -> frozenset[str]:
+        """Names of `moves.METHODS` that have nothing to be used on in a kernel, as far as that is known."""
+        return frozenset()
+
     async def space(self, node: Node) -> Space | None:
         """The knobs of a kernel; None where it has none that are known."""
         return None

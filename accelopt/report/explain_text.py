@@ -339,7 +339,7 @@ def _limits(found: KernelProfile) -> str:
     bound = problem_bound(found.run.program, found.run.spec)
     rows = [
         f"What it takes: {found.latency_ms:.4g} ms, {found.simulated_on}.",
-        _wrapped(bound.sentence(found.latency_ms), "", "  "),
+        _wrapped(bound.sentence(found.latency_ms, found.run.stream.cores), "", "  "),
         "Of the time, by single aspects:",
     ]
     for one in sorted(found.bounds, key=lambda one: -one.ms)[:6]:

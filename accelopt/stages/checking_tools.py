@@ -104,7 +104,8 @@ class KernelTools:
             return NONE_LEFT
         if node.evaluation.status is not Status.CORRECT:
             return await error_text(node, self.language)
-        return f"correct, {node.latency:.4g} ms, {node.speedup or 0:.3f} times as fast as the kernel given"
+        but = f"; {node.evaluation.message}" if node.evaluation.message else ""
+        return f"correct, {node.latency:.4g} ms, {node.speedup or 0:.3f} times as fast as the kernel given{but}"
 
     async def profile(self, source: str) -> str:
         """What limits a kernel; its fault where it is not correct."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 KERNEL_FILE = "kernel.py"  # what a language calls the kernel's file in its messages
 UNKNOWN = re.compile(r"\b(?:nl|nisa|nki[.\w]*|nki[.\w]*') has no attribute '(\w+)'")
+LONGEST_LINE = 400  # characters
 FRAME = re.compile(r'^  File "([^"]+)", line \d+')
 
 
@@ -54,6 +55,7 @@ def own_frames(traceback: str) -> str:
             skipping = Path(frame[1]).name != KERNEL_FILE
         elif not line.startswith(" "):
             skipping = line.startswith("Traceback")
-        if not skipping:
-            kept.append(line)
+        shown = line[:LONGEST_LINE]
+        if not skipping and kept[-1:] != [shown]:  # what floods repeats itself
+            kept.append(shown)
     return "\n".join(kept).strip()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
@@ -218,7 +218,9 @@ async def _actions(job: Job, view: KernelView, run: Run) -> Result:
     if job.focus == CANDIDATES and run.proposer.lister is not None:
         return await list_candidates(job, view, run, offered)
     if job.focus in (METHODS_ALONE, CANDIDATES) and diagnosis is not None:
-        named = by_method(run.workshop.language.name, offered, diagnosis)
+        language = run.workshop.language
+        useless = await language.useless_methods(job.node)
+        named = by_method(language.name, offered, diagnosis, useless)
         return Result(job, (*offered, *named), diagnosis=diagnosis)
     drafts = await drafts_of(view, run)
     plans = [Action(change=d.change, method="plan") for d in drafts if d.change is not None]
@@ -230,9 +232,14 @@ def expected_of(action: Action) -> float:
     return max(action.promise, EXPECTED.get(action.method, LITTLE))
 
 
-def by_method(language: str, offered: Sequence[Action], diagnosis: Diagnosis) -> list[Action]:
-    """An action for every method that relieves what limits a kernel and that no rule offers on it: a
-    plan that allows an executor this one method."""
+def by_method(
+    language: str,
+    offered: Sequence[Action],
+    diagnosis: Diagnosis,
+    useless: Collection[str] = (),
+) -> list[Action]:
+    """An action for every method that relieves what limits a kernel, that no rule offers on it, and that is
+    none of the `useless`: a plan that allows an executor this one method."""
     limited = diagnosis.bottleneck
     if limited is None:
         return []
@@ -244,13 +251,14 @@ def by_method(language: str, offered: Sequence[Action], diagnosis: Diagnosis) ->
     return [
         Action(
             change=Plan(
-                sentence=f"Use one method and no other, {name}: {what_it_does(name, language)} {why}"
+                sentence=f"Use one method and no other, {name}: {what_it_does(name, language)} {why}",
+                optional=True,
             ),
             method=name,
             touches=methods[name].touches,
         )
         for name in limited.methods
-        if name in methods and name not in known and not methods[name].of_schedules
+        if name in methods and name not in {*known, *useless} and not methods[name].of_schedules
     ]
 
 

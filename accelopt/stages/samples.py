@@ -8,6 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from accelopt.agents.budget import EvaluationBudget
+from accelopt.agents.executor import NO_BLOCK
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.concurrency import contained, run_together
 from accelopt.evaluation import Evaluation, Status
@@ -17,6 +18,7 @@ from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.failure_text import error_text
 
 NONE_LEFT = "no evaluation is left for this kernel"
+NOTHING_FOR_IT = "its author found nothing that it could be carried out on"
 REPAIRABLE = frozenset(
     {
         Status.REFUSED,
@@ -83,11 +85,13 @@ async def make_sample(
     draft = await contained(written, "writing a kernel", lambda said: Draft(None, said))
     label = plan_id(draw, sample)
     made = draft.change or change
-    node = await judge(view.node, made, label, draft.source, workplace, draft.reason)
+    refused = isinstance(change, Plan) and change.optional and draft.reason == NO_BLOCK
+    reason = NOTHING_FOR_IT if refused else draft.reason
+    node = await judge(view.node, made, label, draft.source, workplace, reason)
     failed = await _tried_out(draft, node, workplace)
     if draft.best is not None:
         node = await _faster(node, draft.best, workplace)
-    for number in range(1, workplace.settings.fixer_steps + 1):
+    for number in range(1, 0 if refused else workplace.settings.fixer_steps + 1):
         spent = workplace.evaluation_budget is not None and workplace.evaluation_budget.left < 1
         if node.evaluation.status not in REPAIRABLE or spent:
             break

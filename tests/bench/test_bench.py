@@ -3,6 +3,8 @@
 Evidence: the commands, and the simulated core behind both; a tool that said something else would be wrong.
 """
 
+import asyncio
+import copy
 import json
 import os
 import re
@@ -18,6 +20,7 @@ from accelopt.bench.bench import PARTS
 from accelopt.bench.folder import BenchFolder
 from accelopt.caches import default_cache, trials_folder
 from accelopt.errors import ConfigError
+from accelopt.stages.failure_text import own_frames
 
 FAST = small_problem.KERNEL.replace("range(8)", "range(1)").replace(
     "128 : (j + 1) * 128", "1024 : (j + 1) * 1024"
@@ -64,20 +67,36 @@ def test_several_what_ifs_are_answered_alone_and_together(tmp_path):
     async def work(bench, call):
         return (
             await call("what_if", changes="scalar x 0; loads x 0"),
-            await call("what_if", changes="line 999 x 0.5"),
-            await call("what_if", changes="line 10 x 2"),
+            await call("what_if", changes="lines 10 999 x 0.5; line 10 x 2; line 10 x 0.5"),
             await call("what_if", changes="faster please"),
             await call("what_if", changes="lines 8 to 13 x 50%, everything x 2; line 10 x 0.5 "),
         )
 
-    both, nowhere, longer, vague, part = benches.at_bench(tmp_path, work)
+    both, refused, vague, part = benches.at_bench(tmp_path, work)
     scalar, loads, together = (float(ms) for ms in re.findall(r": ([\d.]+) ms", both))
     assert together <= min(scalar, loads)
-    assert "Line 999 has no instruction" in nowhere and "at most 1" in longer
+    nowhere, longer, answered = refused.splitlines()  # one of them left nothing answered
+    assert "line 999 has no instruction" in nowhere and nowhere.endswith(": 10 11 12 13 14")
+    assert "at most 1" in longer and re.match(r"line 10 x 0.5: [\d.]+ ms", answered)
     assert "Ask as in" in vague
     # Read as `tensor x 0` alone, and not said, was `lines 27-30 x 0.5, tensor x 0`.
     assert part.startswith("lines 8 to 13 x 50%: ") and "line 10 x 0.5: " in part
     assert "Not read: `everything x 2`. Ask as in" in part
+
+
+def test_a_start_that_hidden_inputs_find_wrong_is_said_to_be_so(tmp_path):
+    """Whoever began with it was told "correct", and that his own version was wrong for the same reason."""
+    capped = small_problem.KERNEL.replace(
+        "nl.negative(x_tile)", "nl.minimum(nl.negative(x_tile), 9.0)"
+    )
+
+    async def work(bench, call):
+        return await call("check"), await call("read", file="machine.md"), await call("recall")
+
+    answers = benches.at_bench(tmp_path, work, capped)
+    assert answers[0].startswith("correct, ") and answers[2].startswith("- start: ")
+    warning = "wrong on inputs that nobody drew; what is found must not be"
+    assert all(warning in " ".join(answer.split()) for answer in answers)
 
 
 def test_check_says_what_the_command_says(tmp_path):
@@ -86,10 +105,17 @@ def test_check_says_what_the_command_says(tmp_path):
         for name, text in (("right", FAST), ("wrong", WRONG), ("broken", BROKEN)):
             await call("write", text=text)
             said[name] = await call("check")
+        await call("write", text=FAST.replace("\n", "\r\n"))
+        said["lines of Windows"] = await call("edit", old="as nki\nimport", new="as nki\nimport")
+        await call("write", text="def kernel(x:\n")
+        for tool in ("schedules", "rules"):
+            assert "kernel.py" in (answer := await call(tool)) and "SyntaxError" in answer
+            assert not re.search(r"[0-9a-f]{32}", answer)
         await call("write", text=small_problem.KERNEL.replace("nl.exp(", "nl.expo("))
         return said, await call("check")
 
     said, unknown = benches.at_bench(tmp_path, work)
+    assert said["lines of Windows"] == "Changed at line 1 of kernel.py."
     assert "no attribute 'expo'" in unknown and "Near names: nl.exp" in unknown
     for name, text in (("right", FAST), ("wrong", WRONG), ("broken", BROKEN)):
         kernel, reference = benches.files(tmp_path / name, text)
@@ -134,6 +160,29 @@ def test_what_is_submitted_is_kept_when_it_is_right_and_faster(tmp_path):
     assert kept == [small_problem.KERNEL, best.source]
     assert not (folder / "lineage" / "7.py").exists()  # only the bench writes there
     assert "wider tiles" in (folder / "lineage" / "1.md").read_text()
+
+
+def test_what_another_process_handed_in_meanwhile_has_to_be_beaten(tmp_path, monkeypatch):
+    """Of two that handed in at once the slower one was accepted after the faster."""
+    middle = small_problem.KERNEL.replace("range(8)", "range(4)").replace(
+        "128 : (j + 1) * 128", "256 : (j + 1) * 256"
+    )
+
+    async def work(bench, call):
+        other = copy.copy(bench)
+        other._submitting = asyncio.Lock()
+        account, said = bench.language.account, []
+
+        async def meanwhile(node):
+            monkeypatch.setattr(bench.language, "account", account)
+            said.append(await other.submit_text(FAST, "tiles of a row"))
+            return await account(node)
+
+        monkeypatch.setattr(bench.language, "account", meanwhile)
+        return [await bench.submit_text(middle, "wider tiles"), *said]
+
+    slower, faster = benches.at_bench(tmp_path, work)
+    assert faster.startswith("Accepted as lineage/1.py") and "not faster than the best" in slower
 
 
 def test_schedules_apply_primitives_to_a_file_that_is_right(tmp_path):
@@ -214,6 +263,7 @@ def test_a_page_says_what_it_leaves_out():
     words = page("nc_matmul " * 100)  # the end of a note was cut, and could not be asked for
     assert words.replace("\n", "") == ("nc_matmul " * 100).rstrip()
     assert not [one for one in words.splitlines() if len(one) > 400]
+    assert own_frames(f"{'x' * 10_000}\n" * 50) == "x" * 400  # of "flooded its output"
     flood = page("x" * 100_000)  # what a kernel printed for 100 MB
     assert len(flood) < 8100 and flood.endswith("first=21 shows what follows]")
     said = placed_nowhere("/root/.cache/accelopt/trials/secret and ~/a/b.py, 440 GB/s, a/b, 1/2")

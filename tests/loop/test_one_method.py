@@ -47,7 +47,7 @@ def asked(request):
 
 
 def test_every_answer_closes_its_action_and_is_charged_once(tmp_path):
-    settings = Settings(strategy="mcgs", iterations=9, evaluations=40, samples=1, fixer_steps=0)
+    settings = Settings(strategy="mcgs", iterations=9, evaluations=40, samples=1, fixer_steps=1)
     with ScriptedServer(respond) as server:
         [outcome], shop = asyncio.run(
             run_toy(tmp_path, server.url, settings=settings, backend=f"{__name__}:Limited")
@@ -56,6 +56,8 @@ def test_every_answer_closes_its_action_and_is_charged_once(tmp_path):
     assert Counter(map(asked, requests)) == {
         (cost, method): 1 for cost in ("100.0", "30") for method in METHODS
     }
+    repairs = [one for one in server.requests if models.role_of(one) == "fixer"]
+    assert len(repairs) == 2 * len(("tile", "columns"))  # none of what cannot be done
     assert outcome.best.latency == 30
     [place] = tmp_path.glob("*/search_state.json")
     assert json.loads(place.read_text())["ended"] == "nothing is left to try"

@@ -154,3 +154,5 @@ def test_a_model_is_allowed_one_method_that_no_rule_offers():
     assert "one method and no other, columns: Let one instruction take" in action.sentence
     assert "It must relieve dma: rows are short." in action.sentence
     assert by_method("nki", [], Diagnosis(origin="t")) == []
+    assert action.change.optional  # who finds nothing to use it on is asked for no repair
+    assert by_method("nki", [keep], Diagnosis(origin="t", bottlenecks=(found,)), {"columns"}) == []

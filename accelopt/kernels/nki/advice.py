@@ -500,7 +500,7 @@ class _Mechanisms:
                 or one.operation.opcode in (SPILL_SAVE, SPILL_RELOAD)
             ):
                 continue
-            piece = cost.bytes // cost.descriptors
+            piece = cost.moved // cost.descriptors
             if 0 < piece < wanted:
                 needed = cost.bytes / cost.engines / spec.dma_bytes_per_ns
                 long = wanted / spec.dma_bytes_per_ns

@@ -226,7 +226,7 @@ def _floors(found: KernelProfile, bound: ProblemBound | None) -> list[str]:
     """What the problem needs, whatever the kernel, and what this one moves and multiplies."""
     peak = {one.name: one.ms for one in found.bounds}
     moved = found.true_counts.hbm_read_bytes + found.true_counts.hbm_write_bytes
-    rows = [bound.sentence(found.latency_ms)] if bound else []
+    rows = [bound.sentence(found.latency_ms, found.run.stream.cores)] if bound else []
     rows.append(
         f"Moved: {moved / MEBIBYTE:.4g} MiB, {peak['at peak bandwidth']:.4g} ms at the peak rates of DMA "
         "and HBM."

@@ -116,24 +116,22 @@ def what_if_job(payload: Mapping[str, Any]) -> Briefing:
         found = _profiled(payload)
     except (KernelFailure, KernelError) as error:
         return Briefing(parts={"answer": str(error)})
-    known = {cost.source.line for cost in found.lines}
+    known = sorted({cost.source.line for cost in found.lines})
+    rows: list[str] = []
     changes: list[tuple[frozenset[int] | str, float]] = []
     for one in asked:
-        lines: frozenset[int] = frozenset()
-        for first, last in LINES.findall(one[1] or ""):
-            within = {n for n in known if int(first) <= n <= int(last or first)}
-            if not within:
-                said = f"Line {first} has no instruction of its own."
-                return Briefing(parts={"answer": said})
-            lines |= within
-        factor = float(one[3]) / (100 if one[4] else 1)
-        if factor > 1:
-            return Briefing(parts={"answer": f"{one[0].strip()!r}: a factor is at most 1."})
-        changes.append((lines or one[2].lower(), factor))
-    rows = [
-        _changed(found, one[0].strip(), [change])
-        for one, change in zip(asked, changes, strict=True)
-    ]
+        named = [(int(first), int(last or first)) for first, last in LINES.findall(one[1] or "")]
+        lines = frozenset(n for first, last in named for n in known if first <= n <= last)
+        without = [str(f) for f, last in named if not any(f <= n <= last for n in lines)]
+        factor, name = float(one[3]) / (100 if one[4] else 1), one[0].strip()
+        if without:
+            own = f"lines with one: {' '.join(map(str, known))}"
+            rows.append(f"{name}: line {', '.join(without)} has no instruction of its own; {own}")
+        elif factor > 1:
+            rows.append(f"{name}: a factor is at most 1")
+        else:
+            changes.append((lines or one[2].lower(), factor))
+            rows.append(_changed(found, name, changes[-1:]))
     if len(changes) > 1:
         rows.append(_changed(found, "all of them", changes))
     if unread:

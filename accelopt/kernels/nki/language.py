@@ -207,7 +207,13 @@ class NKI(Language):
             f"{precision.rel_tol(self._rel_tol(case)):g}, no row or tile may be wrong by more "
             f"than honest {precision if precision.formats else 'fp32'} rounding, and shape and dtype "
             f"must match. {formats} are refused. A correct kernel is then timed."
+            f"{self._warning(case)}"
         )
+
+    def _warning(self, case: Case) -> str:
+        """What is wrong with the kernel that a search starts with, where it may be started from still."""
+        start = self._starting.get(self.evaluation_key(case, self.complete(self.source(case))))
+        return f" The kernel to begin with is {start.message}" if start and start.message else ""
 
     def _precision(self, case: Case) -> Precision:
         """What the inputs' formats, the options and the reference allow."""
@@ -225,6 +231,10 @@ class NKI(Language):
             return await in_thread(self._tuning.schedules, node)
         loop = asyncio.get_running_loop()
         return await in_thread(self._scheduling.actions, node, loop)
+
+    async def useless_methods(self, node: Node) -> frozenset[str]:
+        """Those that are for products, masks or two cores, of a kernel that lifts and has none."""
+        return await in_thread(self._tuning.useless, node)
 
     async def space(self, node: Node) -> Space | None:
         """The primitives of a nest that have values, where the kernel lifts."""

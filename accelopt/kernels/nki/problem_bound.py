@@ -24,8 +24,8 @@ class ProblemBound(Row):
         """The least time in milliseconds."""
         return self.least.latency_ms
 
-    def sentence(self, latency_ms: float) -> str:
-        """What the bound is made of, and the share of it that a kernel of `latency_ms` reaches."""
+    def sentence(self, latency_ms: float, used: int = 0) -> str:
+        """What the bound is made of, and the share that a kernel of `latency_ms` on `used` cores reaches."""
         ms = dict(zip(ASPECTS.values(), self.least, strict=True))
         if self.unlifted:
             why = self.unlifted.rstrip(".").partition("\n")[0]
@@ -36,9 +36,10 @@ class ProblemBound(Row):
         where = (
             self.target if self.cores == 1 else f"the {self.cores} cores of a {self.target} launch"
         )
+        fewer = f", on {used} of them," if 0 < used < self.cores else ""
         return (
             f"No kernel of this problem takes less than {self.latency_ms:.4g} ms on {where} "
-            f"({parts}): this one is at {self.least.fraction(latency_ms):.1%} of bound."
+            f"({parts}): this one{fewer} is at {self.least.fraction(latency_ms):.1%} of bound."
         )
 
 

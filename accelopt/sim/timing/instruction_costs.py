@@ -74,7 +74,7 @@ def bill(found: KernelProfile) -> list[Priced]:
         count[form] += 1
         busy_ns[form] += cost.engine_ns if cost else issue[kind]
         if cost:
-            moved[form] += cost.bytes
+            moved[form] += cost.moved
             entries[form] += cost.descriptors
     rows = [
         Priced(

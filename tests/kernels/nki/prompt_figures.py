@@ -60,8 +60,8 @@ class Facts:
             ns = cost.engine_ns if cost else timeline.free[at] - timeline.start[at]
             self.busy[line, name] += ns * 1e-6 / run.stream.cores
             if cost:
-                self.bytes[line] += cost.bytes
-                self.pieces[line].add(round(cost.bytes / cost.descriptors))
+                self.bytes[line] += max(cost.hbm_read, cost.hbm_write) or cost.bytes
+                self.pieces[line].add(round(cost.moved / cost.descriptors))
                 tensor = item.operation.reads[0].tensor.name if item.operation.reads else ""
                 self.read[tensor, line] += cost.hbm_read
         self.lines = {*self.times}
@@ -211,6 +211,50 @@ class Facts:
             and {*WORDS.findall(re.sub(r"t\d+", "", one.action))} <= {*WORDS.findall(said)}
         )
 
+    def limited(self, category, resource, share, reason, lines):
+        """What a judge, a worker or a summarizer is told of one resource."""
+        found, now = self.found, self.now
+        most = max(found.occupancy.values())
+        peak = {one.name: one.ms for one in found.bounds}
+        engine = {"dma": "DMA", "overlap": "nothing"}.get(resource, f"{resource} engine")
+        without = (
+            f"{engine} {'waits for anything else' if engine == 'nothing' else 'takes no time'}"
+        )
+        spills = {one.source.line: one for one in found.spills}
+        summary = found.summary
+
+        def read(tensor, times):
+            size = next(one.size for one in found.reads if one.tensor == tensor)
+            return near(
+                times, sum(n for (name, _), n in self.read.items() if name == tensor) / size
+            )
+
+        known = [
+            (rf"busy for {N} of {N} ms", lambda a, b: near(a, found.occupancy[resource] * now) and near(b, now)),
+            (rf"busy for {N} of {N} ms, {N} ms at the peak rate of its operands",
+             lambda a, b, c: near(a, found.occupancy[resource] * now) and near(b, now) and near(c, peak["at peak FLOPs"])),
+            (r"transposes are (\d+%) of its operations",
+             lambda a: near(a, summary["transpose_flops"] / (summary["hardware_flops"] or 1))),
+            (rf"busy for {N} ms \(.*\), {N} ms at the peak bandwidth",
+             lambda a, b: near(a, peak["actual"]) and near(b, peak["at peak bandwidth"])),
+            (rf"(\S+) is read {N} times", read),
+            (rf".* of line (\d+) does not stay in SBUF \({N} MiB moved again\)",
+             lambda a, b: abs(number(b) - (spills[int(a)].saved + spills[int(a)].reloaded + spills[int(a)].loaded_again) / MIB) <= 0.051),
+            (rf"for {N} ms neither the busiest engine nor DMA works", lambda a: near(a, peak["idle"])),
+            (r"without it the kernel would take (\d+%) less", lambda a: near(a, 1 - self.asked[without] / now)),
+        ]  # fmt: skip
+        return (
+            near(
+                f"{share}%",
+                max(0, 1 - most) if resource == "overlap" else found.occupancy[resource],
+            )
+            and {int(n) for n in (lines or "").split(", ") if n} <= self.lines | self.loops
+            and all(
+                any(check(*m.groups()) for one, check in known if (m := re.fullmatch(one, said)))
+                for said in reason.split("; ")
+            )
+        )
+
 
 def sentences(facts):
     """The sentences of each part: a pattern, and whether its figures are so."""
@@ -227,7 +271,7 @@ def sentences(facts):
         (r"Of that, instructions take up (.*); for the rest, what they began is on its way\.", f.taken_up),
         (r"For lack of room in SBUF for a second iteration, line (\d+) loads .*",
          lambda a: any(d.pass_name == "separate_rounds" and d.source.line == int(a) for d in found.decisions)),
-        (rf"No kernel of this problem takes less than {N} ms on .*? \((.*)\): this one is at ([\d.]+)% of bound\.", f.bounded),
+        (rf"No kernel of this problem takes less than {N} ms on .*? \((.*)\): this one(?:, on 1 of them,)? is at ([\d.]+)% of bound\.", f.bounded),
         (rf"Moved: {N} MiB, {N} ms at the peak rates of DMA and HBM\.",
          lambda a, b: near(a, moved / MIB) and near(b, peak["at peak bandwidth"])),
         (rf"Its matrix products and transposes at the peak rate of their formats: {N} ms\.", lambda a: near(a, peak["at peak FLOPs"])),
@@ -268,8 +312,15 @@ def sentences(facts):
          and {*re.findall(r"works (\d+%)", c)} <= shares),
         (r"What-if: .*|None of the edits that are simulated gives 2% or more alone\.", lambda: True),
     ]  # fmt: skip
+    diagnosis = [
+        (
+            r"(\w+), (\w+) \((\d+)%\): (.*?)\.(?: Lines ([\d, ]+)\.)?(?: What relieves it: .*)?",
+            f.limited,
+        )
+    ]
     return {
         "advice": advice,
+        "diagnosis": diagnosis,
         "limits": limits,
         "lines": lines,
         "memory": memory,

@@ -7,18 +7,24 @@ import json
 
 import pytest
 
+from accelopt.evaluation import Case, Evaluation, Status
+from accelopt.kernels.nki.actions.priced_nests import OF_PRODUCTS, Tuning
 from accelopt.kernels.nki.actions.primitive_answers import (
     AnswerRefused,
+    NestKernel,
     OwnNest,
     answered,
     brief,
+    listing,
     means_nest,
+    near,
     table,
 )
 from accelopt.kernels.nki.nests.lowering import Interface
 from accelopt.kernels.nki.nests.nest import default_nest
-from accelopt.kernels.nki.nests.primitives import Columns, Orient, Split, applied
+from accelopt.kernels.nki.nests.primitives import Columns, Cores, Orient, Split, applied
 from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
+from accelopt.nodes import Node
 from tests.kernels.nki.lift import algorithms
 
 PRODUCT = Lifted(algorithms.matmul(2048, 256, 1024), Interface())
@@ -62,6 +68,30 @@ def test_the_brief_has_algorithm_nest_and_primitives() -> None:
         "The nest that wrote this kernel"
         in brief(PRODUCT, OWN._replace(written=True), [])["schedules"]
     )
+
+
+def test_what_applies_next_has_both_cores_and_is_explained_once() -> None:
+    """`cores` was told of and never offered; every answer had the meanings of all primitives again, and axes
+    that no line said the length of."""
+    lifted = Lifted(algorithms.matmul(2048, 256, 1024), Interface(), dialect="nki")
+    found = near(lifted, OWN.nest, "trn2")
+    times = [1.0 for _ in range(len(found.made) + 1)]
+    assert Cores(definition="out", axis="m") in [one.primitive for one in found.made]
+    assert not any(isinstance(one.primitive, Cores) for one in near(PRODUCT, OWN.nest, "trn1").made)
+    text = listing(lifted, OWN, [], NestKernel(OWN.nest, ""), found, times)
+    assert "its axes: m 2048, n 1024, k 256" in text and all(line in text for line in table())
+    then = listing(lifted, OWN, ASKED, NestKernel(OWN.nest, ""), found, times)
+    assert table()[0] not in then and "Without primitives, `schedules` says what each does." in then
+
+
+def test_what_has_nothing_to_be_used_on_is_known() -> None:
+    """A graph search asked a model for one more column of a product where there was no product."""
+    case = Case(service_name="a", case_name="a", problem="a", values={}, task="a.py", kernel="a.py")
+    node = Node(case, "", Evaluation(status=Status.MISSING))
+    softmax = Lifted(algorithms.softmax(256, 96), Interface(), dialect="nki")
+    assert Tuning("trn2", lambda _: softmax).useless(node) == {*OF_PRODUCTS, "skip"}
+    useless = {"append", "skip", "cores", "descriptors"}  # of the older dialect
+    assert Tuning("trn2", lambda _: PRODUCT).useless(node) == useless
 
 
 @pytest.mark.parametrize("form", REPLIES)

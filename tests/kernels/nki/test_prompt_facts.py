@@ -12,6 +12,7 @@ from kernel_heads import neuronxcc_kernel
 from prompt_figures import Facts, unproven
 from warm import core
 
+from accelopt.agents.developer import bottleneck_text
 from accelopt.agents.planner import Planner
 from accelopt.agents.proposer import KernelView
 from accelopt.agents.roles import Prompts
@@ -23,6 +24,7 @@ from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.briefing import briefing
 from accelopt.kernels.nki.devices import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.diagnosis import diagnose
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.language import NKI
 from accelopt.kernels.nki.problem_bound import problem_bound
@@ -181,6 +183,8 @@ def test_every_figure_of_a_prompt_is_that_of_the_run(kernel, reference, target, 
         if part not in ("lines", "compiler"):
             assert " ".join(text.split()) in printed
     assert unproven("engines", told["engines"], facts) == []
+    limited = diagnose(found).bottlenecks  # to judges, workers, reflectors and summarizers
+    assert limited and unproven("diagnosis", "\n".join(map(bottleneck_text, limited)), facts) == []
     assert shown[HEADINGS["advice"]] and shown[HEADINGS["limits"]]
 
 
@@ -191,8 +195,9 @@ def test_a_figure_that_is_not_so_is_found():
     )
     found = run_of(kernel, reference, target, "float32")
     bound = problem_bound(found.run.program, found.run.spec)
-    told, facts = briefing(found, bound), Facts(found, bound)
-    for part in (*HEADINGS, "engines"):
+    told, facts = dict(briefing(found, bound)), Facts(found, bound)
+    told["diagnosis"] = "\n".join(map(bottleneck_text, diagnose(found).bottlenecks))
+    for part in (*HEADINGS, "engines", "diagnosis"):
         lines = told[part].splitlines()
         number = max(
             n for n, line in enumerate(lines) if re.search(r"\d", line) and "What-if:" not in line

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
+from accelopt.algorithm.algorithm import Reduce
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.language import Configured
 from accelopt.kernels.moves import METHODS
@@ -23,8 +24,10 @@ from accelopt.kernels.nki.actions.primitive_answers import (
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.nests.lowering import Lowered
-from accelopt.kernels.nki.nests.nest import Nest
+from accelopt.kernels.nki.nests.nest import PLAIN, Nest, NotNested, product_in, ready
+from accelopt.kernels.nki.nests.preparing import own_axes
 from accelopt.kernels.nki.nests.search import HOPELESS, described
+from accelopt.kernels.nki.nests.skipping import masks_of
 from accelopt.kernels.nki.rescheduling.any_rows import authored
 from accelopt.kernels.nki.rescheduling.lifted_kernel import Lifted
 from accelopt.kernels.nki.rescheduling.schedule_candidates import nest_in
@@ -36,6 +39,8 @@ MOST_WHOLE = 6
 MOST_NEAR = 16
 """Neighbours that are offered, the cheapest first."""
 WHOLE = "schedule"
+OF_PRODUCTS = {"append", "accumulate", "orient", "contract", "ahead"}
+"""Kinds of primitives that are for matrix products."""
 
 
 class Tuning:
@@ -53,6 +58,27 @@ class Tuning:
         sizes = {k: v for k, v in node.case.values.items() if isinstance(v, int)}
         knobs = self._knobs_of(node)
         return knobs.space(node.case.problem, sizes) if knobs else None
+
+    def useless(self, node: Node) -> frozenset[str]:
+        """Kinds of primitives that have nothing to be used on in what a kernel computes, or on its machine."""
+        priced = self._algorithm_of(node)
+        if priced is None:
+            return frozenset()
+        lifted, missing = priced.lifted, set[str]()
+        try:
+            definitions = ready(lifted.algorithm, PLAIN).definitions
+        except NotNested:
+            return frozenset()
+        products = [d for d in definitions if (found := product_in(d)) and found.rows]
+        if not products:
+            missing |= OF_PRODUCTS
+        if len([d for d in definitions if isinstance(d, Reduce)]) < 2:
+            missing.add("append")
+        if not any(masks_of(definitions, axis) for d in definitions for axis in own_axes(d)):
+            missing.add("skip")
+        if lifted.dialect != "nki":
+            missing |= {"cores", "descriptors"}
+        return frozenset(missing)
 
     def configured(self, node: Node, values: Mapping[str, Parameter]) -> Configured:
         """The kernel with its knobs set."""

@@ -15,9 +15,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from accelopt.algorithm.algorithm import Algorithm
 from accelopt.algorithm.notation import algorithm_text
+from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests.lowering import Lowered
-from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest
-from accelopt.kernels.nki.nests.primitives import Primitive, changed, neighbours
+from accelopt.kernels.nki.nests.nest import Nest, NotNested, default_nest, ready
+from accelopt.kernels.nki.nests.preparing import own_axes
+from accelopt.kernels.nki.nests.primitives import Cores, Primitive, changed, neighbours
 from accelopt.kernels.nki.nests.search import with_columns
 from accelopt.kernels.nki.nests.starts import starting_nests
 from accelopt.kernels.nki.rescheduling.any_rows import authored
@@ -144,10 +146,11 @@ def after(lifted: Lifted, nest: Nest, asked: Sequence[Primitive], target: str) -
 
 
 def near(lifted: Lifted, nest: Nest, target: str) -> NearNests:
-    """What single primitives make of a nest."""
+    """What single primitives make of a nest; a launch on two cores is one, where there is such a launch."""
     refused = Counter[str]()
     lowered = partial(lifted.lowered, target=target)
-    found = [*single_primitives(lifted.algorithm, nest, target, lowered, refused)]
+    asked = [*neighbours(lifted.algorithm, nest, target), *_halvings(lifted, nest, target)]
+    found = [*single_primitives(lifted.algorithm, nest, target, lowered, refused, asked)]
     found.sort(key=lambda one: one[2].price.ms)
     kernels = (
         _kernel(lifted, made, low, target, primitive) for primitive, made, low in found[:TIMED]
@@ -161,12 +164,13 @@ def single_primitives(
     target: str,
     lowered: Callable[[Nest], Lowered | None],
     refused: Counter[str],
+    asked: Sequence[Primitive] | None = None,
 ) -> Iterator[tuple[Primitive, Nest, Lowered]]:
-    """The primitives that make another kernel of a nest, each kernel once, with the nests and kernels;
-    why others are `refused` is counted there."""
+    """The primitives, of those `asked` or of all neighbours, that make another kernel of a nest, each kernel
+    once, with the nests and kernels; why others are `refused` is counted there."""
     own = lowered(nest)
     seen = {own.source} if own else set()
-    for primitive in neighbours(algorithm, nest, target):
+    for primitive in neighbours(algorithm, nest, target) if asked is None else asked:
         try:
             made = changed(primitive, algorithm, nest, target)
             kernel = lowered(made)
@@ -176,6 +180,15 @@ def single_primitives(
         if kernel is not None and kernel.source not in seen:
             seen.add(kernel.source)
             yield primitive, made, kernel
+
+
+def _halvings(lifted: Lifted, nest: Nest, target: str) -> list[Primitive]:
+    """Halves of each axis of the result on two cores."""
+    if nest.cores or lifted.dialect != "nki" or TARGETS[target].generation < 3:
+        return []
+    name = nest.stages[-1].members[-1]
+    axes = ready(lifted.algorithm, nest).definition(name).axes
+    return [Cores(definition=name, axis=axis.name) for axis in axes if axis.extent % 2 == 0]
 
 
 def _kernel(
@@ -194,9 +207,9 @@ def listing(
     times: Sequence[float | str],
 ) -> str:
     """All of it in words; `times` are those of the kernel `after` and of those near it."""
-    rows = [computed(lifted), *_own(own)]
+    rows = [computed(lifted), *_own(lifted, own)]
     if asked:
-        rows += [f"After {len(asked)} primitives:", *_stages(after.nest)]
+        rows += [f"After {len(asked)} primitives:", *_stages(lifted, after.nest)]
     rows.append(f"The kernel by it: {_timed(times[0])}.")
     near_by = sorted(
         zip(near.made, times[1:], strict=True),
@@ -210,14 +223,15 @@ def listing(
     if near.refused:
         rows.append(f"{near.refused.total()} others are refused, among them for:")
         rows += [f"  {reason} ({n})" for reason, n in near.refused.most_common(MOST_REASONS)]
-    return "\n".join([*rows, "All primitives:", *table()])
+    meanings = ["Without primitives, `schedules` says what each does."]
+    return "\n".join([*rows, *(meanings if asked else ["All primitives:", *table()])])
 
 
 def brief(lifted: Lifted, own: OwnNest, faster: Sequence[tuple[Nest, float]]) -> Mapping[str, str]:
     """`schedules`: what the kernel computes, the nest that primitives start from, and nests that a search
     found `faster` than the kernel, with their predicted milliseconds; `primitives`: what a planner should
     know to answer with them."""
-    rows = [computed(lifted), *_own(own)]
+    rows = [computed(lifted), *_own(lifted, own)]
     if faster:
         rows.append("Nests that a search found faster, with predicted times:")
     for nest, ms in faster:
@@ -263,18 +277,21 @@ def table() -> list[str]:
     return [f"  {' '.join((kind.__doc__ or '').split())}" for kind in kinds]
 
 
-def _own(own: OwnNest) -> list[str]:
+def _own(lifted: Lifted, own: OwnNest) -> list[str]:
     """The nest that primitives start from, and how it comes about."""
-    if own.written:
-        return ["The nest that wrote this kernel:", *_stages(own.nest)]
-    return ["This kernel was written by no nest. Primitives start from:", *_stages(own.nest)]
+    plain = "This kernel was written by no nest. Primitives start from:"
+    said = "The nest that wrote this kernel:" if own.written else plain
+    return [said, *_stages(lifted, own.nest)]
 
 
-def _stages(nest: Nest) -> list[str]:
-    return [f"  {json.dumps(stage)}" for stage in nest.model_dump(mode="json")["stages"]] + [
-        f"  {name}: {json.dumps(value)}"
-        for name, value in nest.model_dump(mode="json", exclude_defaults=True).items()
-        if name != "stages"
+def _stages(lifted: Lifted, nest: Nest) -> list[str]:
+    """A nest, and the axes that it may name: arrays are cut and flattened before anything else."""
+    shown = nest.model_dump(mode="json", exclude_defaults=True)
+    own = {a.name: a.extent for d in ready(lifted.algorithm, nest).definitions for a in own_axes(d)}
+    return [
+        f"  its axes: {', '.join(f'{name} {extent}' for name, extent in own.items())}",
+        *(f"  {json.dumps(stage)}" for stage in nest.model_dump(mode="json")["stages"]),
+        *(f"  {name}: {json.dumps(value)}" for name, value in shown.items() if name != "stages"),
     ]
 
 

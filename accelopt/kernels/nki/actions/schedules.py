@@ -97,7 +97,8 @@ class Scheduling:
             after = await in_thread(primitive_answers.after, lifted, own.nest, asked, self.target)
             near = await in_thread(primitive_answers.near, lifted, after.nest, self.target)
         except (NotLifted, KernelFailure, NotNested) as refusal:
-            return NestAnswer(f"There is no nest: {_said(refusal)}.")
+            said = placeless(_said(refusal), self.inspector.write(node.case, node.source))
+            return NestAnswer(f"There is no nest: {said}.")
         self._keep_nests((after, *near.made))
         sources = [after.source, *(one.source for one in near.made)]
         times = await asyncio.gather(*(self._predicted(node.case, source) for source in sources))

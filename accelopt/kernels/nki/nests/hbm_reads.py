@@ -320,6 +320,7 @@ class Memory:
         array = self.emitter.arrays[value.array]
         shape = array.shape or (1,)
         bound = {part.axis for part in (*self.emitter.stage.partition, *self.emitter.stage.loops)}
+        bound.update(axis.name for axis in self.emitter.program)
         spans = {axis: span for axis, span in where.spans.items() if axis.name in bound}
         place = Where(where.part, spans, ())
         for member in self.emitter.stage.members:
@@ -455,6 +456,7 @@ class Memory:
         nothing or does not fit. What is read once is brought for the rounds of `inner` loops, those
         inside of the stage's, where each would bring little."""
         bound = {part.axis for part in (*self.emitter.stage.partition, *self.emitter.stage.loops)}
+        bound.update(axis.name for axis in self.emitter.program)
         axes = [a for a in value.axes if a not in where.part and where.span(a).start.terms
                 and not (inner and a.name in bound)]  # fmt: skip
         if not axes or array is None:

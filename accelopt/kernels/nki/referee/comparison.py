@@ -152,9 +152,11 @@ class Gate(NamedTuple):
                 if not judged.all():
                     output, values = np.where(judged, output, 0), np.where(judged, values, 0)
                 error = _ratio(l2_difference(output, values), l2(values))
-                unit = 2 * NARROW.get(raw[number].dtype.name, SINGLE).unit
+                form = raw[number].dtype
+                unit = 2 * NARROW.get(form.name, SINGLE).unit
                 summed = trial.summed[number] if trial.summed else 0.0
-                found.append(Exactness(error=error, unit=unit, summed=summed))
+                alike = form.name in NARROW and bool((values.astype(form) == values).all())
+                found.append(Exactness(error=error, unit=unit, summed=summed, rounded=alike))
         return tuple(found)
 
     def _beside_baseline(self, exactness: tuple[Exactness, ...]) -> Iterator[Check]:

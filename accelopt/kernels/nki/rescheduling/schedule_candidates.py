@@ -3,6 +3,7 @@ written as kernels with the same signature, each with a sentence that says what 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -79,18 +80,27 @@ def actions_of(offers: Iterable[ScheduledKernel], metrics: Mapping[str, float]) 
     `latency`: they say what is promised, and what is saved."""
     now = metrics.get("latency", 0.0)
     moved = sum(metrics.get(name, 0.0) for name in ("hbm_read_bytes", "hbm_write_bytes"))
-    return [
-        made(
-            Reschedule(
-                schedule=offer.nest.model_dump(mode="json"),
-                sentence=f"{offer.sentence}{_saving(moved, offer.moved_bytes)}.",
-            ),
-            offer.source,
-            promise=1 - offer.predicted_ms / now if now else 1.0,
-            predicted=offer.predicted_ms,
-        )
-        for offer in offers
+    alike: dict[str, Nest] = {}
+    found = []
+    for offer in offers:
+        first = alike.setdefault(offer.sentence, offer.nest)
+        words = f"{offer.sentence}{_apart(offer.nest, first)}{_saving(moved, offer.moved_bytes)}."
+        change = Reschedule(schedule=offer.nest.model_dump(mode="json"), sentence=words)
+        promise = 1 - offer.predicted_ms / now if now else 1.0
+        found.append(made(change, offer.source, promise=promise, predicted=offer.predicted_ms))
+    return found
+
+
+def _apart(nest: Nest, first: Nest) -> str:
+    """What a nest has otherwise than the first that is said in the same words, in brackets."""
+    pairs = [*zip(nest.stages, first.stages, strict=False), (nest, first)]
+    differing = [
+        f"{name} {json.dumps(one.model_dump(mode='json')[name])}"
+        for one, other in pairs
+        for name in type(one).model_fields
+        if name != "stages" and getattr(one, name) != getattr(other, name)
     ]
+    return f" ({', '.join(differing)})" if differing else ""
 
 
 def offered(

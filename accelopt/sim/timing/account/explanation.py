@@ -112,7 +112,7 @@ def line_costs(stream: Stream, costs: list[Transfer | None], timeline: Timeline)
         time = cost.engine_ns if cost else timeline.free[at] - timeline.start[at]
         busy[source][QUEUE_NAMES[operation.queue]] += time * 1e-6 / stream.cores
         count[source] += 1
-        moved[source] += cost.bytes if cost else 0
+        moved[source] += cost.moved if cost else 0
         names[source][operation.label] = None
     lines = [
         LineCost(

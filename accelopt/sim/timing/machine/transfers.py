@@ -37,13 +37,18 @@ class Transfer(NamedTuple):
     first_engine: int
     engines: int
     engine_ns: float  # time on each of its engines
-    bytes: int
+    bytes: int  # of the wider format, where it converts
     descriptors: int  # entries of the longer list
     hbm_read: int
     hbm_write: int
     ring: int = 0
     issue_ns: float = 0.0
     conflict_ns: float = 0.0  # time at the HBM channel that its rows share, 0 when they do not
+
+    @property
+    def moved(self) -> int:
+        """Bytes in HBM, of which one that converts has other than on the chip; without HBM, all."""
+        return max(self.hbm_read, self.hbm_write) or self.bytes
 
 
 class TransferLayout(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,19 @@ def test_halves_of_random_algorithms(seed: int, tmp_path: Path) -> None:
     algorithm = random_algorithm(seed)
     for nest in itertools.islice(halved(algorithm), 2):
         check(algorithm, nest, "nki", tmp_path)
+
+
+def test_a_core_brings_what_lies_between_at_once() -> None:
+    """Gates and values side by side: either core's half was brought by two bytes."""
+    pairs = algorithms.written(
+        "pairs", {"m": 256 * 512}, {"x": (256 * 512, 2)}, "out[m] = x[m, 0] * x[m, 1]"
+    )
+    whole = default_nest(pairs, "trn2")
+    halves = Cores(definition="out", axis=prepared(pairs).definitions[-1].axes[0].name)
+    for nest in (whole, applied(halves, pairs, whole, "trn2", "nki")):
+        source = lower_nest(pairs, nest, target="trn2", dialect="nki").source
+        assert len(re.findall(r"src=x\.ap\(", source)) == 1, source
+        assert re.search(r"src=x\.ap\(\s*\[\[\d+, \d+\], \[1, \d+\]\]", source), source
 
 
 def test_a_core_waits_for_what_it_reads_of_the_other() -> None:

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from accelopt.evaluation import Exactness, Status
+from accelopt.evaluation import Exactness, Status, exactness_words
 from accelopt.kernels.nki.referee import pattern
 from accelopt.kernels.nki.referee.comparison import Gate
 from accelopt.kernels.nki.referee.precision import Precision, contract
@@ -234,7 +234,17 @@ def forward(a, b):
     for k in range(0, 256, 4):  # rounded 64 times
         total = rounded(total + a[:, k : k + 4] @ b[k : k + 4])
     honest = Gate(precision=precision).judge(trial, (good,), [good])
-    assert honest.status is Status.CORRECT and honest.exactness[0].ulps < 0.5
+    assert honest.status is Status.CORRECT and 0.1 < honest.exactness[0].ulps < 0.5
+    assert exactness_words(honest.exactness).endswith(" ulps from exact")
+    cast = "return np.asarray(product(a, b)).astype(ml_dtypes.bfloat16)\n"
+    text = path.read_text().replace("def forward", "def product")
+    (casts := tmp_path / "casts.py").write_text(f"{text}def forward(a, b):\n    {cast}")
+    trials = TrialStore(tmp_path / "trials").get(Reference(casts), HIDDEN, precision)
+    left, right = (value.astype(np.float32) for value in trials.inputs)
+    given = (left @ right).astype(BF16)
+    alike = Gate(precision=precision).judge(trials, (given,), [given]).exactness
+    assert alike[0].ulps < 0.05  # of which "0.0023 ulps from exact" was said
+    assert exactness_words(alike).endswith(" ulps from exact results rounded to the same format")
     gate = Gate(precision=precision, baseline=honest.exactness)
     assert gate.judge(trial, (good,), [good]).status is Status.CORRECT
     output = total.astype(BF16)

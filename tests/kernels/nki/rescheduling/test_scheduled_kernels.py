@@ -17,7 +17,7 @@ from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.kernel_function import kernel_function
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.nests.nest import Nest, default_nest
+from accelopt.kernels.nki.nests.nest import Nest, Stage, default_nest
 from accelopt.kernels.nki.predicted_times import Refused
 from accelopt.kernels.nki.rescheduling.lifted_kernel import lifted_kernel, signature
 from accelopt.kernels.nki.rescheduling.schedule_candidates import (
@@ -130,6 +130,12 @@ def test_an_offer_becomes_an_action_that_says_what_it_saves() -> None:
     assert action.promise == 0.5
     assert action.predicted == 1.5
     assert action.sentence == "Write it anew: 2 GB fewer bytes."
+    stages = [Stage(members=("out",), columns=size) for size in (512, 1024)]
+    alike = [offer._replace(nest=Nest(stages=(stage,))) for stage in stages]
+    held = offer._replace(nest=Nest(stages=(stages[0],), held=("out",)))
+    assert [action.sentence for action in actions_of([*alike, held], {})] == [
+        "Write it anew.", "Write it anew (columns 1024).", 'Write it anew (held ["out"]).'
+    ]  # fmt: skip
 
 
 def test_lifting_ends_in_time_with_the_line_that_it_was_at(tmp_path: Path) -> None:
