@@ -344,8 +344,10 @@ def _check(name: str, passed: bool, amount: float, limit: float, where: str) -> 
 
 def usual_size(output: np.ndarray) -> float:
     """The root of the mean square of what is finite."""
-    finite = np.isfinite(output)
-    return l2(output[finite].astype(np.float64)) / math.sqrt(max(1, int(finite.sum())))
+    if not np.isfinite(size := l2(output)):
+        output = output[np.isfinite(output)]
+        size = l2(output)
+    return size / math.sqrt(max(1, output.size))
 
 
 def expected_dtype(reference: np.ndarray, inputs: Sequence[Any]) -> np.dtype[Any]:
