@@ -342,9 +342,9 @@ def _check(name: str, passed: bool, amount: float, limit: float, where: str) -> 
     return Check(name=name, passed=bool(passed), amount=amount, limit=limit, where=where)
 
 
-def usual_size(output: np.ndarray) -> float:
-    """The root of the mean square of what is finite."""
-    if not np.isfinite(size := l2(output)):
+def usual_size(output: np.ndarray, norms: np.ndarray) -> float:
+    """The root of the mean square of what is finite; `norms` are those of the output's rows."""
+    if not np.isfinite(size := l2(norms)):
         output = output[np.isfinite(output)]
         size = l2(output)
     return size / math.sqrt(max(1, output.size))

@@ -559,9 +559,7 @@ class Interval(NDArrayOperatorsMixin):
         )
         further *= steps / 3
         total += further
-        shared = self._product_with_shared(
-            function, [*map(_finite, args)], kwargs, value, columns
-        )
+        shared = self._product_with_shared(function, [*map(_finite, args)], kwargs, value, columns)
         if shared is not None:
             total += np.square(np.subtract(shared, value, out=further), out=further)
         far = np.sqrt(total, out=total)
