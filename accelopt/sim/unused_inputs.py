@@ -241,7 +241,8 @@ def _kept(
     constraints = mask.simplified().constraints
     if not constraints or not (own or access.shape == mask_shape(instruction)):
         return read
-    return np.asarray(read & _holds(constraints, loops, access.shape))
+    held = _holds(constraints, loops, access.shape)
+    return read if held.all() else np.asarray(read & held)
 
 
 def _holds(

@@ -47,8 +47,8 @@ from accelopt.kernels.nki.devices import (
     Timings,
 )
 from accelopt.kernels.nki.referee import unread_inputs as leftovers
-from accelopt.kernels.nki.referee.comparison import WHOLE, Gate, usual_size
-from accelopt.kernels.nki.referee.precision import Precision, contract
+from accelopt.kernels.nki.referee.comparison import GATE, PER_ROW, WHOLE, Gate, usual_size
+from accelopt.kernels.nki.referee.precision import Precision, contract, in_single
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.source import PUBLISHED_PRECISION_MESSAGE
 from accelopt.kernels.nki.referee.text_rules import check_text, remedy
@@ -488,8 +488,7 @@ class _Run:
             request.rel_tol, request.scrutiny, rounding, self.precision, agreement, request.baseline
         )._replace(in_double=in_double, usual=self._usual)
         verdict = judge.judge(trial, outputs, transformed)
-        if verdict.checks[-1].name == WHOLE and not verdict.checks[-1].passed and not trial.exact:
-            # Rounding decides between two whole numbers where intervals say so.
+        if not trial.exact and self._in_steps(trial, verdict.checks[-1]):
             trial = trial_on(self.reference, trial.name, trial.inputs, self.precision)
             verdict = judge.judge(trial, outputs, transformed)
         self.checks += verdict.checks
@@ -500,6 +499,14 @@ class _Run:
         others = self.trials.of_other_rows(self.reference, trial, transformed, self.precision)
         if others is not None:
             self._judge(others, outputs, in_double)
+
+    def _in_steps(self, trial: Trial, check: Check) -> bool:
+        """True where a check failed and rounding may have decided between two whole numbers, or two of a format
+        with fewer bits, as intervals say."""
+        if check.passed or check.name == WHOLE:
+            return not check.passed
+        bounds = self.request.scrutiny is not Scrutiny.PUBLISHED and check.name in (GATE, PER_ROW)
+        return bounds and self.reference.uses([*map(in_single, trial.inputs)]).steps
 
     @functools.cached_property
     def _usual(self) -> tuple[float, ...]:

@@ -102,8 +102,8 @@ class ElementLimits(NamedTuple):
 DEFINED = "a defined reference"
 LESS_EXACT = "times less exact than the baseline"
 WHOLE = "equal whole numbers"
-GATE = "relative L2 error"
-"""The published bound."""
+GATE, PER_ROW = "relative L2 error", "error per row"
+"""The published bound, and the same of rows."""
 
 
 class Gate(NamedTuple):
@@ -469,7 +469,7 @@ def _rows(errors: np.ndarray, sizes: np.ndarray, limit: float, where: str) -> Ch
     """The worst row. Rows that are not finite were compared before."""
     usable = np.isfinite(sizes) & np.isfinite(errors)
     if not usable.any():
-        return _check("error per row", True, 0, limit, where)
+        return _check(PER_ROW, True, 0, limit, where)
     usual = math.sqrt(float(np.mean(np.square(sizes[usable]))))
     scale = np.maximum(sizes, SMALL_ROW * usual)
     ratios = np.zeros_like(errors)
@@ -479,7 +479,7 @@ def _rows(errors: np.ndarray, sizes: np.ndarray, limit: float, where: str) -> Ch
     where += f": worst row {worst}"
     if amount > limit:
         where += f" of {np.count_nonzero(ratios > limit)} among {ratios.size} that are wrong"
-    return _check("error per row", amount <= limit, amount, limit, where)
+    return _check(PER_ROW, amount <= limit, amount, limit, where)
 
 
 def _systematic(output: np.ndarray, exact: Exact, precision: Precision) -> float:
