@@ -68,9 +68,9 @@ def test_a_kernel_may_compute_in_the_format_of_its_inputs(judged, inputs, out):
 
 
 def test_an_honest_result_may_fall_on_the_other_side_of_a_boundary(judged):
-    """Of bfloat16, behind float32: one step of a row misses the published bound."""
+    """Of bfloat16, behind float32: three of 98,304 elements do, and miss the bound."""
     rounded = "exact = forward\ndef forward(x):\n    return exact(x).astype(ml_dtypes.bfloat16)\n"
-    found = judged("np.float32", "nl.bfloat16", after=rounded)
+    found = judged("np.float32", "nl.bfloat16", after=rounded, rel_tol=1e-5)
     assert found.status is Status.CORRECT, found.message
     found = judged("np.float32", "nl.bfloat16", after=rounded, part="[:, 1:]")
     assert found.status is Status.WRONG_NUMBERS
