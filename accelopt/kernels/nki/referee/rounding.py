@@ -250,7 +250,7 @@ class Interval(NDArrayOperatorsMixin):
 
     def _elementwise(self, ufunc: np.ufunc, inputs: Any) -> Any:
         two = len(inputs) == 2 and all(isinstance(x, Interval) for x in inputs)
-        conditions = any(isinstance(x, Interval) and x.value.dtype == bool for x in inputs)
+        conditions = any(isinstance(x, Interval) and x.value.dtype.kind == "b" for x in inputs)
         if ufunc in _SIGNS and inputs[0].is_exact:
             return inputs[0]._arranged(ufunc)
         if self.formats.few_bits and ufunc.nin == 1 and ufunc not in _EXACTLY:
