@@ -335,8 +335,8 @@ class Interval(NDArrayOperatorsMixin):
             joint = one * other
             if len(joint) > 1:
                 crossed = one * other[::-1]
-                np.maximum(*joint, out=joint[1])
-                np.maximum(*crossed, out=joint[0])
+                np.maximum(joint[0], joint[1], out=joint[1])
+                np.maximum(crossed[0], crossed[1], out=joint[0])
             errors = [_scaled(one, second.value), _scaled(other, a), joint]
         far = _known(_root(*errors))
         if ufunc is np.subtract and first.extreme != second.extreme:
@@ -825,7 +825,7 @@ def _root(*errors: np.ndarray) -> np.ndarray:
     total = np.asarray(np.square(errors[0]))
     for far in errors[1:]:
         total = total + np.square(far)
-    return np.sqrt(total, out=total)
+    return np.asarray(np.sqrt(total, out=total))
 
 
 def _known(far: np.ndarray) -> np.ndarray:
