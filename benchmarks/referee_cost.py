@@ -4,7 +4,8 @@ The kernel of each NKIBench problem is evaluated twice with an empty cache of it
 also makes inputs and exact outputs, the second is what every later candidate costs. Both count the process
 that judges and its children; one run of the reference is its get_inputs and its forward, the median of five. A full check should
 cost at most 25 runs of the reference the first time, 10 afterwards, and 4 GiB. Each problem is judged in a
-process of its own, which ends after `--seconds`; what it had found until then is printed.
+process of its own, with one thread for its arithmetic as a worker has, which ends after `--seconds`; what it
+had found until then is printed.
 
     python benchmarks/referee_cost.py [PROBLEM ...] [--seconds 600] [--cache FOLDER]
 """
@@ -12,6 +13,7 @@ process of its own, which ends after `--seconds`; what it had found until then i
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import statistics
 import subprocess
@@ -72,7 +74,9 @@ def measure(case: Case, folder: str) -> None:
 def measured_alone(problem: str, folder: str, seconds: float) -> tuple[list[float], str]:
     """What `measure` prints in a process of its own, and why that ended early, if it did."""
     command = [sys.executable, __file__, problem, "--alone", "--cache", folder]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    # A second thread that waits for the first one counts as work.
+    alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=alone)
     try:
         output, _ = child.communicate(timeout=seconds)
         reason = "" if child.returncode == 0 else f"ended with status {child.returncode}"

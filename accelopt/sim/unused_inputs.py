@@ -129,7 +129,7 @@ class _Coverage:
                 lives[...] = lives | bool(self.used[access.tensor].any())
                 continue
             asked = _kept(asked, instruction.mask, access, instruction, loops)
-            lives |= asked.reshape(*trips, -1).any(axis=-1)
+            lives |= _once(asked).any(axis=tuple(range(len(trips), asked.ndim)))
             if name == "result" and len(instruction.outputs) == 1:
                 wanted = asked
         if not lives.any():
@@ -241,7 +241,15 @@ def _kept(
     constraints = mask.simplified().constraints
     if not constraints or not (own or access.shape == mask_shape(instruction)):
         return read
-    return np.asarray(read & _holds(constraints, loops, access.shape))
+    held = _holds(constraints, loops, access.shape)
+    if held.all():
+        return read
+    return np.broadcast_to(_once(read) & held, read.shape)
+
+
+def _once(array: np.ndarray) -> np.ndarray:
+    """What a view repeats along an axis once."""
+    return array[tuple(slice(None, None if step else 1) for step in array.strides)]
 
 
 def _holds(

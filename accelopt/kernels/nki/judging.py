@@ -6,7 +6,7 @@ import contextlib
 import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,8 @@ from accelopt.kernels.nki.devices import (
     Timings,
 )
 from accelopt.kernels.nki.referee import unread_inputs as leftovers
-from accelopt.kernels.nki.referee.comparison import WHOLE, Gate, usual_size
-from accelopt.kernels.nki.referee.precision import Precision, contract
+from accelopt.kernels.nki.referee.comparison import GATE, PER_ROW, WHOLE, Gate, usual_size
+from accelopt.kernels.nki.referee.precision import Precision, contract, in_single
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.source import PUBLISHED_PRECISION_MESSAGE
 from accelopt.kernels.nki.referee.text_rules import check_text, remedy
@@ -73,10 +73,17 @@ from accelopt.kernels.nki.referee.trials import (
     TrialStore,
     trial_on,
 )
-from accelopt.kernels.nki.referee.variation import DEPENDENT, LEFT_CHANGED, ORDER, hidden_order
+from accelopt.kernels.nki.referee.variation import (
+    DEPENDENT,
+    LEFT_CHANGED,
+    ORDER,
+    hidden_order,
+    other_shapes,
+)
 from accelopt.sandbox.progress import note
 from accelopt.sim.dtypes import name_of
 
+NO_OTHER_SHAPE = "for these shapes: the reference takes no others to try it at"
 TRACED_AGAIN = 2  # times, at another date, in another home, with other hashes
 
 # Cheap tells first: most wrong kernels fall at the first seed or at the stress inputs.
@@ -190,10 +197,8 @@ class _Run:
         self._check_precision(executable)
         self._check_independence(executable)
         self._check_arguments(executable)
-        for trial in self._all_trials():
-            fitting = self._for_arguments(executable, first, trial, stack)
-            if fitting is not None:
-                self._check_numbers(fitting, trial)
+        for name in self.names:
+            self._check_trial(name, executable, first, stack)
         physics.check_accuracy(executable.inexact(), self.checks, self.device.target)
         if self.request.scrutiny is Scrutiny.FULL and self.request.half != 0:
             self._check_leftovers(executable)
@@ -213,7 +218,7 @@ class _Run:
     def executable(self, stack: ExitStack) -> CompiledKernel:
         """The compiled kernel, closed with `stack`."""
         first = self._trial(self.names[0])
-        executable = self._compiled(self._arguments(first), stack)
+        executable = self._compiled(self._arguments(first.inputs), stack)
         executable.time_on(lambda: self.reference.kernel_inputs(first.inputs))
         self.isolation = executable.isolation
         return executable
@@ -230,15 +235,15 @@ class _Run:
     ) -> CompiledKernel | None:
         """The kernel for a trial's plain numbers, which are part of what is compiled. None for one
         that says itself that it does not take them."""
-        arguments = self._arguments(trial)
-        if arguments == self._arguments(first):
+        arguments = self._arguments(trial.inputs)
+        if arguments == self._arguments(first.inputs):
             return executable
         try:
             return self._compiled(arguments, stack)
         except KernelFailure as failure:
             if failure.status is not Status.COMPILE_ERROR:
                 raise
-            given = [a for a in self._arguments(first) if isinstance(a, float)]
+            given = [a for a in self._arguments(first.inputs) if isinstance(a, float)]
             self.notes.append(
                 f"right only for the numbers {', '.join(map(repr, given))}: the kernel refuses "
                 f"others ({failure.message})"
@@ -277,17 +282,20 @@ class _Run:
         assert trial is not None, f"public trial {name} is always made"
         return trial
 
-    def _all_trials(self) -> Iterator[Trial]:
-        for name in self.names:
-            note(f"judging by {name}")
-            trial = self.trials.get(self.reference, name, self.precision)
-            if trial is not None:
-                yield trial
-            elif name in (STRESS, ONE_SIDED):  # the others do not arise for every problem
-                self.notes.append(f"the reference is undefined on most of {name}: not judged")
+    def _check_trial(
+        self, name: TrialName, executable: CompiledKernel, first: Trial, stack: ExitStack
+    ) -> None:
+        note(f"judging by {name}")
+        trial = self.trials.get(self.reference, name, self.precision)
+        if trial is not None:
+            fitting = self._for_arguments(executable, first, trial, stack)
+            if fitting is not None:
+                self._check_numbers(fitting, trial)
+        elif name in (STRESS, ONE_SIDED):  # the others do not arise for every problem
+            self.notes.append(f"the reference is undefined on most of {name}: not judged")
 
-    def _arguments(self, trial: Trial) -> list[KernelArgument]:
-        return [argument_of(value) for value in self.reference.kernel_inputs(trial.inputs)]
+    def _arguments(self, inputs: Sequence[Any]) -> list[KernelArgument]:
+        return [argument_of(value) for value in self.reference.kernel_inputs(inputs)]
 
     def _read_source(self) -> None:
         """The rules that need nothing but the text."""
@@ -345,21 +353,35 @@ class _Run:
         for name in (SIGNS, FLAGS):
             trial = self.trials.get(self.reference, name, self.precision)
             if trial is not None:
-                arguments = self._arguments(trial)
+                arguments = self._arguments(trial.inputs)
                 plain = (repr(a) for a in arguments if not isinstance(a, TensorArgument))
                 self._try(arguments, name, ", ".join(plain), "for these plain arguments", stack)
 
     def _try_another_shape(self, stack: ExitStack) -> None:
         """The kernel was asked for the shapes of its inputs, and may take others. Most do not, and
-        then nothing needs to be worked out for it."""
-        self.holds_for = "these shapes"
+        then nothing is worked out for it: which the reference takes is asked for the rest alone."""
+        self.holds_for, refused = "these shapes", ""
+        note(f"trying {OTHER_SHAPE}")
+        for inputs in other_shapes(self._trial(self.names[0]).inputs):
+            try:
+                arguments = self._arguments(inputs)
+                self._compiled(arguments, stack)
+            except ConfigError:  # which its transform does not take
+                continue
+            except KernelFailure as failure:
+                refused = refused or _refusal("for these shapes", _shapes(arguments), failure)
+                if failure.status is Status.COMPILE_ERROR:
+                    continue
+            break
+        else:
+            self.notes.append(refused or NO_OTHER_SHAPE)
+            return
         other = self.trials.get(self.reference, OTHER_SHAPE)
         if other is None:
-            self.notes.append("for these shapes: the reference takes no others to try it at")
+            self.notes.append(NO_OTHER_SHAPE)
             return
-        arguments = self._arguments(other)
-        shapes = (str(a.shape) for a in arguments if isinstance(a, TensorArgument))
-        if self._try(arguments, OTHER_SHAPE, ", ".join(shapes), "for these shapes", stack):
+        arguments = self._arguments(other.inputs)
+        if self._try(arguments, OTHER_SHAPE, _shapes(arguments), "for these shapes", stack):
             self.holds_for = "any"
 
     def _try(
@@ -380,8 +402,7 @@ class _Run:
             self._judge_run(trial, executable)
         except KernelFailure as failure:
             del self.checks[checks:]
-            what = "refuses" if failure.status is Status.COMPILE_ERROR else "is wrong for"
-            self.notes.append(f"{where}: it {what} {given} ({failure.message})")
+            self.notes.append(_refusal(where, given, failure))
             return False
         return True
 
@@ -406,7 +427,7 @@ class _Run:
     def _check_constancy(self, executable: CompiledKernel) -> None:
         """What is judged is what everybody gets: the same program under other conditions."""
         note("tracing the kernel again under other conditions")
-        arguments = self._arguments(self._trial(self.names[0]))
+        arguments = self._arguments(self._trial(self.names[0]).inputs)
         for again in range(1, TRACED_AGAIN + 1):
             if not executable.is_made_again(self.request.kernel, arguments, again):
                 raise KernelFailure(
@@ -467,8 +488,7 @@ class _Run:
             request.rel_tol, request.scrutiny, rounding, self.precision, agreement, request.baseline
         )._replace(in_double=in_double, usual=self._usual)
         verdict = judge.judge(trial, outputs, transformed)
-        if verdict.checks[-1].name == WHOLE and not verdict.checks[-1].passed and not trial.exact:
-            # Rounding decides between two whole numbers where intervals say so.
+        if not trial.exact and self._in_steps(trial, verdict.checks[-1]):
             trial = trial_on(self.reference, trial.name, trial.inputs, self.precision)
             verdict = judge.judge(trial, outputs, transformed)
         self.checks += verdict.checks
@@ -480,10 +500,19 @@ class _Run:
         if others is not None:
             self._judge(others, outputs, in_double)
 
+    def _in_steps(self, trial: Trial, check: Check) -> bool:
+        """True where a check failed and rounding may have decided between two whole numbers, or two of a format
+        with fewer bits, as intervals say."""
+        if check.passed or check.name == WHOLE:
+            return not check.passed
+        bounds = self.request.scrutiny is not Scrutiny.PUBLISHED and check.name in (GATE, PER_ROW)
+        return bounds and self.reference.uses([*map(in_single, trial.inputs)]).steps
+
     @functools.cached_property
     def _usual(self) -> tuple[float, ...]:
         """How large the elements of each output are as a rule."""
-        return tuple(map(usual_size, self._trial(self.names[0]).expected))
+        first = self._trial(self.names[0])
+        return tuple(map(usual_size, first.expected, first.sizes))
 
     def _profile(self, timing: Timing) -> Profile:
         if not timing.stable:
@@ -502,3 +531,12 @@ class _Run:
             stable=timing.stable,
             interval_ms=(timing.interval.low, timing.interval.high),
         )
+
+
+def _shapes(arguments: Sequence[KernelArgument]) -> str:
+    return ", ".join(str(a.shape) for a in arguments if isinstance(a, TensorArgument))
+
+
+def _refusal(where: str, given: str, failure: KernelFailure) -> str:
+    what = "refuses" if failure.status is Status.COMPILE_ERROR else "is wrong for"
+    return f"{where}: it {what} {given} ({failure.message})"

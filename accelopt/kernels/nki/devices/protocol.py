@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from accelopt.evaluation import Status
-from accelopt.kernels.measurement import TimedRuns
+if TYPE_CHECKING:  # else a child that traces would have to import all that an evaluation is made of
+    from accelopt.evaluation import Status
+    from accelopt.kernels.measurement import TimedRuns
 
 BACKWARDS = 0
 """The order in which every two iterations change places."""

@@ -141,9 +141,9 @@ class Reference:
                 isinstance(one, Interval) or np.asarray(one).dtype.kind in "iub" for one in outputs
             ):
                 raise TypeError("its outputs lost their intervals")
-        if not self.agreement.rules:
-            true, radii = zip(*map(known, outputs), strict=True)
-            return true, radii
+            if not self.agreement.rules:
+                true, radii = zip(*map(known, outputs), strict=True)
+                return true, radii
         with self._blamed("compare"), np.errstate(all="ignore"):
             true, *ends = (
                 self.agreement.compared(

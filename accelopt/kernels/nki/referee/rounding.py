@@ -7,7 +7,8 @@ shows. Independent errors add as the root of their squares. What is worked out o
 (a row's mean) has one error for all of them, which sums add up: a fourth array is worked out with such
 errors in it, each of its full size and of a sign drawn for it. No operand is known better than to its own
 rounding, and a sum is rounded after every term, whatever the reference sums in. A function that knows no
-such arrays raises an error, or is given ends in place of values.
+such arrays raises an error, or is given ends in place of values. Who works with them has NumPy's warnings off:
+a reference that loops over time asks for ten thousand of small arrays.
 """
 
 from __future__ import annotations
@@ -141,7 +142,8 @@ class Interval(NDArrayOperatorsMixin):
         return (self[at] for at in range(len(self)))
 
     def __getitem__(self, key: Any) -> Any:
-        return self._arranged(lambda array: array[values(key)])
+        key = values(key)
+        return self._arranged(lambda array: array[key])
 
     def __setitem__(self, key: Any, new: Any) -> None:
         if isinstance(key, Interval) and key.value.dtype == bool and not np.ndim(values(new)):
@@ -202,8 +204,7 @@ class Interval(NDArrayOperatorsMixin):
             np.where(outside, beyond, np.clip(end, least, most)).astype(wanted)
             for end, beyond in zip(self.ends(), (least, most), strict=True)
         ]
-        with np.errstate(all="ignore"):
-            true = self.value.astype(wanted)
+        true = self.value.astype(wanted)
         shared = self._with_shared(lambda array: array.astype(wanted), (self,))
         return self._around(true, ends, shared)
 
@@ -243,13 +244,13 @@ class Interval(NDArrayOperatorsMixin):
         found: Interval = self._apply(np.power, (base, exponent), {}, corners=two)
         if np.ndim(values(exponent)) == 0 and float(values(exponent)).is_integer():
             return found
-        with np.errstate(all="ignore"):
-            rounded = np.abs(found.value * np.log(found.value)) * self.formats.summed
+        rounded = np.abs(found.value * np.log(found.value)) * self.formats.summed
         rounded = np.nan_to_num(rounded, nan=0, posinf=0)
         return found._like(found.value, found.low - rounded, found.high + rounded, found.shared)
 
     def _elementwise(self, ufunc: np.ufunc, inputs: Any) -> Any:
-        conditions = any(isinstance(x, Interval) and x.value.dtype == bool for x in inputs)
+        two = len(inputs) == 2 and all(isinstance(x, Interval) for x in inputs)
+        conditions = any(isinstance(x, Interval) and x.value.dtype.kind == "b" for x in inputs)
         if ufunc in _SIGNS and inputs[0].is_exact:
             return inputs[0]._arranged(ufunc)
         if self.formats.few_bits and ufunc.nin == 1 and ufunc not in _EXACTLY:
@@ -262,7 +263,7 @@ class Interval(NDArrayOperatorsMixin):
             return self._apply(ufunc, inputs, {})
         if ufunc is np.divide and self.formats.few_bits:
             inputs = inputs[0], _divisor(inputs[0], inputs[1], self)
-        two = len(inputs) == 2 and all(isinstance(x, Interval) for x in inputs)
+            two = isinstance(inputs[0], Interval)
         if ufunc in COMPARISONS and self.formats.few_bits and self.is_exact and not two:
             # As given: there is one float32 at a threshold, and no rounding on either side of it.
             found = ufunc(*(np.asarray(values(one), np.float32) for one in inputs))
@@ -270,8 +271,7 @@ class Interval(NDArrayOperatorsMixin):
         if ufunc in (np.equal, np.not_equal):
             return self._alike(ufunc, *inputs)
         if two and ufunc in _ARITHMETIC:
-            with np.errstate(all="ignore"):
-                return self._arithmetic(ufunc, *inputs)
+            return self._arithmetic(ufunc, *inputs)
         return self._apply(ufunc, inputs, {}, corners=two)
 
     def _settled(self, first: Any, second: Any) -> Interval:
@@ -332,10 +332,11 @@ class Interval(NDArrayOperatorsMixin):
         if ufunc in (np.add, np.subtract):
             errors = [one, other if ufunc is np.add else other[::-1]]
         else:
-            crossed, alike = one * other[::-1], one * other
-            joint = alike
-            if len(alike) > 1:
-                joint = np.array([np.maximum(*crossed), np.maximum(*alike)])
+            joint = one * other
+            if len(joint) > 1:
+                crossed = one * other[::-1]
+                np.maximum(joint[0], joint[1], out=joint[1])
+                np.maximum(crossed[0], crossed[1], out=joint[0])
             errors = [_scaled(one, second.value), _scaled(other, a), joint]
         far = _known(_root(*errors))
         if ufunc is np.subtract and first.extreme != second.extreme:
@@ -400,8 +401,7 @@ class Interval(NDArrayOperatorsMixin):
         undefined nothing is judged, and elsewhere they say nothing."""
         if not any(one.shared is not None for one in _intervals_in((args, kwargs))):
             return None
-        with np.errstate(all="ignore"):
-            return function(*values(args, with_shared), **values(kwargs or {}, with_shared))
+        return function(*values(args, with_shared), **values(kwargs or {}, with_shared))
 
     def _product_with_shared(
         self,
@@ -451,9 +451,8 @@ class Interval(NDArrayOperatorsMixin):
             ends, found = [self.value], rounded[None]
         else:
             ends, found = [self.low, self.high], np.empty((2, *self.value.shape))
-            with np.errstate(invalid="ignore"):
-                np.subtract(self.value, self.low, out=found[0, ...])
-                np.subtract(self.high, self.value, out=found[1, ...])
+            np.subtract(self.value, self.low, out=found[0, ...])
+            np.subtract(self.high, self.value, out=found[1, ...])
             np.maximum(found, rounded, out=found)
         if found.size and not math.isfinite(np.maximum.reduce(found, axis=None)):
             for n, end in enumerate(ends):
@@ -472,16 +471,17 @@ class Interval(NDArrayOperatorsMixin):
         if self.is_exact or not self.value.size:
             return False
         for one in (self.value, self.low, self.high):
-            first = one.flat[0]
-            if first != np.rint(first) and np.isfinite(first):
+            first = float(one.item(0))
+            if not first.is_integer() and math.isfinite(first):
                 return False
         whole = ((one == np.rint(one)) | ~np.isfinite(one) for one in self.parts()[:3])
         return all(one.all() for one in whole)
 
     def _rounding(self) -> np.ndarray:
         rounded = np.asarray(np.abs(self.value) * self.formats.kept)
-        if (lost := rounded < LEAST * self.formats.kept).any():
-            rounded[lost & (self.value != 0)] = LEAST
+        least = LEAST * self.formats.kept
+        if not np.minimum.reduce(rounded, axis=None, initial=np.inf) >= least:
+            rounded[(rounded < least) & (self.value != 0)] = LEAST
         if self.formats.largest < RANGE:
             rounded += self.formats.least
         if self._is_whole():  # as rint leaves it: what is known to lie between two of them is one
@@ -496,8 +496,7 @@ class Interval(NDArrayOperatorsMixin):
         if self.value.dtype.kind != "f":
             return self.low, self.high
         rounded = self._rounding()
-        with np.errstate(invalid="ignore"):
-            low, high = self.value - rounded, self.value + rounded
+        low, high = self.value - rounded, self.value + rounded
         low, high = np.fmin(low, self.low), np.fmax(high, self.high)
         if self.formats.largest < RANGE:  # what overflows may become anything
             low = np.where(low < -self.formats.largest, -np.inf, low)
@@ -510,15 +509,12 @@ class Interval(NDArrayOperatorsMixin):
         """`function` at the values and at both ends; with `corners`, at each end of each of two."""
         known = {id(one): one.ends() for one in _intervals_in((args, kwargs))}
         at = [lambda one: known[id(one)][0], lambda one: known[id(one)][1]]
-        with np.errstate(all="ignore"):
-            true = function(*values(args), **values(kwargs))
-            if isinstance(true, np.ndarray) and true.dtype.kind == "c":  # which has no ends
-                return function(*values(args, Interval.plain), **values(kwargs, Interval.plain))
-            ends = [function(*values(args, end), **values(kwargs, end)) for end in at]
-            if corners:
-                ends += [
-                    function(values(args[0], a), values(args[1], b)) for a, b in (at, at[::-1])
-                ]
+        true = function(*values(args), **values(kwargs))
+        if isinstance(true, np.ndarray) and true.dtype.kind == "c":  # which has no ends
+            return function(*values(args, Interval.plain), **values(kwargs, Interval.plain))
+        ends = [function(*values(args, end), **values(kwargs, end)) for end in at]
+        if corners:
+            ends += [function(values(args[0], a), values(args[1], b)) for a, b in (at, at[::-1])]
         return self._around(true, ends, self._with_shared(function, args, kwargs))
 
     def _around(self, true: Any, ends: Sequence[Any], shared: Any = None) -> Any:
@@ -554,26 +550,23 @@ class Interval(NDArrayOperatorsMixin):
             changed[places[0]], changed[places[1]] = one, other
             return function(*changed, **kwargs)
 
-        with np.errstate(all="ignore"):
-            columns = _in_columns(values(second)) if function is np.matmul else None
-            total = _squared_errors(product, first, second, steps / 2, columns)
-            # In place: new memory for each step would cost more than the step.
-            total, further = (
-                _known(np.asarray(total)),
-                np.asarray(np.square(value, dtype=np.float64)),
-            )
-            further *= steps / 3
-            total += further
-            shared = self._product_with_shared(
-                function, [*map(_finite, args)], kwargs, value, columns
-            )
-            if shared is not None:
-                total += np.square(np.subtract(shared, value, out=further), out=further)
-            far = np.sqrt(total, out=total)
-            scale = _whole_by(first) * _whole_by(second) if self.formats.exact_sums else 0
-            if scale and shared is None:
-                sizes = (np.abs(values(one), dtype=np.float64) for one in (first, second))
-                far = np.where(product(*sizes) * scale <= WHOLE[1], 0, far)
+        columns = _in_columns(values(second)) if function is np.matmul else None
+        total = _squared_errors(product, first, second, steps / 2, columns)
+        # In place: new memory for each step would cost more than the step.
+        total, further = (
+            _known(np.asarray(total)),
+            np.asarray(np.square(value, dtype=np.float64)),
+        )
+        further *= steps / 3
+        total += further
+        shared = self._product_with_shared(function, [*map(_finite, args)], kwargs, value, columns)
+        if shared is not None:
+            total += np.square(np.subtract(shared, value, out=further), out=further)
+        far = np.sqrt(total, out=total)
+        scale = _whole_by(first) * _whole_by(second) if self.formats.exact_sums else 0
+        if scale and shared is None:
+            sizes = (np.abs(values(one), dtype=np.float64) for one in (first, second))
+            far = np.where(product(*sizes) * scale <= WHOLE[1], 0, far)
         return self._like(value, value - far, value + far, shared)
 
 
@@ -623,8 +616,9 @@ def _divisor(dividend: Any, given: Any, like: Interval) -> Any:
 
 def _in_blocks(function: Callable[[Sequence[Any]], Any], operands: Sequence[Any]) -> Any:
     """A function of single elements, of large arrays in blocks that stay in the processor's cache."""
-    shapes = {np.shape(values(one)) for one in operands}
-    shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+    shapes = _shapes(operands)
+    alike = shapes.count(shapes[0]) == len(shapes)
+    shape = shapes[0] if alike else np.broadcast_shapes(*shapes)
     if math.prod(shape) <= MOST_IN_BLOCK:
         return function(operands)
     found: Interval | None = None
@@ -663,9 +657,13 @@ def _at(operand: Any, place: tuple[int | slice, ...], dimensions: int) -> Any:
     return operand[key] if isinstance(operand, Interval) else np.asarray(operand)[key]
 
 
+def _shapes(operands: Sequence[Any]) -> list[tuple[int, ...]]:
+    return [one.value.shape if isinstance(one, Interval) else np.shape(one) for one in operands]
+
+
 def _shared_by_many(operands: Sequence[Any]) -> Sequence[Any]:
     """`operands` of a function of single elements, of which some may be smaller than its result."""
-    shapes = [*map(np.shape, map(values, operands))]
+    shapes = _shapes(operands)
     if shapes.count(shapes[0]) == len(shapes):
         return operands
     count = math.prod(np.broadcast_shapes(*shapes))
@@ -827,14 +825,13 @@ def _root(*errors: np.ndarray) -> np.ndarray:
     total = np.asarray(np.square(errors[0]))
     for far in errors[1:]:
         total = total + np.square(far)
-    return np.asarray(np.sqrt(total))
+    return np.asarray(np.sqrt(total, out=total))
 
 
 def _known(far: np.ndarray) -> np.ndarray:
     """An error of which nothing is known may be any."""
-    unknown = np.isnan(far)
-    if unknown.any():
-        far[unknown] = np.inf
+    if far.size and math.isnan(np.maximum.reduce(far, axis=None)):
+        far[np.isnan(far)] = np.inf
     return far
 
 
@@ -865,14 +862,13 @@ def _sum(
     partial = _inexact(lines, np.cumsum(lines, axis=-1, dtype=np.float64))
     rounded = np.einsum("...i,...i->...", partial, partial).reshape(total.shape)
     if lines.shape[-1]:  # of terms that are alike, roundings do not cancel
-        with np.errstate(all="ignore"):
-            power = 0  # what is too small for float32 is no rounding
-            if np.abs(total).min(initial=1) < UNDERFLOW:
-                power = np.frexp(np.abs(lines).max(axis=-1, keepdims=True))[1]
-            singles = np.ldexp(lines, -power).astype(np.float32)
-            line = np.ldexp(np.add.accumulate(singles, axis=-1)[..., -1:].astype(float), power)
-            line = line.reshape(total.shape)
-            rounded = np.fmax(rounded, np.square((line - total) * (ALIKE / UNIT)))
+        power = 0  # what is too small for float32 is no rounding
+        if np.abs(total).min(initial=1) < UNDERFLOW:
+            power = np.frexp(np.abs(lines).max(axis=-1, keepdims=True))[1]
+        singles = np.ldexp(lines, -power).astype(np.float32)
+        line = np.ldexp(np.add.accumulate(singles, axis=-1)[..., -1:].astype(float), power)
+        line = line.reshape(total.shape)
+        rounded = np.fmax(rounded, np.square((line - total) * (ALIKE / UNIT)))
     rounded = rounded * x.formats.summed**2
     # What is added to much more is lost at most, in any order.
     sizes = np.abs(lines, dtype=np.float64)
@@ -889,14 +885,12 @@ def _summed(
     those that terms have in common add up; no sum is beyond that of its terms' ends."""
     shared = None if x.shared is None else function(with_shared(_finite(x)))
     common = 0.0 if shared is None else np.square(shared - total)
-    with np.errstate(over="ignore", invalid="ignore"):
-        below, *above = (
-            np.fmin(
-                np.sqrt(function(np.square(far)) + rounded + common),
-                function(far) + np.sqrt(rounded),
-            )
-            for far in x.errors()
+    below, *above = (
+        np.fmin(
+            np.sqrt(function(np.square(far)) + rounded + common), function(far) + np.sqrt(rounded)
         )
+        for far in x.errors()
+    )
     low, high = total - below, total + (above[0] if above else below)
     if total.dtype.kind in "iu" and not np.array_equal(x.low, x.high):
         low, high = (np.rint(end).astype(total.dtype) for end in (low, high))

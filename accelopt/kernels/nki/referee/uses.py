@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from accelopt.kernels.nki.referee.precision import is_float
+
 COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 # Which argument is an index, or a count, of functions that take one; of methods the array is the first.
 INDEXED = {"take": 1, "take_along_axis": 1, "put_along_axis": 1, "repeat": 1, "split": 1}
@@ -25,6 +27,7 @@ NOT_FINITE = {"isnan", "isfinite", "isinf", "nan_to_num", "fmax", "fmin", "nansu
 NOT_FINITE |= {"nanmax", "nanmin", "isneginf", "isposinf"}
 SCALES = (np.multiply, np.divide, np.floor_divide)
 ROUNDS = {"rint", "round", "around", "floor", "ceil", "trunc", "fix", "astype to fewer bits"}
+NARROWED = "astype to a narrower format"
 # What says nothing else of two numbers that are equal, or of one halfway between whole ones.
 SMOOTH = set(
     """abs absolute add arange array asarray ascontiguousarray astype broadcast_to concatenate copy cos cosh cumsum
@@ -32,7 +35,7 @@ SMOOTH = set(
     full_like inner log log1p log2 matmul mean moveaxis multiply ndim negative newaxis ones ones_like outer pi
     power prod ravel reciprocal reshape shape sin sinh size sqrt square squeeze stack std subtract sum swapaxes T
     tanh tensordot transpose tri tril triu var vdot zeros zeros_like""".split()
-)
+) | {NARROWED}
 
 
 @dataclass
@@ -60,6 +63,11 @@ class Uses:
     def rounds(self) -> bool:
         """True where numbers are rounded to others of fewer bits."""
         return bool(self.asked & ROUNDS)
+
+    @property
+    def steps(self) -> bool:
+        """True where what lies between two numbers of fewer bits becomes either."""
+        return self.rounds or NARROWED in self.asked
 
     @property
     def decides(self) -> bool:
@@ -137,6 +145,8 @@ class Watched(NDArrayOperatorsMixin):
         wanted = np.dtype(dtype)
         if self.value.dtype.kind == "f" and (wanted.kind in "iu" or wanted.itemsize < 2):
             self.uses.asked.add("astype to fewer bits")
+        elif self.value.dtype.kind == "f" and is_float(wanted) and wanted.itemsize == 2:
+            self.uses.asked.add(NARROWED)
         return self._like(self.value.astype(wanted))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:

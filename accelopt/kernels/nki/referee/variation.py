@@ -179,8 +179,8 @@ def _takes(forward: Forward, inputs: Sequence[Any], number: int, row: int) -> bo
 
 
 def _drawn(index: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Row numbers of the same shape from all of `count`, the last one among them; all different
-    where those given are."""
+    """Row numbers of the same shape from all of `count`, the last one and the first among them; all
+    different where those given are."""
     different = len(np.unique(index)) == index.size
     if different:
         drawn = generator.choice(count, index.size, replace=False)
@@ -188,6 +188,9 @@ def _drawn(index: np.ndarray, count: int, generator: np.random.Generator) -> np.
         drawn = generator.integers(0, count, index.size)
     if count - 1 not in drawn:
         drawn[generator.integers(drawn.size)] = count - 1
+    between = np.flatnonzero((drawn > 0) & (drawn < count - 1))
+    if 0 not in drawn and between.size:
+        drawn[generator.choice(between)] = 0
     return drawn.reshape(index.shape).astype(index.dtype)
 
 

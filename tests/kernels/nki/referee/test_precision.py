@@ -43,9 +43,10 @@ def judged(tmp_path):
 
     def run(
         inputs, out="x.dtype", middle="x.dtype", part="", reference="", scrutiny="full",
-        text=KERNEL, **more
+        text=KERNEL, after="", **more
     ):  # fmt: skip
-        (tmp_path / "reference.py").write_text(reference + ROOT_MEAN_SQUARE.format(inputs=inputs))
+        task = reference + ROOT_MEAN_SQUARE.format(inputs=inputs) + after
+        (tmp_path / "reference.py").write_text(task)
         kernel = text.format(out=out, middle=middle, part=part)
         (tmp_path / "kernel.py").write_text(kernel)
         request = EvaluationRequest(
@@ -64,6 +65,15 @@ def judged(tmp_path):
 def test_a_kernel_may_compute_in_the_format_of_its_inputs(judged, inputs, out):
     found = judged(inputs, out)
     assert found.status is Status.CORRECT, found.message
+
+
+def test_an_honest_result_may_fall_on_the_other_side_of_a_boundary(judged):
+    """Of bfloat16, behind float32: three of 98,304 elements do, and miss the bound."""
+    rounded = "exact = forward\ndef forward(x):\n    return exact(x).astype(ml_dtypes.bfloat16)\n"
+    found = judged("np.float32", "nl.bfloat16", after=rounded, rel_tol=1e-5)
+    assert found.status is Status.CORRECT, found.message
+    found = judged("np.float32", "nl.bfloat16", after=rounded, part="[:, 1:]")
+    assert found.status is Status.WRONG_NUMBERS
 
 
 @pytest.mark.parametrize(

@@ -366,17 +366,18 @@ import numpy as np
 def get_inputs():
     draw = np.random.randint
     return [draw(0, 9, (64, 1)), np.full((64, 1), 32), draw(0, 5, 64), np.sort(draw(0, 40, 9)),
-            draw(-1, 9, 64), np.where(draw(0, 2, 64), draw(2, 9, 64), -100), np.full((64, 1), 8)]
-def forward(count, tokens, rows, offsets, numbers, labels, zero):
+            draw(-1, 9, 64), np.where(draw(0, 2, 64), draw(2, 9, 64), -100), np.full((64, 1), 8),
+            draw(300, 399, 64), np.ones((400, 1), np.float32)]
+def forward(count, tokens, rows, offsets, numbers, labels, zero, asked, given):
     table = np.arange(40 * 3).reshape(40, 3)
     there = np.zeros((64, 32), int)
     there[np.arange(32) < tokens] = 1
     return (there * count, table.take(rows, 0), table[offsets], (numbers >> 1) ^ 5,
-            np.where(labels == -100, 0, labels), np.repeat(zero, 2, 1))
+            np.where(labels == -100, 0, labels), np.repeat(zero, 2, 1), given[asked])
 """)
     trial = TrialStore(tmp_path / "trials").get(Reference(path), STRESS)
-    _, lengths, rows, offsets, numbers, labels, zero = trial.inputs
-    assert zero.max() > 8
+    _, lengths, rows, offsets, numbers, labels, zero, asked, _ = trial.inputs
+    assert zero.max() > 8 and {0, 399} <= {*asked}
     assert 1 <= lengths.min() < lengths.max() <= 32
     assert rows.max() < 40 and offsets.max() < 40 and (np.diff(offsets) >= 0).all()
     assert numbers.max() > 1 << 20 and numbers.min() < -1 << 20 and (numbers[::4] < 0).all()

@@ -38,7 +38,8 @@ def judged(
 ) -> list[ComparisonVerdict]:
     store = TrialStore(folder / "trials")
     judge = Gate(rel_tol=3e-5 if problem == "mamba" else 2e-5)
-    found, usual = [], [*map(usual_size, store.get(reference, PUBLIC[0]).expected)]
+    public = store.get(reference, PUBLIC[0])
+    found, usual = [], [*map(usual_size, public.expected, public.sizes)]
     for name in (PUBLIC[0], HIDDEN, STRESS, ONE_SIDED, SWEEP, END, EVERY, FEW_BITS):
         trial = store.get(reference, name)
         if trial is None and name in (SWEEP, END, EVERY, FEW_BITS):
