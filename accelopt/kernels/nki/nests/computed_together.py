@@ -240,6 +240,45 @@ def repeating(algorithm: Algorithm) -> Iterator[tuple[tuple[str, tuple[str, ...]
             yield tuple(steps)
 
 
+def brought(algorithm: Algorithm, name: str) -> Algorithm:
+    """With a definition for an input of which several definitions read the same elements, each at one place: it
+    may stay on the chip for all of them. Raises NotTogether."""
+    places = dict[str, tuple[Axis, ...]]()
+    for definition in algorithm.definitions:
+        parts = {part for e in expressions_of(definition) for part in walk(e)}
+        reads = [part for part in parts if isinstance(part, Read) and part.array == name]
+        if not reads:
+            continue
+        terms = [term for index in reads[0].indices for term, _ in index.terms]
+        axes = tuple(dict.fromkeys(term for term in terms if isinstance(term, Axis)))
+        if len(reads) > 1 or len(axes) < len(terms):
+            raise NotTogether(f"{definition.out} reads {name} at several places")
+        if not places:
+            first, own = axes, reads[0]
+        names = dict(zip(first, map(index_of, axes), strict=False))
+        if (
+            len(axes) != len(first)
+            or substituted(own, names, {}) != reads[0]
+            or any(one.extent != other.extent for one, other in zip(first, axes, strict=True))
+        ):
+            raise NotTogether(f"{definition.out} reads {name} at other places than others")
+        places[definition.out] = axes
+    if len(places) < 2:
+        raise NotTogether(f"{name} is not read by several definitions")
+    made = Map(f"{name}_here", first, own)
+
+    def changed(expression: Expression, axes: tuple[Axis, ...]) -> Expression:
+        if isinstance(expression, Read) and expression.array == name:
+            return Read(made.out, tuple(map(index_of, axes)))
+        return with_parts(expression, (changed(part, axes) for part in parts_of(expression)))
+
+    rest = [
+        with_expressions(d, [changed(e, places.get(d.out, ())) for e in expressions_of(d)])
+        for d in algorithm.definitions
+    ]
+    return replace(algorithm, definitions=(made, *rest))
+
+
 def accumulating(algorithm: Algorithm) -> Iterator[tuple[str, str]]:
     """Products of which another definition takes nothing but their sum, each with the last of them."""
     order = {d.out: n for n, d in enumerate(algorithm.definitions)}

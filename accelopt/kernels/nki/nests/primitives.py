@@ -205,7 +205,8 @@ class Ahead(_Primitive):
 
 class Hold(_Primitive):
     """`hold(definition, memory)`: whether a definition that later stages read stays in SBUF, all of it, or
-    goes through HBM. Legal where they have the same of its axes on partitions, or multiply it."""
+    goes through HBM. Legal where they have the same of its axes on partitions, or multiply it. An input is
+    brought, as `INPUT_here`, for the first stage that reads it. Legal where all read the same elements of it."""
 
     kind: Literal["hold"] = "hold"
     definition: str
@@ -320,6 +321,8 @@ def changed(primitive: Primitive, algorithm: Algorithm, nest: Nest, target: str)
     """The nest after a primitive; whether it has a kernel, lowering says."""
     made = ready(algorithm, nest)
     definitions = {d.out: d for d in made.definitions}
+    if isinstance(primitive, Hold) and primitive.definition in {a.name for a in made.inputs}:
+        return _input_held(primitive, algorithm, nest, target)
     if primitive.definition in nest.inlined:
         raise NotNested(f"{primitive.definition} is computed in place and has no loops")
     if primitive.definition not in definitions:
@@ -643,6 +646,31 @@ def _repeated(primitive: Repeat, algorithm: Algorithm, nest: Nest, target: str) 
     return nest.model_copy(update={"stages": stages, "repeated": steps})
 
 
+def _input_held(primitive: Hold, algorithm: Algorithm, nest: Nest, target: str) -> Nest:
+    """A nest with an input brought in the first stage that reads it, for all, or to each that reads it."""
+    name, here = primitive.definition, f"{primitive.definition}_here"
+    rest = tuple(other for other in nest.brought if other != name)
+    made = _without(nest, here).model_copy(
+        update={"brought": rest, "held": tuple(other for other in nest.held if other != here)}
+    )
+    if primitive.memory == "HBM":
+        return made
+    made = made.model_copy(update={"brought": (*rest, name), "held": (*made.held, here)})
+    definitions = {d.out: d for d in ready(algorithm, made).definitions}
+    at = next(
+        n
+        for n, s in enumerate(made.stages)
+        if any(here in read_by(definitions[m]) for m in s.members)
+    )
+    own, stage = definitions[here], made.stages[at]
+    if {part.axis for part in (*stage.partition, *stage.loops)} <= {axis.name for axis in own.axes}:
+        stages = (stage.model_copy(update={"members": (here, *stage.members)}),)
+    else:
+        alone = Stage(members=(here,), partition=partition_of(own, TARGETS[target]))
+        stages = (alone, stage)
+    return made.model_copy(update={"stages": (*made.stages[:at], *stages, *made.stages[at + 1 :])})
+
+
 def read_by(definition: Definition) -> Iterator[str]:
     """The arrays that a definition reads."""
     for expression in expressions_of(definition):
@@ -703,6 +731,13 @@ def neighbours(algorithm: Algorithm, nest: Nest, target: str = "trn1") -> Iterat
     most = TARGETS[target].partitions
     cut = {axis for axis, _ in nest.splits}
     by: Literal["tensor", "dma"]
+    for array in algorithm.inputs:
+        reading = [
+            s for s in nest.stages if any(array.name in read_by(definitions[m]) for m in s.members)
+        ]
+        if array.name in nest.brought or len(reading) > 1:
+            place: Literal["SBUF", "HBM"] = "HBM" if array.name in nest.brought else "SBUF"
+            yield Hold(definition=array.name, memory=place)
     for at, stage in enumerate(nest.stages):
         name = stage.members[-1]
         members = [definitions[member] for member in stage.members]

@@ -147,30 +147,30 @@ class _Search:
     def begin(self, starts: Sequence[Nest]) -> None:
         """Times the cheapest nests of some to begin with, and of what they are with wide instructions, rows
         spread, operands resident; then, of those with arrays transposed."""
-        wide = [with_columns(nest, columns) for nest in starts for columns in (2048, 8192)]
-        spread = [
-            made
-            for nest in starts
-            if (made := with_rows_spread(self.algorithm, with_columns(nest, NARROW))).spread
-        ]
-        kept = [
-            made
-            for nest in starts
-            if (made := with_operands_resident(self.algorithm, with_columns(nest, NARROW))).resident
-        ]
+        here = [nest for nest in starts if nest.brought]
+        starts = [nest for nest in starts if not nest.brought]
         turned = [
             made for nest in starts if (made := with_arrays_turned(self.algorithm, nest)).turned
         ]
-        to_all = self.priced(filter(comes_to_all, [*starts, *wide]))
-        first = self.priced(
-            nest for nest in (*starts, *wide, *spread, *kept) if not comes_to_all(nest)
-        )
+        to_all = self.priced(filter(comes_to_all, self.varied(starts)))
+        first = self.priced(nest for nest in self.varied(starts) if not comes_to_all(nest))
         near = [p for p in first[:FIRST] if p[1].price.ms < FAR * first[0][1].price.ms]
         self.time(near)
         if self.best == math.inf:
             self.time(first[len(near) :])
         self.time(self.priced(turned)[: FIRST // 2])
         self.time(to_all[: FIRST // 5])
+        self.time(self.priced(self.varied(here))[: FIRST // 2])
+
+    def varied(self, starts: Sequence[Nest]) -> Iterator[Nest]:
+        """Nests, and what they are with wide instructions, rows spread, operands resident."""
+        yield from starts
+        yield from (with_columns(nest, columns) for nest in starts for columns in (2048, 8192))
+        for with_ in (with_rows_spread, with_operands_resident):
+            for nest in starts:
+                made = with_(self.algorithm, with_columns(nest, NARROW))
+                if made.spread or made.resident:
+                    yield made
 
     def fastest(self) -> list[TimedNest]:
         """The fastest nest, and the fastest of another kind."""

@@ -12,10 +12,12 @@ from accelopt.algorithm.index import Axis
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.nests import lowering
 from accelopt.kernels.nki.nests.computed_together import (
+    NotTogether,
     accumulating,
     again_of,
     appended,
     appending,
+    brought,
     repeating,
 )
 from accelopt.kernels.nki.nests.nest import (
@@ -48,7 +50,9 @@ def starting_nests(algorithm: Algorithm, target: str = "trn1") -> Iterator[Nest]
     """Different nests from which all others are reached by single primitives."""
     seen: set[Nest] = set()
     for chosen in choices(algorithm):
-        yield from _starting(algorithm, chosen, target, seen)
+        here = {f"{array}_here" for array in chosen.brought}
+        nests = _starting(algorithm, chosen, target, seen)
+        yield from (nest for nest in nests if not here or here & {*nest.held})
 
 
 def choices(algorithm: Algorithm) -> Iterator[Nest]:
@@ -62,6 +66,15 @@ def choices(algorithm: Algorithm) -> Iterator[Nest]:
         pairs.append(pair)
     if pairs:
         yield PLAIN.model_copy(update={"appended": tuple(pairs)})
+    inputs = list[str]()
+    for array in plain.inputs:
+        try:
+            brought(plain, array.name)
+            inputs.append(array.name)
+        except NotTogether:
+            continue
+    if inputs:
+        yield PLAIN.model_copy(update={"brought": tuple(inputs)})
     for steps in repeating(plain):
         yield PLAIN.model_copy(update={"repeated": steps})
 
