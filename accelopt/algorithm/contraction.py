@@ -62,13 +62,16 @@ def contraction(definition: Reduce) -> Contraction | None:
 
 
 def _masked_factors(expression: Expression) -> list[Expression]:
-    """What an expression is the product of, where a mask of the product is one of the factor with its axes."""
+    """What an expression is the product of, where a mask of the product is one of the factor with its axes, or a factor
+    itself where a single one has not all of them (a sum up to a step)."""
     if not isinstance(expression, Where) or expression.on_false != ZERO:
         return factors_of(expression)
     factors = _masked_factors(expression.on_true)
     asked = frozenset[Axis]().union(*(c.axes for c in expression.conditions))
     own = [axes_of(factor) for factor in factors]
     fit = min(range(len(own)), key=lambda n: (len(asked - own[n]), len(own[n])))
+    if len(factors) == 1 and asked - own[fit] and asked & own[fit]:
+        return [Where(expression.conditions, ONE, ZERO), *factors]
     factors[fit] = Where(expression.conditions, factors[fit], ZERO)
     return factors
 
