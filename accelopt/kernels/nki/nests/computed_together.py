@@ -42,7 +42,7 @@ from accelopt.algorithm.algorithm import (
 from accelopt.algorithm.contraction import ONE, contraction, factors_of, product_of
 from accelopt.algorithm.index import Axis, Index, index_of
 from accelopt.algorithm.value_nodes import RANKED
-from accelopt.kernels.nki.nests.preparing import arrays_read
+from accelopt.kernels.nki.nests.read_ranges import arrays_read, in_order
 from accelopt.kernels.nki.nests.shared_expressions import terms_of
 
 SAME = 1e-5
@@ -94,7 +94,10 @@ def appended(algorithm: Algorithm, name: str, product: str) -> Algorithm:
 
     rest = [made if d is wide else d for d in algorithm.definitions if d is not total]
     kept = [with_expressions(d, map(changed, expressions_of(d))) for d in rest]
-    return replace(algorithm, definitions=_in_order(kept, f"{product} is made of {name}"))
+    try:
+        return replace(algorithm, definitions=in_order(kept))
+    except ValueError:
+        raise NotTogether(f"{product} is made of {name}") from None
 
 
 class _Shared(NamedTuple):
@@ -171,7 +174,7 @@ def repeated(algorithm: Algorithm, name: str, readers: Sequence[str]) -> Algorit
     made = replace(definition, out=again, axes=tuple(definition.axes[n] for n in order))
     rest = [d for d in algorithm.definitions if d not in reading]
     moved = [with_expressions(d, map(changed, expressions_of(d))) for d in reading]
-    return replace(algorithm, definitions=_in_order([*rest, made, *moved], name))
+    return replace(algorithm, definitions=in_order([*rest, made, *moved]))
 
 
 def again_of(
@@ -338,16 +341,3 @@ def accumulated(
         rest = [with_expressions(d, map(changed, expressions_of(d))) for d in algorithm.definitions]
         algorithm = replace(algorithm, definitions=tuple(rest))
     return algorithm, into
-
-
-def _in_order(definitions: list[Definition], otherwise: str) -> tuple[Definition, ...]:
-    """The definitions, each after those that it reads."""
-    waiting, order = list(definitions), list[Definition]()
-    while waiting:
-        missing = {d.out for d in waiting}
-        free = next((d for d in waiting if not missing & arrays_read(d)), None)
-        if free is None:
-            raise NotTogether(otherwise)
-        order.append(free)
-        waiting.remove(free)
-    return tuple(order)

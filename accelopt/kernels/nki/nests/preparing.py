@@ -39,7 +39,7 @@ from accelopt.algorithm.value_nodes import RANKED
 from accelopt.algorithm.values import narrowed
 from accelopt.kernels.nki.nests.equal_definitions import defined_once
 from accelopt.kernels.nki.nests.one_hot_removal import without_one_hot
-from accelopt.kernels.nki.nests.read_ranges import fewer_conditions, reads_of
+from accelopt.kernels.nki.nests.read_ranges import arrays_read, fewer_conditions, reads_of
 from accelopt.kernels.nki.nests.scale_and_shift import scaled_and_shifted
 from accelopt.kernels.nki.nests.shared_element_functions import functions_shared
 from accelopt.kernels.nki.nests.shared_expressions import expressions_shared
@@ -337,12 +337,6 @@ def _ordered(algorithm: Algorithm) -> Algorithm:
         order.append((plain or free)[0])
         waiting.remove(order[-1])
     return replace(algorithm, definitions=tuple(order))
-
-
-def arrays_read(definition: Definition) -> set[str]:
-    """The arrays that a definition reads, but for itself."""
-    parts = (part for e in expressions_of(definition) for part in walk(e))
-    return {part.array for part in parts if isinstance(part, Read)} - {definition.out}
 
 
 def cut(algorithm: Algorithm, splits: Iterable[tuple[str, int]]) -> Algorithm:

@@ -33,8 +33,9 @@ from accelopt.kernels.nki.nests.nest import (
     product_in,
     ready,
 )
-from accelopt.kernels.nki.nests.preparing import arrays_read, own_axes, prepared
+from accelopt.kernels.nki.nests.preparing import own_axes, prepared
 from accelopt.kernels.nki.nests.primitives import Cores, changed, contractions, read_later, split
+from accelopt.kernels.nki.nests.read_ranges import arrays_read, made_of
 from accelopt.kernels.nki.nests.skipping import masks_of
 
 ROUND = 512
@@ -395,7 +396,7 @@ def _summed_as_laid(algorithm: Algorithm, chosen: Nest, target: str) -> Iterator
         if found is None or len(found.contracted) != 1 or not found.rows or not found.columns:
             continue
         (along,) = found.contracted
-        before = _read_for(plain, last.out)
+        before = made_of(plain, last.out)
         first = next(
             (d for d in plain.definitions if d.out in before and product_in(d)
              and along.name in {a.name for a in d.axes}), None,
@@ -533,18 +534,6 @@ def with_sums_in_runs(algorithm: Algorithm, nest: Nest, target: str) -> Nest | N
     return nest.model_copy(update=update)
 
 
-def _read_for(algorithm: Algorithm, name: str) -> set[str]:
-    """The definitions that one is made of, and those that they are made of."""
-    definitions = {d.out: d for d in algorithm.definitions}
-    waiting, found = [name], set[str]()
-    while waiting:
-        for array in arrays_read(definitions[waiting.pop()]):
-            if array in definitions and array not in found:
-                found.add(array)
-                waiting.append(array)
-    return found
-
-
 def _laid(
     algorithm: Algorithm, chosen: Nest, products: tuple[Definition, Definition], along: Axis,
     most: int,
@@ -557,7 +546,7 @@ def _laid(
     for read in {p.array for p in walk(found.right) if isinstance(p, Read)}:
         if read in {d.out for d in plain.definitions} and first.out in {
             read,
-            *_read_for(plain, read),
+            *made_of(plain, read),
         }:
             side = "right"
     rows, columns = (found.rows, found.columns) if side == "left" else (found.columns, found.rows)
@@ -577,7 +566,7 @@ def _laid(
         return
     inner = [f"{name}_0" if (name, most) in whole.splits else name for name in cut]
     definitions = ready(algorithm, whole).definitions
-    after = [d.out for d in definitions if last.out in _read_for(plain, d.out)]
+    after = [d.out for d in definitions if last.out in made_of(plain, d.out)]
     laid = tuple(
         (d.out, (axis,))
         for d in definitions
