@@ -433,7 +433,13 @@ def _on_all_partitions(
 ) -> Iterator[Nest]:
     """All in one stage with axes of the result on partitions, whole: what is combined over them comes to all
     partitions, and what does not depend on them is computed on each."""
-    definitions = ready(algorithm, chosen).definitions
+    most = TARGETS[target].partitions
+    whole = default_nest(algorithm, target, chosen)
+    for axis in ready(algorithm, whole).definitions[-1].axes:
+        if axis.name in lying and axis.extent > most and axis.extent % most == 0:
+            whole = split(whole, ready(algorithm, whole).definitions[-1], axis.name, most)
+            lying = [f"{name}_0" if name == axis.name else name for name in lying]
+    definitions = ready(algorithm, whole).definitions
     own = {a.name: a for a in definitions[-1].axes}
     if not lying or not {*lying} <= own.keys():
         return
@@ -443,12 +449,12 @@ def _on_all_partitions(
         for d in definitions
         if isinstance(d, Reduce) and {own[n] for n in lying} <= {*d.reduced}
     }
-    if summed and math.prod(part.size for part in partition) <= TARGETS[target].partitions:
+    if summed and math.prod(part.size for part in partition) <= most:
         stage = Stage(
             members=tuple(d.out for d in definitions), partition=partition,
             laid=tuple((d.out, tuple(lying)) for d in definitions if d.out in summed),
         )  # fmt: skip
-        yield chosen.model_copy(update={"stages": (stage,)})
+        yield whole.model_copy(update={"stages": (stage,)})
 
 
 def _laid_so(algorithm: Algorithm, whole: Nest, lying: Sequence[str], most: int) -> Iterator[Nest]:
