@@ -70,20 +70,23 @@ class _Search:
         self.times = times
         self.found = FoundNests()
         self.seen: set[str] = set()
+        self.lowered: dict[Nest, Lowered | None] = {}
 
     def priced(self, nests: Iterable[Nest]) -> list[tuple[Nest, Lowered]]:
         """Those that have a kernel not timed before, the cheapest in closed form first."""
         made: dict[str, tuple[Nest, Lowered]] = {}
-        for nest in nests:
-            try:
-                lowered = lower_nest(
-                    self.algorithm, nest, self.interface, self.target, self.dialect
-                )
-            except NotNested as refusal:
-                self.refuse(str(refusal))
-                continue
-            self.found.priced += 1
-            if lowered.source not in self.seen:
+        for nest in dict.fromkeys(nests):
+            if nest not in self.lowered:
+                try:
+                    self.lowered[nest] = lower_nest(
+                        self.algorithm, nest, self.interface, self.target, self.dialect
+                    )
+                    self.found.priced += 1
+                except NotNested as refusal:
+                    self.lowered[nest] = None
+                    self.refuse(str(refusal))
+            lowered = self.lowered[nest]
+            if lowered is not None and lowered.source not in self.seen:
                 made.setdefault(lowered.source, (nest, lowered))
         return sorted(made.values(), key=_cost)
 
