@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accelopt.algorithm.algorithm import Algorithm, axes_of
@@ -137,7 +137,8 @@ class _Search:
         # Closed forms say nothing of what is made one round ahead.
         for timed in self.fastest():
             self.time(self.changed(timed, ahead=True))
-        self.time(self.priced(with_parts(timed.nest) for timed in self.fastest()))
+        for all_stages in ({"parts": True}, {"static": True}):
+            self.time(self.priced(with_stages(timed.nest, all_stages) for timed in self.fastest()))
         runs = (with_sums_in_runs(self.algorithm, t.nest, self.target) for t in self.fastest())
         self.time(self.priced(made for made in runs if made is not None))
         for _ in range(ROUNDS):
@@ -224,16 +225,15 @@ def _cost(pair: tuple[Nest, Lowered]) -> tuple[float, float]:
     return pair[1].price.ms, sum(pair[1].price.engines.values())
 
 
+def with_stages(nest: Nest, update: Mapping[str, object]) -> Nest:
+    """All stages with some fields changed."""
+    stages = tuple(stage.model_copy(update=update) for stage in nest.stages)
+    return nest.model_copy(update={"stages": stages})
+
+
 def with_columns(nest: Nest, columns: int) -> Nest:
     """All stages with instructions of that many columns."""
-    stages = tuple(stage.model_copy(update={"columns": columns}) for stage in nest.stages)
-    return nest.model_copy(update={"stages": stages})
-
-
-def with_parts(nest: Nest) -> Nest:
-    """All stages with large tiles brought in parts."""
-    stages = tuple(stage.model_copy(update={"parts": True}) for stage in nest.stages)
-    return nest.model_copy(update={"stages": stages})
+    return with_stages(nest, {"columns": columns})
 
 
 def with_rows_spread(algorithm: Algorithm, nest: Nest) -> Nest:
