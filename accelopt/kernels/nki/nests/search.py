@@ -123,6 +123,7 @@ class _Search:
         self.begin(starts)
         if not self.found.timed:
             return self.found
+        self.time_with(static=True)
         tried: set[Nest] = set()
         for _ in range(ROUNDS):
             before = self.best
@@ -137,8 +138,8 @@ class _Search:
         # Closed forms say nothing of what is made one round ahead.
         for timed in self.fastest():
             self.time(self.changed(timed, ahead=True))
-        for all_stages in ({"parts": True}, {"static": True}):
-            self.time(self.priced(with_stages(timed.nest, all_stages) for timed in self.fastest()))
+        self.time_with(parts=True)
+        self.time_with(static=True)
         runs = (with_sums_in_runs(self.algorithm, t.nest, self.target) for t in self.fastest())
         self.time(self.priced(made for made in runs if made is not None))
         for _ in range(ROUNDS):
@@ -147,6 +148,11 @@ class _Search:
             if self.best > before * (1 - LEAST_GAIN):
                 break
         return self.found
+
+    def time_with(self, **update: bool) -> None:
+        """Times the fastest nests with some fields of all stages changed."""
+        if self.dialect == "nki" or "static" not in update:
+            self.time(self.priced(with_stages(timed.nest, update) for timed in self.fastest()))
 
     def begin(self, starts: Sequence[Nest]) -> None:
         """Times the cheapest nests of some to begin with, and of what they are with wide instructions, rows
